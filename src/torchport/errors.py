@@ -1,0 +1,98 @@
+"""The refusals of torchport: each says what failed, where, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TorchportError(Exception):
+    """The base of every refusal.
+
+    Args:
+        what: what failed, in one sentence.
+        where: the model, stage, node or source line at which it failed.
+        remedy: what the reader can do about it.
+
+    Example:
+        >>> print(TorchportError("no target named 'opnvino'", remedy="did you mean 'openvino'?"))
+        no target named 'opnvino': did you mean 'openvino'?
+    """
+
+    def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
+        self.what = what
+        self.where = where
+        self.remedy = remedy
+        super().__init__(what, where, remedy)
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text}: {self.remedy}" if self.remedy else text
+
+    def to_json(self) -> dict[str, str]:
+        """Return the error as the JSON that commands print with `--json`."""
+        return {
+            "error": type(self).__name__,
+            "what": self.what,
+            "where": self.where,
+            "remedy": self.remedy,
+        }
+
+
+class RecordError(TorchportError):
+    """A record's JSON is not what its schema says."""
+
+
+class StructureError(TorchportError):
+    """An input or output cannot be taken apart into tensors and put together again."""
+
+
+class VerificationError(TorchportError):
+    """Two results differ by more than is allowed, or cannot be compared."""
+
+
+class ZooError(TorchportError):
+    """A model cannot be found, loaded or given inputs."""
+
+
+class CaptureError(TorchportError):
+    """A model cannot be captured as a graph."""
+
+
+class TargetError(TorchportError):
+    """A target is unknown, not installed, has no such option, or failed to build or load."""
+
+
+class CompileError(TorchportError):
+    """A captured model cannot be compiled."""
+
+
+class RuntimeRefusal(TorchportError):
+    """A compiled model is called in a way that it was not built for."""
+
+
+class SurveyError(TorchportError):
+    """A benchmark or survey cannot run."""
+
+
+class ReportError(TorchportError):
+    """Records cannot be read or rendered."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return advice that names the entries of `known` closest to `name`, or lists a few of them.
+
+    Example:
+        >>> nearest("opnvino", ["host", "openvino"])
+        "did you mean 'openvino'?"
+    """
+    names = sorted(set(known))
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    if not close:
+        close = [candidate for candidate in names if name.lower() in candidate.lower()][:3]
+    if close:
+        return "did you mean " + " or ".join(repr(candidate) for candidate in close) + "?"
+    if not names:
+        return "none is known"
+    shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    return f"known are {shown}"

@@ -1,0 +1,63 @@
+"""One row of the results table: a model before and after it was brought up on a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from torchport.records.record import Record
+
+Status = Literal["ok", "inaccurate", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRecord(Record):
+    """A model's run before and after, with what it took and how far it is off.
+
+    Times are medians of interleaved runs, in seconds; loading the model is in none of them. What
+    was not reached before a failure is None.
+
+    Args:
+        model, target: what ran where.
+        status: `ok` only if it ran and its accuracy meets the threshold.
+        batch: the size of the first input's first dimension.
+        ops_before, unique_before, ops_remain, unique_remain, transfers: as in `Coverage`.
+        original_time: one call of the model as it came.
+        compiled_time: one call of the compiled model.
+        first_run_time: compiling and the first call together.
+        pcc, pcc_threshold: the accuracy and what it must reach.
+        max_absolute: the largest absolute difference of any output.
+        runs: how many runs of each the medians are of.
+        error: why it failed.
+        versions: of python, torch, torchport and the target's library.
+        machine: the processor and the number of threads.
+    """
+
+    schema: ClassVar[str] = "torchport.bench/1"
+
+    model: str
+    target: str
+    status: Status
+    batch: int | None = None
+    ops_before: int | None = None
+    unique_before: int | None = None
+    ops_remain: int | None = None
+    unique_remain: int | None = None
+    transfers: int | None = None
+    original_time: float | None = None
+    compiled_time: float | None = None
+    first_run_time: float | None = None
+    pcc: float | None = None
+    pcc_threshold: float = 0.99
+    max_absolute: float | None = None
+    runs: int = 0
+    error: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster the compiled model is."""
+        if not self.original_time or not self.compiled_time:
+            return None
+        return self.original_time / self.compiled_time

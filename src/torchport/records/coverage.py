@@ -1,0 +1,85 @@
+"""What a target takes of a model, and why the rest stays on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torchport.records.record import Record
+from torchport.records.verdict import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class StayedOp(Record):
+    """One op that stays on the host.
+
+    Args:
+        op: the op, such as `aten.cumsum.default`.
+        node: its name in the graph.
+        reason, detail, remedy: the verdict on it.
+        module_path: the module that called it, such as `encoder.layer.0.attention`.
+        source: the user's line, `file.py:12 in forward`.
+        flops, bytes: what it costs.
+    """
+
+    op: str
+    node: str
+    reason: Reason
+    detail: str
+    remedy: str
+    module_path: str
+    source: str
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class IslandSummary(Record):
+    """One piece that the target takes whole."""
+
+    name: str
+    ops: int
+    inputs: int
+    outputs: int
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage(Record):
+    """What a target takes of a model.
+
+    Args:
+        model: the model's name.
+        target: the target's name.
+        ops_before: how many ops the graph has, as the target is handed it.
+        unique_before: how many distinct ops.
+        ops_remain: how many of them stay on the host.
+        unique_remain: how many distinct ones.
+        transfers: how many tensors cross to or from the device in one call.
+        flops, flops_covered: floating-point operations in all, and on the target.
+        bytes, bytes_covered: bytes read and written by the ops in all, and on the target.
+        islands: the pieces that the target takes.
+        stayed: one row for each op that stays.
+    """
+
+    schema: ClassVar[str] = "torchport.coverage/1"
+
+    model: str
+    target: str
+    ops_before: int
+    unique_before: int
+    ops_remain: int
+    unique_remain: int
+    transfers: int
+    flops: int
+    flops_covered: int
+    bytes: int
+    bytes_covered: int
+    islands: tuple[IslandSummary, ...]
+    stayed: tuple[StayedOp, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing stays on the host."""
+        return self.ops_remain == 0
