@@ -79,6 +79,19 @@ class ReportError(TorchportError):
     """Records cannot be read or rendered."""
 
 
+def one_line(error: BaseException) -> str:
+    """Return an error as one line for a row or a message: a refusal whole, another by its first line.
+
+    Example:
+        >>> one_line(ValueError("no\\nsuch thing"))
+        'ValueError: no'
+    """
+    if isinstance(error, TorchportError):
+        return " ".join(str(error).split())
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return advice that names the entries of `known` closest to `name`, or lists a few of them.
 

@@ -1,0 +1,57 @@
+"""torchport brings a PyTorch model up on an accelerator and proves that it works there.
+
+Everything here is imported when it is first used, so that `import torchport` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from torchport.version import __version__
+
+if TYPE_CHECKING:
+    from torchport import structure, zoo
+    from torchport.compiler import CompiledModel, compile, explain
+    from torchport.compiler.backend import backend
+    from torchport.errors import TorchportError
+    from torchport.survey import run_bench, run_benches
+    from torchport.verification import compare
+
+_WHERE = {
+    "CompiledModel": "torchport.compiler",
+    "TorchportError": "torchport.errors",
+    "backend": "torchport.compiler.backend",
+    "compare": "torchport.verification",
+    "compile": "torchport.compiler",
+    "explain": "torchport.compiler",
+    "run_bench": "torchport.survey",
+    "run_benches": "torchport.survey",
+}
+_STAGES = ("capture", "compiler", "records", "report", "structure", "survey", "targets", "verification", "zoo")
+
+__all__ = [
+    "CompiledModel",
+    "TorchportError",
+    "__version__",
+    "backend",
+    "compare",
+    "compile",
+    "explain",
+    "run_bench",
+    "run_benches",
+    "structure",
+    "zoo",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _WHERE:
+        return getattr(import_module(_WHERE[name]), name)
+    if name in _STAGES:
+        return import_module(f"torchport.{name}")
+    raise AttributeError(f"module 'torchport' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE, *_STAGES})

@@ -1,0 +1,6 @@
+"""A model and its inputs → a graph of it, with the module path and source line of every node."""
+
+from torchport.capture.export import CallableModule, CapturedModel, export
+from torchport.capture.node_origin import module_path, source_line, user_name
+
+__all__ = ["CallableModule", "CapturedModel", "export", "module_path", "source_line", "user_name"]

@@ -1,0 +1,172 @@
+"""Spreads the `dynamic_shapes` that a user gives for the inputs over the inputs' tensors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from torchport.errors import CaptureError, RuntimeRefusal, nearest
+from torchport.structure import Flat, flatten
+
+
+def spread_over_leaves(
+    module: nn.Module,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    flat: Flat,
+    dynamic_shapes: object,
+) -> tuple[object, ...] | None:
+    """Return one entry for each tensor of the inputs: which of its dimensions vary, or None.
+
+    Args:
+        module: the module, for the names of its positional inputs.
+        args, kwargs: the inputs.
+        flat: the same inputs taken apart.
+        dynamic_shapes: a dict by input name, or a tuple by position, of nested entries.
+
+    Raises:
+        CaptureError: an entry names no input.
+    """
+    if dynamic_shapes is None:
+        return None
+    named = _by_name(module, args, kwargs)
+    entries = _entries_by_name(list(named), dynamic_shapes)
+    found: dict[int, object] = {}
+    for name, value in named.items():
+        _walk(value, entries.get(name), name, found)
+    return tuple(found.get(id(leaf)) for leaf in flat.leaves)
+
+
+def _by_name(
+    module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the inputs by their names in the module's forward; `*args` become `args_0`, …"""
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    named: dict[str, object] = {}
+    for index, value in enumerate(args):
+        parameter = parameters[min(index, len(parameters) - 1)] if parameters else None
+        if parameter is None or parameter.kind is inspect.Parameter.VAR_POSITIONAL or index >= len(parameters):
+            named[f"args_{index}"] = value
+        else:
+            named[parameter.name] = value
+    return named | dict(kwargs)
+
+
+def _entries_by_name(names: list[str], dynamic_shapes: object) -> dict[str, object]:
+    if isinstance(dynamic_shapes, Mapping):
+        for name in dynamic_shapes:
+            if name not in names:
+                raise CaptureError(
+                    f"dynamic_shapes names the input {name!r}, which is not given",
+                    remedy=nearest(str(name), names),
+                )
+        return dict(dynamic_shapes)
+    if isinstance(dynamic_shapes, Sequence):
+        if len(dynamic_shapes) > len(names):
+            raise CaptureError(f"dynamic_shapes has {len(dynamic_shapes)} entries for {len(names)} inputs")
+        return dict(zip(names, dynamic_shapes, strict=False))
+    raise CaptureError(f"dynamic_shapes must be a dict or a tuple, not {type(dynamic_shapes).__name__}")
+
+
+def _walk(value: object, entry: object, path: str, found: dict[int, object]) -> None:
+    if entry is None:
+        return
+    if isinstance(value, torch.Tensor):
+        found[id(value)] = entry
+    elif isinstance(value, Mapping) and isinstance(entry, Mapping):
+        for key, inner in entry.items():
+            if key not in value:
+                raise CaptureError(f"dynamic_shapes names {path}[{key!r}], which is not given")
+            _walk(value[key], inner, f"{path}[{key!r}]", found)
+    elif isinstance(value, Sequence) and isinstance(entry, Sequence) and len(value) == len(entry):
+        for index, inner in enumerate(entry):
+            _walk(value[index], inner, f"{path}[{index}]", found)
+    elif isinstance(entry, Sequence) and not isinstance(entry, str):
+        leaves = flatten(value).leaves
+        if len(leaves) != len(entry):
+            raise CaptureError(f"dynamic_shapes has {len(entry)} entries for the {len(leaves)} tensors of {path}")
+        for leaf, inner in zip(leaves, entry, strict=True):
+            found[id(leaf)] = inner
+    else:
+        raise CaptureError(f"dynamic_shapes does not fit the input {path}, a {type(value).__name__}")
+
+
+class ShapeLimits:
+    """The shapes that a dynamically exported program takes.
+
+    Args:
+        shapes: for each tensor of the inputs, its sizes: numbers, or expressions of symbols.
+        ranges: the least and greatest value of each symbol.
+        paths: where each tensor stands in the inputs.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[Sequence[object]],
+        ranges: Mapping[object, tuple[int, int]],
+        paths: Sequence[str],
+    ) -> None:
+        self._shapes = shapes
+        self._ranges = ranges
+        self._paths = paths
+
+    @classmethod
+    def of(cls, program: ExportedProgram, paths: Sequence[str]) -> ShapeLimits:
+        """Read the limits off an exported program."""
+        user_inputs = set(program.graph_signature.user_inputs)
+        shapes = [
+            [size if isinstance(size, int) else size.node.expr for size in node.meta["val"].shape]
+            for node in program.graph.nodes
+            if node.op == "placeholder" and node.name in user_inputs
+        ]
+        ranges = {
+            symbol: (_whole(limits.lower), _whole(limits.upper))
+            for symbol, limits in program.range_constraints.items()
+        }
+        return cls(shapes, ranges, paths)
+
+    def check(self, leaves: Sequence[torch.Tensor], name: str) -> None:
+        """Refuse inputs whose shape the model was not compiled for.
+
+        Raises:
+            RuntimeRefusal: names the input, the dimension, and what it may be.
+        """
+        if len(leaves) != len(self._shapes):
+            raise RuntimeRefusal(f"{len(leaves)} tensors are given, {len(self._shapes)} expected", where=name)
+        values: dict[object, int] = {}
+        for leaf, sizes, path in zip(leaves, self._shapes, self._paths, strict=True):
+            if leaf.dim() != len(sizes):
+                raise RuntimeRefusal(f"{path} has {leaf.dim()} dimensions, {len(sizes)} expected", where=name)
+            for dim, (size, allowed) in enumerate(zip(leaf.shape, sizes, strict=True)):
+                if allowed in self._ranges:
+                    self._check_symbol(values, allowed, size, f"dimension {dim} of {path}", name)
+        for leaf, sizes, path in zip(leaves, self._shapes, self._paths, strict=True):
+            for dim, (size, allowed) in enumerate(zip(leaf.shape, sizes, strict=True)):
+                wanted = allowed if isinstance(allowed, int) else int(allowed.subs(values))  # type: ignore[attr-defined]
+                if size != wanted:
+                    raise RuntimeRefusal(
+                        f"dimension {dim} of {path} is {size}, and only {wanted} is allowed there",
+                        where=name,
+                        remedy="name the dimension in dynamic_shapes, or compile without dynamic_shapes",
+                    )
+
+    def _check_symbol(self, values: dict[object, int], symbol: object, size: int, what: str, name: str) -> None:
+        low, high = self._ranges[symbol]
+        if not low <= size <= high:
+            raise RuntimeRefusal(
+                f"{what} is {size}, outside {low} … {high}", where=name, remedy="widen dynamic_shapes"
+            )
+        if values.setdefault(symbol, size) != size:
+            raise RuntimeRefusal(f"{what} is {size}, but must equal {values[symbol]}", where=name)
+
+
+def _whole(limit: object) -> int:
+    """Return a limit as a number; infinity as the largest size there is."""
+    try:
+        return int(limit)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, OverflowError, ValueError, AttributeError):
+        return 2**63 - 1

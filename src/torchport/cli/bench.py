@@ -1,0 +1,146 @@
+"""`torchport bench`: runs models before and after, and writes one record each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from torchport.cli import exit_codes
+from torchport.cli.command import Command
+from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
+from torchport.cli.output import Output
+from torchport.cli.target_options import options_by_target, settings_option
+from torchport.records import BenchRecord
+from torchport.report import Report, render_markdown
+
+if TYPE_CHECKING:
+    from torchport.survey.benches import Progress as BenchProgress
+
+_EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed": exit_codes.FAILED}
+
+
+@click.command(
+    cls=Command, epilog=MODEL_FORMS, short_help="Run models before and after, and write one record each."
+)
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    default=("openvino",),
+    show_default=True,
+    metavar="TARGET",
+    help="Where to bring them up; may be given several times.",
+)
+@settings_option
+@model_options
+@click.option(
+    "-o",
+    "--output",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("out"),
+    show_default=True,
+    metavar="DIR",
+    help="Where the records go.",
+)
+@click.option(
+    "--runs", type=click.IntRange(min=1), help="Runs of each; by default as many as fit the budget."
+)
+@click.option("--warmup", type=click.IntRange(min=0), default=2, show_default=True, help="Uncounted runs.")
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0),
+    default=4.0,
+    show_default=True,
+    help="Seconds to time a model for.",
+)
+@click.option(
+    "--pcc", type=click.FloatRange(max=1), default=0.99, show_default=True, help="What accuracy must reach."
+)
+@click.pass_obj
+def bench(
+    output: Output,
+    models: tuple[str, ...],
+    targets: tuple[str, ...],
+    settings: tuple[str, ...],
+    inputs: str | None,
+    weights: bool,
+    batch: int | None,
+    directory: Path,
+    runs: int | None,
+    warmup: int,
+    budget: float,
+    pcc: float,
+) -> int:
+    """Run each MODEL before and after compiling it, and write one record each to DIR/bench.
+
+    Times are medians of interleaved runs and never include loading a model. A model that fails costs its
+    own row. Exits with 0 if every row is ok, 1 if one is inaccurate, 2 if one failed. In Python:
+    torchport.run_benches.
+
+    \b
+    Examples:
+      torchport bench torchvision:resnet18 --no-weights
+      torchport bench torchvision:resnet18 hf:gpt2 --no-weights --target host --target openvino -o out
+      torchport bench my_model.py::load --option precision=bfloat16 --pcc 0.999
+    """
+    with output.working("Starting"):
+        from torchport.survey import BenchSettings, run_benches
+
+        options = options_by_target(settings, targets)
+    with _progress(output, len(dict.fromkeys(models)) * len(dict.fromkeys(targets))) as progress:
+        rows = run_benches(
+            models,
+            targets=targets,
+            directory=directory,
+            options=options,
+            settings=BenchSettings(runs, warmup, budget, pcc),
+            load=ModelRequest(inputs, weights, batch).load,
+            progress=progress,
+        )
+    report = Report(rows, (), ())
+    output.result(report.to_json(), lambda _: output.text(render_markdown(report)))
+    if not output.json:
+        output.message(f"records are in {directory}; `torchport report {directory}` shows them again")
+    return max(_EXIT_CODES[row.status] for row in rows)
+
+
+@contextmanager
+def _progress(output: Output, total: int) -> Iterator[BenchProgress]:
+    """Show a bar on a terminal, and nothing elsewhere."""
+    from torchport.survey.benches import Progress as BenchProgress
+
+    if not output.err.is_terminal:
+        yield BenchProgress()
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=output.err, transient=True) as bar:
+        task = bar.add_task("Loading", total=total)
+
+        class OnTerminal(BenchProgress):
+            def started(self, model: str, target: str) -> None:
+                bar.update(task, description=f"{model} on {target}")
+
+            def finished(self, record: BenchRecord) -> None:
+                bar.advance(task)
+
+        yield OnTerminal()

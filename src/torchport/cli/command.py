@@ -1,0 +1,66 @@
+"""The command and the group that all commands are: `--json`, `--debug`, and advice on unknown names."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+
+import click
+
+from torchport.cli.output import Output
+from torchport.errors import nearest
+
+
+class Command(click.Command):
+    """A command that prints its result only, and knows `--json` and `--debug`.
+
+    `main` looks for these two among the arguments itself, since it needs them for mistakes that
+    happen before a command is found. They are declared here for the help.
+    """
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.params.append(_flag("--json", "Print one JSON document."))
+        self.params.append(_flag("--debug", "Show tracebacks, warnings and logs."))
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command with everybody else kept off standard output."""
+        output: Output = ctx.obj
+        output.take_stdout()
+        _quieten(output.debug)
+        return super().invoke(ctx)
+
+
+class Group(click.Group):
+    """A group that names the nearest command if there is none of a name."""
+
+    command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments begin with."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            raise click.UsageError(f"no command {name!r}: {nearest(name, self.list_commands(ctx))}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which one meets them, not by the alphabet."""
+        return list(self.commands)
+
+
+def _flag(name: str, text: str) -> click.Option:
+    return click.Option([name], is_flag=True, expose_value=False, help=text)
+
+
+def _quieten(debug: bool) -> None:
+    """Let libraries complain only if they are asked to."""
+    if debug:
+        logging.basicConfig(level=logging.INFO)
+        logging.getLogger("torchport").setLevel(logging.DEBUG)
+        return
+    warnings.simplefilter("ignore")
+    logging.getLogger("torch").setLevel(logging.ERROR)
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -1,0 +1,92 @@
+"""`torchport compile`: brings a model up on a target and holds it against eager torch."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+
+from torchport.cli import exit_codes
+from torchport.cli.command import Command
+from torchport.cli.comparison_view import show_comparison
+from torchport.cli.coverage_view import facts_table, show_coverage
+from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
+from torchport.cli.output import Output
+from torchport.cli.target_options import options_of, settings_option, target_option
+from torchport.cli.text import count, seconds
+from torchport.records import BringUp
+
+
+@click.command(
+    cls=Command,
+    epilog=MODEL_FORMS,
+    name="compile",
+    short_help="Compile a model, and verify it against eager torch.",
+)
+@click.argument("model")
+@target_option
+@settings_option
+@model_options
+@click.option(
+    "--rtol", type=click.FloatRange(min=0), help="Relative tolerance; by default that of the dtype."
+)
+@click.option(
+    "--atol", type=click.FloatRange(min=0), help="Absolute tolerance; by default that of the dtype."
+)
+@click.pass_obj
+def compile_command(
+    output: Output,
+    model: str,
+    target: str,
+    settings: tuple[str, ...],
+    inputs: str | None,
+    weights: bool,
+    batch: int | None,
+    rtol: float | None,
+    atol: float | None,
+) -> int:
+    """Compile MODEL for a target, run it, and compare its results with eager torch.
+
+    Exits with 0 if all of it is on the target and right, 1 if an op stays or a result is off, 2 if it
+    failed. In Python: torchport.survey.bring_up.
+
+    \b
+    Examples:
+      torchport compile torchvision:resnet18 --no-weights
+      torchport compile hf:bert-base-uncased --no-weights --target host
+      torchport compile torchvision:resnet50 --option precision=bfloat16 --rtol 0.05 --atol 0.05
+    """
+    with output.working(f"Loading {model}"):
+        from torchport.survey import bring_up
+        from torchport.verification import Tolerance
+
+        options = options_of(settings, target)
+        loaded = ModelRequest(inputs, weights, batch).load(model)
+    tolerance = None if rtol is None and atol is None else Tolerance(rtol or 0.0, atol or 0.0)
+    with output.working(f"Compiling {model} for {target}"):
+        found = bring_up(loaded, target=target, options=options, tolerance=tolerance)
+    output.result(found.to_json(), lambda console: _show(found, console))
+    good = found.comparison.ok and found.coverage.complete
+    return exit_codes.FINE if good else exit_codes.FINDING
+
+
+def _show(found: BringUp, console: Console) -> None:
+    console.print(f"{found.model} on {found.target}", style="bold", markup=False)
+    show_coverage(found.coverage, console)
+    times = facts_table()
+    times.add_row(
+        "Compiled in", f"{seconds(found.compile_time)}, first call {seconds(found.first_call_time)}"
+    )
+    console.print(times)
+    console.print()
+    show_comparison(found.comparison, console)
+    console.print(_verdict(found))
+
+
+def _verdict(found: BringUp) -> str:
+    wrong = sum(not row.ok for row in found.comparison.outputs)
+    if wrong:
+        return f"❌ {count(wrong, 'output')} of {len(found.comparison.outputs)} differ from eager torch"
+    if not found.coverage.complete:
+        stay = "stays" if found.coverage.ops_remain == 1 else "stay"
+        return f"❌ equals eager torch, but {count(found.coverage.ops_remain, 'op')} {stay} on the host"
+    return f"✅ equals eager torch, all of it on {found.target}"

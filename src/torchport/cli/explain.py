@@ -1,0 +1,66 @@
+"""`torchport explain`: what a target would take of a model, without building anything."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+
+from torchport.cli import exit_codes
+from torchport.cli.command import Command
+from torchport.cli.coverage_view import show_coverage
+from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
+from torchport.cli.output import Output
+from torchport.cli.target_options import options_of, settings_option, target_option
+from torchport.cli.text import count
+from torchport.records import Coverage
+
+
+@click.command(
+    cls=Command, epilog=MODEL_FORMS, short_help="Say what a target takes of a model, and why the rest stays."
+)
+@click.argument("model")
+@target_option
+@settings_option
+@model_options
+@click.pass_obj
+def explain(
+    output: Output,
+    model: str,
+    target: str,
+    settings: tuple[str, ...],
+    inputs: str | None,
+    weights: bool,
+    batch: int | None,
+) -> int:
+    """Say what a target would take of MODEL, and why the rest would stay on the host.
+
+    Nothing is built and no device is needed. Exits with 0 if everything is covered, 1 if an op stays, 2 if
+    it failed. In Python: torchport.explain.
+
+    \b
+    Examples:
+      torchport explain torchvision:resnet18 --no-weights
+      torchport explain hf:gpt2 --no-weights --target openvino --json
+      torchport explain my_model.py::load --inputs my_model.py::inputs
+    """
+    with output.working(f"Loading {model}"):
+        from torchport.compiler import explain as explain_model
+
+        options = options_of(settings, target)
+        loaded = ModelRequest(inputs, weights, batch).load(model)
+    with output.working(f"Explaining {model} on {target}"):
+        coverage = explain_model(
+            loaded.module, loaded.args, loaded.kwargs, target=target, options=options, name=model
+        )
+    output.result(coverage.to_json(), lambda console: _show(coverage, console))
+    return exit_codes.FINE if coverage.complete else exit_codes.FINDING
+
+
+def _show(coverage: Coverage, console: Console) -> None:
+    console.print(f"{coverage.model} on {coverage.target}", style="bold", markup=False)
+    show_coverage(coverage, console)
+    if coverage.complete:
+        console.print(f"\n✅ {coverage.target} takes all of it")
+    else:
+        stay = "stays" if coverage.ops_remain == 1 else "stay"
+        console.print(f"\n❌ {count(coverage.ops_remain, 'op')} {stay} on the host")

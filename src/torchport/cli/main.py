@@ -1,0 +1,107 @@
+"""The entry of the command `torchport`: finds the command, and turns every failure into one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from torchport.cli import exit_codes
+from torchport.cli.bench import bench
+from torchport.cli.command import Group
+from torchport.cli.compile import compile_command
+from torchport.cli.doctor import doctor
+from torchport.cli.explain import explain
+from torchport.cli.output import Output
+from torchport.cli.report import report
+from torchport.cli.targets import targets
+from torchport.errors import TorchportError, one_line
+from torchport.version import __version__
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="torchport")
+def cli() -> None:
+    """Bring a PyTorch model up on an accelerator, and prove that it works there.
+
+    Every command has --json, and exits with 0 (fine), 1 (a finding: an op that stays, a result that is
+    off) or 2 (it failed).
+
+    \b
+    Examples:
+      torchport doctor
+      torchport explain torchvision:resnet18 --no-weights
+      torchport compile torchvision:resnet18 --no-weights --target openvino
+      torchport bench torchvision:resnet18 --no-weights -o out
+      torchport report out --html out/index.html
+    """
+
+
+for _command in (explain, compile_command, bench, report, targets, doctor):
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """Run the command that the process was started with, and exit."""
+    arguments = sys.argv[1:]
+    output = Output.of_process(json="--json" in arguments, debug="--debug" in arguments)
+    code = run(arguments, output)
+    try:
+        output.out.file.flush()
+    except BrokenPipeError:  # who read us has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.out.file.fileno())
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str], output: Output) -> int:
+    """Run a command and return its exit code; whatever fails is said in one line.
+
+    Args:
+        arguments: the command line, without the program's name.
+        output: where it writes.
+    """
+    try:
+        code = cli.main(args=list(arguments), prog_name="torchport", standalone_mode=False, obj=output)
+        return code if isinstance(code, int) else exit_codes.FINE
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return exit_codes.FAILED
+    except click.ClickException as error:
+        return _fail(output, _usage_error(error))
+    except (click.Abort, KeyboardInterrupt):
+        output.message("interrupted")
+        return exit_codes.INTERRUPTED
+    except TorchportError as error:
+        if output.debug:
+            output.err.print_exception()
+        return _fail(output, error.to_json(), str(error))
+    except Exception as error:  # noqa: BLE001  # a model's or a library's own code may raise anything
+        if output.debug:
+            output.err.print_exception()
+        remedy = "" if output.debug else "run with --debug for the traceback"
+        text = one_line(error)
+        data = {"error": type(error).__name__, "what": text, "where": "", "remedy": remedy}
+        return _fail(output, data, f"{text}\n{remedy}".rstrip())
+
+
+def _usage_error(error: click.ClickException) -> dict[str, str]:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "torchport"
+    return {
+        "error": "UsageError",
+        "what": " ".join(error.format_message().split()).rstrip("."),
+        "where": path,
+        "remedy": f"see `{path} --help`",
+    }
+
+
+def _fail(output: Output, data: dict[str, str], text: str = "") -> int:
+    """Say what failed: as JSON where the result would have been, or in a line on stderr."""
+    if output.json:
+        output.text(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        output.message(text or f"{data['where']}: {data['what']} ({data['remedy']})")
+    return exit_codes.FAILED

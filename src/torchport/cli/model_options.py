@@ -1,0 +1,64 @@
+"""The options for models that commands share: `--inputs`, `--no-weights`, `--batch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from torchport.zoo import Model
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+# The end of the help of every command that takes a model.
+MODEL_FORMS = """\b
+MODEL is one of
+  FILE.py::FUNCTION    a function that returns a module, or (module, args)
+  torchvision:NAME     such as torchvision:resnet18
+  timm:NAME            such as timm:vit_base_patch16_224
+  hf:NAME_OR_DIR       a transformers model, from the hub or a folder
+  hf-small:MODEL_TYPE  a transformers architecture in a small configuration
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """How a model is to be loaded.
+
+    Args:
+        inputs: `FILE.py::FUNCTION` that gives the inputs, in place of the model's own.
+        weights: whether pretrained weights are wanted.
+        batch: how many samples the inputs hold.
+    """
+
+    inputs: str | None
+    weights: bool
+    batch: int | None
+
+    def load(self, name: str) -> Model:
+        """Load a model by its name."""
+        from torchport import zoo  # not before it is needed: it imports torch
+
+        return zoo.load(name, inputs=self.inputs, weights=self.weights, batch=self.batch)
+
+
+def model_options(function: Function) -> Function:
+    """Add `--inputs`, `--no-weights` and `--batch`; the command takes them as a `ModelRequest`."""
+    for option in reversed(
+        (
+            click.option("--inputs", metavar="FILE.py::FUNCTION", help="A function that returns the inputs."),
+            click.option(
+                "--no-weights",
+                "weights",
+                flag_value=False,
+                default=True,
+                help="Random weights: nothing is fetched.",
+            ),
+            click.option("--batch", type=click.IntRange(min=1), help="How many samples the inputs hold."),
+        )
+    ):
+        function = option(function)
+    return function

@@ -1,0 +1,46 @@
+"""How numbers are written for a person."""
+
+from __future__ import annotations
+
+
+def percent(part: int, whole: int) -> str:
+    """Return a part as a percentage; all of nothing is everything."""
+    return f"{100 * part / whole:.1f}%" if whole else "100.0%"
+
+
+def seconds(value: float) -> str:
+    """Return a time in the unit that suits it.
+
+    Example:
+        >>> seconds(0.0123), seconds(2.5)
+        ('12.3 ms', '2.50 s')
+    """
+    if value < 0.001:
+        return f"{1e6 * value:.0f} µs"
+    return f"{1000 * value:.1f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def quantity(value: float, unit: str, base: int = 1000) -> str:
+    """Return a large number with a prefix.
+
+    Example:
+        >>> quantity(3_640_000_000, "FLOPs"), quantity(1536, "B", base=1024)
+        ('3.6 GFLOPs', '1.5 KiB')
+    """
+    infix = "i" if base == 1024 else ""
+    for prefix in ("", "K", "M", "G", "T"):
+        if value < base or prefix == "T":
+            break
+        value /= base
+    number = f"{value:.1f}" if prefix else f"{value:.0f}"
+    return f"{number} {prefix}{infix if prefix else ''}{unit}"
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number and its noun.
+
+    Example:
+        >>> count(1, "op"), count(2, "op")
+        ('1 op', '2 ops')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,52 @@
+"""Finds the results that share memory with an input, a weight or another result.
+
+Such a view is made on the host: from a device it would come back as a copy, and who writes to it, or
+to what it is a view of, would see another result than with eager torch.
+"""
+
+from __future__ import annotations
+
+import operator
+
+from torch import fx
+from torch._ops import OpOverload
+
+from torchport.compiler.normalise import NormalGraph
+
+
+def aliasing_nodes(graph: NormalGraph) -> dict[fx.Node, str]:
+    """Return the nodes that must run on the host, with what each shares memory with."""
+    returned = [value for value in graph.returned if isinstance(value, fx.Node)]
+    results = set(returned)
+    found: dict[fx.Node, str] = {}
+    for value in returned:
+        chain = [value]
+        while (base := base_of(chain[-1])) is not None:
+            if base.op in ("placeholder", "get_attr"):
+                what = "an input" if base.op == "placeholder" else "a weight"
+            elif base in results:
+                what = "another result"
+            else:
+                chain.append(base)
+                continue
+            found.update(dict.fromkeys(chain, what))
+            break
+    return found
+
+
+def base_of(node: fx.Node) -> fx.Node | None:
+    """Return the node whose memory this one is a view of."""
+    if node.target is operator.getitem:
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        return base_of(source)
+    if not isinstance(node.target, OpOverload):
+        return None
+    schema = node.target._schema
+    if not any(result.alias_info is not None for result in schema.returns):
+        return None
+    for index, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and index < len(node.args):
+            source = node.args[index]
+            return source if isinstance(source, fx.Node) else None
+    return None

@@ -1,0 +1,180 @@
+"""Plan → program: builds the islands, tries them, and plans again without what does not work."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+
+from torchport.capture import CapturedModel
+from torchport.compiler.cache import build_or_read
+from torchport.compiler.outline import Piece, host_graph, spec_of
+from torchport.compiler.plan import Plan, Planner
+from torchport.compiler.trial import difference, find_culprits, is_loose, reference_values
+from torchport.errors import CompileError, TorchportError
+from torchport.records import IslandMeta, ProgramRecord, Verdict
+from torchport.runtime.island import load_island, payload_digest
+from torchport.runtime.program import Program
+from torchport.targets import Artifact, Options, Target
+from torchport.targets.target import OutOfRange
+from torchport.version import __version__
+
+_log = logging.getLogger(__name__)
+
+# Each round takes at least one op from the target, so this many rounds mean that something is odd.
+_ROUNDS = 20
+
+
+def build_program(captured: CapturedModel, target: Target, options: Options) -> tuple[Program, Plan]:
+    """Build all islands of a captured model and put the program together.
+
+    Raises:
+        CompileError: the model has no weights in memory.
+        TargetError: the target is not installed, or its device is absent.
+    """
+    _refuse_fakes(captured)
+    planner = Planner(captured, target, options)
+    values: dict[fx.Node, object] | None = None
+    for _ in range(_ROUNDS):
+        plan = planner.plan()
+        made, failed = _build_all(plan, target, options)
+        if options.check and made and not failed:
+            if values is None:
+                values = _values(planner, plan, captured.leaves)
+            failed = _try_all(plan, made, values, options)
+        if not failed:
+            return _program(captured, plan, made, target, options), plan
+        values = reference_values(planner.graph.graph_module, captured.leaves, _everything(planner))
+        for piece, verdict in failed:
+            _blame(planner, piece, verdict, target, options, values)
+    raise CompileError(
+        f"no plan works after {_ROUNDS} tries", where=captured.name, remedy="name the ops in keep_ops"
+    )
+
+
+def _refuse_fakes(captured: CapturedModel) -> None:
+    for tensor in (*captured.leaves, *captured.program.state_dict.values()):
+        if isinstance(tensor, FakeTensor) or tensor.is_meta:
+            raise CompileError(
+                "the model has no weights or inputs in memory",
+                where=captured.name,
+                remedy="torchport.explain works without them; to compile, load the weights",
+            )
+
+
+class _Made:
+    """A built island with its metadata as JSON."""
+
+    def __init__(self, piece: Piece, artifact: Artifact, target: Target, options: Options) -> None:
+        self.blob = torch.from_numpy(artifact.payload)
+        self.record = IslandMeta(
+            name=piece.island.name,
+            target=target.name,
+            digest=payload_digest(artifact.payload),
+            inputs=piece.island.inputs,
+            outputs=piece.island.outputs,
+            options=target.options_json(options),
+            properties=artifact.properties,
+            versions=versions(target),
+        )
+        self.meta = json.dumps(self.record.to_json(), sort_keys=True)
+        self.island = load_island(self.blob, self.meta)
+
+
+def _build_all(
+    plan: Plan, target: Target, options: Options
+) -> tuple[dict[int, _Made], list[tuple[Piece, Verdict]]]:
+    made: dict[int, _Made] = {}
+    failed: list[tuple[Piece, Verdict]] = []
+    for level, piece in plan.pieces.items():
+        try:
+            made[level] = _Made(piece, build_or_read(piece.island, target, options), target, options)
+        except TorchportError as error:
+            availability = target.availability()
+            if not availability.ok:
+                raise
+            _log.info("%s cannot be built: %s", piece.island.name, error)
+            failed.append((piece, Verdict(False, "build_failed", str(error))))
+    return made, failed
+
+
+def _values(planner: Planner, plan: Plan, leaves: Sequence[torch.Tensor]) -> dict[fx.Node, object]:
+    wanted = {node for piece in plan.pieces.values() for node in (*piece.inputs, *piece.outputs)}
+    return reference_values(planner.graph.graph_module, leaves, wanted)
+
+
+def _everything(planner: Planner) -> set[fx.Node]:
+    return set(planner.graph.graph_module.graph.nodes)
+
+
+def _try_all(
+    plan: Plan, made: dict[int, _Made], values: dict[fx.Node, object], options: Options
+) -> list[tuple[Piece, Verdict]]:
+    failed = []
+    for level, piece in plan.pieces.items():
+        arguments = [values[node] for node in piece.inputs]
+        expected = [values[node] for node in piece.outputs]
+        try:
+            with torch.no_grad():
+                actual = made[level].island(arguments)  # type: ignore[arg-type]
+        except OutOfRange:
+            continue  # such a call runs on the host
+        problem = difference(actual, expected, is_loose(options))  # type: ignore[arg-type]
+        if problem:
+            _log.info("%s does not equal eager torch: %s", piece.island.name, problem)
+            detail = f"the island does not equal eager torch on the example inputs: {problem}"
+            failed.append((piece, Verdict(False, "inaccurate", detail)))
+    return failed
+
+
+def _blame(
+    planner: Planner,
+    piece: Piece,
+    verdict: Verdict,
+    target: Target,
+    options: Options,
+    values: dict[fx.Node, object],
+) -> None:
+    """Keep on the host the ops that fail alone; if none does, the whole island."""
+    culprits = find_culprits(piece, target, options, values)
+    for node, problem in (culprits or dict.fromkeys(piece.ops, verdict)).items():
+        planner.force(node, problem)
+
+
+def _program(
+    captured: CapturedModel, plan: Plan, made: dict[int, _Made], target: Target, options: Options
+) -> Program:
+    built = {level: (island.blob, island.meta) for level, island in made.items()}
+    graph_module = host_graph(plan.graph, plan.cut, plan.pieces, built)
+    outputs = [value.meta["val"] for value in plan.graph.returned if isinstance(value, fx.Node)]
+    record = ProgramRecord(
+        model=captured.name,
+        target=target.name,
+        options=target.options_json(options),
+        inputs={path: spec_of(leaf) for path, leaf in zip(captured.inputs.paths, captured.leaves, strict=True)},
+        outputs={
+            path: spec_of(value)
+            for path, value in zip(captured.result.paths, outputs, strict=False)
+            if isinstance(value, torch.Tensor)
+        },
+        islands=tuple(island.record for island in made.values()),
+        frozen=tuple(sorted({weight.name for weight in plan.graph.weights.values()})),
+        mutated=tuple(_written_name(plan, node) for node in plan.graph.writes),
+        coverage=plan.coverage,
+        versions=versions(target),
+    )
+    return Program(record, graph_module, captured.result)
+
+
+def _written_name(plan: Plan, node: fx.Node) -> str:
+    weight = plan.graph.weights.get(str(node.target))
+    return weight.name if weight is not None else node.name
+
+
+def versions(target: Target) -> dict[str, str]:
+    """Return the versions that a built island depends on."""
+    return {"torchport": __version__, "torch": torch.__version__, target.name: target.version()}

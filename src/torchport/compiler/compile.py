@@ -1,0 +1,50 @@
+"""`torchport.compile`: a model → a compiled model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import nn
+
+from torchport import targets
+from torchport.compiler.compiled_model import CompiledModel
+from torchport.compiler.specialise import Specialiser
+
+
+def compile(
+    model: nn.Module | Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | None = None,
+    *,
+    target: str = "openvino",
+    dynamic_shapes: object = None,
+    options: Mapping[str, object] | None = None,
+    name: str = "",
+) -> CompiledModel:
+    """Compile a model for a target.
+
+    Args:
+        model: a module, or any callable on tensors. It is compiled in the mode that it is in.
+        args, kwargs: example inputs of any class; the result of each island is checked on them.
+        target: the target's name; `torchport targets` lists them.
+        dynamic_shapes: which dimensions may vary, as `torch.export` takes it. Other shapes are then
+            refused. Without it, any shape is taken, and each new one is compiled when it first comes.
+        options: the target's options.
+        name: the model's name in records and messages.
+
+    Returns:
+        A module that is called as the model is, and returns what it returns.
+
+    Raises:
+        CaptureError: the model raises, or depends on its data in a way that a graph cannot show.
+        TargetError: no such target, option or device.
+
+    Example:
+        >>> model = torch.nn.Linear(2, 3).eval()
+        >>> compiled = compile(model, (torch.ones(1, 2),), target="host")
+        >>> torch.equal(compiled(torch.ones(1, 2)), model(torch.ones(1, 2)))
+        True
+    """
+    found = targets.find(target)
+    specialiser = Specialiser(model, found, found.make_options(options), name)
+    return CompiledModel(specialiser, args, dict(kwargs or {}), dynamic_shapes)

@@ -1,0 +1,149 @@
+"""The compiled model: called as the model is, right for every input, or refusing with a reason."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+
+from torchport import capture
+from torchport.capture.dynamic_shapes import ShapeLimits
+from torchport.compiler.specialise import Specialised, Specialiser
+from torchport.errors import RuntimeRefusal
+from torchport.records import Coverage, ProgramRecord
+from torchport.structure import Flat, flatten
+from torchport.targets.target import OutOfRange
+
+_log = logging.getLogger(__name__)
+
+# Each holds its weights once more in the device's form; the least recently made goes first.
+_MOST_PROGRAMS = 16
+
+
+class CompiledModel(nn.Module):
+    """A model compiled for a target. Made by `torchport.compile`.
+
+    It holds the model's own parameters and buffers under their own names. A change of a weight is
+    noticed, and the islands are built again. Inputs of another shape are compiled for when they come.
+    """
+
+    def __init__(
+        self,
+        specialiser: Specialiser,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        dynamic_shapes: object = None,
+    ) -> None:
+        super().__init__()
+        # The same dicts, not copies: state_dict, load_state_dict and parameters are the model's own.
+        vars(self)["_parameters"] = specialiser.module._parameters
+        vars(self)["_buffers"] = specialiser.module._buffers
+        vars(self)["_modules"] = specialiser.module._modules
+        self.training = specialiser.module.training
+        self._specialiser = specialiser
+        self._lock = threading.RLock()
+        self._limits = _limits(specialiser, args, kwargs, dynamic_shapes)
+        self._programs: tuple[Specialised, ...] = (specialiser.build(args, kwargs),)
+        self._first = self._programs[0]
+
+    @property
+    def coverage(self) -> Coverage:
+        """What the target took of the model, and why the rest stayed."""
+        return self.record.coverage
+
+    @property
+    def record(self) -> ProgramRecord:
+        """All that there is to know of the program for the example inputs."""
+        return self._first.program.record
+
+    @property
+    def programs(self) -> list[ProgramRecord]:
+        """The records of all programs that were compiled so far, one for each kind of input."""
+        return [specialised.program.record for specialised in self._programs]
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Run the model.
+
+        Raises:
+            RuntimeRefusal: gradients are asked for, or the shape is outside `dynamic_shapes`.
+            CaptureError: the inputs are of another shape, and the model cannot be captured with it.
+        """
+        flat = flatten((args, kwargs))
+        self._refuse_gradients(flat)
+        specialised = self._find(flat, args, kwargs)
+        try:
+            return specialised.program.run(flat.leaves, flat.objects)
+        except OutOfRange as reason:
+            _log.info("this call runs on the host: %s", reason)
+            with torch.no_grad():
+                return self._specialiser.module(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> CompiledModel:
+        """Refuse to change the mode: the program was captured in the one that the model was in."""
+        if mode != self.training:
+            wanted, was = ("training", "evaluation") if mode else ("evaluation", "training")
+            raise RuntimeRefusal(
+                f"the model was compiled in {was} mode and cannot change to {wanted} mode",
+                where=self._specialiser.name,
+                remedy=f"call .{'train' if mode else 'eval'}() on the model, then compile it again",
+            )
+        return self
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise RuntimeRefusal(
+            "a compiled model cannot be pickled or deep-copied",
+            where=self._specialiser.name,
+            remedy="pickle or copy the model itself and compile it again",
+        )
+
+    def extra_repr(self) -> str:
+        """Say what was compiled for what."""
+        coverage = self.coverage
+        return (
+            f"{self._specialiser.name} on {coverage.target}: "
+            f"{coverage.ops_before - coverage.ops_remain} of {coverage.ops_before} ops"
+        )
+
+    def _refuse_gradients(self, flat: Flat) -> None:
+        if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in flat.leaves):
+            raise RuntimeRefusal(
+                "an input asks for gradients, and a compiled model gives none",
+                where=self._specialiser.name,
+                remedy='call it under torch.no_grad(), or train with torch.compile(model, backend="torchport")',
+            )
+
+    def _find(self, flat: Flat, args: Sequence[object], kwargs: Mapping[str, object]) -> Specialised:
+        for specialised in self._programs:
+            if specialised.fits(flat) and specialised.guard.unchanged():
+                return specialised
+        with self._lock:
+            return self._build(flat, args, kwargs)
+
+    def _build(self, flat: Flat, args: Sequence[object], kwargs: Mapping[str, object]) -> Specialised:
+        current = [made for made in self._programs if made.guard.unchanged()]
+        for specialised in current:
+            if specialised.fits(flat):
+                return specialised  # another thread was faster
+        if self._limits is not None:
+            self._limits.check(flat.leaves, self._specialiser.name)
+        if len(current) < len(self._programs):
+            _log.info("%s: a weight changed, so its islands are built again", self._specialiser.name)
+        else:
+            _log.info("%s: inputs of another kind are compiled for", self._specialiser.name)
+        made = self._specialiser.build(args, kwargs)
+        self._programs = (made, *current)[:_MOST_PROGRAMS]
+        return made
+
+
+def _limits(
+    specialiser: Specialiser, args: Sequence[object], kwargs: Mapping[str, object], dynamic_shapes: object
+) -> ShapeLimits | None:
+    if dynamic_shapes is None:
+        return None
+    captured = capture.export(
+        specialiser.module, args, kwargs, name=specialiser.name, dynamic_shapes=dynamic_shapes
+    )
+    return ShapeLimits.of(captured.program, captured.inputs.paths)

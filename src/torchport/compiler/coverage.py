@@ -1,0 +1,76 @@
+"""Verdicts and islands → the record of what a target takes and why the rest stays."""
+
+from __future__ import annotations
+
+from torch import fx
+
+from torchport.analysis import bytes_of, flops_of
+from torchport.capture import module_path, source_line
+from torchport.compiler.normalise import NormalGraph, is_op
+from torchport.compiler.outline import Piece
+from torchport.compiler.partition import Partition
+from torchport.records import Coverage, IslandSummary, StayedOp, Verdict
+
+
+def measure(
+    model: str,
+    target: str,
+    ops_before: list[str],
+    graph: NormalGraph,
+    cut: Partition,
+    pieces: dict[int, Piece],
+    verdicts: dict[fx.Node, Verdict],
+) -> Coverage:
+    """Count what the target takes, and say why the rest stays.
+
+    Args:
+        model, target: their names.
+        ops_before: the ops before anything was folded.
+        graph, cut, pieces, verdicts: what the earlier steps made.
+    """
+    stayed = [
+        _stayed(node, verdicts[node]) for level in cut.levels for node in cut.host.get(level, []) if is_op(node)
+    ]
+    islands = tuple(_summary(piece) for _, piece in sorted(pieces.items()))
+    flops_covered = sum(island.flops for island in islands)
+    bytes_covered = sum(island.bytes for island in islands)
+    return Coverage(
+        model=model,
+        target=target,
+        ops_before=len(ops_before),
+        unique_before=len(set(ops_before)),
+        ops_remain=len(stayed),
+        unique_remain=len({row.op for row in stayed}),
+        transfers=sum(island.inputs + island.outputs for island in islands),
+        flops=flops_covered + sum(row.flops for row in stayed),
+        flops_covered=flops_covered,
+        bytes=bytes_covered + sum(row.bytes for row in stayed),
+        bytes_covered=bytes_covered,
+        islands=islands,
+        stayed=tuple(stayed),
+    )
+
+
+def _stayed(node: fx.Node, verdict: Verdict) -> StayedOp:
+    return StayedOp(
+        op=str(node.target),
+        node=node.name,
+        reason=verdict.reason,
+        detail=verdict.detail,
+        remedy=verdict.remedy,
+        module_path=module_path(node),
+        source=source_line(node),
+        flops=flops_of(node),
+        bytes=bytes_of(node),
+    )
+
+
+def _summary(piece: Piece) -> IslandSummary:
+    return IslandSummary(
+        name=piece.island.name,
+        ops=len(piece.ops),
+        inputs=len(piece.inputs),
+        outputs=len(piece.outputs),
+        flops=sum(flops_of(node) for node in piece.ops),
+        bytes=sum(bytes_of(node) for node in piece.ops),
+    )

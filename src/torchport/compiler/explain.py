@@ -1,0 +1,48 @@
+"""The dry run: what a target would take of a model, without building anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import nn
+
+from torchport import capture, targets
+from torchport.compiler.plan import Planner
+from torchport.records import Coverage
+
+
+def explain(
+    model: nn.Module | Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | None = None,
+    *,
+    target: str = "openvino",
+    options: Mapping[str, object] | None = None,
+    name: str = "",
+) -> Coverage:
+    """Say what a target would take of a model and why the rest would stay.
+
+    Needs no device, no build, and not the target's library.
+
+    Args:
+        model: a module, or any callable on tensors.
+        args, kwargs: example inputs.
+        target: the target's name.
+        options: the target's options.
+        name: the model's name in the record.
+
+    Returns:
+        The coverage: counts, islands, and one row with the reason for each op that stays.
+
+    Raises:
+        CaptureError: the model cannot be captured.
+        TargetError: no such target or option.
+
+    Example:
+        >>> explain(torch.nn.Linear(2, 3), (torch.ones(1, 2),), target="host").ops_remain
+        0
+    """
+    found = targets.find(target)
+    chosen = found.make_options(options)
+    captured = capture.export(model, args, kwargs, name=name)
+    return Planner(captured, found, chosen).plan().coverage

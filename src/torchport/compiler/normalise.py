@@ -1,0 +1,182 @@
+"""Exported program → the graph that a target is asked about: its decompositions applied, weights as attributes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+
+import torch
+from torch import fx, nn
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from torchport.capture import CapturedModel, user_name
+from torchport.targets import Target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weight:
+    """A tensor that the model brings along.
+
+    Args:
+        name: its name in the user's model.
+        tensor: the tensor itself, not a copy.
+        owner: the dict of the module that holds it, to notice that it was replaced.
+        key: its key there.
+    """
+
+    name: str
+    tensor: torch.Tensor
+    owner: MutableMapping[str, object] | None
+    key: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NormalGraph:
+    """A functional graph of ATen ops.
+
+    Args:
+        graph_module: placeholders are the inputs' tensors, `get_attr` nodes the weights; its output
+            is a tuple of what is written, then what is returned.
+        weights: the weights by the attribute that holds them.
+        writes: the nodes that are overwritten at the end of a call, in the order of the output.
+    """
+
+    graph_module: fx.GraphModule
+    weights: dict[str, Weight]
+    writes: tuple[fx.Node, ...]
+
+    @property
+    def output(self) -> fx.Node:
+        """The graph's output node."""
+        return next(reversed(self.graph_module.graph.nodes))
+
+    @property
+    def written(self) -> list[fx.Node]:
+        """The values that `writes` get."""
+        values = self.output.args[0]
+        assert isinstance(values, (tuple, list))
+        return list(values[: len(self.writes)])
+
+    @property
+    def returned(self) -> list[object]:
+        """What the call returns: nodes, or constants."""
+        values = self.output.args[0]
+        assert isinstance(values, (tuple, list))
+        return list(values[len(self.writes) :])
+
+
+def normalise(captured: CapturedModel, target: Target) -> NormalGraph:
+    """Apply the target's decompositions and turn lifted weights into attributes."""
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch's own deprecations are not the user's
+        program = captured.program.run_decompositions(dict(target.decompositions()))
+    graph = _unlift(program, captured.module)
+    remove_no_ops(graph.graph_module)
+    return graph
+
+
+def _unlift(program: ExportedProgram, module: nn.Module) -> NormalGraph:
+    graph_module = program.graph_module
+    graph = graph_module.graph
+    owners = dict(_owners(module))
+    weights: dict[str, Weight] = {}
+    by_name: dict[str, fx.Node] = {}
+    placeholders = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    for spec in program.graph_signature.input_specs:
+        node = placeholders[spec.arg.name]
+        if spec.kind is InputKind.USER_INPUT:
+            by_name[node.name] = node
+            continue
+        assert spec.target is not None
+        tensor = _tensor_of(program, spec.target)
+        if not isinstance(tensor, torch.Tensor):
+            continue  # a script object: the graph keeps it as it is
+        attribute = f"weight_{len(weights)}"
+        owner, key = owners.get(id(tensor), (None, ""))
+        weights[attribute] = Weight(user_name(spec.target), tensor, owner, key)
+        graph_module.register_buffer(attribute, tensor, persistent=False)
+        with graph.inserting_before(node):
+            attribute_node = graph.get_attr(attribute)
+        attribute_node.meta = dict(node.meta)
+        node.replace_all_uses_with(attribute_node)
+        graph.erase_node(node)
+        by_name[spec.target] = attribute_node
+    writes = []
+    for output in program.graph_signature.output_specs:
+        if output.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION):
+            assert output.target is not None
+            writes.append(by_name[output.target])
+    graph_module.recompile()
+    return NormalGraph(graph_module, weights, tuple(writes))
+
+
+def _tensor_of(program: ExportedProgram, name: str) -> object:
+    if name in program.state_dict:
+        return program.state_dict[name]
+    return program.constants[name]
+
+
+def _owners(module: nn.Module) -> Iterator[tuple[int, tuple[MutableMapping[str, object], str]]]:
+    """Yield, for each tensor that a module holds, the dict and key under which it does."""
+    for part in module.modules():
+        for held in (part._parameters, part._buffers, vars(part)):
+            for key, value in held.items():
+                if isinstance(value, torch.Tensor):
+                    yield id(value), (held, key)  # type: ignore[misc]  # dicts of tensors
+
+
+# Ops that change nothing in a functional graph.
+_NO_OPS = frozenset(
+    {"aten.detach.default", "aten.alias.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default",
+     "aten.detach_copy.default", "aten.alias_copy.default"}
+)  # fmt: skip
+_DROPPED = frozenset({"aten._assert_tensor_metadata.default"})
+
+
+def remove_no_ops(graph_module: fx.GraphModule) -> None:
+    """Drop nodes that compute nothing, and what nobody uses."""
+    graph = graph_module.graph
+    returned = set(graph.output_node().all_input_nodes)
+    for node in list(graph.nodes):
+        name = str(node.target)
+        if name in _DROPPED:
+            graph.erase_node(node)
+        elif name in _NO_OPS and node not in returned:
+            # A returned one stays: what it copies from may be an input or a weight.
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+        elif name == "aten.cat.default":
+            _drop_empty(node)
+    graph.eliminate_dead_code()
+    graph_module.recompile()
+
+
+def _drop_empty(node: fx.Node) -> None:
+    """Concatenate only what holds something: caches start from an empty tensor."""
+    items = node.args[0]
+    assert isinstance(items, (list, tuple))
+    full = [item for item in items if item.meta["val"].numel()]  # type: ignore[union-attr]
+    same_dtype = all(item.meta["val"].dtype == node.meta["val"].dtype for item in full)  # type: ignore[union-attr]
+    if not full or len(full) == len(items) or not same_dtype:
+        return
+    if len(full) > 1:
+        node.args = (full, *node.args[1:])
+        return
+    # Still a copy, as concatenation gives one.
+    node.target = torch.ops.aten.clone.default
+    node.args, node.kwargs = (full[0],), {"memory_format": torch.contiguous_format}
+
+
+def count_ops(graph_module: fx.GraphModule) -> list[str]:
+    """Return the names of the torch ops in a graph, one entry a call."""
+    return [str(node.target) for node in graph_module.graph.nodes if is_op(node)]
+
+
+def is_op(node: fx.Node) -> bool:
+    """Whether a node is a torch op: not a look into a tuple, nor a shape."""
+    return node.op == "call_function" and (
+        isinstance(node.target, (OpOverload, torch._ops.HigherOrderOperator))
+    )

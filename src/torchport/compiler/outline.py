@@ -1,0 +1,172 @@
+"""Graph and partition → the host's graph, in which each island is one call of `torchport::island`."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+from torchport.compiler.aliases import base_of
+from torchport.compiler.normalise import NormalGraph, is_op
+from torchport.compiler.partition import Partition
+from torchport.records import TensorSpec
+from torchport.targets import Island
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """An island with its place in the graph.
+
+    Args:
+        island: what the target builds.
+        nodes: the nodes that it stands for.
+        inputs: the nodes whose values go in.
+        outputs: the nodes whose values come out.
+        frozen: the attributes whose values it holds.
+    """
+
+    island: Island
+    nodes: list[fx.Node]
+    inputs: list[fx.Node]
+    outputs: list[fx.Node]
+    frozen: list[str]
+
+    @property
+    def ops(self) -> list[fx.Node]:
+        """The torch ops in it."""
+        return [node for node in self.nodes if is_op(node)]
+
+
+def outline(graph: NormalGraph, cut: Partition) -> dict[int, Piece]:
+    """Return the islands by their level."""
+    mutated = {node.target for node in graph.writes if node.op == "get_attr"}
+    return {
+        level: _piece(graph, f"island_{number}", nodes, mutated)
+        for number, (level, nodes) in enumerate(sorted(cut.islands.items()))
+    }
+
+
+def _piece(graph: NormalGraph, name: str, nodes: list[fx.Node], mutated: set[object]) -> Piece:
+    inside = set(nodes)
+    made = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    inputs: list[fx.Node] = []
+    frozen: dict[str, torch.Tensor] = {}
+    for node in nodes:
+        for source in node.all_input_nodes:
+            if source in inside or source in copies:
+                continue
+            if source.op == "get_attr" and source.target not in mutated:
+                attribute = str(source.target)
+                frozen[attribute] = getattr(graph.graph_module, attribute)
+                copies[source] = made.get_attr(attribute)
+            else:
+                copies[source] = made.placeholder(source.name)
+                inputs.append(source)
+            copies[source].meta = _described(source)
+    for node in nodes:
+        copies[node] = made.node_copy(node, copies.__getitem__)
+        copies[node].meta = _described(node)
+    outputs = [node for node in nodes if any(user not in inside for user in node.users)]
+    made.output(tuple(copies[node] for node in outputs))
+    island = Island(
+        name,
+        fx.GraphModule(frozen, _inputs_first(made)),
+        tuple(spec_of(node.meta["val"]) for node in inputs),
+        tuple(spec_of(node.meta["val"]) for node in outputs),
+    )
+    return Piece(island, nodes, inputs, outputs, list(frozen))
+
+
+def _described(node: fx.Node) -> dict[str, object]:
+    return dict(node.meta)
+
+
+def _inputs_first(graph: fx.Graph) -> fx.Graph:
+    """Move placeholders to the front, where every reader of a graph expects them."""
+    first = next(iter(graph.nodes))
+    for node in list(graph.nodes):
+        if node.op == "placeholder" and node is not first:
+            first.prepend(node)
+    return graph
+
+
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    """Return what is known of a tensor without its values."""
+    return TensorSpec(
+        tuple(int(size) for size in tensor.shape),
+        str(tensor.dtype).removeprefix("torch."),
+        _memory_order(tensor),
+    )
+
+
+def _memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Return the order of the dimensions in memory; empty for contiguous and for overlapping tensors."""
+    if tensor.is_contiguous() or tensor.layout is not torch.strided:
+        return ()
+    strides = tensor.stride()
+    if any(stride == 0 and size > 1 for stride, size in zip(strides, tensor.shape, strict=True)):
+        return ()
+    order = sorted(range(tensor.dim()), key=lambda dim: (-strides[dim], -tensor.shape[dim], dim))
+    return () if order == list(range(tensor.dim())) else tuple(order)
+
+
+def host_graph(
+    graph: NormalGraph, cut: Partition, pieces: dict[int, Piece], built: dict[int, tuple[torch.Tensor, str]]
+) -> fx.GraphModule:
+    """Return the graph that the host runs.
+
+    Args:
+        graph: the whole graph.
+        cut: what runs where.
+        pieces: the islands by level.
+        built: each island's payload, and its metadata as JSON.
+    """
+    made = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    attributes: dict[str, object] = {piece.island.name: built[level][0] for level, piece in pieces.items()}
+    for node in graph.graph_module.graph.nodes:
+        if node.op == "placeholder":
+            copies[node] = made.placeholder(node.name)
+    for node in graph.graph_module.graph.nodes:
+        if node.op == "get_attr" and _needed_on_host(node, cut, pieces, graph):
+            attributes[str(node.target)] = getattr(graph.graph_module, str(node.target))
+            copies[node] = made.get_attr(str(node.target))
+    for level in cut.levels:
+        if level in pieces:
+            _call_island(made, pieces[level], built[level][1], copies)
+        for node in cut.host.get(level, []):
+            copies[node] = made.node_copy(node, copies.__getitem__)
+    values = [_own_memory(made, value, copies[value]) for value in graph.written]
+    for destination, value in zip(graph.writes, values, strict=True):
+        made.call_function(torch.ops.aten.copy_.default, (copies[destination], value))
+    made.output(tuple(copies[value] if isinstance(value, fx.Node) else value for value in graph.returned))
+    return fx.GraphModule(attributes, made, "Program")
+
+
+def _own_memory(made: fx.Graph, value: fx.Node, copy: fx.Node) -> fx.Node:
+    """Return a value that an earlier write cannot change: two buffers may be swapped."""
+    if value.op == "call_function" and base_of(value) is None:
+        return copy
+    return made.call_function(torch.ops.aten.clone.default, (copy,))
+
+
+def _needed_on_host(node: fx.Node, cut: Partition, pieces: dict[int, Piece], graph: NormalGraph) -> bool:
+    on_host = {user for nodes in cut.host.values() for user in nodes}
+    crossing = {source for piece in pieces.values() for source in piece.inputs}
+    return (
+        node in crossing
+        or node in graph.writes
+        or any(user in on_host or user.op == "output" for user in node.users)
+    )
+
+
+def _call_island(made: fx.Graph, piece: Piece, meta: str, copies: dict[fx.Node, fx.Node]) -> None:
+    blob = made.create_node("get_attr", piece.island.name)
+    call = made.call_function(
+        torch.ops.torchport.island.default, (blob, meta, [copies[source] for source in piece.inputs])
+    )
+    for index, node in enumerate(piece.outputs):
+        copies[node] = made.call_function(operator.getitem, (call, index))

@@ -1,0 +1,84 @@
+"""Graph + target → the plan: a verdict for every op, the islands, and what that covers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import fx
+
+from torchport.capture import CapturedModel, module_path
+from torchport.compiler.aliases import aliasing_nodes
+from torchport.compiler.coverage import measure
+from torchport.compiler.folding import fold
+from torchport.compiler.normalise import NormalGraph, count_ops, is_op, normalise
+from torchport.compiler.outline import Piece, outline
+from torchport.compiler.partition import Partition, partition
+from torchport.records import Coverage, Verdict
+from torchport.targets import Options, Target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What runs where.
+
+    Args:
+        graph: the graph.
+        cut: which node runs where, and when.
+        pieces: the islands by level.
+        coverage: the same as a record.
+    """
+
+    graph: NormalGraph
+    cut: Partition
+    pieces: dict[int, Piece]
+    coverage: Coverage
+
+
+class Planner:
+    """Plans one captured model for one target; again, when an island turned out not to work.
+
+    Args:
+        captured: the model.
+        target, options: what it is planned for.
+    """
+
+    def __init__(self, captured: CapturedModel, target: Target, options: Options) -> None:
+        self.captured = captured
+        self.target = target
+        self.options = options
+        self.graph = normalise(captured, target)
+        self._ops_before = count_ops(self.graph.graph_module)
+        fold(self.graph)
+        target.prepare(self.graph.graph_module)
+        self._aliases = aliasing_nodes(self.graph)
+        self._forced: dict[fx.Node, Verdict] = {}
+
+    def force(self, node: fx.Node, verdict: Verdict) -> None:
+        """Keep a node on the host from the next plan on, whatever the target says."""
+        self._forced[node] = verdict
+
+    def plan(self) -> Plan:
+        """Ask for verdicts and cut the graph."""
+        graph = self.graph.graph_module.graph
+        verdicts = {node: self._verdict(node) for node in graph.nodes if is_op(node)}
+        cut = partition(graph, verdicts, self.options.min_island_size)
+        pieces = outline(self.graph, cut)
+        coverage = measure(
+            self.captured.name, self.target.name, self._ops_before, self.graph, cut, pieces, verdicts
+        )
+        return Plan(self.graph, cut, pieces, coverage)
+
+    def _verdict(self, node: fx.Node) -> Verdict:
+        if node in self._forced:
+            return self._forced[node]
+        if node in self._aliases:
+            detail = f"the result shares memory with {self._aliases[node]}, which only the host can do"
+            return Verdict(False, "alias", detail, "return a copy of it, with .clone()")
+        name = str(node.target)
+        if name in self.options.keep_ops or name.rpartition(".")[0] in self.options.keep_ops:
+            return Verdict(False, "kept_by_option", f"the option keep_ops names {name}")
+        path = module_path(node)
+        for kept in self.options.keep_modules:
+            if path == kept or path.startswith(kept + "."):
+                return Verdict(False, "kept_by_option", f"the option keep_modules names {kept}")
+        return self.target.verdict(node, self.options)

@@ -1,0 +1,152 @@
+"""Tries built islands against eager torch on the example inputs, and finds the ops at fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+
+from torchport.compiler.outline import Piece, spec_of
+from torchport.errors import TorchportError
+from torchport.records import Verdict
+from torchport.targets import Artifact, Island, Options, Target
+from torchport.targets.target import OutOfRange
+
+
+class Reference(fx.Interpreter):
+    """Runs the whole graph with eager torch, once, and keeps the values that islands are tried on."""
+
+    def __init__(self, graph_module: fx.GraphModule, wanted: set[fx.Node]) -> None:
+        super().__init__(graph_module)
+        self.wanted = wanted
+        self.values: dict[fx.Node, object] = {}
+
+    def run_node(self, n: fx.Node) -> object:
+        """Run a node, and keep its value if it is wanted."""
+        value = super().run_node(n)
+        if n in self.wanted:
+            self.values[n] = value
+        return value
+
+
+def reference_values(
+    graph_module: fx.GraphModule, leaves: Sequence[torch.Tensor], wanted: set[fx.Node]
+) -> dict[fx.Node, object]:
+    """Return what eager torch computes for the wanted nodes; torch's random state is left as it was."""
+    reference = Reference(graph_module, wanted)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        reference.run(*leaves)
+    return reference.values
+
+
+def difference(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], loose: bool) -> str:
+    """Return in what an island's results differ from eager's; empty if they are close enough.
+
+    Args:
+        actual, expected: the results.
+        loose: whether the device was asked to compute in less than float32.
+    """
+    for index, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            return f"output {index} is {spec_of(ours)} instead of {spec_of(theirs)}"
+        if not theirs.is_floating_point() and not theirs.is_complex():
+            if not torch.equal(ours, theirs):
+                return f"output {index}, integers, differs"
+            continue
+        finite = torch.isfinite(theirs)
+        if not torch.equal(torch.where(finite, 0, ours), torch.where(finite, 0, theirs)) and not torch.equal(
+            torch.isnan(ours), torch.isnan(theirs)
+        ):
+            return f"output {index} differs in where it is not finite"
+        if not finite.any():
+            continue
+        left, right = ours[finite].double(), theirs[finite].double()
+        relative, absolute = (5e-2, 5e-2) if loose else _tolerance(theirs.dtype)
+        # The error of a long sum scales with the largest of what was summed, not with the result.
+        allowed = relative * right.abs() + absolute * right.abs().max() + 1e-6
+        worst = ((left - right).abs() - allowed).max().item()
+        if not worst <= 0:
+            return f"output {index} is off by {(left - right).abs().max().item():.3g}"
+    return ""
+
+
+def _tolerance(dtype: torch.dtype) -> tuple[float, float]:
+    if dtype in (torch.bfloat16, torch.float16):
+        return 3e-2, 3e-2
+    return 1e-3, 1e-4
+
+
+def find_culprits(
+    piece: Piece,
+    target: Target,
+    options: Options,
+    values: dict[fx.Node, object],
+) -> dict[fx.Node, Verdict]:
+    """Build and run each op of an island on its own, and return the verdicts on those that fail."""
+    found: dict[fx.Node, Verdict] = {}
+    for node in piece.ops:
+        problem = _problem_alone(node, target, options, values)
+        if problem is not None:
+            found[node] = problem
+    return found
+
+
+def _problem_alone(
+    node: fx.Node, target: Target, options: Options, values: dict[fx.Node, object]
+) -> Verdict | None:
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for source in node.all_input_nodes:
+        copies[source] = graph.placeholder(source.name)
+        copies[source].meta = dict(source.meta)
+    call = graph.node_copy(node, copies.__getitem__)
+    call.meta = dict(node.meta)
+    expected = values[node]
+    results = [call]
+    if isinstance(expected, (tuple, list)):
+        looks = [user for user in node.users if isinstance(user.args[1], int)]
+        expected = [expected[look.args[1]] for look in looks]  # type: ignore[index]
+        results = [graph.node_copy(look, lambda source: call) for look in looks]
+    else:
+        expected = [expected]
+    graph.output(tuple(results))
+    arguments = [values[source] for source in node.all_input_nodes]
+    if not all(isinstance(item, torch.Tensor) for item in (*arguments, *expected)):
+        return None
+    island = Island(
+        f"only_{node.name}",
+        fx.GraphModule({}, graph),
+        tuple(spec_of(argument) for argument in arguments),  # type: ignore[arg-type]
+        tuple(spec_of(result) for result in expected),
+    )
+    try:
+        artifact = target.build(island, options)
+        actual = run_artifact(artifact, island, target, options, arguments)  # type: ignore[arg-type]
+    except TorchportError as error:
+        return Verdict(False, "build_failed", str(error), "report it to the target's makers")
+    except OutOfRange:
+        return None
+    problem = difference(actual, expected, is_loose(options))
+    if problem:
+        return Verdict(False, "inaccurate", f"{node.target} does not equal eager torch: {problem}")
+    return None
+
+
+def run_artifact(
+    artifact: Artifact,
+    island: Island,
+    target: Target,
+    options: Options,
+    arguments: Sequence[torch.Tensor],
+) -> list[torch.Tensor]:
+    """Load an artefact and run it once."""
+    with torch.no_grad():
+        return target.load(artifact, island.inputs, island.outputs, options)(arguments)
+
+
+def is_loose(options: Options) -> bool:
+    """Whether the device was asked to compute in less than float32."""
+    return getattr(options, "precision", "float32") != "float32"
+
+

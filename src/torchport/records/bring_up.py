@@ -1,0 +1,32 @@
+"""A model that was compiled and held against the one that it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torchport.records.comparison import Comparison
+from torchport.records.coverage import Coverage
+from torchport.records.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class BringUp(Record):
+    """What compiling a model for a target gave, and how far its results are off.
+
+    Args:
+        model, target: what was compiled for what.
+        coverage: what the target took, and why the rest stays.
+        comparison: the compiled model's results against the model's own.
+        compile_time: how long compiling took, in seconds.
+        first_call_time: how long the compiled model's first call took, in seconds.
+    """
+
+    schema: ClassVar[str] = "torchport.bring_up/1"
+
+    model: str
+    target: str
+    coverage: Coverage
+    comparison: Comparison
+    compile_time: float
+    first_call_time: float

@@ -1,0 +1,78 @@
+"""What is installed, and which targets work on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torchport.records.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStatus(Record):
+    """Whether a target works here.
+
+    Args:
+        name: the target's name.
+        description: what it is, in a sentence.
+        ok: whether it works here.
+        detail: what is there or missing.
+        remedy: what to do if something is missing.
+        version: of the target's library; empty if it is missing.
+        devices: the devices that it sees.
+        options: its options, each with its default as text.
+    """
+
+    name: str
+    description: str
+    ok: bool
+    detail: str
+    remedy: str
+    version: str
+    devices: tuple[str, ...]
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Record):
+    """One thing that must hold for torchport to work whole.
+
+    Args:
+        name: what was looked at.
+        ok: whether it holds.
+        detail: what was found.
+        remedy: what to do if it does not.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation(Record):
+    """What is installed, and which targets work here.
+
+    Args:
+        versions: of python and each package; empty for one that is not installed.
+        machine: the processor, its number of cores and torch's threads.
+        checks: what must hold for torchport to work whole.
+        targets: which targets work here, and why not.
+        cache_path: where built islands are kept.
+        cache_bytes: how many bytes they take.
+    """
+
+    schema: ClassVar[str] = "torchport.installation/1"
+
+    versions: dict[str, str]
+    machine: dict[str, str]
+    checks: tuple[Check, ...]
+    targets: tuple[TargetStatus, ...]
+    cache_path: str
+    cache_bytes: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check holds and some target works."""
+        return all(check.ok for check in self.checks) and any(target.ok for target in self.targets)

@@ -1,0 +1,95 @@
+"""Records in files: written whole or not at all, and read with the file's name in every complaint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import uuid
+from pathlib import Path
+from typing import TypeVar
+
+from torchport.errors import RecordError
+from torchport.records.record import JSON, Record
+
+RecordType = TypeVar("RecordType", bound=Record)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a file whole or not at all: a reader sees the old content or the new, never a part.
+
+    Raises:
+        RecordError: the file cannot be written.
+    """
+    # Beside the file, since a rename is atomic within one file system only.
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_text(text, encoding="utf-8", newline="")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise RecordError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
+
+
+def write_record(record: Record, path: Path) -> None:
+    """Write a record as JSON, whole or not at all.
+
+    Args:
+        record: what to write.
+        path: where; folders that are missing are made.
+
+    Raises:
+        RecordError: the file cannot be written.
+
+    Example:
+        >>> write_record(record, Path("out/bench") / file_name("torchvision:resnet18", "openvino"))
+    """
+    write_text(json.dumps(record.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n", path)
+
+
+def read_json(path: Path) -> JSON:
+    """Read a JSON file.
+
+    Raises:
+        RecordError: it cannot be read, or is not JSON; names the file.
+    """
+    try:
+        data: JSON = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError both
+        raise RecordError(
+            f"is not whole JSON: {error}", where=str(path), remedy="delete it, and write it again"
+        ) from error
+    return data
+
+
+def read_record(path: Path, kind: type[RecordType]) -> RecordType:
+    """Read a record from the file that `write_record` wrote.
+
+    Raises:
+        RecordError: the file cannot be read, or holds something else; names the file.
+    """
+    data = read_json(path)
+    try:
+        return kind.from_json(data)
+    except RecordError as error:
+        raise RecordError(f"{error.where}: {error.what}", where=str(path), remedy=error.remedy) from error
+
+
+def file_name(*parts: str) -> str:
+    """Return a file name for a record by what identifies it, such as its model and target.
+
+    It can be read by a person, and the digest keeps names apart that differ in odd characters only.
+
+    Example:
+        >>> file_name("torchvision:resnet18", "openvino")
+        'torchvision-resnet18-openvino-e13bde74.json'
+    """
+    readable = re.sub(r"[^A-Za-z0-9._]+", "-", "-".join(parts))[-80:].strip("-.")
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]
+    return f"{readable}-{digest}.json"

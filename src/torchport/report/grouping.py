@@ -1,0 +1,43 @@
+"""Puts together the ops that stay for the same reason, so that a hundred layers read as one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchport.records import StayedOp
+
+
+@dataclass(frozen=True, slots=True)
+class StayedGroup:
+    """Ops of one kind that stay on the host for one reason.
+
+    Args:
+        op, reason, detail, remedy: what they have in common.
+        count: how many they are.
+        places: where they are, each a module path and a source line, either of which may be empty.
+    """
+
+    op: str
+    reason: str
+    detail: str
+    remedy: str
+    count: int
+    places: tuple[tuple[str, str], ...]
+
+
+def group_stayed(stayed: Sequence[StayedOp]) -> list[StayedGroup]:
+    """Return the groups, the largest first.
+
+    Example:
+        >>> [(group.op, group.count) for group in group_stayed(coverage.stayed)]
+        [('aten.cumsum.default', 12)]
+    """
+    groups: dict[tuple[str, str, str, str], list[StayedOp]] = {}
+    for op in stayed:
+        groups.setdefault((op.op, op.reason, op.detail, op.remedy), []).append(op)
+    made = [
+        StayedGroup(*key, len(ops), tuple(dict.fromkeys((op.module_path, op.source) for op in ops)))
+        for key, ops in groups.items()
+    ]
+    return sorted(made, key=lambda group: group.count, reverse=True)

@@ -1,0 +1,47 @@
+"""Makes `torchport::island` known to torch; runs inside `import torch`, so it is tiny and never raises.
+
+torch calls `register` through the entry-point group `torch.backends`. That is what lets
+`torch.jit.load` of a traced model find the op in a process that never imports torchport.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+SCHEMA = "island(Tensor blob, str meta, Tensor[] args) -> Tensor[]"
+
+_library: torch.library.Library | None = None  # keeps the registration alive
+
+
+def register() -> None:
+    """Register the op, once; a failure is logged, since raising here would break `import torch`."""
+    global _library
+    if _library is not None:
+        return
+    try:
+        import torch
+
+        library = torch.library.Library("torchport", "DEF")
+        library.define(SCHEMA)
+        library.impl("island", _run, "CPU")
+        library.impl("island", _infer, "Meta")
+        _library = library
+    except Exception:  # noqa: BLE001  # whatever it is, the user's `import torch` comes first
+        logging.getLogger(__name__).debug("torchport::island was not registered", exc_info=True)
+
+
+def _run(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    from torchport.runtime.island import run_island
+
+    return run_island(blob, meta, args)
+
+
+def _infer(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    from torchport.runtime.island import infer_island
+
+    return infer_island(meta)

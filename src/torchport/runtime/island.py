@@ -1,0 +1,117 @@
+"""Runs `torchport::island`: finds the loaded island, loading it on first use, and calls it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import threading
+import weakref
+from collections.abc import Sequence
+
+import numpy
+import torch
+
+from torchport import targets
+from torchport.errors import RuntimeRefusal
+from torchport.records import IslandMeta, TensorSpec
+from torchport.targets import Artifact
+from torchport.targets.target import Runner
+
+
+class LoadedIsland:
+    """An island that is ready to run."""
+
+    __slots__ = ("meta", "_runner", "_orders", "__weakref__")
+
+    def __init__(self, meta: IslandMeta, runner: Runner) -> None:
+        self.meta = meta
+        self._runner = runner
+        self._orders = [(index, spec) for index, spec in enumerate(meta.outputs) if spec.order]
+
+    def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the island; its results have the memory order that torch's own would have."""
+        results = self._runner(arguments)
+        for index, spec in self._orders:
+            results[index] = _in_order(results[index], spec)
+        return results
+
+
+def _in_order(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    inverse = [0] * len(spec.order)
+    for place, dim in enumerate(spec.order):
+        inverse[dim] = place
+    return tensor.permute(spec.order).contiguous().permute(inverse)
+
+
+# Loaded islands by their metadata, which holds the digest of the payload: the same island is loaded
+# once however many programs hold it, and goes when the last of them goes.
+_loaded: weakref.WeakValueDictionary[str, LoadedIsland] = weakref.WeakValueDictionary()
+# Islands that only the op was asked for have no program that holds them: a file was loaded.
+_held: dict[str, LoadedIsland] = {}
+_lock = threading.Lock()
+
+
+def load_island(blob: torch.Tensor, meta: str) -> LoadedIsland:
+    """Return the loaded island for a payload and its metadata.
+
+    Raises:
+        RuntimeRefusal: the payload is not the one that the metadata describes.
+        TargetError: the target is not installed, or refuses the payload.
+    """
+    found = _loaded.get(meta)
+    if found is not None:
+        return found
+    with _lock:
+        found = _loaded.get(meta)
+        if found is None:
+            found = _load(blob, meta)
+            _loaded[meta] = found
+        return found
+
+
+def _load(blob: torch.Tensor, meta: str) -> LoadedIsland:
+    record = parse_meta(meta)
+    payload = blob.detach().contiguous().numpy()
+    if payload_digest(payload) != record.digest:
+        raise RuntimeRefusal(
+            "the island's payload is damaged: its checksum is another one",
+            where=record.name,
+            remedy="compile the model again",
+        )
+    target = targets.find(record.target)
+    options = target.make_options(record.options)
+    runner = target.load(Artifact(payload, record.properties), record.inputs, record.outputs, options)
+    return LoadedIsland(record, runner)
+
+
+def payload_digest(payload: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]) -> str:
+    """Return the SHA-256 of a payload."""
+    return hashlib.sha256(memoryview(payload)).hexdigest()
+
+
+@functools.lru_cache(maxsize=256)
+def parse_meta(meta: str) -> IslandMeta:
+    """Return an island's metadata from its JSON."""
+    return IslandMeta.from_json(json.loads(meta))
+
+
+def run_island(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Run an island on tensors: the kernel of the op."""
+    island = _held.get(meta)
+    if island is None:
+        island = _held[meta] = load_island(blob, meta)
+    return island(args)
+
+
+def infer_island(meta: str) -> list[torch.Tensor]:
+    """Return what an island gives, without values: the op's shape function."""
+    return [empty_like_spec(spec) for spec in parse_meta(meta).outputs]
+
+
+def empty_like_spec(spec: TensorSpec) -> torch.Tensor:
+    """Return a meta tensor of that shape, dtype and memory order."""
+    dtype = getattr(torch, spec.dtype)
+    if not spec.order:
+        return torch.empty(spec.shape, dtype=dtype, device="meta")
+    return _in_order(torch.empty(spec.shape, dtype=dtype, device="meta"), spec)

@@ -1,0 +1,102 @@
+"""Runs a compiled program: the host's graph with its islands, and the structure around it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import fx, nn
+
+from torchport.records import ProgramRecord
+from torchport.runtime.island import LoadedIsland, load_island
+from torchport.structure import Structure
+
+
+class Program:
+    """A compiled program for inputs of one shape.
+
+    Args:
+        record: all that there is to know of it.
+        graph_module: the host's graph; each island is one call of `torchport::island`.
+        result: the structure of what it returns.
+    """
+
+    def __init__(self, record: ProgramRecord, graph_module: fx.GraphModule, result: Structure) -> None:
+        self.record = record
+        self.graph_module = graph_module
+        self.result = result
+        self.islands = _load_all(graph_module)
+        self._call = _direct(graph_module, self.islands)
+
+    def run(self, leaves: Sequence[torch.Tensor], objects: Sequence[object] = ()) -> object:
+        """Run the program and return its result.
+
+        Args:
+            leaves: the tensors of the inputs.
+            objects: the mutable objects of the inputs; those that the model changes are changed.
+        """
+        with torch.no_grad():
+            outputs = self._call(leaves)
+        return self.result.rebuild(outputs, leaves, objects)
+
+
+def _load_all(graph_module: fx.GraphModule) -> dict[str, LoadedIsland]:
+    """Load every island of a host graph, by the names of the nodes that call them."""
+    return {
+        node.name: load_island(getattr(graph_module, node.args[0].target), node.args[1])
+        for node in graph_module.graph.nodes
+        if node.target is torch.ops.torchport.island.default
+    }
+
+
+def _direct(
+    graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland]
+) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
+    """Return a function that runs the graph, calling islands without the detour over the dispatcher."""
+    whole = _whole_island(graph_module, islands)
+    if whole is not None:
+        return whole
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    root = nn.Module()
+    for node in graph_module.graph.nodes:
+        if node.target is torch.ops.torchport.island.default:
+            arguments = fx.map_arg(node.args[2], copies.__getitem__)
+            copies[node] = graph.create_node("call_module", f"call_{node.name}", (arguments,))
+            root.add_module(f"call_{node.name}", _IslandCall(islands[node.name]))
+        elif node.op == "get_attr" and all(
+            user.target is torch.ops.torchport.island.default and user.args[0] is node for user in node.users
+        ):
+            continue
+        else:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            if node.op == "get_attr":
+                setattr(root, node.target, getattr(graph_module, node.target))
+    forward = fx.GraphModule(root, graph).forward
+    return lambda leaves: forward(*leaves)
+
+
+class _IslandCall(nn.Module):
+    """An island as fx can call it."""
+
+    def __init__(self, island: LoadedIsland) -> None:
+        super().__init__()
+        self.forward = island  # type: ignore[assignment]  # called as it is
+
+
+def _whole_island(
+    graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland]
+) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]] | None:
+    """Return the island that is the whole program, if there is one: nothing else need be called."""
+    calls = [node for node in graph_module.graph.nodes if node.op == "call_function"]
+    placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    if not calls or calls[0].name not in islands:
+        return None
+    call, looks = calls[0], calls[1:]
+    returned = list(graph_module.graph.output_node().args[0])
+    if list(call.args[2]) != placeholders or returned != looks:
+        return None
+    if any(look.target is not operator.getitem or look.args != (call, i) for i, look in enumerate(looks)):
+        return None
+    return islands[call.name]

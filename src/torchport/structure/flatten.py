@@ -1,0 +1,286 @@
+"""Takes any value apart into its tensors and a `Structure`."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+import types
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy
+import torch
+
+from torchport.errors import StructureError
+from torchport.structure.nodes import (
+    Constant,
+    Dict,
+    InputLeaf,
+    InputObject,
+    Known,
+    Leaf,
+    List,
+    Node,
+    Object,
+    Structure,
+    Tuple,
+)
+
+# Values that are never taken apart: they hold no tensors, or sharing them is what is meant.
+_ATOMIC = (
+    type(None), bool, int, float, complex, str, bytes, bytearray, type, range, slice, enum.Enum,
+    types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, types.CodeType,
+    types.GeneratorType, functools.partial, property, re.Pattern, weakref.ref, numpy.ndarray, numpy.generic,
+    torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, torch.Generator,
+    torch.nn.Module, torch.SymInt, torch.SymFloat, torch.SymBool,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """A value taken apart.
+
+    Args:
+        leaves: its tensors, each once.
+        structure: what puts them together again.
+        objects: the mutable objects in it, in the order they were met.
+    """
+
+    leaves: list[torch.Tensor]
+    structure: Structure
+    objects: list[object]
+
+
+def flatten(value: object, *, by_reference: Collection[int] = ()) -> Flat:
+    """Take a value apart into its tensors and the rest.
+
+    A tensor or object that occurs twice is kept once, so that sharing survives.
+
+    Args:
+        value: anything.
+        by_reference: the ids of objects that are shared rather than taken apart.
+
+    Raises:
+        StructureError: a dict's key holds a tensor.
+
+    Example:
+        >>> flat = flatten((torch.ones(2), {"scale": 3}))
+        >>> len(flat.leaves), flat.structure.paths
+        (1, ('[0]',))
+    """
+    walk = _Walk(by_reference)
+    root = walk.visit(value, "")
+    return Flat(walk.leaves, Structure(root, tuple(walk.paths)), walk.objects)
+
+
+def flatten_result(
+    value: object,
+    inputs: Sequence[torch.Tensor],
+    input_objects: Sequence[object],
+    before: Structure,
+    *,
+    by_reference: Collection[int] = (),
+) -> Flat:
+    """Take a call's result apart, together with what the call did to its mutable inputs.
+
+    Args:
+        value: the result.
+        inputs: the tensors that the call was given.
+        input_objects: the mutable objects that it was given.
+        before: the structure of its inputs before the call.
+        by_reference: the ids of objects that are shared rather than taken apart.
+    """
+    walk = _Walk(by_reference)
+    for index, tensor in enumerate(inputs):
+        walk.seen[id(tensor)] = InputLeaf(index)
+    for index, item in enumerate(input_objects):
+        walk.seen[id(item)] = InputObject(index)
+    root = walk.visit(value, "")
+    earlier = contents(before.root)
+    changed = []
+    for index, item in enumerate(input_objects):
+        content = walk.visit_content(item, f"input object {index}")
+        if not _same_content(earlier[index], content):
+            changed.append((index, content))
+    # Leaves that only unchanged objects led to do not exist: those objects hold inputs alone.
+    return Flat(walk.leaves, Structure(root, tuple(walk.paths), tuple(changed)), walk.objects)
+
+
+def tensors_in(value: object) -> list[tuple[str, torch.Tensor]]:
+    """Return every tensor in a value with its path, each occurrence once for each path.
+
+    Example:
+        >>> [path for path, _ in tensors_in({"a": torch.ones(1), "b": [torch.ones(2)]})]
+        ['a', 'b[0]']
+    """
+    flat = flatten(value)
+    return list(zip(flat.structure.paths, flat.leaves, strict=True))
+
+
+class _Walk:
+    """One pass over a value's objects."""
+
+    def __init__(self, by_reference: Collection[int]) -> None:
+        self.by_reference = by_reference
+        self.leaves: list[torch.Tensor] = []
+        self.paths: list[str] = []
+        self.objects: list[object] = []
+        self.seen: dict[int, Node] = {}
+        self.kept: list[object] = []  # temporary values whose ids must not be reused during the walk
+
+    def visit(self, value: object, path: str) -> Node:
+        """Return the part that stands for `value`."""
+        known = self.seen.get(id(value))
+        if known is not None:
+            return known
+        if isinstance(value, torch.Tensor):
+            leaf = Leaf(len(self.leaves))
+            self.leaves.append(value)
+            self.paths.append(path or "output")
+            self.seen[id(value)] = leaf
+            return leaf
+        if isinstance(value, _ATOMIC) or id(value) in self.by_reference:
+            return Constant(value)
+        if type(value) is tuple:
+            return Tuple(tuple(self.visit(item, f"{path}[{i}]") for i, item in enumerate(value)))
+        return self._visit_object(value, path)
+
+    def visit_content(self, value: object, path: str) -> Node:
+        """Return the part that describes what a mutable object holds, though it was met before."""
+        known = self.seen.pop(id(value))
+        node = self._visit_object(value, path)
+        self.seen[id(value)] = known
+        return node
+
+    def _visit_object(self, value: object, path: str) -> Node:
+        slot = len(self.objects)
+        reduced = None if type(value) in (list, dict) else _reduce(value)
+        if reduced is None and type(value) not in (list, dict):
+            return Constant(value)
+        self.objects.append(value)
+        self.seen[id(value)] = Known(slot)
+        if type(value) is list:
+            return List(slot, tuple(self.visit(item, f"{path}[{i}]") for i, item in enumerate(value)))
+        if type(value) is dict:
+            items = tuple(self.visit(item, _attribute(path, key)) for key, item in value.items())
+            return Dict(slot, self._keys(value, path), items)
+        assert reduced is not None
+        return self._visit_reduced(slot, reduced, path, _field_names(value))
+
+    def _visit_reduced(self, slot: int, reduced: _Reduced, path: str, fields: dict[int, str]) -> Node:
+        self.kept.append(reduced)
+        return Object(
+            slot,
+            reduced.make,
+            tuple(
+                self.visit(item, _attribute(path, fields.get(id(item), i)))
+                for i, item in enumerate(reduced.arguments)
+            ),
+            None if reduced.state is None else self._visit_state(reduced.state, path),
+            tuple(self.visit(item, f"{path}[{i}]") for i, item in enumerate(reduced.items)),
+            self._keys(reduced.entries, path),
+            tuple(self.visit(item, _attribute(path, key)) for key, item in reduced.entries.items()),
+            reduced.set_state,
+        )
+
+    def _visit_state(self, state: object, path: str) -> Node:
+        """A state dict is the object's own: its entries are attributes, its slot stays unused."""
+        if isinstance(state, tuple) and len(state) == 2:
+            return Tuple(tuple(self._visit_state(item, path) for item in state))
+        if type(state) is dict:
+            items = tuple(self.visit(item, _attribute(path, key)) for key, item in state.items())
+            return Dict(-1, self._keys(state, path), items)
+        return self.visit(state, path)
+
+    def _keys(self, mapping: Mapping[object, object], path: str) -> tuple[object, ...]:
+        for key in mapping:
+            if isinstance(key, torch.Tensor):
+                raise StructureError("a dict with a tensor as key cannot be taken apart", where=path)
+        return tuple(mapping)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reduced:
+    """What a class's copy protocol says of an instance."""
+
+    make: Callable[..., object]
+    arguments: tuple[object, ...]
+    state: object
+    items: list[object]
+    entries: dict[object, object]
+    set_state: Callable[[object, object], object] | None
+
+
+def _reduce(value: object) -> _Reduced | None:
+    """Return the copy protocol's parts, or None for an object that cannot be copied."""
+    try:
+        reduced = value.__reduce_ex__(4)
+    except Exception:  # noqa: BLE001  # a class's own code may raise anything: such an object is shared
+        return None
+    if isinstance(reduced, str):
+        return None
+    parts = tuple(reduced) + (None,) * (6 - len(reduced))
+    return _Reduced(
+        parts[0], tuple(parts[1] or ()), parts[2], list(parts[3] or ()), dict(parts[4] or ()), parts[5]
+    )
+
+
+def _field_names(value: object) -> dict[int, str]:
+    """Return the names of a dataclass's or named tuple's fields by the ids of what they hold."""
+    names = getattr(value, "_fields", None) or getattr(type(value), "__dataclass_fields__", ())
+    return {id(getattr(value, name)): name for name in names if hasattr(value, name)}
+
+
+def _attribute(path: str, key: object) -> str:
+    if isinstance(key, str) and key.isidentifier():
+        return f"{path}.{key}" if path else key
+    return f"{path}[{key!r}]"
+
+
+def contents(root: Node) -> dict[int, Node]:
+    """Return the parts that make mutable objects, by the objects' numbers."""
+    found: dict[int, Node] = {}
+    stack: list[Node] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (List, Dict, Object)) and node.slot >= 0:
+            found[node.slot] = node
+        if isinstance(node, (Tuple, List, Dict)):
+            stack.extend(node.items)
+        elif isinstance(node, Object):
+            stack.extend((*node.arguments, *node.items, *node.values))
+            if node.state is not None:
+                stack.append(node.state)
+    return found
+
+
+def _same_content(before: Node | None, after: Node | None) -> bool:
+    """Whether an input object holds after the call what it held before."""
+    if isinstance(before, Leaf) and isinstance(after, InputLeaf):
+        return before.index == after.index
+    if isinstance(before, (List, Dict, Object)) and isinstance(after, InputObject):
+        return before.slot == after.index
+    if isinstance(before, Known) and isinstance(after, InputObject):
+        return before.slot == after.index
+    if type(before) is not type(after):
+        return False
+    if isinstance(before, (Tuple, List)) and isinstance(after, (Tuple, List)):
+        return _all_same(before.items, after.items)
+    if isinstance(before, Dict) and isinstance(after, Dict):
+        return before.keys == after.keys and _all_same(before.items, after.items)
+    if isinstance(before, Object) and isinstance(after, Object):
+        return (
+            before.make is after.make
+            and before.keys == after.keys
+            and _all_same(before.arguments, after.arguments)
+            and _all_same(before.items, after.items)
+            and _all_same(before.values, after.values)
+            and (before.state is after.state or _same_content(before.state, after.state))
+        )
+    return before == after
+
+
+def _all_same(before: Sequence[Node], after: Sequence[Node]) -> bool:
+    return len(before) == len(after) and all(map(_same_content, before, after))

@@ -1,0 +1,291 @@
+"""The parts of a `Structure`: what a value is made of besides its tensors."""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+
+class Assembly:
+    """The tensors and objects that a structure is being put together from.
+
+    Args:
+        leaves: the structure's own tensors.
+        inputs: the tensors of the call whose result this is.
+        input_objects: the mutable objects of that call, in the order in which they were met.
+    """
+
+    __slots__ = ("leaves", "inputs", "input_objects", "objects")
+
+    def __init__(
+        self,
+        leaves: Sequence[object],
+        inputs: Sequence[object] = (),
+        input_objects: Sequence[object] = (),
+    ) -> None:
+        self.leaves = leaves
+        self.inputs = inputs
+        self.input_objects = input_objects
+        self.objects: dict[int, object] = {}
+
+
+class Node:
+    """One part of a structure."""
+
+    __slots__ = ()
+
+    def build(self, assembly: Assembly) -> object:
+        """Return the value that this part stands for."""
+        raise NotImplementedError
+
+    def fill(self, assembly: Assembly, target: object) -> None:
+        """Give `target`, an object of the caller's, the content that this part describes."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf(Node):
+    """A tensor of the structure."""
+
+    index: int
+
+    def build(self, assembly: Assembly) -> object:
+        return assembly.leaves[self.index]
+
+
+@dataclass(frozen=True, slots=True)
+class InputLeaf(Node):
+    """A tensor of the call's inputs, given back as it came."""
+
+    index: int
+
+    def build(self, assembly: Assembly) -> object:
+        return assembly.inputs[self.index]
+
+
+@dataclass(frozen=True, slots=True)
+class InputObject(Node):
+    """A mutable object of the call's inputs, given back as it came."""
+
+    index: int
+
+    def build(self, assembly: Assembly) -> object:
+        return assembly.input_objects[self.index]
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Node):
+    """An object that was met before: shared, or part of itself."""
+
+    slot: int
+
+    def build(self, assembly: Assembly) -> object:
+        return assembly.objects[self.slot]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant(Node):
+    """Anything that holds no tensor and is not taken apart."""
+
+    value: object
+
+    def build(self, assembly: Assembly) -> object:
+        return self.value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and same_value(self.value, other.value)
+
+    def __hash__(self) -> int:
+        return hash(type(self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Tuple(Node):
+    """A plain tuple."""
+
+    items: tuple[Node, ...]
+
+    def build(self, assembly: Assembly) -> object:
+        return tuple([item.build(assembly) for item in self.items])
+
+
+@dataclass(frozen=True, slots=True)
+class List(Node):
+    """A plain list."""
+
+    slot: int
+    items: tuple[Node, ...]
+
+    def build(self, assembly: Assembly) -> object:
+        made: list[object] = []
+        assembly.objects[self.slot] = made
+        made.extend([item.build(assembly) for item in self.items])
+        return made
+
+    def fill(self, assembly: Assembly, target: object) -> None:
+        assert isinstance(target, list)
+        target[:] = [item.build(assembly) for item in self.items]
+
+
+@dataclass(frozen=True, slots=True)
+class Dict(Node):
+    """A plain dict; its keys hold no tensors."""
+
+    slot: int
+    keys: tuple[object, ...]
+    items: tuple[Node, ...]
+
+    def build(self, assembly: Assembly) -> object:
+        made: dict[object, object] = {}
+        if self.slot >= 0:  # an object's attributes are no object of their own
+            assembly.objects[self.slot] = made
+        for key, item in zip(self.keys, self.items, strict=True):
+            made[key] = item.build(assembly)
+        return made
+
+    def fill(self, assembly: Assembly, target: object) -> None:
+        assert isinstance(target, dict)
+        content = {key: item.build(assembly) for key, item in zip(self.keys, self.items, strict=True)}
+        target.clear()
+        target.update(content)
+
+
+@dataclass(frozen=True, slots=True)
+class Object(Node):
+    """An instance of any other class, by the copy protocol (`__reduce_ex__`) of its class.
+
+    Args:
+        slot: its number among the objects.
+        make: the callable that makes an empty one.
+        arguments: what it is called with.
+        state: the attributes, or what the class's `__setstate__` takes.
+        items: what is appended to it, if it is list-like.
+        keys, values: what is stored in it, if it is dict-like.
+        set_state: the sixth item of the protocol: sets the state in the class's own way.
+    """
+
+    slot: int
+    make: Callable[..., object]
+    arguments: tuple[Node, ...]
+    state: Node | None
+    items: tuple[Node, ...]
+    keys: tuple[object, ...]
+    values: tuple[Node, ...]
+    set_state: Callable[[object, object], object] | None = None
+
+    def build(self, assembly: Assembly) -> object:
+        made = self.make(*[argument.build(assembly) for argument in self.arguments])
+        assembly.objects[self.slot] = made
+        self._give_content(assembly, made)
+        return made
+
+    def _give_content(self, assembly: Assembly, made: object) -> None:
+        if self.state is not None:
+            state = self.state.build(assembly)
+            if self.set_state is not None:
+                self.set_state(made, state)
+            else:
+                give_state(made, state)
+        for item in self.items:
+            made.append(item.build(assembly))  # type: ignore[attr-defined]  # promised by the protocol
+        for key, value in zip(self.keys, self.values, strict=True):
+            made[key] = value.build(assembly)  # type: ignore[index]  # promised by the protocol
+
+    def fill(self, assembly: Assembly, target: object) -> None:
+        if self.items or isinstance(target, list):
+            target.clear()  # type: ignore[attr-defined]
+        elif self.keys or isinstance(target, dict):
+            target.clear()  # type: ignore[attr-defined]
+        attributes = getattr(target, "__dict__", None)
+        if isinstance(attributes, dict) and self.set_state is None and not _has_own_set_state(target):
+            attributes.clear()
+        self._give_content(assembly, target)
+
+    @property
+    def kind(self) -> str:
+        """The name of the class, for messages."""
+        if self.make is copyreg.__newobj__ and self.arguments:  # type: ignore[attr-defined]
+            first = self.arguments[0]
+            if isinstance(first, Constant) and isinstance(first.value, type):
+                return first.value.__name__
+        return getattr(self.make, "__name__", str(self.make))
+
+
+def give_state(made: object, state: object) -> None:
+    """Set an object's state as `copy.copy` does."""
+    if _has_own_set_state(made):
+        made.__setstate__(state)  # type: ignore[attr-defined]
+        return
+    slots: object = None
+    if isinstance(state, tuple) and len(state) == 2:
+        state, slots = state
+    if isinstance(state, dict):
+        made.__dict__.update(state)
+    if isinstance(slots, dict):
+        for name, value in slots.items():
+            object.__setattr__(made, name, value)
+
+
+def _has_own_set_state(made: object) -> bool:
+    return hasattr(made, "__setstate__")
+
+
+def same_value(left: object, right: object) -> bool:
+    """Whether two tensor-free values are interchangeable; False where nobody can tell."""
+    if left is right:
+        return True
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, (int, float, complex, str, bytes)):
+        return left == right or (left != left and right != right)
+    try:
+        equal = left == right
+        return bool(equal.all()) if hasattr(equal, "all") else bool(equal)
+    except (TypeError, ValueError, RuntimeError, AttributeError):
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What a value is made of besides its tensors.
+
+    Args:
+        root: the value's outermost part.
+        paths: for each tensor, where it stands, such as `past_key_values.layers[0].keys`.
+        changed: the mutable inputs that the call changed, with what they hold now.
+    """
+
+    root: Node
+    paths: tuple[str, ...] = field(compare=False)
+    changed: tuple[tuple[int, Node], ...] = ()
+
+    def rebuild(
+        self,
+        leaves: Sequence[object],
+        inputs: Sequence[object] = (),
+        input_objects: Sequence[object] = (),
+    ) -> object:
+        """Put the value together from its tensors.
+
+        Args:
+            leaves: the tensors, in the order of `paths`.
+            inputs: the tensors of the call whose result this is, if the structure refers to them.
+            input_objects: that call's mutable objects; those that the call changed are changed here.
+
+        Example:
+            >>> flat = flatten({"a": torch.ones(2), "b": 3})
+            >>> flat.structure.rebuild([torch.zeros(2)])
+            {'a': tensor([0., 0.]), 'b': 3}
+        """
+        assembly = Assembly(leaves, inputs, input_objects)
+        value = self.root.build(assembly)
+        for index, content in self.changed:
+            content.fill(assembly, input_objects[index])
+        return value
+
+    def rebuild_with_objects(self, leaves: Sequence[object]) -> tuple[object, list[object]]:
+        """Like `rebuild`, and return the mutable objects in it as well, in the order they were met."""
+        assembly = Assembly(leaves)
+        value = self.root.build(assembly)
+        return value, [assembly.objects[slot] for slot in sorted(assembly.objects)]

@@ -1,0 +1,158 @@
+"""Benchmarks one model on one target: time before and after, and whether it is still right."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torchport.errors import one_line
+from torchport.records import BenchRecord, BringUp, Coverage
+from torchport.structure import tensors_in
+from torchport.survey.isolation import buffers_kept, copy_inputs, timed
+from torchport.survey.machine import describe_machine, versions_for
+from torchport.survey.timing import Clocked, time_interleaved
+from torchport.survey.trial import Trial, try_out
+from torchport.zoo.model import Model
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSettings:
+    """How to measure.
+
+    Args:
+        runs: how many runs of each the medians are of; by default as many as `budget` allows.
+        warmup: how many runs of each go before, uncounted.
+        budget: about how many seconds to time for; at least five runs are made in any case.
+        pcc_threshold: what the accuracy must reach.
+    """
+
+    runs: int | None = None
+    warmup: int = 2
+    budget: float = 4.0
+    pcc_threshold: float = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A row of the results table, and what its target took of the model, if it came to that."""
+
+    record: BenchRecord
+    coverage: Coverage | None
+
+
+def run_bench(
+    model: Model,
+    *,
+    target: str = "openvino",
+    options: Mapping[str, object] | None = None,
+    dynamic_shapes: object = None,
+    settings: BenchSettings | None = None,
+) -> BenchRecord:
+    """Run a model before and after compiling it for a target, and compare results and times.
+
+    Args:
+        model: what to measure, as `zoo.load` returns it.
+        target: the target's name.
+        options: the target's options.
+        dynamic_shapes: as in `torchport.compile`.
+        settings: how to measure.
+
+    Returns:
+        The row. A model that fails, whatever the reason, gives a row that says so.
+
+    Raises:
+        TargetError: there is no such target.
+
+    Example:
+        >>> run_bench(zoo.load("torchvision:resnet18", weights=False), target="host").status
+        'ok'
+    """
+    return measure(
+        model, target=target, options=options, dynamic_shapes=dynamic_shapes, settings=settings
+    ).record
+
+
+def measure(
+    model: Model,
+    *,
+    target: str,
+    options: Mapping[str, object] | None = None,
+    dynamic_shapes: object = None,
+    settings: BenchSettings | None = None,
+) -> Measurement:
+    """Like `run_bench`, and return the coverage too."""
+    chosen = settings or BenchSettings()
+    row = BenchRecord(
+        model.name,
+        target,
+        "failed",
+        batch=batch_of(model),
+        pcc_threshold=chosen.pcc_threshold,
+        versions=versions_for(target),
+        machine=describe_machine(),
+    )
+    coverage = None
+    try:
+        trial = try_out(model, target=target, options=options, dynamic_shapes=dynamic_shapes)
+        coverage = trial.record.coverage
+        row = _with_findings(row, trial.record)
+        row = _with_times(row, model, trial, chosen)
+        return Measurement(_with_status(row, trial.record), coverage)
+    except Exception as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
+        _log.debug("%s failed on %s", model.name, target, exc_info=True)
+        return Measurement(replace(row, error=one_line(error)), coverage)
+
+
+def batch_of(model: Model) -> int | None:
+    """Return the size of the first input's first dimension."""
+    for _, tensor in tensors_in((model.args, dict(model.kwargs))):
+        if tensor.dim():
+            return tensor.shape[0]
+    return None
+
+
+def _with_findings(row: BenchRecord, found: BringUp) -> BenchRecord:
+    return replace(
+        row,
+        ops_before=found.coverage.ops_before,
+        unique_before=found.coverage.unique_before,
+        ops_remain=found.coverage.ops_remain,
+        unique_remain=found.coverage.unique_remain,
+        transfers=found.coverage.transfers,
+        first_run_time=found.compile_time + found.first_call_time,
+        pcc=found.comparison.pcc,
+        max_absolute=found.comparison.max_absolute,
+    )
+
+
+def _with_times(row: BenchRecord, model: Model, trial: Trial, settings: BenchSettings) -> BenchRecord:
+    with buffers_kept(model.module):
+        timing = time_interleaved(
+            _clocked(model.module, model),
+            _clocked(trial.compiled, model),
+            runs=settings.runs,
+            warmup=settings.warmup,
+            budget=settings.budget,
+        )
+    return replace(row, original_time=timing.first, compiled_time=timing.second, runs=timing.runs)
+
+
+def _clocked(call: object, model: Model) -> Clocked:
+    assert callable(call)
+
+    def clock() -> float:
+        args, kwargs = copy_inputs(model)  # outside the timed part: the original would not copy either
+        return timed(call, args, kwargs)[0]
+
+    return clock
+
+
+def _with_status(row: BenchRecord, found: BringUp) -> BenchRecord:
+    if found.comparison.pcc >= row.pcc_threshold:
+        return replace(row, status="ok")
+    worst = min(found.comparison.outputs, key=lambda output: output.pcc)
+    error = f"{worst.path}: the PCC is {worst.pcc:.6f}, below {row.pcc_threshold:g}; {worst.detail}"
+    return replace(row, status="inaccurate", error=error.rstrip("; "))

@@ -1,0 +1,119 @@
+"""Benchmarks many models on many targets; writes one file a row, as each is done."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from torchport import targets as known_targets
+from torchport import zoo
+from torchport.errors import SurveyError, one_line
+from torchport.records import BenchRecord, file_name, write_record
+from torchport.survey.bench import BenchSettings, Measurement, measure
+from torchport.survey.machine import describe_machine, versions_for
+from torchport.zoo.model import Model
+
+_log = logging.getLogger(__name__)
+
+Load = Callable[[str], Model]
+
+
+class Progress:
+    """Tells who waits what is being done; the methods do nothing unless they are overridden."""
+
+    def started(self, model: str, target: str) -> None:
+        """A row is begun."""
+
+    def finished(self, record: BenchRecord) -> None:
+        """A row is done and written."""
+
+
+def run_benches(
+    models: Sequence[str],
+    *,
+    targets: Sequence[str],
+    directory: Path,
+    options: Mapping[str, Mapping[str, object]] | None = None,
+    settings: BenchSettings | None = None,
+    load: Load = zoo.load,
+    progress: Progress | None = None,
+) -> tuple[BenchRecord, ...]:
+    """Benchmark each model on each target.
+
+    Each row is written to `directory/bench/` when it is done, and what its target took of the model
+    to `directory/coverage/`, each file whole or not at all. A model that cannot be loaded or run
+    costs its own rows and no others.
+
+    Args:
+        models: the models' names, as `zoo.load` takes them.
+        targets: the targets' names.
+        directory: where records go; a row that is there already is replaced.
+        options: for a target's name, its options.
+        settings: how to measure.
+        load: gives the model of a name; `zoo.load`, or one with its keywords set.
+        progress: is told of each row.
+
+    Returns:
+        The rows, in the order of models and targets.
+
+    Raises:
+        SurveyError: no model or no target is named.
+        TargetError: a target or an option is unknown: nothing is run.
+        RecordError: a record cannot be written.
+
+    Example:
+        >>> run_benches(["torchvision:resnet18"], targets=["host"], directory=Path("out"))[0].status
+        'ok'
+    """
+    if not models or not targets:
+        raise SurveyError("at least one model and one target must be named")
+    given = options or {}
+    for target in targets:
+        known_targets.find(target).make_options(given.get(target))
+    told = progress or Progress()
+    rows: list[BenchRecord] = []
+    for name in dict.fromkeys(models):
+        loaded = _load(name, load)
+        for target in dict.fromkeys(targets):
+            told.started(name, target)
+            measured = _measure(name, loaded, target, given.get(target), settings)
+            _write(measured, directory)
+            rows.append(measured.record)
+            told.finished(measured.record)
+    return tuple(rows)
+
+
+def _load(name: str, load: Load) -> Model | str:
+    """Return the model, or why there is none."""
+    try:
+        return replace(load(name), name=name)  # a row is found again by the name that was asked for
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # a user's file may do anything when it is run
+        _log.debug("%s cannot be loaded", name, exc_info=True)
+        return one_line(error)
+
+
+def _measure(
+    name: str,
+    loaded: Model | str,
+    target: str,
+    options: Mapping[str, object] | None,
+    settings: BenchSettings | None,
+) -> Measurement:
+    if isinstance(loaded, Model):
+        return measure(loaded, target=target, options=options, settings=settings)
+    versions, machine = versions_for(target), describe_machine()
+    return Measurement(
+        BenchRecord(name, target, "failed", error=loaded, versions=versions, machine=machine), None
+    )
+
+
+def _write(measured: Measurement, directory: Path) -> None:
+    name = file_name(measured.record.model, measured.record.target)
+    write_record(measured.record, directory / "bench" / name)
+    coverage = directory / "coverage" / name
+    if measured.coverage is not None:
+        write_record(measured.coverage, coverage)
+    else:
+        coverage.unlink(missing_ok=True)  # one from an earlier run would not belong to this row

@@ -1,0 +1,93 @@
+"""Keeps two runs of one model from disturbing each other: own inputs, the same random numbers and buffers."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import nn
+
+from torchport.structure import flatten
+from torchport.zoo.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call did.
+
+    Args:
+        result: what it returned.
+        inputs: its inputs as it left them, by name.
+        seconds: how long it took.
+    """
+
+    result: object
+    inputs: dict[str, object]
+    seconds: float
+
+
+def run_alone(call: Callable[..., object], model: Model) -> Outcome:
+    """Call a model, or what was compiled from it, so that nothing of the call is left behind.
+
+    Args:
+        call: the module, or the compiled one.
+        model: whose inputs it is called with, and whose buffers it may write.
+    """
+    args, kwargs = copy_inputs(model)
+    with torch.random.fork_rng(devices=[]), buffers_kept(model.module):
+        torch.manual_seed(0)
+        seconds, result = timed(call, args, kwargs)
+        # The result may be a buffer, which is about to be put back as it was.
+        return Outcome(copy_tensors(result), {"args": args, **kwargs}, seconds)
+
+
+def timed(
+    call: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[float, object]:
+    """Call without gradients; return the seconds that it took, and the result."""
+    with torch.no_grad():
+        start = time.perf_counter()
+        result = call(*args, **kwargs)
+        return time.perf_counter() - start, result
+
+
+def copy_inputs(model: Model) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Return a model's inputs with tensors of their own: a model may write into its inputs."""
+    copied = copy_tensors((model.args, dict(model.kwargs)))
+    return cast("tuple[tuple[object, ...], dict[str, object]]", copied)  # as it came
+
+
+def copy_tensors(value: object) -> object:
+    """Return the value with copies of its tensors; those that share memory share it in the copy too."""
+    flat = flatten(value)
+    copies = copy.deepcopy([tensor.detach() for tensor in flat.leaves])
+    for tensor, made in zip(flat.leaves, copies, strict=True):
+        if tensor.requires_grad:
+            made.requires_grad_()
+    return flat.structure.rebuild(copies)
+
+
+@contextmanager
+def buffers_kept(module: nn.Module) -> Iterator[None]:
+    """Put every buffer that changes back as it was."""
+    kept = [
+        (owner, name, buffer, buffer.detach().clone())
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        yield
+    finally:
+        for owner, name, buffer, content in kept:
+            if owner._buffers.get(name) is not buffer:
+                owner._buffers[name] = buffer
+            # Unchanged buffers are not written: a write would tell the compiled model to look anew.
+            if not torch.equal(buffer, content):
+                with torch.no_grad():
+                    buffer.resize_(content.shape).copy_(content)

@@ -1,0 +1,50 @@
+"""What a measurement stands on: the versions and the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from torchport import targets
+from torchport.version import __version__
+
+
+def versions_for(target: str) -> dict[str, str]:
+    """Return the versions that a measurement on a target depends on."""
+    found = {"python": platform.python_version(), "torch": torch.__version__, "torchport": __version__}
+    library = targets.find(target).version()
+    if library and library != torch.__version__:  # a target that runs on torch has its version
+        found[target] = library
+    return found
+
+
+def package_version(name: str) -> str:
+    """Return the version of an installed distribution without importing it; empty if there is none."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def describe_machine() -> dict[str, str]:
+    """Return the processor, its cores and the threads that torch uses."""
+    return {
+        "processor": _processor(),
+        "cores": str(os.cpu_count() or 0),
+        "threads": str(torch.get_num_threads()),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass  # only Linux has that file
+    return platform.processor() or platform.machine()

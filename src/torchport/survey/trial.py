@@ -1,0 +1,122 @@
+"""Compiles a model and holds its results against the model's own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from torchport.compiler import CompiledModel, compile
+from torchport.errors import SurveyError, one_line
+from torchport.records import BringUp, Comparison
+from torchport.structure import tensors_in
+from torchport.survey.isolation import Outcome, buffers_kept, copy_inputs, run_alone
+from torchport.verification import Tolerance, compare
+from torchport.zoo.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A model that was compiled, and what came of it."""
+
+    compiled: CompiledModel
+    record: BringUp
+
+
+def bring_up(
+    model: Model,
+    *,
+    target: str = "openvino",
+    options: Mapping[str, object] | None = None,
+    dynamic_shapes: object = None,
+    tolerance: Tolerance | None = None,
+) -> BringUp:
+    """Compile a model for a target, run both on the model's inputs, and compare what they give.
+
+    Args:
+        model: what to bring up, as `zoo.load` returns it.
+        target: the target's name.
+        options: the target's options.
+        dynamic_shapes: as in `torchport.compile`.
+        tolerance: what is allowed; by default that of each output's dtype.
+
+    Returns:
+        The coverage and the comparison. Inputs that the model writes into are compared as well.
+
+    Raises:
+        SurveyError: the model itself raises on its inputs.
+        TorchportError: it cannot be compiled.
+
+    Example:
+        >>> bring_up(zoo.load("torchvision:resnet18", weights=False), target="host").comparison.ok
+        True
+    """
+    return try_out(
+        model, target=target, options=options, dynamic_shapes=dynamic_shapes, tolerance=tolerance
+    ).record
+
+
+def try_out(
+    model: Model,
+    *,
+    target: str,
+    options: Mapping[str, object] | None,
+    dynamic_shapes: object = None,
+    tolerance: Tolerance | None = None,
+) -> Trial:
+    """Like `bring_up`, and return the compiled model too."""
+    expected = _run_original(model)
+    start = time.perf_counter()
+    args, kwargs = copy_inputs(model)
+    with buffers_kept(model.module):
+        compiled = compile(
+            model.module,
+            args,
+            kwargs,
+            target=target,
+            dynamic_shapes=dynamic_shapes,
+            options=options,
+            name=model.name,
+        )
+    compile_time = time.perf_counter() - start
+    actual = run_alone(compiled, model)
+    comparison = _compare(model, actual, expected, tolerance)
+    record = BringUp(model.name, target, compiled.coverage, comparison, compile_time, actual.seconds)
+    return Trial(compiled, record)
+
+
+def _run_original(model: Model) -> Outcome:
+    try:
+        return run_alone(model.module, model)
+    except Exception as error:
+        raise SurveyError(
+            f"the model itself raises {one_line(error)}",
+            where=model.name,
+            remedy="run it on these inputs in plain PyTorch first",
+        ) from error
+
+
+def _compare(model: Model, actual: Outcome, expected: Outcome, tolerance: Tolerance | None) -> Comparison:
+    """Compare the results, and the inputs that the model changed or should not have."""
+    results = compare(actual.result, expected.result, tolerance=tolerance)
+    inputs = compare({"inputs": actual.inputs}, {"inputs": expected.inputs}, tolerance=tolerance)
+    changed = _changed_inputs(model, expected)
+    rows = tuple(row for row in inputs.outputs if not row.ok or row.path in changed)
+    if not rows:
+        return results
+    return replace(
+        results,
+        ok=results.ok and inputs.ok,
+        pcc=min(results.pcc, *(row.pcc for row in rows)),
+        max_absolute=max(results.max_absolute, *(row.max_absolute for row in rows)),
+        max_relative=max(results.max_relative, *(row.max_relative for row in rows)),
+        outputs=results.outputs + rows,
+    )
+
+
+def _changed_inputs(model: Model, outcome: Outcome) -> set[str]:
+    before = dict(tensors_in({"inputs": {"args": model.args, **model.kwargs}}))
+    after = tensors_in({"inputs": outcome.inputs})
+    return {path for path, tensor in after if path not in before or not torch.equal(before[path], tensor)}

@@ -1,0 +1,5 @@
+"""The host itself: runs an island with eager torch, so that every stage can be tested anywhere."""
+
+from torchport.targets.host.target import HostTarget
+
+__all__ = ["HostTarget"]

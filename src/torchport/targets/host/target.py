@@ -1,0 +1,56 @@
+"""The host as a target: takes whatever its format can write down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from torchport.records import SUPPORTED, TensorSpec, Verdict
+from torchport.targets.host.build import build, refusal
+from torchport.targets.host.load import load
+from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
+
+
+class HostTarget(Target):
+    """Runs islands with eager torch on the CPU."""
+
+    name = "host"
+    description = "eager torch on this machine's CPU; for testing every stage without a device"
+
+    def availability(self) -> Availability:
+        """The host is always there."""
+        return Availability(True, "eager torch on the CPU", version=torch.__version__, devices=("CPU",))
+
+    def version(self) -> str:
+        """Eager torch's version is that of torch, which every cache key holds already."""
+        return ""
+
+    def decompositions(self) -> Decompositions:
+        """Core ATen, so that the host sees what a device with core ATen lowerings would."""
+        return torch.export.default_decompositions()
+
+    def verdict(self, node: fx.Node, options: Options) -> Verdict:
+        """Take every functional op whose arguments can be written as JSON."""
+        if not isinstance(node.target, OpOverload):
+            return Verdict(False, "no_lowering", f"{node.target} is not an ATen op")
+        if torch.Tag.nondeterministic_seeded in node.target.tags:
+            return Verdict(False, "random", "random ops draw from torch's own generator")
+        problem = refusal(node)
+        return Verdict(False, "argument", problem) if problem else SUPPORTED
+
+    def build(self, island: Island, options: Options) -> Artifact:
+        """Write the island down."""
+        return build(island)
+
+    def load(
+        self,
+        artifact: Artifact,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        options: Options,
+    ) -> Runner:
+        """Return a function that calls the ops one after another."""
+        return load(artifact)

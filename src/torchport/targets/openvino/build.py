@@ -1,0 +1,139 @@
+"""Builds an island with OpenVINO: a graph of ATen ops → OpenVINO's intermediate representation.
+
+The artefact is the portable form: the model's XML and its weights, one after the other. Loading
+compiles it for the device at hand.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import fx
+
+from torchport.errors import TargetError
+from torchport.targets.openvino.library import openvino
+from torchport.targets.openvino.value_ranges import input_ranges
+from torchport.targets.target import Artifact, Island
+
+FORMAT = 1
+
+
+def build(island: Island) -> Artifact:
+    """Convert an island and return it in OpenVINO's portable form.
+
+    Raises:
+        TargetError: OpenVINO's frontend refuses the island, or would change a tensor that crosses.
+    """
+    model = _convert(island)
+    with tempfile.TemporaryDirectory(prefix="torchport-") as folder:
+        xml, weights = Path(folder, "island.xml"), Path(folder, "island.bin")
+        openvino().serialize(model, str(xml), str(weights))
+        text = xml.read_bytes()
+        payload = numpy.empty(_aligned(len(text)) + weights.stat().st_size, dtype=numpy.uint8)
+        payload[: len(text)] = numpy.frombuffer(text, dtype=numpy.uint8)
+        payload[len(text) : _aligned(len(text))] = 0
+        with weights.open("rb") as file:
+            file.readinto(memoryview(payload[_aligned(len(text)) :]))
+    ranges = input_ranges(island.graph_module)
+    return Artifact(
+        payload,
+        {
+            "format": FORMAT,
+            "xml_bytes": len(text),
+            "weights_at": _aligned(len(text)),
+            "input_ranges": {str(index): list(bounds) for index, bounds in ranges.items()},
+        },
+    )
+
+
+def _aligned(size: int) -> int:
+    """Weights start at a multiple of 64, so that OpenVINO can use them where they lie."""
+    return (size + 63) // 64 * 64
+
+
+def _convert(island: Island) -> Any:
+    frontend_module = _import_frontend()
+    frontend = frontend_module["manager"]().load_by_framework("pytorch")
+    decoder = frontend_module["decoder"](island.graph_module)
+    try:
+        model = frontend.convert(frontend.load(decoder))
+        _fix_inputs(model, island)
+        model.validate_nodes_and_infer_types()
+    except Exception as error:  # noqa: BLE001  # the frontend raises many kinds; each is a refusal
+        raise TargetError(
+            f"OpenVINO refuses the island: {_first_line(error)}", where=f"openvino, {island.name}"
+        ) from error
+    _check_outputs(model, island)
+    return model
+
+
+def _import_frontend() -> dict[str, Any]:
+    openvino()
+    from openvino.frontend import FrontEndManager
+
+    from torchport.targets.openvino.decoder import fast_decoder_type
+
+    return {"manager": FrontEndManager, "decoder": fast_decoder_type()}
+
+
+def _fix_inputs(model: Any, island: Island) -> None:
+    """Give each input its shape and type: the frontend leaves them open."""
+    types = element_types()
+    if len(model.inputs) != len(island.inputs):
+        raise TargetError(f"OpenVINO sees {len(model.inputs)} inputs for {len(island.inputs)}")
+    for port, spec in zip(model.inputs, island.inputs, strict=True):
+        parameter = port.get_node()
+        parameter.set_element_type(types[spec.dtype])
+        parameter.set_partial_shape(openvino().PartialShape(list(spec.shape)))
+
+
+def _check_outputs(model: Any, island: Island) -> None:
+    """Make sure that what OpenVINO would give back is what torch gives back."""
+    types = element_types()
+    if len(model.outputs) != len(island.outputs):
+        raise TargetError(
+            f"OpenVINO sees {len(model.outputs)} outputs for {len(island.outputs)}",
+            where=f"openvino, {island.name}",
+        )
+    for index, (port, spec) in enumerate(zip(model.outputs, island.outputs, strict=True)):
+        shape = port.get_partial_shape()
+        if shape.is_dynamic or tuple(shape.to_shape()) != spec.shape:
+            raise TargetError(
+                f"OpenVINO infers the shape {shape} for output {index}, torch {list(spec.shape)}",
+                where=f"openvino, {island.name}",
+            )
+        if port.get_element_type() != types[spec.dtype]:
+            raise TargetError(
+                f"OpenVINO infers {port.get_element_type()} for output {index}, torch {spec.dtype}",
+                where=f"openvino, {island.name}",
+            )
+
+
+def element_types() -> dict[str, Any]:
+    """Return OpenVINO's element types by torch's names."""
+    types = openvino().Type
+    return {
+        "float32": types.f32,
+        "float16": types.f16,
+        "bfloat16": types.bf16,
+        "int64": types.i64,
+        "int32": types.i32,
+        "bool": types.boolean,
+    }
+
+
+def constants_of(graph_module: fx.GraphModule) -> Iterable[torch.Tensor]:
+    """Return the island's frozen weights."""
+    for node in graph_module.graph.nodes:
+        if node.op == "get_attr":
+            yield getattr(graph_module, node.target)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:300]

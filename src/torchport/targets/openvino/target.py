@@ -1,0 +1,95 @@
+"""OpenVINO as a target: verdicts, build and load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from torchport.errors import TargetError, nearest
+from torchport.records import TensorSpec, Verdict
+from torchport.targets.openvino import ops, verdicts
+from torchport.targets.openvino.library import REMEDY, core, installed_version
+from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
+from torchport.targets.openvino.rules import RULES
+from torchport.targets.openvino.value_ranges import annotate
+from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
+
+
+class OpenVinoTarget(Target):
+    """Intel's OpenVINO: CPUs (Intel and ARM), Intel GPUs and NPUs."""
+
+    name = "openvino"
+    description = "OpenVINO on CPUs, Intel GPUs and NPUs"
+    options_type = OpenVinoOptions
+
+    def availability(self) -> Availability:
+        """Say which OpenVINO is installed and which devices it sees."""
+        version = installed_version()
+        if not version:
+            return Availability(False, "OpenVINO is not installed", REMEDY)
+        try:
+            devices = tuple(core().available_devices)
+        except Exception as error:  # noqa: BLE001  # a broken driver may raise anything
+            return Availability(False, f"OpenVINO does not start: {error}", REMEDY, version)
+        return Availability(True, f"OpenVINO {version}", version=version, devices=devices)
+
+    def version(self) -> str:
+        """Return OpenVINO's version."""
+        return installed_version()
+
+    def decompositions(self) -> Decompositions:
+        """Take apart what has no rule; keep what has one."""
+        table = torch.export.default_decompositions()
+        for op in list(table):
+            if str(op) in RULES:
+                del table[op]
+        return table
+
+    def prepare(self, graph_module: fx.GraphModule) -> None:
+        """Bound the integers of the whole graph."""
+        annotate(graph_module, _is_outside)
+
+    def verdict(self, node: fx.Node, options: Options) -> Verdict:
+        """Say whether OpenVINO computes this node as torch does."""
+        return verdicts.verdict(node)
+
+    def build(self, island: Island, options: Options) -> Artifact:
+        """Convert the island to OpenVINO's portable form."""
+        from torchport.targets.openvino.build import build
+
+        return build(island)
+
+    def load(
+        self,
+        artifact: Artifact,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        options: Options,
+    ) -> Runner:
+        """Compile the portable form for the device."""
+        from torchport.targets.openvino.load import load
+
+        assert isinstance(options, OpenVinoOptions)
+        return load(artifact, inputs, outputs, options)
+
+    def make_options(self, given: object) -> Options:  # type: ignore[override]
+        """Build the options; refuses a precision that there is not."""
+        options = super().make_options(given)  # type: ignore[arg-type]
+        assert isinstance(options, OpenVinoOptions)
+        if options.precision not in PRECISIONS:
+            raise TargetError(
+                f"no precision {options.precision!r}",
+                where=self.name,
+                remedy=nearest(options.precision, PRECISIONS),
+            )
+        return options
+
+
+def _is_outside(node: fx.Node) -> bool:
+    """Whether a node's value surely comes from outside the device."""
+    if node.op == "placeholder":
+        return True
+    return node.op == "call_function" and isinstance(node.target, OpOverload) and str(node.target) not in RULES

@@ -1,0 +1,96 @@
+"""OpenVINO's verdict on a node: what holds for all ops, then the op's own rule."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from torchport.records import SUPPORTED, Verdict
+from torchport.targets.openvino.rules import RULES, Rule
+from torchport.targets.openvino.value_ranges import bounds_of, fits, index_limits
+
+_KEEPS = "it stays on the host; cast the model to float32 if that precision will do"
+
+
+def verdict(node: fx.Node) -> Verdict:
+    """Say whether OpenVINO computes this node as torch does."""
+    if node.target is operator.getitem:
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        return verdict(source)
+    if not isinstance(node.target, OpOverload):
+        return Verdict(False, "no_lowering", f"{node.target} is not an ATen op")
+    name = str(node.target)
+    rule = RULES.get(name)
+    if rule is None and torch.Tag.nondeterministic_seeded in node.target.tags:
+        return Verdict(
+            False, "random", f"{name} draws random numbers, which only torch can repeat",
+            "call model.eval() first if this is dropout",
+        )  # fmt: skip
+    if rule is None:
+        return Verdict(False, "no_lowering", f"OpenVINO has no lowering for {name} that equals torch's")
+    return _tensors(node, rule) or _integers(node) or (rule.check and rule.check(node)) or SUPPORTED
+
+
+def tensors_of(node: fx.Node) -> Iterator[torch.Tensor]:
+    """Yield the fake tensors that go into a node and come out of it."""
+    for source in node.all_input_nodes:
+        yield from _values(source.meta.get("val"))
+    value = node.meta.get("val")
+    if isinstance(value, (list, tuple)):
+        # Of several results only those that are looked at count; batch norm's others are empty.
+        value = [value[user.args[1]] for user in node.users if user.target is operator.getitem]  # type: ignore[index]
+    yield from _values(value)
+
+
+def _values(value: object) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _values(item)
+
+
+def _tensors(node: fx.Node, rule: Rule) -> Verdict | None:
+    found = False
+    for tensor in tensors_of(node):
+        found = True
+        if tensor.dtype not in rule.dtypes:
+            name = str(tensor.dtype).removeprefix("torch.")
+            return Verdict(False, "dtype", f"{node.target} is not computed in {name} as torch does", _KEEPS)
+        if tensor.device.type not in ("cpu", "meta"):
+            return Verdict(False, "argument", f"a tensor is on {tensor.device}", "move the model to the CPU")
+        if tensor.layout is not torch.strided:
+            return Verdict(False, "argument", f"a tensor has the layout {tensor.layout}")
+        if any(not isinstance(size, int) for size in tensor.shape):
+            return Verdict(False, "shape", "a shape is known only at run time")
+        if tensor.numel() == 0:
+            return Verdict(False, "shape", "a tensor is empty")
+    if not found:
+        return Verdict(False, "not_a_tensor", f"{node.target} gives no tensor")
+    return None
+
+
+def _integers(node: fx.Node) -> Verdict | None:
+    """Refuse where 32 bits might not do, or an index might be out of bounds."""
+    for index, limits in index_limits(node):
+        if not fits(bounds_of(index), limits):
+            return Verdict(
+                False, "integer_range",
+                f"the index {index} could lie outside {limits[0]} … {limits[1]}, which torch would refuse",
+                "clamp the index",
+            )  # fmt: skip
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and value.dtype in (torch.int64, torch.int32):
+        bounds = bounds_of(node)
+        if not fits(bounds):
+            return Verdict(
+                False, "integer_range",
+                "the device computes integers in 32 bits, and this result could be larger",
+                "use smaller integers, or compute this part outside the model",
+            )  # fmt: skip
+    return None

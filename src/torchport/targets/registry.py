@@ -1,0 +1,56 @@
+"""The targets that there are: the built-in ones, and those that other distributions bring."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from importlib.metadata import entry_points
+
+from torchport.errors import TargetError, nearest
+from torchport.targets.host import HostTarget
+from torchport.targets.openvino import OpenVinoTarget
+from torchport.targets.target import Target
+
+_log = logging.getLogger(__name__)
+
+BUILT_IN: tuple[Target, ...] = (HostTarget(), OpenVinoTarget())
+
+
+@functools.cache
+def _all() -> dict[str, Target]:
+    found = {target.name: target for target in BUILT_IN}
+    for entry in entry_points(group="torchport.targets"):
+        try:
+            target = entry.load()
+        except Exception as error:  # noqa: BLE001  # one broken plug-in must not take the others along
+            _log.warning("the target plug-in %s cannot be loaded: %s", entry.name, error)
+            continue
+        if isinstance(target, type):
+            target = target()
+        if target.name in found:
+            _log.warning("the target plug-in %s is ignored: %r is taken", entry.name, target.name)
+        else:
+            found[target.name] = target
+    return found
+
+
+def names() -> list[str]:
+    """Return the names of all targets.
+
+    Example:
+        >>> "host" in names()
+        True
+    """
+    return sorted(_all())
+
+
+def find(name: str) -> Target:
+    """Return the target of that name.
+
+    Raises:
+        TargetError: there is none; names the nearest.
+    """
+    target = _all().get(name)
+    if target is None:
+        raise TargetError(f"no target named {name!r}", remedy=nearest(name, _all()))
+    return target

@@ -1,0 +1,181 @@
+"""What a device plug-in must answer: its options, its decompositions, its verdicts, build and load."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from torchport.errors import TargetError, nearest
+from torchport.records import TensorSpec, Verdict
+
+Decompositions = Mapping[OpOverload, Callable[..., object]]
+Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options that every target has; a target's own dataclass adds to them.
+
+    Args:
+        keep_ops: ops that stay on the host, such as `aten.softmax.int` or `aten.softmax`.
+        keep_modules: modules whose ops stay on the host, by path, such as `encoder.layer.0`.
+        min_island_size: islands of fewer ops stay on the host.
+        check: whether each built island is compared with eager on the example inputs before use.
+        cache: whether built islands are kept on disk and used again.
+    """
+
+    keep_ops: tuple[str, ...] = ()
+    keep_modules: tuple[str, ...] = ()
+    min_island_size: int = 1
+    check: bool = True
+    cache: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Island:
+    """A piece of the graph that a target builds.
+
+    Args:
+        name: its name in the program.
+        graph_module: placeholders are its inputs, `get_attr` its frozen weights, a tuple its output.
+        inputs, outputs: the tensors that cross.
+    """
+
+    name: str
+    graph_module: fx.GraphModule
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Artifact:
+    """What a target built: bytes, and what its loader must know to use them.
+
+    Args:
+        payload: the bytes, as a one-dimensional array of uint8; may be mapped from a file.
+        properties: JSON-ready facts for the target's own `load`.
+    """
+
+    payload: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
+    properties: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Whether a target works on this machine.
+
+    Args:
+        ok: whether it does.
+        detail: what is there or missing, in a sentence.
+        remedy: what to do if it is missing.
+        version: of the target's library.
+        devices: the devices it sees.
+    """
+
+    ok: bool
+    detail: str = ""
+    remedy: str = ""
+    version: str = ""
+    devices: tuple[str, ...] = ()
+
+
+class OutOfRange(Exception):
+    """An island's input holds values that it was not built for; the caller runs the call on the host."""
+
+
+class Target(ABC):
+    """A device plug-in."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    options_type: ClassVar[type[Options]] = Options
+
+    @abstractmethod
+    def availability(self) -> Availability:
+        """Say whether the target works here; must not raise."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """Return what a built island depends on: the version of the target's library."""
+
+    @abstractmethod
+    def decompositions(self) -> Decompositions:
+        """Return the ops that are to be taken apart before any verdict is asked, with how."""
+
+    def prepare(self, graph_module: fx.GraphModule) -> None:  # noqa: B027  # most targets need none
+        """Look over the whole graph, once, before verdicts are asked; may leave notes in `node.meta`."""
+
+    @abstractmethod
+    def verdict(self, node: fx.Node, options: Options) -> Verdict:
+        """Say whether the target computes this node as torch does."""
+
+    @abstractmethod
+    def build(self, island: Island, options: Options) -> Artifact:
+        """Compile an island; raises TargetError if the target's compiler refuses it."""
+
+    @abstractmethod
+    def load(
+        self,
+        artifact: Artifact,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        options: Options,
+    ) -> Runner:
+        """Return a function that runs a built island; it is called from several threads."""
+
+    def make_options(self, given: Mapping[str, object] | None) -> Options:
+        """Build the target's options from keywords.
+
+        Raises:
+            TargetError: a name is unknown, or a value is of the wrong kind.
+        """
+        defaults = dataclasses.asdict(self.options_type())
+        values: dict[str, object] = {}
+        for key, value in (given or {}).items():
+            if key not in defaults:
+                raise TargetError(
+                    f"the target has no option {key!r}", where=self.name, remedy=nearest(key, defaults)
+                )
+            values[key] = _coerced(self.name, key, value, defaults[key])
+        return self.options_type(**values)  # type: ignore[arg-type]  # checked against the defaults above
+
+    def options_json(self, options: Options) -> dict[str, object]:
+        """Return the options as JSON."""
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in dataclasses.asdict(options).items()
+        }
+
+
+def _coerced(target: str, key: str, value: object, default: object) -> object:
+    """Return the value in the default's type; texts come from a command line."""
+    if isinstance(default, bool):
+        if isinstance(value, str) and value.lower() in ("true", "false", "1", "0", "yes", "no"):
+            return value.lower() in ("true", "1", "yes")
+        if isinstance(value, bool):
+            return value
+    elif isinstance(default, int):
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lstrip("-").isdigit():
+            return int(value)
+    elif isinstance(default, tuple):
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        if isinstance(value, Sequence) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+    elif isinstance(default, dict):
+        if isinstance(value, Mapping):
+            return dict(value)
+    elif isinstance(value, str):
+        return value
+    kind = "text" if isinstance(default, str) else f"a {type(default).__name__}"
+    raise TargetError(f"the option {key!r} takes {kind}, not {value!r}", where=target)

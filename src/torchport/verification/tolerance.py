@@ -1,0 +1,55 @@
+"""How far a value may be off, for each dtype: the one table that every comparison reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from torchport.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance(Record):
+    """A value is close if it is off by at most `atol + rtol * |expected|`.
+
+    Args:
+        rtol: what is allowed relative to the expected value.
+        atol: what is allowed in any case.
+    """
+
+    rtol: float
+    atol: float
+
+
+EXACT = Tolerance(0.0, 0.0)
+
+# A device sums in another order than eager torch, over thousands of terms: the tolerance of a
+# dtype is a few hundred of its rounding steps, or two where a step is already coarse.
+_DOUBLE = Tolerance(1e-7, 1e-7)
+_SINGLE = Tolerance(1e-3, 1e-3)
+_HALF = Tolerance(1e-2, 1e-2)
+TOLERANCES: dict[torch.dtype, Tolerance] = {
+    torch.float64: _DOUBLE,
+    torch.float32: _SINGLE,
+    torch.float16: _HALF,
+    torch.bfloat16: Tolerance(2e-2, 2e-2),
+    torch.float8_e4m3fn: Tolerance(0.25, 0.25),
+    torch.float8_e4m3fnuz: Tolerance(0.25, 0.25),
+    torch.float8_e5m2: Tolerance(0.5, 0.5),
+    torch.float8_e5m2fnuz: Tolerance(0.5, 0.5),
+    torch.float8_e8m0fnu: Tolerance(1.0, 0.0),  # powers of two alone: one step is a factor of two
+    torch.complex128: _DOUBLE,
+    torch.complex64: _SINGLE,
+    torch.complex32: _HALF,
+}
+
+
+def tolerance_for(dtype: torch.dtype) -> Tolerance:
+    """Return the tolerance of a dtype; integers and booleans are exact.
+
+    Example:
+        >>> tolerance_for(torch.float32)
+        Tolerance(rtol=0.001, atol=0.001)
+    """
+    return TOLERANCES.get(dtype, EXACT)

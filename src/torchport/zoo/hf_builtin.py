@@ -1,0 +1,154 @@
+"""The configurations of a few well-known transformers models, so that they build without network.
+
+Values as in the `config.json` that the model's authors publish. Only those that shape the model are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Configuration = Mapping[str, object]
+
+_BERT: Configuration = {
+    "model_type": "bert",
+    "architectures": ["BertForMaskedLM"],
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "pad_token_id": 0,
+}
+
+_LLAMA_3: Configuration = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "num_key_value_heads": 8,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "bos_token_id": 128000,
+    "eos_token_id": 128001,
+    "rope_parameters": {
+        "rope_type": "llama3",
+        "rope_theta": 500000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}
+
+CONFIGURATIONS: Mapping[str, Configuration] = {
+    "bert-base-uncased": {
+        **_BERT,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    },
+    "bert-large-uncased": {
+        **_BERT,
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+    },
+    "gpt2": {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "vocab_size": 50257,
+        "n_positions": 1024,
+        "n_embd": 768,
+        "n_layer": 12,
+        "n_head": 12,
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "bos_token_id": 50256,
+        "eos_token_id": 50256,
+    },
+    "google/vit-base-patch16-224": {
+        "model_type": "vit",
+        "architectures": ["ViTForImageClassification"],
+        "image_size": 224,
+        "patch_size": 16,
+        "num_channels": 3,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "qkv_bias": True,
+        "num_labels": 1000,
+    },
+    "meta-llama/Llama-3.2-1B": {
+        **_LLAMA_3,
+        "hidden_size": 2048,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "head_dim": 64,
+        "intermediate_size": 8192,
+        "tie_word_embeddings": True,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 500000.0,
+            "factor": 32.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        },
+    },
+    "meta-llama/Llama-3.1-8B": {
+        **_LLAMA_3,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "intermediate_size": 14336,
+    },
+    "meta-llama/Llama-3.1-405B": {
+        **_LLAMA_3,
+        "hidden_size": 16384,
+        "num_hidden_layers": 126,
+        "num_attention_heads": 128,
+        "intermediate_size": 53248,
+    },
+    # Ours, of no published model: every part of a Llama at a size that runs in milliseconds.
+    "tiny-llama": {
+        **_LLAMA_3,
+        "vocab_size": 1000,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 128,
+    },
+}
+
+ALIASES: Mapping[str, str] = {
+    "google-bert/bert-base-uncased": "bert-base-uncased",
+    "google-bert/bert-large-uncased": "bert-large-uncased",
+    "openai-community/gpt2": "gpt2",
+    "vit-base": "google/vit-base-patch16-224",
+    "vit-base-patch16-224": "google/vit-base-patch16-224",
+    "llama-3.2-1b": "meta-llama/Llama-3.2-1B",
+    "llama-3.1-8b": "meta-llama/Llama-3.1-8B",
+    "llama-3.1-405b": "meta-llama/Llama-3.1-405B",
+}
+
+# Those of CONFIGURATIONS that have no weights anywhere.
+WITHOUT_WEIGHTS = frozenset({"tiny-llama"})
+
+
+def full_name(name: str) -> str:
+    """Return the name that `name` stands for.
+
+    Example:
+        >>> full_name("vit-base")
+        'google/vit-base-patch16-224'
+    """
+    return ALIASES.get(name, name)

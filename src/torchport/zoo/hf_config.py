@@ -1,0 +1,68 @@
+"""Reads transformers configurations: nested ones, and values that go by several names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+
+def nested_configs(config: PretrainedConfig) -> Iterator[tuple[str, PretrainedConfig]]:
+    """Yield the configurations inside `config`, at every depth, with the attribute that holds each."""
+    from transformers import PretrainedConfig
+
+    for key, value in vars(config).items():
+        if isinstance(value, PretrainedConfig):
+            yield key, value
+            yield from nested_configs(value)
+
+
+def find_value(config: PretrainedConfig, *names: str, prefer: str = "") -> object:
+    """Return the first of `names` that `config` or one inside it sets, or None.
+
+    Args:
+        config: the configuration.
+        names: the attributes to look for, the likeliest first.
+        prefer: configurations held by an attribute with this in its name are asked first.
+    """
+    nested = list(nested_configs(config))
+    preferred = [inner for key, inner in nested if prefer and prefer in key]
+    for candidate in [*preferred, config, *(inner for _, inner in nested)]:
+        for name in names:
+            value = getattr(candidate, name, None)
+            if value is not None:
+                return value
+    return None
+
+
+def find_int(config: PretrainedConfig, *names: str, default: int, prefer: str = "") -> int:
+    """Return the first of `names` that is set to an integer, or `default`. See `find_value`."""
+    for name in names:
+        value = find_value(config, name, prefer=prefer)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return default
+
+
+def special_tokens(config: PretrainedConfig) -> set[int]:
+    """Return the token ids with a meaning of their own (padding, end, image placeholder, …)."""
+    found: set[int] = set()
+    for inner in [config, *(nested for _, nested in nested_configs(config))]:
+        for key, value in inner.to_dict().items():
+            if key.endswith(("_token_id", "_token_index", "_token_ids")):
+                values = value if isinstance(value, (list, tuple)) else [value]
+                found.update(item for item in values if isinstance(item, int))
+    return found
+
+
+def forget_cache(config: PretrainedConfig) -> None:
+    """Turn the key/value cache off.
+
+    One forward pass has no next token to keep it for, and a model that returns it returns an object that is
+    not a tensor.
+    """
+    for inner in [config, *(nested for _, nested in nested_configs(config))]:
+        if getattr(inner, "use_cache", False):
+            inner.use_cache = False

@@ -1,0 +1,193 @@
+"""Finds the source that a model's name points to, and loads the model from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from torchport.errors import ZooError, nearest
+from torchport.zoo import hf_models, small, timm_models, torchvision_models
+from torchport.zoo.extras import is_installed
+from torchport.zoo.model import Model
+from torchport.zoo.network import short_reason
+from torchport.zoo.random_weights import fixed_seed
+from torchport.zoo.user_file import load_file, load_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A library that models come from.
+
+    Args:
+        library: the package that must be installed.
+        load: loads a model by its name in the library.
+        names: lists the names.
+    """
+
+    library: str
+    load: Callable[[str, bool, int], Model]
+    names: Callable[[], list[str]]
+
+
+SOURCES: Mapping[str, Source] = {
+    torchvision_models.SCHEME: Source(
+        "torchvision",
+        lambda name, weights, batch: torchvision_models.load_torchvision(name, weights=weights, batch=batch),
+        torchvision_models.names,
+    ),
+    timm_models.SCHEME: Source(
+        "timm",
+        lambda name, weights, batch: timm_models.load_timm(name, weights=weights, batch=batch),
+        timm_models.names,
+    ),
+    hf_models.SCHEME: Source(
+        "transformers",
+        lambda name, weights, batch: hf_models.load_hf(name, weights=weights, batch=batch),
+        hf_models.names,
+    ),
+    small.SCHEME: Source(
+        "transformers",
+        lambda name, weights, batch: small.load_small_hf(name, batch=batch),
+        small.small_hf_names,
+    ),
+}
+
+
+def load(
+    name: str,
+    *,
+    inputs: str | None = None,
+    weights: bool = True,
+    batch: int | None = None,
+    device: str = "cpu",
+) -> Model:
+    """Load a model and example inputs to run it on.
+
+    Args:
+        name: where the model is:
+            `path/file.py::function`, a function that returns a module, (module, args), (module, args,
+            kwargs) or a `Model`;
+            `torchvision:NAME` or `timm:NAME`, a model of that library;
+            `hf:NAME_OR_DIR`, a transformers model on the hub or in a folder with a `config.json`;
+            `hf-small:MODEL_TYPE`, a transformers architecture in a small configuration, never with weights.
+        inputs: `path/file.py::function` that returns the inputs, in place of those made here: a tensor, a
+            tuple or list of arguments, a dict of keyword arguments, or a pair of a tuple and a dict.
+        weights: whether a library's model gets its pretrained weights. When False they are random, the
+            same each time, and nothing is fetched. A file decides by itself.
+        batch: how many samples a library model's inputs hold; 1 when not given.
+        device: where the module and the inputs are. On `meta` they have shapes and no values: a model of
+            any size fits, for analysis.
+
+    Returns:
+        The model, in evaluation mode. torch's global generator is left as it was.
+
+    Raises:
+        ZooError: there is no such model, it cannot be loaded, its weights cannot be had (random ones never
+            take their place unasked), or there are no inputs for it.
+
+    Example:
+        >>> model = load("torchvision:resnet18", weights=False)
+        >>> model.module(*model.args).shape
+        torch.Size([1, 1000])
+    """
+    if batch is not None and batch < 1:
+        raise ZooError(f"a batch of {batch} is none", where=name, remedy="give 1 or more")
+    if "::" in name or name.endswith(".py"):
+        model = _load_file(name, inputs, batch, device)
+    else:
+        model = _load_library(name, inputs, weights, batch, device)
+    model.module.eval()
+    return _place(model, device)
+
+
+def names(scheme: str) -> list[str]:
+    """Return the models that a scheme knows by name, sorted.
+
+    Args:
+        scheme: `torchvision`, `timm`, `hf` (those that build without network) or `hf-small`.
+
+    Returns:
+        The names, each to be loaded as `scheme:name`.
+
+    Raises:
+        ZooError: there is no such scheme, or its library is not installed.
+
+    Example:
+        >>> "resnet18" in names("torchvision")
+        True
+    """
+    return _source(scheme).names()
+
+
+def _source(scheme: str) -> Source:
+    if scheme not in SOURCES:
+        raise ZooError(f"no models are known as {scheme!r}", remedy=nearest(scheme, SOURCES))
+    return SOURCES[scheme]
+
+
+def _load_file(name: str, inputs: str | None, batch: int | None, device: str) -> Model:
+    if batch is not None:
+        raise ZooError(
+            "a batch size cannot be set for a file", where=name, remedy="let its inputs function choose it"
+        )
+    with fixed_seed(), _building_on(device):
+        return load_file(name, load_inputs(inputs) if inputs is not None else None)
+
+
+def _load_library(name: str, inputs: str | None, weights: bool, batch: int | None, device: str) -> Model:
+    scheme, separator, rest = name.partition(":")
+    if not separator:
+        raise ZooError(f"{name!r} does not say where the model is", remedy=_suggest(name))
+    source = _source(scheme)
+    if not rest:
+        raise ZooError("it names no model", where=name, remedy=f"write {scheme}:NAME")
+    if device == "meta" and weights and scheme != small.SCHEME:
+        raise ZooError(
+            "on the meta device weights have no values",
+            where=name,
+            remedy="give weights=False (--no-weights)",
+        )
+    model = _build(source, rest, weights, batch or 1, device, name)
+    if inputs is None:
+        return model
+    with fixed_seed():
+        given = load_inputs(inputs)
+    return replace(model, args=given.args, kwargs=given.kwargs)
+
+
+def _build(source: Source, rest: str, weights: bool, batch: int, device: str, name: str) -> Model:
+    with _building_on(device):
+        try:
+            return source.load(rest, weights, batch)
+        except ZooError:
+            raise
+        except Exception as error:  # a library's model may fail in any way
+            raise ZooError(f"it cannot be built ({short_reason(error)})", where=name) from error
+
+
+def _building_on(device: str) -> torch.device | nullcontext[None]:
+    # Elsewhere, models are built on the CPU and moved: the same name gives the same weights on any device.
+    return torch.device("meta") if device == "meta" else nullcontext()
+
+
+def _place(model: Model, device: str) -> Model:
+    if device == "cpu":
+        return model
+    args, kwargs = tree_map_only(Tensor, lambda tensor: tensor.to(device), (model.args, dict(model.kwargs)))
+    return replace(model, module=model.module.to(device), args=args, kwargs=kwargs)
+
+
+def _suggest(name: str) -> str:
+    """Return advice for a name without a scheme: the same name under one of them, if there is."""
+    forms = "write FILE.py::FUNCTION or SCHEME:NAME with one of " + ", ".join(SOURCES)
+    found = [
+        f"{scheme}:{name}"
+        for scheme, source in SOURCES.items()
+        if is_installed(source.library) and name in source.names()
+    ]
+    return f"{forms}; did you mean {' or '.join(map(repr, found))}?" if found else forms

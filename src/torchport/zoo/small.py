@@ -1,0 +1,95 @@
+"""Builds any transformers architecture small, with random weights: `hf-small:MODEL_TYPE`.
+
+A name on a hub is one model. This gives hundreds of architectures to try a tool on, each built in moments and
+without network.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch import nn
+
+from torchport.errors import ZooError, nearest
+from torchport.zoo.extras import import_library
+from torchport.zoo.hf_config import forget_cache
+from torchport.zoo.hf_inputs import InputSizes, make_inputs
+from torchport.zoo.hf_shrink import STEPS, Shrink, shrink_config
+from torchport.zoo.model import Model
+from torchport.zoo.network import short_reason
+from torchport.zoo.random_weights import fixed_seed, wake_zero_weights
+
+logger = logging.getLogger(__name__)
+
+SCHEME = "hf-small"
+MOST_PARAMETERS = 200_000_000
+
+
+def small_hf_names() -> list[str]:
+    """Return the model types that transformers builds a base model for, sorted.
+
+    Not every one can be built small and given inputs by general rules: `load_small_hf` says which.
+
+    Example:
+        >>> "bert" in small_hf_names()
+        True
+    """
+    import_library("transformers")
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+
+    return sorted(MODEL_MAPPING_NAMES)
+
+
+def load_small_hf(model_type: str, *, batch: int = 1) -> Model:
+    """Build the architecture `model_type` in a small configuration, and check that it runs.
+
+    Args:
+        model_type: one of `small_hf_names()`.
+        batch: how many samples the inputs hold.
+
+    Returns:
+        The base model (without a head), with random weights and inputs.
+
+    Raises:
+        ZooError: there is no such architecture, or it does not build or run when reduced by general rules.
+
+    Example:
+        >>> load_small_hf("bert").module.config.num_hidden_layers
+        2
+    """
+    known = small_hf_names()
+    if model_type not in known:
+        raise ZooError(f"transformers has no model type {model_type!r}", remedy=nearest(model_type, known))
+    refusal: Exception | None = None
+    for step in STEPS:
+        try:
+            return _load_step(model_type, step, batch)
+        except Exception as error:  # noqa: BLE001 - each architecture refuses in its own way; the first is chained
+            logger.debug("%s does not take %s: %s", model_type, step, error)
+            refusal = refusal or error
+    assert refusal is not None
+    raise ZooError(
+        f"it does not build and run in a small configuration ({short_reason(refusal)})",
+        where=f"{SCHEME}:{model_type}",
+        remedy="write its small configuration in a file of your own: file.py::function",
+    ) from refusal
+
+
+def _load_step(model_type: str, step: Shrink, batch: int) -> Model:
+    from transformers import CONFIG_MAPPING, AutoModel
+
+    config = shrink_config(CONFIG_MAPPING[model_type](), step)
+    forget_cache(config)
+    config.architectures = config.architectures or []  # a type with several base models looks into it
+    with torch.device("meta"):
+        parameters = sum(parameter.numel() for parameter in AutoModel.from_config(config).parameters())
+    if parameters > MOST_PARAMETERS:
+        raise ZooError(f"its smallest configuration has {parameters:,} parameters")
+    with fixed_seed():
+        module: nn.Module = AutoModel.from_config(config)
+        wake_zero_weights(module)
+    module.eval()
+    sizes = InputSizes(batch=batch, length=16, image_size=64, samples=4000, frames=64)
+    inputs = make_inputs(module, config, sizes, try_out=True)
+    return Model(f"{SCHEME}:{model_type}", module, (), inputs)

@@ -1,0 +1,193 @@
+"""Loads a model, or its inputs, from a function in a user's Python file: `path/file.py::function`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from torch import Tensor, nn
+
+from torchport.errors import ZooError, nearest
+from torchport.zoo.model import Model
+from torchport.zoo.model_inputs import ModelInputs, read_inputs
+
+# file → (its time of change, its module): a model and its inputs often stand in one file, which runs once.
+_modules: dict[Path, tuple[int, ModuleType]] = {}
+# The names under which files next to a user's file were imported → the folder they came from.
+_siblings: dict[str, Path] = {}
+
+
+def load_file(name: str, inputs: ModelInputs | None) -> Model:
+    """Load the model that `path/file.py::function` returns.
+
+    Args:
+        name: the file and its function, class or module object.
+        inputs: the inputs to use; those that the function returns are used when it is None.
+
+    Returns:
+        The model, as the function made it.
+
+    Raises:
+        ZooError: the file or function is missing or fails, what it returns is no model, or there are no
+            inputs.
+    """
+    module, own = _split_result(_call(name), name)
+    chosen = inputs or own
+    if chosen is None:
+        raise ZooError(
+            "no inputs given",
+            where=name,
+            remedy="name a function that makes them, inputs='file.py::function' (--inputs), or return "
+            "(module, args) from the loader",
+        )
+    return Model(name, module, chosen.args, chosen.kwargs)
+
+
+def load_inputs(name: str) -> ModelInputs:
+    """Load the inputs that `path/file.py::function` returns.
+
+    Raises:
+        ZooError: the file or function is missing or fails, or what it returns are no inputs.
+    """
+    return read_inputs(_call(name), name)
+
+
+def _split_result(result: object, where: str) -> tuple[nn.Module, ModelInputs | None]:
+    """Return the module and the inputs that came with it."""
+    if isinstance(result, nn.Module):
+        return result, None
+    if isinstance(result, Model):
+        return result.module, ModelInputs(result.args, result.kwargs)
+    if isinstance(result, tuple) and 2 <= len(result) <= 3 and isinstance(result[0], nn.Module):
+        module, args, *rest = result
+        own = read_inputs(args, where)
+        if not rest:
+            return module, own
+        if isinstance(rest[0], Mapping):
+            return module, ModelInputs(own.args, {**own.kwargs, **rest[0]})
+    raise ZooError(
+        f"it returned {_describe(result)}, not a model",
+        where=where,
+        remedy="return a torch.nn.Module, (module, args), (module, args, kwargs) or a torchport Model",
+    )
+
+
+def _describe(result: object) -> str:
+    if isinstance(result, tuple):
+        return "a tuple of " + (", ".join(type(item).__name__ for item in result) or "nothing")
+    return "None" if result is None else f"a {type(result).__name__}"
+
+
+def _call(name: str) -> object:
+    """Return what `path/file.py::function` evaluates to."""
+    path, function = _split_name(name)
+    with _importable(path.parent):
+        module = _import_file(path)
+        if not hasattr(module, function):
+            public = [entry for entry in vars(module) if not entry.startswith("_")]
+            raise ZooError(
+                f"it has no function {function!r}", where=str(path), remedy=nearest(function, public)
+            )
+        target = getattr(module, function)
+        if isinstance(target, (nn.Module, Model, Tensor)) or not callable(target):
+            return target
+        return _run(target, f"{function}()", path)
+
+
+def _split_name(name: str) -> tuple[Path, str]:
+    file, separator, function = name.rpartition("::")
+    if not separator or not file or not function:
+        raise ZooError(
+            "it names no function",
+            where=name,
+            remedy=f"write FILE.py::FUNCTION, such as {(file or function or 'model.py')}::load",
+        )
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise ZooError("there is no such file", where=file, remedy=_nearest_file(path))
+    return path.resolve(), function
+
+
+def _nearest_file(path: Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():
+        return f"the folder {folder} does not exist either"
+    return nearest(path.name, (entry.name for entry in folder.glob("*.py")))
+
+
+def _import_file(path: Path) -> ModuleType:
+    changed = path.stat().st_mtime_ns
+    known = _modules.get(path)
+    if known is not None and known[0] == changed:
+        return known[1]
+    # Unique, so that two files called model.py do not meet; registered, as dataclasses and pickle need it.
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    module_name = f"torchport_user_{re.sub(r'[^0-9a-zA-Z_]', '_', path.stem)}_{digest}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise ZooError("it is not a Python file", where=str(path), remedy="name a file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        loader = spec.loader
+        _run(lambda: loader.exec_module(module), "importing it", path)
+    except ZooError:
+        del sys.modules[module_name]
+        raise
+    _modules[path] = (changed, module)
+    return module
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """Let files in `folder` be imported by their plain names for the block."""
+    for name, origin in list(_siblings.items()):
+        # Another model's helper of the same name must not answer for the one in this folder.
+        if origin != folder and ((folder / f"{name}.py").is_file() or (folder / name).is_dir()):
+            _forget(name)
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if "." not in name and file is not None and folder in Path(file).parents:
+                _siblings.setdefault(name, folder)
+
+
+def _forget(name: str) -> None:
+    del _siblings[name]
+    for entry in [entry for entry in sys.modules if entry == name or entry.startswith(f"{name}.")]:
+        del sys.modules[entry]
+
+
+def _run(function: Callable[[], object], doing: str, path: Path) -> object:
+    """Call the user's code; name the line of their file at which it fails."""
+    try:
+        return function()
+    except (Exception, SystemExit) as error:
+        text = str(error).strip()
+        raise ZooError(
+            f"{doing} raised {type(error).__name__}" + (f": {text}" if text else ""),
+            where=_user_line(error, path),
+        ) from error
+
+
+def _user_line(error: BaseException, path: Path) -> str:
+    """Return the deepest line of the user's own file on the way to the error."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{error.filename}:{error.lineno}"
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
+    return f"{path}:{lines[-1]}" if lines else str(path)

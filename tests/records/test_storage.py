@@ -1,0 +1,105 @@
+"""Records in files."""
+
+import os
+import threading
+
+import pytest
+
+from torchport.errors import RecordError
+from torchport.records import BenchRecord, file_name, read_record, write_record, write_text
+
+RECORD = BenchRecord("torchvision:resnet18", "host", "ok", pcc=float("inf"), error="a “b” \n é")
+
+
+def test_a_record_survives_its_file(tmp_path):
+    path = tmp_path / "deep" / "down" / "record.json"
+    write_record(RECORD, path)
+    assert read_record(path, BenchRecord) == RECORD
+    assert os.listdir(path.parent) == ["record.json"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_whole(tmp_path, monkeypatch):
+    path = tmp_path / "record.json"
+    write_record(RECORD, path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(RecordError, match=r"record\.json: cannot be written: No space left"):
+        write_record(BenchRecord("other", "host", "ok"), path)
+    assert read_record(path, BenchRecord) == RECORD
+    assert os.listdir(tmp_path) == ["record.json"]
+
+
+def test_a_reader_never_sees_half_a_record(tmp_path):
+    path = tmp_path / "record.json"
+    long = BenchRecord("m", "host", "failed", error="x" * 200_000)
+    write_record(long, path)
+    stop = threading.Event()
+
+    def write():
+        while not stop.is_set():
+            write_record(long, path)
+
+    writers = [threading.Thread(target=write) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    try:
+        for _ in range(50):
+            assert read_record(path, BenchRecord) == long
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"schema": "torchport.be', "is not whole JSON"),
+        ("", "is not whole JSON"),
+        ("[]", "expected a JSON object, got list"),
+        ('{"schema": "torchport.bench/9"}', "the schema is 'torchport.bench/9'"),
+        ('{"schema": "torchport.bench/1", "model": 3}', "BenchRecord.model: expected str, got 3"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path, content, message):
+    path = tmp_path / "bad.json"
+    path.write_text(content)
+    with pytest.raises(RecordError) as caught:
+        read_record(path, BenchRecord)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert message in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path):
+    with pytest.raises(RecordError, match=r"none\.json: cannot be read: No such file"):
+        read_record(tmp_path / "none.json", BenchRecord)
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RecordError, match=r"binary\.json: is not whole JSON"):
+        read_record(tmp_path / "binary.json", BenchRecord)
+
+
+def test_text_is_written_as_it_is(tmp_path):
+    write_text("a\nb\r\n", tmp_path / "text")
+    assert (tmp_path / "text").read_bytes() == b"a\nb\r\n"
+
+
+def test_file_names_are_readable_and_distinct():
+    name = file_name("torchvision:resnet18", "openvino")
+    assert name.startswith("torchvision-resnet18-openvino-")
+    assert name == file_name("torchvision:resnet18", "openvino")
+    assert (
+        len({file_name("a/b", "t"), file_name("a:b", "t"), file_name("a", "b-t"), file_name("a-b", "t")}) == 4
+    )
+
+
+@pytest.mark.parametrize("odd", ["../../etc/passwd", ".hidden", "x" * 500, "C:\\dir\\m.py::f", "模型"])
+def test_any_name_gives_a_plain_file_name(odd, tmp_path):
+    name = file_name(odd, "host")
+    assert "/" not in name
+    assert "\\" not in name
+    assert not name.startswith(".")
+    write_record(RECORD, tmp_path / name)
+    assert os.listdir(tmp_path) == [name]

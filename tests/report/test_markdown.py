@@ -1,0 +1,53 @@
+"""The results table in Markdown."""
+
+from torchport.report import read_report, render_markdown
+
+from .records_at_hand import bench, failed, write
+
+HEADINGS = [
+    "Model", "Target", "Status", "Batch", "Torch Ops Before (Unique)", "Torch Ops Remain (Unique)",
+    "To/From Device Ops", "Original Run Time (ms)", "Compiled Run Time (ms)", "Speed-up", "First Run (ms)",
+    "Accuracy (PCC)",
+]  # fmt: skip
+
+
+def lines(tmp_path, *records):
+    return render_markdown(read_report(write(tmp_path, *records))).splitlines()
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def test_a_row_says_it_all(tmp_path):
+    head, rule, row = lines(tmp_path, bench())
+    assert cells(head) == HEADINGS
+    assert set(rule) == set("|-: ")
+    assert cells(row) == [
+        "torchvision:resnet18", "openvino", "✅", "4", "70 (12)", "3 (2)", "2", "30.00", "12.00", "2.50x",
+        "1500.00", "1.000000",
+    ]  # fmt: skip
+
+
+def test_a_failure_has_a_cross_and_its_reason_below(tmp_path):
+    out = lines(tmp_path, bench(), failed(error="export: no\n  such | <op>"))
+    assert cells(out[2])[:5] == ["hf:broken", "openvino", "❌", "-", "-"]
+    assert out[4:] == ["", "- ❌ hf:broken on openvino: export: no such \\| \\<op>"]
+
+
+def test_an_inaccurate_row_has_a_cross(tmp_path):
+    out = lines(tmp_path, bench(status="inaccurate", pcc=0.5, pcc_threshold=0.99))
+    assert cells(out[2])[2] == "❌"
+    assert cells(out[2])[-1] == "0.500000"
+    assert out[-1].endswith("the PCC is 0.500000, which is below 0.99")
+
+
+def test_columns_align_in_a_terminal(tmp_path):
+    out = lines(tmp_path, bench("a"), bench("a-much-longer/name.py::load"), bench("模型"))
+    # The mark is two columns wide, and so is each Chinese sign.
+    widths = {sum(2 if sign in "✅❌模型" else 1 for sign in line) for line in out}
+    assert len(widths) == 1
+
+
+def test_a_bar_in_a_name_does_not_end_its_cell(tmp_path):
+    assert "a\\|b" in lines(tmp_path, bench("a|b"))[2]

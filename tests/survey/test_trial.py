@@ -1,0 +1,87 @@
+"""A model compiled, and held against itself."""
+
+import pytest
+import torch
+
+from torchport.errors import SurveyError, TargetError
+from torchport.records import BringUp
+from torchport.survey import bring_up
+from torchport.verification import Tolerance
+
+from .modules import Counts, Doubles, Raises, linear, model
+
+
+@pytest.mark.parametrize("target", ["host", "openvino"])
+def test_a_model_equals_itself(target):
+    found = bring_up(linear(), target=target)
+    assert found.comparison.ok
+    assert found.comparison.pcc > 0.99999
+    assert (found.model, found.target, found.coverage.target) == ("linear", target, target)
+    assert found.coverage.complete
+    assert found.compile_time > 0
+    assert found.first_call_time > 0
+    assert BringUp.from_json(found.to_json()) == found
+
+
+def test_a_wrong_result_is_found(change_compiled):
+    change_compiled(lambda forward: lambda x: torch.zeros(5, 3))
+    found = bring_up(linear(), target="host")
+    assert not found.comparison.ok
+    assert found.comparison.outputs[0].path == "output"
+
+
+def test_the_tolerance_decides(change_compiled):
+    change_compiled(lambda forward: lambda x: forward(x) + 0.01)
+    assert not bring_up(linear(), target="host").comparison.ok
+    assert bring_up(linear(), target="host", tolerance=Tolerance(0.0, 0.02)).comparison.ok
+
+
+def test_what_a_model_writes_into_its_input_is_compared():
+    found = bring_up(model(Doubles()), target="host")
+    assert found.comparison.ok
+    assert [row.path for row in found.comparison.outputs] == ["output", "inputs.args[0]"]
+
+
+def test_an_input_left_unwritten_is_found(change_compiled):
+    change_compiled(lambda forward: lambda x: x * 2)
+    found = bring_up(model(Doubles()), target="host")
+    assert not found.comparison.ok
+    assert [(row.path, row.ok) for row in found.comparison.outputs] == [
+        ("output", True),
+        ("inputs.args[0]", False),
+    ]
+
+
+def test_an_input_written_without_need_is_found(change_compiled):
+    def and_write(forward):
+        def call(x):
+            result = forward(x)
+            x.zero_()
+            return result
+
+        return call
+
+    change_compiled(and_write)
+    found = bring_up(linear(), target="host")
+    assert [(row.path, row.ok) for row in found.comparison.outputs] == [
+        ("output", True),
+        ("inputs.args[0]", False),
+    ]
+
+
+def test_a_model_that_changes_its_buffers_equals_itself():
+    counting = model(Counts())
+    assert bring_up(counting, target="host").comparison.ok
+    assert counting.module.calls.tolist() == [0, 0]
+
+
+def test_a_model_that_raises_is_named_with_its_error():
+    with pytest.raises(SurveyError) as caught:
+        bring_up(model(Raises()), target="host")
+    assert str(caught.value).startswith("Raises: the model itself raises ValueError: no such")
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_an_unknown_target_names_the_nearest():
+    with pytest.raises(TargetError, match="did you mean 'openvino'"):
+        bring_up(linear(), target="opnvino")

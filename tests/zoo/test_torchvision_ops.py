@@ -1,0 +1,74 @@
+"""torchvision imports, and its ops run, next to any torch."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from torchport.zoo.torchvision_ops import SCHEMAS, ensure_torchvision_ops
+
+
+def run(code):
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_every_op_is_there_once_and_again():
+    ensure_torchvision_ops()
+    ensure_torchvision_ops()
+    assert all(hasattr(torch.ops.torchvision, op) for op in SCHEMAS)
+    import torchvision
+
+    boxes = torch.tensor([[0.0, 0, 10, 10], [1, 0, 11, 10]])
+    assert torchvision.ops.nms(boxes, torch.tensor([0.1, 0.2]), 0.5).tolist() == [1]
+
+
+def test_it_mends_an_import_that_failed_before():
+    # In the builds where the extension loads, the first import works, and nothing is left to mend.
+    code = """
+try:
+    import torchvision
+except RuntimeError:
+    pass
+from torchport.zoo.torchvision_ops import ensure_torchvision_ops
+ensure_torchvision_ops()
+import torchvision
+print(len(torchvision.models.list_models()) > 100)
+"""
+    assert run(code).strip() == "True"
+
+
+def test_a_kernel_that_is_there_is_never_replaced():
+    code = """
+import torch
+real = torch.library.Library("torchvision", "DEF")
+real.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+real.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+real.impl("nms", lambda dets, scores, threshold: torch.tensor([42]), "CPU")
+from torchport.zoo.torchvision_ops import ensure_torchvision_ops
+ensure_torchvision_ops()
+print(torch.ops.torchvision.nms(torch.zeros(1, 4), torch.zeros(1), 0.5).item())
+"""
+    import torchvision  # the real extension would clash with the one that this test plays
+
+    if torchvision.extension._load_library("_C"):
+        pytest.skip("torchvision's own extension loads here, so its kernels cannot be played by others")
+    assert run(code).strip() == "42"
+
+
+def test_roi_align_is_a_good_citizen_of_torch():
+    ensure_torchvision_ops()
+    features = torch.randn(1, 2, 8, 8, requires_grad=True)
+    boxes = torch.tensor([[0.0, 1.0, 1.0, 6.0, 6.0]])
+    torch.library.opcheck(torch.ops.torchvision.roi_align.default, (features, boxes, 1.0, 2, 2, 2, True))
+
+
+def test_the_stage_imports_no_model_library():
+    code = """
+import sys
+import torchport.zoo
+print(sorted({"torchvision", "timm", "transformers"} & set(sys.modules)))
+"""
+    assert run(code).strip() == "[]"
