@@ -28,7 +28,17 @@ _WHERE = {
     "run_bench": "torchport.survey",
     "run_benches": "torchport.survey",
 }
-_STAGES = ("capture", "compiler", "records", "report", "structure", "survey", "targets", "verification", "zoo")
+_STAGES = (
+    "capture",
+    "compiler",
+    "records",
+    "report",
+    "structure",
+    "survey",
+    "targets",
+    "verification",
+    "zoo",
+)
 
 __all__ = [
     "CompiledModel",

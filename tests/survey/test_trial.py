@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchport.errors import SurveyError, TargetError
+from torchport.errors import SurveyError, TargetError, TorchportError
 from torchport.records import BringUp
 from torchport.survey import bring_up
 from torchport.verification import Tolerance
@@ -75,11 +75,24 @@ def test_a_model_that_changes_its_buffers_equals_itself():
     assert counting.module.calls.tolist() == [0, 0]
 
 
-def test_a_model_that_raises_is_named_with_its_error():
-    with pytest.raises(SurveyError) as caught:
+def test_a_model_that_raises_is_named_with_its_error_and_line():
+    with pytest.raises(TorchportError) as caught:
         bring_up(model(Raises()), target="host")
-    assert str(caught.value).startswith("Raises: the model itself raises ValueError: no such")
-    assert isinstance(caught.value.__cause__, ValueError)
+    assert "Raises" in caught.value.where
+    assert "modules.py" in caught.value.where
+    assert "ValueError: no such" in caught.value.what
+
+
+def test_a_model_that_raises_when_it_is_called_again_is_refused(change_compiled):
+    breaking = linear()
+
+    def and_break(forward):
+        breaking.module.forward = Raises().forward
+        return forward
+
+    change_compiled(and_break)
+    with pytest.raises(SurveyError, match="linear: the model itself raises ValueError: no such"):
+        bring_up(breaking, target="host")
 
 
 def test_an_unknown_target_names_the_nearest():

@@ -41,15 +41,17 @@ def spread_over_leaves(
     return tuple(found.get(id(leaf)) for leaf in flat.leaves)
 
 
-def _by_name(
-    module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
-) -> dict[str, object]:
+def _by_name(module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
     """Return the inputs by their names in the module's forward; `*args` become `args_0`, …"""
     parameters = list(inspect.signature(module.forward).parameters.values())
     named: dict[str, object] = {}
     for index, value in enumerate(args):
         parameter = parameters[min(index, len(parameters) - 1)] if parameters else None
-        if parameter is None or parameter.kind is inspect.Parameter.VAR_POSITIONAL or index >= len(parameters):
+        if (
+            parameter is None
+            or parameter.kind is inspect.Parameter.VAR_POSITIONAL
+            or index >= len(parameters)
+        ):
             named[f"args_{index}"] = value
         else:
             named[parameter.name] = value
@@ -88,7 +90,9 @@ def _walk(value: object, entry: object, path: str, found: dict[int, object]) -> 
     elif isinstance(entry, Sequence) and not isinstance(entry, str):
         leaves = flatten(value).leaves
         if len(leaves) != len(entry):
-            raise CaptureError(f"dynamic_shapes has {len(entry)} entries for the {len(leaves)} tensors of {path}")
+            raise CaptureError(
+                f"dynamic_shapes has {len(entry)} entries for the {len(leaves)} tensors of {path}"
+            )
         for leaf, inner in zip(leaves, entry, strict=True):
             found[id(leaf)] = inner
     else:
@@ -154,7 +158,9 @@ class ShapeLimits:
                         remedy="name the dimension in dynamic_shapes, or compile without dynamic_shapes",
                     )
 
-    def _check_symbol(self, values: dict[object, int], symbol: object, size: int, what: str, name: str) -> None:
+    def _check_symbol(
+        self, values: dict[object, int], symbol: object, size: int, what: str, name: str
+    ) -> None:
         low, high = self._ranges[symbol]
         if not low <= size <= high:
             raise RuntimeRefusal(

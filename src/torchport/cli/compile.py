@@ -8,7 +8,7 @@ from rich.console import Console
 from torchport.cli import exit_codes
 from torchport.cli.command import Command
 from torchport.cli.comparison_view import show_comparison
-from torchport.cli.coverage_view import facts_table, show_coverage
+from torchport.cli.coverage_view import show_coverage
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
 from torchport.cli.output import Output
 from torchport.cli.target_options import options_of, settings_option, target_option
@@ -71,12 +71,8 @@ def compile_command(
 
 def _show(found: BringUp, console: Console) -> None:
     console.print(f"{found.model} on {found.target}", style="bold", markup=False)
-    show_coverage(found.coverage, console)
-    times = facts_table()
-    times.add_row(
-        "Compiled in", f"{seconds(found.compile_time)}, first call {seconds(found.first_call_time)}"
-    )
-    console.print(times)
+    times = f"{seconds(found.compile_time)}, first call {seconds(found.first_call_time)}"
+    show_coverage(found.coverage, console, {"Compiled in": times})
     console.print()
     show_comparison(found.comparison, console)
     console.print(_verdict(found))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from rich import box
+from collections.abc import Mapping
+
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -14,8 +16,8 @@ from torchport.report import StayedGroup, group_stayed
 _MOST_PLACES = 3
 
 
-def show_coverage(coverage: Coverage, console: Console) -> None:
-    """Print the counts, and a table of what stays."""
+def show_coverage(coverage: Coverage, console: Console, facts_too: Mapping[str, str] | None = None) -> None:
+    """Print the counts, and what stays; `facts_too` are shown with the counts."""
     taken = coverage.ops_before - coverage.ops_remain
     facts = facts_table()
     facts.add_row("Torch ops", f"{coverage.ops_before} ({coverage.unique_before} unique)")
@@ -28,55 +30,38 @@ def show_coverage(coverage: Coverage, console: Console) -> None:
         f"in {count(len(coverage.islands), 'island')}",
     )
     facts.add_row("To/from device", count(coverage.transfers, "tensor"))
+    for name, value in (facts_too or {}).items():
+        facts.add_row(name, value)
     console.print(facts)
     if coverage.stayed:
-        console.print()
-        console.print(_stayed_table(coverage))
+        console.print("\nWhat stays on the host, and why", style="bold")
+    for group in group_stayed(coverage.stayed):
+        _show_group(group, console)
 
 
 def facts_table() -> Table:
     """Return a table for names and values without lines."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
+    table.add_column(style="dim", no_wrap=True, min_width=14)
     table.add_column(overflow="fold")
     return table
 
 
-def _stayed_table(coverage: Coverage) -> Table:
-    table = Table(
-        title="What stays on the host, and why",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1),
-        pad_edge=False,
+def _show_group(group: StayedGroup, console: Console) -> None:
+    """Print a block rather than a table's row: module paths and source lines are too long for columns."""
+    head = (
+        Text(f"  {group.count} × ").append(group.op, style="bold").append(f"  {group.reason}", style="yellow")
     )
-    table.add_column("Op", overflow="fold", min_width=12, ratio=3)
-    table.add_column("Times", justify="right", no_wrap=True)
-    table.add_column("Reason", no_wrap=True)
-    table.add_column("Why, and what would change it", overflow="fold", ratio=5)
-    table.add_column("Where", overflow="fold", ratio=5)
-    for group in group_stayed(coverage.stayed):
-        table.add_row(
-            Text(group.op), str(group.count), Text(group.reason), _explanation(group), _places(group)
-        )
-    return table
-
-
-def _explanation(group: StayedGroup) -> Text:
-    text = Text(group.detail)
+    console.print(head, soft_wrap=True)
+    console.print(Padding(Text(group.detail), (0, 0, 0, 6)))
     if group.remedy:
-        text.append(f"\n→ {group.remedy}", style="dim")
-    return text
-
-
-def _places(group: StayedGroup) -> Text:
-    text = Text()
-    for i, (module_path, source) in enumerate(group.places[:_MOST_PLACES]):
-        text.append(("\n" if i else "") + (module_path or "(the model itself)"))
+        console.print(Padding(Text(f"→ {group.remedy}"), (0, 0, 0, 6)))
+    for module_path, source in group.places[:_MOST_PLACES]:
+        place = Text(f"      at {module_path or '(the model itself)'}")
         if source:
-            text.append(f" {source}", style="dim")
+            place.append(f"\n         {source}", style="dim")
+        # Not broken into lines: a path that is to be copied must stay whole.
+        console.print(place, soft_wrap=True)
     more = len(group.places) - _MOST_PLACES
     if more > 0:
-        text.append(f"\nand {count(more, 'more place')}; all with --json", style="dim")
-    return text
+        console.print(f"      and {count(more, 'more place')}; --json lists all", style="dim")

@@ -155,7 +155,9 @@ def _program(
         model=captured.name,
         target=target.name,
         options=target.options_json(options),
-        inputs={path: spec_of(leaf) for path, leaf in zip(captured.inputs.paths, captured.leaves, strict=True)},
+        inputs={
+            path: spec_of(leaf) for path, leaf in zip(captured.inputs.paths, captured.leaves, strict=True)
+        },
         outputs={
             path: spec_of(value)
             for path, value in zip(captured.result.paths, outputs, strict=False)

@@ -164,5 +164,3 @@ def build_or_read(island: Island, target: Target, options: Options) -> Artifact:
     artifact = target.build(island, options)
     write(key, artifact)
     return artifact
-
-

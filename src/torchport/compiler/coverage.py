@@ -29,7 +29,10 @@ def measure(
         graph, cut, pieces, verdicts: what the earlier steps made.
     """
     stayed = [
-        _stayed(node, verdicts[node]) for level in cut.levels for node in cut.host.get(level, []) if is_op(node)
+        _stayed(node, verdicts[node])
+        for level in cut.levels
+        for node in cut.host.get(level, [])
+        if is_op(node)
     ]
     islands = tuple(_summary(piece) for _, piece in sorted(pieces.items()))
     flops_covered = sum(island.flops for island in islands)

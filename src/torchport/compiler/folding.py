@@ -88,6 +88,8 @@ def _replace(graph_module: fx.GraphModule, node: fx.Node, value: object) -> None
     graph_module.register_buffer(attribute, value.contiguous(), persistent=False)
     with graph_module.graph.inserting_before(node):
         constant = graph_module.graph.get_attr(attribute)
-    constant.meta = {key: node.meta[key] for key in ("val", "nn_module_stack", "stack_trace") if key in node.meta}
+    constant.meta = {
+        key: node.meta[key] for key in ("val", "nn_module_stack", "stack_trace") if key in node.meta
+    }
     for user in list(node.users):
         user.replace_input_with(node, constant)

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from torchport.capture import CapturedModel, user_name
+from torchport.compiler.decompose import decompose
 from torchport.targets import Target
 
 
@@ -72,7 +73,7 @@ def normalise(captured: CapturedModel, target: Target) -> NormalGraph:
     """Apply the target's decompositions and turn lifted weights into attributes."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch's own deprecations are not the user's
-        program = captured.program.run_decompositions(dict(target.decompositions()))
+        program = decompose(captured.program, target.decompositions(), target.kept_composites())
     graph = _unlift(program, captured.module)
     remove_no_ops(graph.graph_module)
     return graph
@@ -106,7 +107,11 @@ def _unlift(program: ExportedProgram, module: nn.Module) -> NormalGraph:
         by_name[spec.target] = attribute_node
     writes = []
     for output in program.graph_signature.output_specs:
-        if output.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION):
+        if output.kind in (
+            OutputKind.BUFFER_MUTATION,
+            OutputKind.USER_INPUT_MUTATION,
+            OutputKind.PARAMETER_MUTATION,
+        ):
             assert output.target is not None
             writes.append(by_name[output.target])
     graph_module.recompile()

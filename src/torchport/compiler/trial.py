@@ -148,5 +148,3 @@ def run_artifact(
 def is_loose(options: Options) -> bool:
     """Whether the device was asked to compute in less than float32."""
     return getattr(options, "precision", "float32") != "float32"
-
-

@@ -26,7 +26,9 @@ class WeightGuard:
         kept = [weight for weight in weights if weight.tensor.numel()]
         self._tensors = [weight.tensor for weight in kept]
         self._storages = [tensor.untyped_storage() for tensor in self._tensors]
-        self._held = [(weight.owner, weight.key, weight.tensor) for weight in kept if weight.owner is not None]
+        self._held = [
+            (weight.owner, weight.key, weight.tensor) for weight in kept if weight.owner is not None
+        ]
         self._counted = [tensor for tensor in self._tensors if not tensor.is_inference()]
         self._words = [_word(tensor) for tensor in self._tensors if tensor.device.type == "cpu"]
         self._versions = [tensor._version for tensor in self._counted]
@@ -47,5 +49,7 @@ def _word(tensor: torch.Tensor) -> ctypes.c_uint8 | ctypes.c_uint16 | ctypes.c_u
     """Return a view of an element in the middle; the guard keeps the storage alive."""
     size = tensor.element_size()
     kind = {1: ctypes.c_uint8, 2: ctypes.c_uint16}.get(size, ctypes.c_uint32)
-    middle = tensor.reshape(-1)[tensor.numel() // 2] if tensor.is_contiguous() else tensor[(0,) * tensor.dim()]
+    middle = (
+        tensor.reshape(-1)[tensor.numel() // 2] if tensor.is_contiguous() else tensor[(0,) * tensor.dim()]
+    )
     return kind.from_address(middle.data_ptr())

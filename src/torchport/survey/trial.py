@@ -46,8 +46,7 @@ def bring_up(
         The coverage and the comparison. Inputs that the model writes into are compared as well.
 
     Raises:
-        SurveyError: the model itself raises on its inputs.
-        TorchportError: it cannot be compiled.
+        TorchportError: the model raises, or cannot be compiled.
 
     Example:
         >>> bring_up(zoo.load("torchvision:resnet18", weights=False), target="host").comparison.ok
@@ -67,9 +66,8 @@ def try_out(
     tolerance: Tolerance | None = None,
 ) -> Trial:
     """Like `bring_up`, and return the compiled model too."""
-    expected = _run_original(model)
-    start = time.perf_counter()
     args, kwargs = copy_inputs(model)
+    start = time.perf_counter()
     with buffers_kept(model.module):
         compiled = compile(
             model.module,
@@ -81,6 +79,7 @@ def try_out(
             name=model.name,
         )
     compile_time = time.perf_counter() - start
+    expected = _run_original(model)
     actual = run_alone(compiled, model)
     comparison = _compare(model, actual, expected, tolerance)
     record = BringUp(model.name, target, compiled.coverage, comparison, compile_time, actual.seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -109,6 +109,10 @@ class Target(ABC):
     @abstractmethod
     def decompositions(self) -> Decompositions:
         """Return the ops that are to be taken apart before any verdict is asked, with how."""
+
+    def kept_composites(self) -> Collection[OpOverload]:
+        """Return the composite ops, which torch takes apart by itself, that are to stay whole."""
+        return ()
 
     def prepare(self, graph_module: fx.GraphModule) -> None:  # noqa: B027  # most targets need none
         """Look over the whole graph, once, before verdicts are asked; may leave notes in `node.meta`."""

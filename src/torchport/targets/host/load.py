@@ -31,9 +31,7 @@ def load(artifact: Artifact) -> Runner:
     assert isinstance(size, int)
     program = json.loads(artifact.payload[:size].tobytes())
     weights = safetensors.torch.load(artifact.payload[size:].tobytes())
-    calls = [
-        (call["name"], _find(call["op"]), call["args"], call["kwargs"]) for call in program["calls"]
-    ]
+    calls = [(call["name"], _find(call["op"]), call["args"], call["kwargs"]) for call in program["calls"]]
 
     def run(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         values: dict[str, object] = dict(zip(program["inputs"], arguments, strict=True))

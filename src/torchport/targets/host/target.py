@@ -9,6 +9,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from torchport.records import SUPPORTED, TensorSpec, Verdict
+from torchport.targets.decompositions import core_decompositions
 from torchport.targets.host.build import build, refusal
 from torchport.targets.host.load import load
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
@@ -30,7 +31,7 @@ class HostTarget(Target):
 
     def decompositions(self) -> Decompositions:
         """Core ATen, so that the host sees what a device with core ATen lowerings would."""
-        return torch.export.default_decompositions()
+        return core_decompositions()
 
     def verdict(self, node: fx.Node, options: Options) -> Verdict:
         """Take every functional op whose arguments can be written as JSON."""

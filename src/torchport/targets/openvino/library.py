@@ -31,7 +31,9 @@ def openvino() -> Any:
     try:
         return importlib.import_module("openvino")
     except ImportError as error:
-        raise TargetError(f"OpenVINO cannot be imported ({error})", where="openvino", remedy=REMEDY) from error
+        raise TargetError(
+            f"OpenVINO cannot be imported ({error})", where="openvino", remedy=REMEDY
+        ) from error
 
 
 @functools.cache

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Collection, Sequence
 
-import torch
 from torch import fx
 from torch._ops import OpOverload
 
@@ -15,6 +15,7 @@ from torchport.targets.openvino.library import REMEDY, core, installed_version
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.openvino.rules import RULES
 from torchport.targets.openvino.value_ranges import annotate
+from torchport.targets.decompositions import core_decompositions, find_op, is_composite
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
 
 
@@ -42,11 +43,11 @@ class OpenVinoTarget(Target):
 
     def decompositions(self) -> Decompositions:
         """Take apart what has no rule; keep what has one."""
-        table = torch.export.default_decompositions()
-        for op in list(table):
-            if str(op) in RULES:
-                del table[op]
-        return table
+        return _decompositions()
+
+    def kept_composites(self) -> Collection[OpOverload]:
+        """Keep the composite ops that have a rule."""
+        return _kept_composites()
 
     def prepare(self, graph_module: fx.GraphModule) -> None:
         """Bound the integers of the whole graph."""
@@ -88,8 +89,20 @@ class OpenVinoTarget(Target):
         return options
 
 
+@functools.cache
+def _decompositions() -> Decompositions:
+    return {op: how for op, how in core_decompositions().items() if str(op) not in RULES}
+
+
+@functools.cache
+def _kept_composites() -> tuple[OpOverload, ...]:
+    return tuple(op for op in map(find_op, RULES) if op is not None and is_composite(op))
+
+
 def _is_outside(node: fx.Node) -> bool:
     """Whether a node's value surely comes from outside the device."""
     if node.op == "placeholder":
         return True
-    return node.op == "call_function" and isinstance(node.target, OpOverload) and str(node.target) not in RULES
+    return (
+        node.op == "call_function" and isinstance(node.target, OpOverload) and str(node.target) not in RULES
+    )

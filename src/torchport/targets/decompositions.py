@@ -1,0 +1,32 @@
+"""torch's own decompositions, as data that targets choose from."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch._decomp import _core_aten_decompositions_post_autograd
+from torch._export.utils import _is_preservable_cia_op
+from torch._ops import OpOverload
+
+
+@functools.cache
+def core_decompositions() -> dict[OpOverload, Callable[..., object]]:
+    """Return the decompositions to core ATen of all ops that are no composites."""
+    table = _core_aten_decompositions_post_autograd()
+    return {op: how for op, how in table.items() if isinstance(op, OpOverload)}
+
+
+def is_composite(op: OpOverload) -> bool:
+    """Whether torch takes an op apart by itself, unless it is told to keep it."""
+    return bool(_is_preservable_cia_op(op))
+
+
+def find_op(name: str) -> OpOverload | None:
+    """Return the op of a name such as `aten.linear.default`, if this torch has it."""
+    space, packet, overload = name.split(".")
+    try:
+        return getattr(getattr(getattr(torch.ops, space), packet), overload)  # type: ignore[no-any-return]
+    except AttributeError:
+        return None
