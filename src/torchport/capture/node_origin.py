@@ -9,6 +9,7 @@ from torch import fx
 # The wrapper that `export` captures holds the user's module under this name.
 WRAPPED = "model"
 
+_PREFIX = re.compile(rf"^({WRAPPED}|L\['\w+'\])(\.|$)")
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 
 
@@ -22,10 +23,8 @@ def module_path(node: fx.Node) -> str:
 
 
 def user_name(name: str) -> str:
-    """Return a parameter's or module's name without the name of the wrapper."""
-    if name == WRAPPED:
-        return ""
-    return name[len(WRAPPED) + 1 :] if name.startswith(WRAPPED + ".") else name
+    """Return a parameter's or module's name without the wrapper's, or Dynamo's name of the model."""
+    return _PREFIX.sub("", name)
 
 
 def source_line(node: fx.Node) -> str:

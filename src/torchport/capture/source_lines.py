@@ -37,7 +37,9 @@ class SourceLines(TorchFunctionMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        torch.fx.traceback.current_meta["stack_trace"] = self._line()
+        line = self._line()
+        if line:  # a graph that is captured again brings lines of its own
+            torch.fx.traceback.current_meta["stack_trace"] = line
         return func(*args, **(kwargs or {}))
 
     def _line(self) -> str:

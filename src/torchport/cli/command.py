@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import warnings
-
 import click
 
 from torchport.cli.output import Output
@@ -27,8 +23,7 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> object:
         """Run the command with everybody else kept off standard output."""
         output: Output = ctx.obj
-        output.take_stdout()
-        _quieten(output.debug)
+        output.take_process()
         return super().invoke(ctx)
 
 
@@ -53,14 +48,3 @@ class Group(click.Group):
 
 def _flag(name: str, text: str) -> click.Option:
     return click.Option([name], is_flag=True, expose_value=False, help=text)
-
-
-def _quieten(debug: bool) -> None:
-    """Let libraries complain only if they are asked to."""
-    if debug:
-        logging.basicConfig(level=logging.INFO)
-        logging.getLogger("torchport").setLevel(logging.DEBUG)
-        return
-    warnings.simplefilter("ignore")
-    logging.getLogger("torch").setLevel(logging.ERROR)
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -24,7 +26,7 @@ class Output:
         err: where messages and progress go.
         json: whether the result is to be one JSON document.
         debug: whether tracebacks, warnings and logs are wanted.
-        owns_stdout: whether this process's standard output is `out`, and may be taken from others.
+        owns_process: whether the process runs this command alone, so that its stdout and logs are ours.
     """
 
     def __init__(
@@ -34,13 +36,13 @@ class Output:
         *,
         json: bool = False,
         debug: bool = False,
-        owns_stdout: bool = False,
+        owns_process: bool = False,
     ) -> None:
         self.out = out
         self.err = err
         self.json = json
         self.debug = debug
-        self._owns_stdout = owns_stdout
+        self._owns_process = owns_process
 
     @classmethod
     def of_process(cls, *, json: bool, debug: bool) -> Output:
@@ -48,22 +50,29 @@ class Output:
         width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH_WITHOUT_TERMINAL
         out = Console(highlight=False, width=width)
         err = Console(stderr=True, highlight=False)
-        return cls(out, err, json=json, debug=debug, owns_stdout=True)
+        return cls(out, err, json=json, debug=debug, owns_process=True)
 
-    def take_stdout(self) -> None:
-        """Keep standard output for results: what libraries and models print there goes to stderr.
+    def take_process(self) -> None:
+        """Make this process the command's: nothing but results on stdout, no chatter on stderr.
 
-        It is the file descriptor that is taken, so that C++ libraries and child processes, which know
-        nothing of `sys.stdout`, are kept out too. It is not given back: what they have buffered is
-        written when the process ends.
+        It is the file descriptor of stdout that is taken, so that C++ libraries and child processes,
+        which know nothing of `sys.stdout`, are kept out too; what they write goes to stderr. It is not
+        given back: what they have buffered is written when the process ends.
         """
-        if not self._owns_stdout:
+        if not self._owns_process:
             return
-        self._owns_stdout = False
+        self._owns_process = False
         sys.stdout.flush()
         results = os.dup(1)
         os.dup2(2, 1)
         self.out.file = os.fdopen(results, "w", encoding="utf-8", newline="")
+        if self.debug:
+            logging.basicConfig(level=logging.INFO)
+            logging.getLogger("torchport").setLevel(logging.DEBUG)
+        else:
+            warnings.simplefilter("ignore")
+            logging.getLogger("torch").setLevel(logging.ERROR)
+            os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
     def result(self, data: JSON, render: Callable[[Console], None]) -> None:
         """Write a command's result: as JSON if that was asked for, else as it is rendered."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from torchport.capture import CapturedModel
 from torchport.compiler.cache import build_or_read
+from torchport.compiler.normalise import NormalGraph
 from torchport.compiler.outline import Piece, host_graph, spec_of
 from torchport.compiler.plan import Plan, Planner
 from torchport.compiler.trial import difference, find_culprits, is_loose, reference_values
@@ -19,6 +20,7 @@ from torchport.errors import CompileError, TorchportError
 from torchport.records import IslandMeta, ProgramRecord, Verdict
 from torchport.runtime.island import load_island, payload_digest
 from torchport.runtime.program import Program
+from torchport.structure import Structure
 from torchport.targets import Artifact, Options, Target
 from torchport.targets.target import OutOfRange
 from torchport.version import __version__
@@ -29,39 +31,60 @@ _log = logging.getLogger(__name__)
 _ROUNDS = 20
 
 
-def build_program(captured: CapturedModel, target: Target, options: Options) -> tuple[Program, Plan]:
-    """Build all islands of a captured model and put the program together.
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """What a program is built from.
+
+    Args:
+        name: the model's name.
+        graph: its graph.
+        leaves: the tensors that it is tried on.
+        paths: where each of them stands in the inputs.
+        result: the structure of what it returns.
+    """
+
+    name: str
+    graph: NormalGraph
+    leaves: tuple[torch.Tensor, ...]
+    paths: tuple[str, ...]
+    result: Structure
+
+
+def build_program(source: Source, target: Target, options: Options) -> tuple[Program, Plan]:
+    """Build all islands of a graph and put the program together.
 
     Raises:
         CompileError: the model has no weights in memory.
         TargetError: the target is not installed, or its device is absent.
     """
-    _refuse_fakes(captured)
-    planner = Planner(captured, target, options)
+    _refuse_fakes(source)
+    target.check_ready(options)
+    planner = Planner(source.name, source.graph, target, options)
     values: dict[fx.Node, object] | None = None
     for _ in range(_ROUNDS):
         plan = planner.plan()
         made, failed = _build_all(plan, target, options)
         if options.check and made and not failed:
             if values is None:
-                values = _values(planner, plan, captured.leaves)
+                values = _values(planner, plan, source.leaves)
             failed = _try_all(plan, made, values, options)
         if not failed:
-            return _program(captured, plan, made, target, options), plan
-        values = reference_values(planner.graph.graph_module, captured.leaves, _everything(planner))
+            return _program(source, plan, made, target, options), plan
+        values = reference_values(planner.graph.graph_module, source.leaves, _everything(planner))
         for piece, verdict in failed:
             _blame(planner, piece, verdict, target, options, values)
     raise CompileError(
-        f"no plan works after {_ROUNDS} tries", where=captured.name, remedy="name the ops in keep_ops"
+        f"no plan works after {_ROUNDS} tries", where=source.name, remedy="name the ops in keep_ops"
     )
 
 
-def _refuse_fakes(captured: CapturedModel) -> None:
-    for tensor in (*captured.leaves, *captured.program.state_dict.values()):
+def _refuse_fakes(source: Source) -> None:
+    weights = [weight.tensor for weight in source.graph.weights.values()]
+    for tensor in (*source.leaves, *weights):
         if isinstance(tensor, FakeTensor) or tensor.is_meta:
             raise CompileError(
                 "the model has no weights or inputs in memory",
-                where=captured.name,
+                where=source.name,
                 remedy="torchport.explain works without them; to compile, load the weights",
             )
 
@@ -94,9 +117,6 @@ def _build_all(
         try:
             made[level] = _Made(piece, build_or_read(piece.island, target, options), target, options)
         except TorchportError as error:
-            availability = target.availability()
-            if not availability.ok:
-                raise
             _log.info("%s cannot be built: %s", piece.island.name, error)
             failed.append((piece, Verdict(False, "build_failed", str(error))))
     return made, failed
@@ -146,21 +166,21 @@ def _blame(
 
 
 def _program(
-    captured: CapturedModel, plan: Plan, made: dict[int, _Made], target: Target, options: Options
+    source: Source, plan: Plan, made: dict[int, _Made], target: Target, options: Options
 ) -> Program:
     built = {level: (island.blob, island.meta) for level, island in made.items()}
     graph_module = host_graph(plan.graph, plan.cut, plan.pieces, built)
     outputs = [value.meta["val"] for value in plan.graph.returned if isinstance(value, fx.Node)]
     record = ProgramRecord(
-        model=captured.name,
+        model=source.name,
         target=target.name,
         options=target.options_json(options),
         inputs={
-            path: spec_of(leaf) for path, leaf in zip(captured.inputs.paths, captured.leaves, strict=True)
+            path: spec_of(leaf) for path, leaf in zip(source.paths, source.leaves, strict=True)
         },
         outputs={
             path: spec_of(value)
-            for path, value in zip(captured.result.paths, outputs, strict=False)
+            for path, value in zip(source.result.paths, outputs, strict=False)
             if isinstance(value, torch.Tensor)
         },
         islands=tuple(island.record for island in made.values()),
@@ -169,7 +189,7 @@ def _program(
         coverage=plan.coverage,
         versions=versions(target),
     )
-    return Program(record, graph_module, captured.result)
+    return Program(record, graph_module, source.result)
 
 
 def _written_name(plan: Plan, node: fx.Node) -> str:

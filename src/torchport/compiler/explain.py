@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import nn
 
 from torchport import capture, targets
+from torchport.compiler.normalise import normalise
 from torchport.compiler.plan import Planner
 from torchport.records import Coverage
 
@@ -45,4 +46,5 @@ def explain(
     found = targets.find(target)
     chosen = found.make_options(options)
     captured = capture.export(model, args, kwargs, name=name)
-    return Planner(captured, found, chosen).plan().coverage
+    graph = normalise(captured, found)
+    return Planner(captured.name, graph, found, chosen).plan().coverage

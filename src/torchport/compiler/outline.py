@@ -86,9 +86,9 @@ def _described(node: fx.Node) -> dict[str, object]:
 
 def _inputs_first(graph: fx.Graph) -> fx.Graph:
     """Move placeholders to the front, where every reader of a graph expects them."""
-    first = next(iter(graph.nodes))
+    first = next(node for node in graph.nodes if node.op != "placeholder")
     for node in list(graph.nodes):
-        if node.op == "placeholder" and node is not first:
+        if node.op == "placeholder":
             first.prepend(node)
     return graph
 

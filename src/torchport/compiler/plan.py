@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from torchport.capture import CapturedModel, module_path
+from torchport.capture import module_path
 from torchport.compiler.aliases import aliasing_nodes
 from torchport.compiler.coverage import measure
 from torchport.compiler.folding import fold
-from torchport.compiler.normalise import NormalGraph, count_ops, is_op, normalise
+from torchport.compiler.normalise import NormalGraph, count_ops, is_op
 from torchport.compiler.outline import Piece, outline
 from torchport.compiler.partition import Partition, partition
 from torchport.records import Coverage, Verdict
@@ -35,19 +35,20 @@ class Plan:
 
 
 class Planner:
-    """Plans one captured model for one target; again, when an island turned out not to work.
+    """Plans one graph for one target; again, when an island turned out not to work.
 
     Args:
-        captured: the model.
+        name: the model's name.
+        graph: the graph; what depends on no input is folded.
         target, options: what it is planned for.
     """
 
-    def __init__(self, captured: CapturedModel, target: Target, options: Options) -> None:
-        self.captured = captured
+    def __init__(self, name: str, graph: NormalGraph, target: Target, options: Options) -> None:
+        self.name = name
         self.target = target
         self.options = options
-        self.graph = normalise(captured, target)
-        self._ops_before = count_ops(self.graph.graph_module)
+        self.graph = graph
+        self._ops_before = count_ops(graph.graph_module)
         fold(self.graph)
         target.prepare(self.graph.graph_module)
         self._aliases = aliasing_nodes(self.graph)
@@ -64,7 +65,7 @@ class Planner:
         cut = partition(graph, verdicts, self.options.min_island_size)
         pieces = outline(self.graph, cut)
         coverage = measure(
-            self.captured.name, self.target.name, self._ops_before, self.graph, cut, pieces, verdicts
+            self.name, self.target.name, self._ops_before, self.graph, cut, pieces, verdicts
         )
         return Plan(self.graph, cut, pieces, coverage)
 

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from torchport import capture
-from torchport.compiler.build import build_program
+from torchport.compiler.build import Source, build_program
+from torchport.compiler.normalise import normalise
 from torchport.compiler.weights import WeightGuard
 from torchport.runtime.program import Program
 from torchport.structure import Flat, Structure
@@ -68,7 +69,9 @@ class Specialiser:
     def build(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Specialised:
         """Capture and compile the model for inputs like these."""
         captured = capture.export(self.module, args, kwargs, name=self.name)
-        program, plan = build_program(captured, self.target, self.options)
+        graph = normalise(captured, self.target)
+        source = Source(captured.name, graph, captured.leaves, captured.inputs.paths, captured.result)
+        program, plan = build_program(source, self.target, self.options)
         written = {str(node.target) for node in plan.graph.writes if node.op == "get_attr"}
         frozen = [weight for key, weight in plan.graph.weights.items() if key not in written]
         return Specialised(

@@ -102,6 +102,13 @@ class Target(ABC):
     def availability(self) -> Availability:
         """Say whether the target works here; must not raise."""
 
+    def check_ready(self, options: Options) -> None:  # noqa: B027  # a target without a device is always ready
+        """Refuse, before anything is built, what cannot work: a missing library, an absent device.
+
+        Raises:
+            TargetError: says what is missing and how to get it.
+        """
+
     @abstractmethod
     def version(self) -> str:
         """Return what a built island depends on: the version of the target's library."""

@@ -25,6 +25,18 @@ logger = logging.getLogger(__name__)
 LENGTH = 128
 IMAGE_SIZE = 224
 CANDIDATES = 16
+# The names under which configurations keep how many features a frame of a spectrogram has.
+MEL_BINS = (
+    "num_mel_bins",
+    "input_feat_per_channel",
+    "feature_projection_input_dim",
+    "num_mel_features",
+    "n_mels",
+    "feat_in",
+    "input_feat_size",
+    "feature_size",
+    "input_dim",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +74,7 @@ class InputMaker:
         self.generator = torch.Generator(device="cpu").manual_seed(0)
         most = find_int(config, "max_position_embeddings", "n_positions", default=sizes.length, prefer="text")
         self.length = max(1, min(sizes.length, most))
+        self.takes_patches = "grid_thw" in inspect.signature(module.forward).parameters
 
     def noise(self, *shape: int) -> Tensor:
         """Return normally distributed values."""
@@ -122,22 +135,16 @@ class InputMaker:
             self.config, "num_frames", "frames_per_clip", "video_length", default=0, prefer="vision"
         )
 
-    def mel_bins(self) -> int:
-        """Return how many features a frame of a spectrogram has."""
-        return find_int(
-            self.config,
-            "num_mel_bins",
-            "input_feat_per_channel",
-            "feature_projection_input_dim",
-            "num_mel_features",
-            "n_mels",
-            "feat_in",
-            "input_feat_size",
-            "feature_size",
-            "input_dim",
-            default=80,
-            prefer="audio",
-        )
+    def mel_bins(self) -> list[int]:
+        """Return how many features a frame of a spectrogram has: the usual numbers where none is set."""
+        known = find_int(self.config, *MEL_BINS, default=0, prefer="audio")
+        return [known] if known else [80, 128]
+
+    def spectrogram_frames(self) -> int:
+        """Return how many frames a spectrogram has."""
+        positions = find_int(self.config, "max_source_positions", default=0, prefer="audio")
+        # An encoder with learned positions (Whisper's) takes one length, and halves it before they are added.
+        return 2 * positions or self.sizes.frames
 
 
 def make_inputs(
@@ -229,6 +236,8 @@ def _unique_lists(lists: Sequence[list[str]]) -> list[list[str]]:
 
 
 def _pixel_values(maker: InputMaker) -> list[Tensor]:
+    if maker.takes_patches:
+        return _patches(maker)
     height, width = maker.image_shape()
     image = maker.noise(maker.channels(), height, width)
     frames = maker.video_frames()
@@ -243,12 +252,15 @@ def _video(maker: InputMaker) -> list[Tensor]:
 
 
 def _spectrogram(maker: InputMaker) -> list[Tensor]:
-    bins = maker.mel_bins()
-    positions = find_int(maker.config, "max_source_positions", default=0, prefer="audio")
-    frames = maker.sizes.frames
-    variants = [maker.noise(frames, bins), maker.noise(bins, frames), maker.noise(1, frames, bins)]
-    # An encoder with learned positions (Whisper's) takes one length, and halves it before they are added.
-    return [maker.noise(bins, 2 * positions), *variants] if positions else variants
+    frames = maker.spectrogram_frames()
+    variants = []
+    for bins in maker.mel_bins():
+        variants += [maker.noise(bins, frames), maker.noise(frames, bins), maker.noise(1, frames, bins)]
+    return variants
+
+
+def _queries(maker: InputMaker) -> list[Tensor]:
+    return [maker.noise(8, find_int(maker.config, "hidden_size", default=768))]
 
 
 def _waveform(maker: InputMaker) -> list[Tensor]:
@@ -288,7 +300,7 @@ def _time_features(maker: InputMaker) -> list[Tensor]:
     return [maker.noise(_past_values(maker)[0].shape[1], count)]
 
 
-GRID = (1, 8, 8)  # frames, rows and columns of patches: every known patch merger divides 8
+GRID = (1, 4, 4)  # frames, rows and columns of patches; they are merged in squares of two
 
 # Input's name → the forms that a model may want it in, the likeliest first.
 MAKERS: Mapping[str, Callable[[InputMaker], list[Tensor]]] = {
@@ -300,7 +312,12 @@ MAKERS: Mapping[str, Callable[[InputMaker], list[Tensor]]] = {
     "image": _pixel_values,
     "pixel_values_videos": _video,
     "input_features": _spectrogram,
+    "input_features_mask": lambda maker: [maker.ones(maker.spectrogram_frames())],
+    "audio_mel": _spectrogram,
+    "audio_mel_mask": lambda maker: [maker.ones(maker.spectrogram_frames()).bool()],
     "input_values": _waveform,
+    "query_embeds": _queries,
+    "qformer_input_ids": lambda maker: [maker.tokens()],
     "bbox": _boxes,
     "past_values": _past_values,
     "past_time_features": _time_features,
@@ -315,6 +332,7 @@ COMPANIONS: Sequence[Sequence[str]] = (
     ("input_ids", "bbox"),
     ("input_ids", "bbox", "pixel_values"),
     ("input_ids", "bbox", "image"),
+    ("input_features", "input_features_mask"),
     ("input_ids", "input_features"),
     ("input_ids", "input_values"),
 )

@@ -25,9 +25,10 @@ COUNTS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
     (re.compile(pattern), limit)
     for pattern, limit in (
         (r"vocab_size$|^vocab_size_", VOCABULARY),
-        (r"experts_per_tok|(^|_)top_?k($|_experts$|_group$)|^n_group$|^moe_k$", 2),
+        (r"experts_per_tok|^(moe_|router_|num_)?top_?k(_experts|_group)?$|^n_group$|^moe_k$", 2),
         (r"num_experts$|n_routed_experts$|num_local_experts$|num_moe_experts$", 4),
         (r"^first_k_dense_replace$", 1),
+        (r"num_queries$|num_proposals$", 10),
         (r"_shared_layers$|_predict_layers$", 0),
     )
 )
@@ -38,7 +39,7 @@ STAGES = re.compile(
 )
 TOKENS = ("_token_id", "_token_index", "_token_ids")
 # Values that a class leaves open and yet needs.
-MISSING = {"vocab_size": VOCABULARY, "prediction_length": 8}
+MISSING = {"vocab_size": VOCABULARY, "prediction_length": 8, "n_routed_experts": 4}
 
 
 @dataclass(frozen=True, slots=True)

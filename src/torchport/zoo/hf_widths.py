@@ -92,7 +92,7 @@ def _fit_sections(
     for key, value in values.items():
         if isinstance(value, dict):
             _fit_sections(value, before, after)
-        elif SECTIONS.search(key) and isinstance(value, (list, tuple)):
+        elif SECTIONS.search(str(key)) and isinstance(value, (list, tuple)):
             scale = _head_size(after) / _head_size(before)
             values[key] = [max(1, round(part * scale)) for part in value]
 

@@ -11,7 +11,7 @@ import torch
 
 from torchport.errors import TargetError
 from torchport.records import TensorSpec
-from torchport.targets.openvino.library import check_device, core, openvino
+from torchport.targets.openvino.library import core, openvino
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.target import Artifact, OutOfRange, Runner
 
@@ -35,7 +35,6 @@ def load(
             where="openvino",
             remedy="compile the model again with this version of torchport",
         )
-    check_device(options.device, options.precision)
     compiled = _compile(artifact, options)
     return _Island(compiled, artifact, inputs, outputs).run
 

@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 from torchport.errors import TargetError, nearest
 from torchport.records import TensorSpec, Verdict
 from torchport.targets.openvino import ops, verdicts
-from torchport.targets.openvino.library import REMEDY, core, installed_version
+from torchport.targets.openvino.library import REMEDY, check_device, core, installed_version
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.openvino.rules import RULES
 from torchport.targets.openvino.value_ranges import annotate
@@ -36,6 +36,11 @@ class OpenVinoTarget(Target):
         except Exception as error:  # noqa: BLE001  # a broken driver may raise anything
             return Availability(False, f"OpenVINO does not start: {error}", REMEDY, version)
         return Availability(True, f"OpenVINO {version}", version=version, devices=devices)
+
+    def check_ready(self, options: Options) -> None:
+        """Refuse a missing library, an absent device, or a precision that it cannot compute in."""
+        assert isinstance(options, OpenVinoOptions)
+        check_device(options.device, options.precision)
 
     def version(self) -> str:
         """Return OpenVINO's version."""

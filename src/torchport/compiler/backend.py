@@ -1,0 +1,61 @@
+"""torch.compile's backend: `torch.compile(model, backend="torchport", options={"target": …})`.
+
+torch finds it through the entry-point group `torch_dynamo_backends`, so it needs no import. Dynamo
+hands over one graph for each piece of Python without a break. Where no gradient is wanted, a graph
+goes the way of `torchport.compile`, its weights frozen; where one is, AOTAutograd makes a forward and
+a backward graph of it, and the target takes of each what it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import fx
+
+from torchport import targets
+from torchport.compiler.inference_graph import InferenceGraph
+from torchport.compiler.training_graph import compile_training
+
+_DEFAULT_TARGET = "openvino"
+
+
+def backend(
+    graph_module: fx.GraphModule,
+    example_inputs: Sequence[object],
+    *,
+    options: Mapping[str, object] | None = None,
+    mode: str | None = None,
+) -> Callable[..., object]:
+    """Compile one graph of Dynamo's.
+
+    Args:
+        graph_module: the graph.
+        example_inputs: what it is called with first.
+        options: `target`, the target's name (`openvino` if not given), and the target's own options.
+        mode: ignored; torch.compile's modes are inductor's.
+
+    Returns:
+        A function that takes what the graph takes and returns what it returns.
+
+    Raises:
+        TargetError: no such target, option or device, or its library is not installed.
+
+    Example:
+        >>> compiled = torch.compile(torch.nn.ReLU(), backend=backend, options={"target": "host"})
+        >>> compiled(torch.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
+    """
+    given = dict(options or {})
+    target = targets.find(str(given.pop("target", _DEFAULT_TARGET)))
+    chosen = target.make_options(given)
+    target.check_ready(chosen)
+    if _wants_gradients(example_inputs):
+        return compile_training(graph_module, example_inputs, target, chosen)
+    return InferenceGraph(graph_module, target, chosen)
+
+
+def _wants_gradients(example_inputs: Sequence[object]) -> bool:
+    return torch.is_grad_enabled() and any(
+        isinstance(item, torch.Tensor) and item.requires_grad for item in example_inputs
+    )

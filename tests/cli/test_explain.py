@@ -1,0 +1,65 @@
+"""`torchport explain`."""
+
+from torchport.records import Coverage
+
+
+def test_a_model_that_is_covered_exits_with_0(command, models):
+    ran = command("explain", f"{models}::load", "--target", "host")
+    assert ran.code == 0
+    assert f"{models}::load on host" in ran.out
+    assert "Remain          0 (0 unique)" in ran.out
+    assert "host takes all of it" in ran.out
+
+
+def test_an_op_that_stays_is_a_finding_with_its_reason_and_place(command, models):
+    ran = command("explain", f"{models}::load", "--target", "host", "--option", "keep_ops=aten.relu")
+    assert ran.code == 1
+    assert "2 × aten.relu.default  kept_by_option" in ran.out
+    assert "at encoder.1" in ran.out
+    assert "at encoder.3" in ran.out
+    assert "2 ops stay on the host" in ran.out
+
+
+def test_json_lists_every_op_that_stays(command, models):
+    ran = command(
+        "explain", f"{models}::load", "--target", "host", "--option", "keep_ops=aten.relu", "--json"
+    )
+    assert ran.code == 1
+    coverage = Coverage.from_json(ran.json)
+    assert [op.module_path for op in coverage.stayed] == ["encoder.1", "encoder.3"]
+    assert {op.reason for op in coverage.stayed} == {"kept_by_option"}
+    assert all(op.source for op in coverage.stayed)
+
+
+def test_inputs_of_ones_own(command, models):
+    ran = command(
+        "explain", f"{models}::load_without_inputs", "--inputs", f"{models}::inputs", "--target", "host"
+    )
+    assert ran.code == 0, ran.err
+
+
+def test_a_module_path_is_kept_whole_in_a_narrow_terminal(command, models):
+    line = ("explain", f"{models}::load", "--target", "host", "--option", "keep_ops=aten.relu")
+    assert "at encoder.1\n" in command(*line, width=30).out
+
+
+def test_mistakes_name_the_nearest(command, models):
+    for line, message in [
+        (["explain", f"{models}::laod"], "did you mean 'load'"),
+        (["explain", "torchvsion:resnet18"], "did you mean 'torchvision'"),
+        (["explain", "torchvision:resnet19", "--no-weights"], "resnet18"),
+        (["explain", f"{models}::load", "--target", "opnvino"], "did you mean 'openvino'"),
+        (["explain", f"{models}::load", "--option", "precison=bfloat16"], "did you mean 'precision'"),
+    ]:
+        ran = command(*line)
+        assert (ran.code, ran.out) == (2, "")
+        assert message in ran.err
+        assert ran.err.count("\n") == 1
+
+
+def test_a_model_that_raises_is_named_with_its_line(command, models):
+    ran = command("explain", f"{models}::load_broken", "--target", "host")
+    assert ran.code == 2
+    assert "ValueError: three is odd" in ran.err
+    assert "models.py:" in ran.err
+    assert "Traceback" not in ran.err
