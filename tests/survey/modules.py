@@ -2,6 +2,8 @@
 
 import torch
 from torch import nn
+from transformers import DynamicCache
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from torchport.zoo import Model
 
@@ -30,6 +32,15 @@ class Rolls(nn.Module):
 
     def forward(self, x):
         return x + torch.rand_like(x)
+
+
+class Remembers(nn.Module):
+    """Returns a cache, of a class that torch does not know, within a model output."""
+
+    def forward(self, x):
+        cache = DynamicCache()
+        cache.update(x.reshape(1, 1, 1, -1), 2 * x.reshape(1, 1, 1, -1), 0)
+        return BaseModelOutputWithPast(last_hidden_state=x + 1, past_key_values=cache)
 
 
 class Raises(nn.Module):

@@ -104,6 +104,9 @@ def test_progress_is_told(tmp_path):
     told = []
 
     class Listening(Progress):
+        def loading(self, model):
+            told.append(model)
+
         def started(self, model, target):
             told.append((model, target))
 
@@ -111,4 +114,4 @@ def test_progress_is_told(tmp_path):
             told.append(record.status)
 
     bench(tmp_path, "linear", "absent", progress=Listening())
-    assert told == [("linear", "host"), "ok", ("absent", "host"), "failed"]
+    assert told == ["linear", ("linear", "host"), "ok", "absent", ("absent", "host"), "failed"]

@@ -8,7 +8,7 @@ from torchport.records import BringUp
 from torchport.survey import bring_up
 from torchport.verification import Tolerance
 
-from .modules import Counts, Doubles, Raises, linear, model
+from .modules import Counts, Doubles, Raises, Remembers, linear, model
 
 
 @pytest.mark.parametrize("target", ["host", "openvino"])
@@ -67,6 +67,12 @@ def test_an_input_written_without_need_is_found(change_compiled):
         ("output", True),
         ("inputs.args[0]", False),
     ]
+
+
+def test_outputs_of_any_class_are_compared():
+    found = bring_up(model(Remembers()), target="host").comparison
+    assert found.ok
+    assert [row.path.rsplit(".", 1)[-1] for row in found.outputs] == ["last_hidden_state", "keys", "values"]
 
 
 def test_a_model_that_changes_its_buffers_equals_itself():

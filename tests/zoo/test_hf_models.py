@@ -94,12 +94,12 @@ def test_a_folders_weights_are_loaded(tmp_path):
 
 def test_a_folder_without_weights_is_not_given_random_ones(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(TINY_BERT))
-    with pytest.raises(ZooError, match="the weights of hf:.* cannot be fetched .*--no-weights"):
+    with pytest.raises(ZooError, match=r"the weights of hf:.* cannot be fetched .*--no-weights"):
         load(f"hf:{tmp_path}")
 
 
 def test_a_folder_without_configuration_is_refused(tmp_path):
-    with pytest.raises(ZooError, match="it holds no config.json"):
+    with pytest.raises(ZooError, match=r"it holds no config\.json"):
         load(f"hf:{tmp_path}")
     with pytest.raises(ZooError, match="there is no such folder"):
         load(f"hf:{tmp_path}/nowhere")
@@ -107,7 +107,7 @@ def test_a_folder_without_configuration_is_refused(tmp_path):
 
 def test_a_configuration_of_no_known_model_is_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "no-such-type"}')
-    with pytest.raises(ZooError, match="its config.json cannot be read"):
+    with pytest.raises(ZooError, match=r"its config\.json cannot be read"):
         load(f"hf:{tmp_path}", weights=False)
 
 

@@ -36,7 +36,7 @@ def test_an_unknown_name_lists_the_nearest():
 
 def test_an_unknown_tag_lists_the_nearest():
     with pytest.raises(
-        ZooError, match="timm has no weights 'a1_in2k' for resnet18: did you mean 'resnet18.a1_in1k'"
+        ZooError, match=r"timm has no weights 'a1_in2k' for resnet18: did you mean 'resnet18\.a1_in1k'"
     ):
         load("timm:resnet18.a1_in2k")
 

@@ -26,7 +26,7 @@ def flops_of(node: fx.Node) -> int:
     assert isinstance(kwargs, dict)
     try:
         return int(count(*args, **kwargs, out_val=node.meta.get("val")))  # type: ignore[misc]
-    except (TypeError, ValueError, AssertionError, IndexError):
+    except (TypeError, ValueError, AssertionError, IndexError, RuntimeError):
         return 0  # torch's formulas do not know every overload
 
 
@@ -56,10 +56,15 @@ _COMPOSITES = {"aten.linear": _linear, "aten.scaled_dot_product_attention": _att
 
 def bytes_of(node: fx.Node) -> int:
     """Return the bytes that a node reads and writes."""
-    total = 0
-    for source in node.all_input_nodes:
-        total += sum(tensor.nbytes for tensor in _tensors(source.meta.get("val")))
-    return total + sum(tensor.nbytes for tensor in _tensors(node.meta.get("val")))
+    values = [source.meta.get("val") for source in node.all_input_nodes]
+    return sum(_bytes(tensor) for value in (*values, node.meta.get("val")) for tensor in _tensors(value))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    """Return a tensor's bytes; 0 where a size is known at run time only, or the layout is not dense."""
+    if tensor.layout is not torch.strided or any(not isinstance(size, int) for size in tensor.shape):
+        return 0
+    return math.prod(tensor.shape) * tensor.element_size()
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:

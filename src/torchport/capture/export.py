@@ -8,7 +8,6 @@ apart. What is left for `torch.export` is tensors in, tensors out.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from torch.export import ExportedProgram
 
 from torchport.capture.dynamic_shapes import spread_over_leaves
 from torchport.capture.failure import explain_failure
+from torchport.capture.quiet import quiet_torch
 from torchport.capture.source_lines import SourceLines
 from torchport.structure import Flat, Structure, flatten
 from torchport.structure.flatten import flatten_result
@@ -121,8 +121,7 @@ def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram
     results: list[Structure] = []
     wrapper = _TensorsInTensorsOut(module, flat, results)
     wrapper.training = module.training
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # torch's own deprecations inside export are not the user's
+    with quiet_torch(), torch.no_grad():
         program = torch.export.export(
             wrapper, tuple(flat.leaves), dynamic_shapes=None if dims is None else (dims,), strict=False
         )

@@ -50,7 +50,7 @@ class SourceLines(TorchFunctionMode):
             if not file.startswith(_TORCH):
                 if not file.startswith(_OURS) and not file.startswith("<"):
                     return _describe(file, frame)
-            elif not nearest and f"{os.sep}nn{os.sep}" in file:
+            elif not nearest and f"{os.sep}nn{os.sep}" in file and not file.endswith("modules/module.py"):
                 nearest = _describe(os.path.join("torch", file[len(_TORCH) :]), frame)
             frame = frame.f_back
         return nearest

@@ -137,6 +137,9 @@ def _progress(output: Output, total: int) -> Iterator[BenchProgress]:
         task = bar.add_task("Loading", total=total)
 
         class OnTerminal(BenchProgress):
+            def loading(self, model: str) -> None:
+                bar.update(task, description=f"Loading {model}")
+
             def started(self, model: str, target: str) -> None:
                 bar.update(task, description=f"{model} on {target}")
 

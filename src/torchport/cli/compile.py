@@ -27,10 +27,12 @@ from torchport.records import BringUp
 @settings_option
 @model_options
 @click.option(
-    "--rtol", type=click.FloatRange(min=0), help="Relative tolerance; by default that of the dtype."
+    "--rtol",
+    type=click.FloatRange(min=0),
+    help="Allowed relative error; with --atol in place of the dtype's own.",
 )
 @click.option(
-    "--atol", type=click.FloatRange(min=0), help="Absolute tolerance; by default that of the dtype."
+    "--atol", type=click.FloatRange(min=0), help="Allowed absolute error; one that is not given is then 0."
 )
 @click.pass_obj
 def compile_command(

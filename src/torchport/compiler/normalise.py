@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 
@@ -12,8 +11,9 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from torchport.capture import CapturedModel, user_name
+from torchport.capture import CapturedModel, quiet_torch, user_name
 from torchport.compiler.decompose import decompose
+from torchport.errors import CaptureError
 from torchport.targets import Target
 
 
@@ -71,9 +71,15 @@ class NormalGraph:
 
 def normalise(captured: CapturedModel, target: Target) -> NormalGraph:
     """Apply the target's decompositions and turn lifted weights into attributes."""
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # torch's own deprecations are not the user's
-        program = decompose(captured.program, target.decompositions(), target.kept_composites())
+    try:
+        with quiet_torch(), torch.no_grad():
+            program = decompose(captured.program, target.decompositions(), target.kept_composites())
+    except Exception as error:  # noqa: BLE001  # torch raises many kinds; each is a refusal
+        raise CaptureError(
+            f"torch cannot decompose the graph: {str(error).strip().splitlines()[0][:300]}",
+            where=captured.name,
+            remedy='use torch.compile(model, backend="torchport"), which runs such a graph with eager torch',
+        ) from error
     graph = _unlift(program, captured.module)
     remove_no_ops(graph.graph_module)
     return graph

@@ -94,17 +94,15 @@ def _inputs_first(graph: fx.Graph) -> fx.Graph:
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
-    """Return what is known of a tensor without its values."""
-    return TensorSpec(
-        tuple(int(size) for size in tensor.shape),
-        str(tensor.dtype).removeprefix("torch."),
-        _memory_order(tensor),
-    )
+    """Return what is known of a tensor without its values; -1 for a size known at run time only."""
+    shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape)
+    order = () if -1 in shape else _memory_order(tensor)
+    return TensorSpec(shape, str(tensor.dtype).removeprefix("torch."), order)
 
 
 def _memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
     """Return the order of the dimensions in memory; empty for contiguous and for overlapping tensors."""
-    if tensor.is_contiguous() or tensor.layout is not torch.strided:
+    if tensor.layout is not torch.strided or tensor.is_contiguous():
         return ()
     strides = tensor.stride()
     if any(stride == 0 and size > 1 for stride, size in zip(strides, tensor.shape, strict=True)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import fx
 
 from torchport.capture import module_path
@@ -75,6 +76,9 @@ class Planner:
         if node in self._aliases:
             detail = f"the result shares memory with {self._aliases[node]}, which only the host can do"
             return Verdict(False, "alias", detail, "return a copy of it, with .clone()")
+        unknown = _known_at_run_time(node)
+        if unknown:
+            return Verdict(False, "shape", unknown, "bound the shape, or compute it outside the model")
         name = str(node.target)
         if name in self.options.keep_ops or name.rpartition(".")[0] in self.options.keep_ops:
             return Verdict(False, "kept_by_option", f"the option keep_ops names {name}")
@@ -83,3 +87,14 @@ class Planner:
             if path == kept or path.startswith(kept + "."):
                 return Verdict(False, "kept_by_option", f"the option keep_modules names {kept}")
         return self.target.verdict(node, self.options)
+
+
+def _known_at_run_time(node: fx.Node) -> str:
+    """Return what about a node is known at run time only; empty if nothing is."""
+    for value in (*[source.meta.get("val") for source in node.all_input_nodes], node.meta.get("val")):
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                return "a number in it is known at run time only"
+            if isinstance(item, torch.Tensor) and any(not isinstance(size, int) for size in item.shape):
+                return "a shape in it is known at run time only"
+    return ""

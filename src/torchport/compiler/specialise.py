@@ -21,7 +21,8 @@ LeafKey = tuple[torch.Size, torch.dtype, torch.device, "tuple[int, ...] | None"]
 
 def key_of(leaf: torch.Tensor) -> LeafKey:
     """Return all of an input tensor that a program depends on, but its values."""
-    return leaf.shape, leaf.dtype, leaf.device, None if leaf.is_contiguous() else leaf.stride()
+    plain = leaf.layout is not torch.strided or leaf.is_contiguous()
+    return leaf.shape, leaf.dtype, leaf.device, None if plain else leaf.stride()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,14 @@ from torchport.records.coverage import Coverage, IslandSummary, StayedOp
 from torchport.records.installation import Check, Installation, TargetStatus
 from torchport.records.program import IslandMeta, ProgramRecord
 from torchport.records.record import JSON, Record
-from torchport.records.storage import file_name, read_json, read_record, write_record, write_text
+from torchport.records.storage import (
+    decode_record,
+    file_name,
+    read_json,
+    read_record,
+    write_record,
+    write_text,
+)
 from torchport.records.tensor_spec import ITEM_SIZES, TensorSpec
 from torchport.records.verdict import REASONS, SUPPORTED, Reason, Verdict
 
@@ -33,6 +40,7 @@ __all__ = [
     "TargetStatus",
     "TensorSpec",
     "Verdict",
+    "decode_record",
     "file_name",
     "read_json",
     "read_record",

@@ -123,7 +123,7 @@ def _decode_scalar(data: JSON, hint: object, where: str) -> object:
     elif hint is int:
         if isinstance(data, int) and not isinstance(data, bool):
             return data
-    elif (hint in (bool, str) and isinstance(data, hint)) or hint is object:  # type: ignore[arg-type]
+    elif (hint in (bool, str) and isinstance(data, hint)) or hint is object:
         return data
     name = getattr(hint, "__name__", str(hint))
     raise RecordError(f"expected {name}, got {data!r}", where=where)

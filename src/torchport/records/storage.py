@@ -74,7 +74,15 @@ def read_record(path: Path, kind: type[RecordType]) -> RecordType:
     Raises:
         RecordError: the file cannot be read, or holds something else; names the file.
     """
-    data = read_json(path)
+    return decode_record(read_json(path), kind, path)
+
+
+def decode_record(data: JSON, kind: type[RecordType], path: Path) -> RecordType:
+    """Build a record from a file's JSON.
+
+    Raises:
+        RecordError: it is something else; names the file.
+    """
     try:
         return kind.from_json(data)
     except RecordError as error:

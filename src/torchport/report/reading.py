@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from torchport.errors import RecordError, ReportError
-from torchport.records import JSON, BenchRecord, Coverage, Record, read_json
+from torchport.records import JSON, BenchRecord, Coverage, Record, decode_record, read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,7 @@ _KINDS: tuple[type[BenchRecord] | type[Coverage], ...] = (BenchRecord, Coverage)
 def _read(path: Path) -> BenchRecord | Coverage | None:
     data = read_json(path)
     kind = _kind_of(data)
-    if kind is None:
-        return None
-    try:
-        return kind.from_json(data)
-    except RecordError as error:
-        raise RecordError(f"{error.where}: {error.what}", where=str(path), remedy=error.remedy) from error
+    return None if kind is None else decode_record(data, kind, path)
 
 
 def _kind_of(data: JSON) -> type[BenchRecord] | type[Coverage] | None:

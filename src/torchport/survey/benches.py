@@ -23,6 +23,9 @@ Load = Callable[[str], Model]
 class Progress:
     """Tells who waits what is being done; the methods do nothing unless they are overridden."""
 
+    def loading(self, model: str) -> None:
+        """A model is being loaded."""
+
     def started(self, model: str, target: str) -> None:
         """A row is begun."""
 
@@ -75,6 +78,7 @@ def run_benches(
     told = progress or Progress()
     rows: list[BenchRecord] = []
     for name in dict.fromkeys(models):
+        told.loading(name)
         loaded = _load(name, load)
         for target in dict.fromkeys(targets):
             told.started(name, target)

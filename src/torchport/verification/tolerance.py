@@ -24,8 +24,9 @@ class Tolerance(Record):
 
 EXACT = Tolerance(0.0, 0.0)
 
-# A device sums in another order than eager torch, over thousands of terms: the tolerance of a
-# dtype is a few hundred of its rounding steps, or two where a step is already coarse.
+# A device sums in another order than eager torch, over thousands of terms and hundreds of layers, so
+# results are many rounding steps apart; a wrong op is off by far more. Where one step is coarse
+# already, as in eight bits, two steps are allowed.
 _DOUBLE = Tolerance(1e-7, 1e-7)
 _SINGLE = Tolerance(1e-3, 1e-3)
 _HALF = Tolerance(1e-2, 1e-2)

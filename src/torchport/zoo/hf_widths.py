@@ -1,8 +1,8 @@
 """Reduces the widths in a transformers configuration's values so that they still fit each other.
 
-All widths come down to the same few numbers: a hidden size of 128 that 4 heads of 32 divide, wherever it
-stands. What depends on them by more than its name (grouped heads, state-space heads, rotary sections) is set
-from the reduced values.
+All widths come down to the same few numbers: a hidden size that 4 heads divide, wherever it stands. What
+depends on them by more than its name (grouped heads, state-space heads, rotary sections) is set from the
+reduced values.
 """
 
 from __future__ import annotations
@@ -10,49 +10,49 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-HIDDEN = 128
 HEADS = 4
-HEAD = HIDDEN // HEADS
 GROUPED_HEADS = 2
 
-# The first rule that matches an attribute's name is the one.
+# By the attribute's name: how many heads wide it becomes. The first rule that matches is the one.
 WIDTHS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
-    (re.compile(pattern), limit)
-    for pattern, limit in (
-        (r"head_dim$|^d_kv$|head_size$|d_head$|rotary_dim$|^qk_channels_per_head$", HEAD),
-        (r"heads$|^n_head$|^num_head$", HEADS),
-        (r"intermediate_size$|ffn_dim$|_ff$|^n_inner$|mlp_dim$|ffn_hidden_size$|^ffn_size$", 2 * HIDDEN),
-        (r"_rank$", HEAD),
+    (re.compile(pattern), heads)
+    for pattern, heads in (
+        (r"head_dim$|^d_kv$|head_size$|d_head$|rotary_dim$|_rank$", 1),
+        (r"intermediate_size$|ffn_dim$|_ff$|^n_inner$|mlp_dim$|ffn_hidden_size$|^ffn_size$", 2 * HEADS),
         (
-            r"hidden_size$|d_model$|n_embd$|embed_dim$|^dim$|emb_dim$|hidden_dim$|embedding_size$|projection_dim$"
-            r"|^lru_width$|^attention_hidden_size$|^hidden_size_per_layer_input$|^out_dim$|^output_dim$",
-            HIDDEN,
+            r"hidden_size$|d_model$|n_embd$|embed_dim$|^dim$|emb_dim$|hidden_dim$|embedding_size$"
+            r"|projection_dim$|^lru_width$|^hidden_size_per_layer_input$|^out_dim$|^output_dim$",
+            HEADS,
         ),
     )
 )
+HEAD_COUNT = re.compile(r"heads$|^n_head$|^num_head$")
 GROUPED = re.compile(r"(num_)?(key_value|kv)_heads$|^num_heads_kv$")
 SECTIONS = re.compile(r"mrope_section$")
 
 
-def shrink_widths(values: dict[str, object]) -> None:
+def shrink_widths(values: dict[str, object], head: int) -> None:
     """Reduce the widths among a configuration's values, in place.
 
     Args:
-        values: a configuration as a dict, without the nested ones.
+        values: a configuration as a dict; the configurations inside it are left alone.
+        head: how wide an attention head becomes.
     """
     before = dict(values)
     for key, value in before.items():
         if isinstance(value, int) and not isinstance(value, bool):
-            values[key] = _limit(key, value)
+            values[key] = _limit(key, value, head)
     _fit_grouped_heads(before, values)
     _fit_state_heads(values)
     _fit_sections(values, before, values)
 
 
-def _limit(key: str, value: int) -> int:
-    for pattern, limit in WIDTHS:
+def _limit(key: str, value: int, head: int) -> int:
+    if HEAD_COUNT.search(key):
+        return min(value, HEADS)
+    for pattern, heads in WIDTHS:
         if pattern.search(key):
-            return min(value, limit)
+            return min(value, heads * head)
     return value
 
 
@@ -77,12 +77,10 @@ def _fit_state_heads(values: dict[str, object]) -> None:
         ("n_mamba_heads", "mamba_headdim", "mamba_expand"),
         ("num_heads", "head_dim", "expand"),
     ):
-        if heads in values and expand in values:
-            inner = _number(values, "mamba_d_ssm", 0) or _number(values, expand, 2) * _number(
-                values, "hidden_size", HIDDEN
-            )
-            if isinstance(values.get(size), int):
-                values[heads] = inner // _number(values, size, HEAD)
+        width = _number(values, size, 0)
+        if heads in values and expand in values and width:
+            inner = _number(values, expand, 1) * _number(values, "hidden_size", 1)
+            values[heads] = _number(values, "mamba_d_ssm", inner) // width
 
 
 def _fit_sections(
@@ -98,8 +96,8 @@ def _fit_sections(
 
 
 def _head_size(values: Mapping[str, object]) -> int:
-    explicit = _number(values, "head_dim", 0)
-    return explicit or _number(values, "hidden_size", HIDDEN) // _number(values, "num_attention_heads", HEADS)
+    hidden = _number(values, "hidden_size", 1)
+    return _number(values, "head_dim", hidden // _number(values, "num_attention_heads", 1))
 
 
 def _number(values: Mapping[str, object], key: str, default: int) -> int:

@@ -7,13 +7,10 @@ compiles it for the device at hand.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy
-import torch
-from torch import fx
 
 from torchport.errors import TargetError
 from torchport.targets.openvino.library import openvino
@@ -46,6 +43,7 @@ def build(island: Island) -> Artifact:
             "format": FORMAT,
             "xml_bytes": len(text),
             "weights_at": _aligned(len(text)),
+            "copies": {str(output): source for output, source in _copies(model).items()},
             "input_ranges": {str(index): list(bounds) for index, bounds in ranges.items()},
         },
     )
@@ -114,6 +112,22 @@ def _check_outputs(model: Any, island: Island) -> None:
             )
 
 
+def _copies(model: Any) -> dict[int, int]:
+    """Return the outputs that are an input, reshaped at most, with which input.
+
+    OpenVINO leaves the memory that such an output was given untouched; the loader copies instead.
+    """
+    inputs = {port.get_node().get_friendly_name(): index for index, port in enumerate(model.inputs)}
+    found = {}
+    for index, result in enumerate(model.get_results()):
+        node = result.input_value(0).get_node()
+        while node.get_type_name() in ("Reshape", "Squeeze", "Unsqueeze"):
+            node = node.input_value(0).get_node()
+        if node.get_type_name() == "Parameter":
+            found[index] = inputs[node.get_friendly_name()]
+    return found
+
+
 def element_types() -> dict[str, Any]:
     """Return OpenVINO's element types by torch's names."""
     types = openvino().Type
@@ -125,13 +139,6 @@ def element_types() -> dict[str, Any]:
         "int32": types.i32,
         "bool": types.boolean,
     }
-
-
-def constants_of(graph_module: fx.GraphModule) -> Iterable[torch.Tensor]:
-    """Return the island's frozen weights."""
-    for node in graph_module.graph.nodes:
-        if node.op == "get_attr":
-            yield getattr(graph_module, node.target)
 
 
 def _first_line(error: BaseException) -> str:
