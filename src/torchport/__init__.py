@@ -12,8 +12,10 @@ from torchport.version import __version__
 
 if TYPE_CHECKING:
     from torchport import structure, zoo
-    from torchport.compiler import CompiledModel, compile, explain
+    from torchport.compiler import CompiledModel
     from torchport.compiler.backend import backend
+    from torchport.compiler.compile_model import compile
+    from torchport.compiler.explain_model import explain
     from torchport.errors import TorchportError
     from torchport.survey import run_bench, run_benches
     from torchport.verification import compare

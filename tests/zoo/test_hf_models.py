@@ -98,6 +98,14 @@ def test_a_folder_without_weights_is_not_given_random_ones(tmp_path):
         load(f"hf:{tmp_path}")
 
 
+def test_weights_that_a_checkpoint_lacks_are_not_made_up(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(TINY_BERT))
+    load(f"hf:{tmp_path}", weights=False).module.bert.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(TINY_BERT))
+    with pytest.raises(ZooError, match=r"cannot be fetched \(its checkpoint lacks 2: classifier\.bias, …\)"):
+        load(f"hf:{tmp_path}")
+
+
 def test_a_folder_without_configuration_is_refused(tmp_path):
     with pytest.raises(ZooError, match=r"it holds no config\.json"):
         load(f"hf:{tmp_path}")

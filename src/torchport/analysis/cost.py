@@ -25,7 +25,7 @@ def flops_of(node: fx.Node) -> int:
     kwargs = fx.map_arg(node.kwargs, lambda source: source.meta.get("val"))
     assert isinstance(kwargs, dict)
     try:
-        return int(count(*args, **kwargs, out_val=node.meta.get("val")))  # type: ignore[misc]
+        return int(count(*args, **kwargs, out_val=node.meta.get("val")))
     except (TypeError, ValueError, AssertionError, IndexError, RuntimeError):
         return 0  # torch's formulas do not know every overload
 

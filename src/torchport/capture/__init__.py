@@ -4,4 +4,12 @@ from torchport.capture.export import CallableModule, CapturedModel, export
 from torchport.capture.node_origin import module_path, source_line, user_name
 from torchport.capture.quiet import quiet_torch
 
-__all__ = ["CallableModule", "CapturedModel", "export", "module_path", "quiet_torch", "source_line", "user_name"]
+__all__ = [
+    "CallableModule",
+    "CapturedModel",
+    "export",
+    "module_path",
+    "quiet_torch",
+    "source_line",
+    "user_name",
+]

@@ -77,7 +77,7 @@ def export(
     dims = spread_over_leaves(module, args, kwargs or {}, flat, dynamic_shapes)
     try:
         program, result = _trace(module, flat, dims)
-    except Exception as error:  # noqa: BLE001  # a model may raise anything: it is explained, once, here
+    except Exception as error:  # a model may raise anything: it is explained, once, here
         raise explain_failure(name, module, args, kwargs or {}, error) from error
     return CapturedModel(name, module, program, tuple(flat.leaves), flat.structure, result)
 
@@ -108,7 +108,8 @@ class _TensorsInTensorsOut(nn.Module):
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the model on inputs made of `leaves` and return its result's tensors."""
         call, objects = self._structure.rebuild_with_objects(leaves)
-        args, kwargs = call  # type: ignore[misc]  # the structure of (args, kwargs)
+        assert isinstance(call, tuple)  # the structure of (args, kwargs)
+        args, kwargs = call
         with torch.fx.traceback.preserve_node_meta(), SourceLines(sys._getframe()):
             value = self.model(*args, **kwargs)
         torch.fx.traceback.current_meta.pop("stack_trace", None)

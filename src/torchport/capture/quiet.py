@@ -9,7 +9,12 @@ import warnings
 from collections.abc import Iterator
 
 # These log whole tracebacks for errors that are raised as well.
-_LOUD = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes", "torch.export", "torch._export")
+_LOUD = (
+    "torch._subclasses.fake_tensor",
+    "torch.fx.experimental.symbolic_shapes",
+    "torch.export",
+    "torch._export",
+)
 
 
 @contextlib.contextmanager

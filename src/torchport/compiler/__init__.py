@@ -1,7 +1,7 @@
 """A captured model and a target → a compiled model; also torch.compile's backend, and the dry run."""
 
-from torchport.compiler.compile import compile
+from torchport.compiler.compile_model import compile
 from torchport.compiler.compiled_model import CompiledModel
-from torchport.compiler.explain import explain
+from torchport.compiler.explain_model import explain
 
 __all__ = ["CompiledModel", "compile", "explain"]

@@ -143,6 +143,9 @@ def _try_all(
                 actual = made[level].island(arguments)  # type: ignore[arg-type]
         except OutOfRange:
             continue  # such a call runs on the host
+        except TorchportError as error:
+            failed.append((piece, Verdict(False, "build_failed", str(error))))
+            continue
         problem = difference(actual, expected, is_loose(options))  # type: ignore[arg-type]
         if problem:
             _log.info("%s does not equal eager torch: %s", piece.island.name, problem)
@@ -165,9 +168,7 @@ def _blame(
         planner.force(node, problem)
 
 
-def _program(
-    source: Source, plan: Plan, made: dict[int, _Made], target: Target, options: Options
-) -> Program:
+def _program(source: Source, plan: Plan, made: dict[int, _Made], target: Target, options: Options) -> Program:
     built = {level: (island.blob, island.meta) for level, island in made.items()}
     graph_module = host_graph(plan.graph, plan.cut, plan.pieces, built)
     outputs = [value.meta["val"] for value in plan.graph.returned if isinstance(value, fx.Node)]
@@ -175,9 +176,7 @@ def _program(
         model=source.name,
         target=target.name,
         options=target.options_json(options),
-        inputs={
-            path: spec_of(leaf) for path, leaf in zip(source.paths, source.leaves, strict=True)
-        },
+        inputs={path: spec_of(leaf) for path, leaf in zip(source.paths, source.leaves, strict=True)},
         outputs={
             path: spec_of(value)
             for path, value in zip(source.result.paths, outputs, strict=False)

@@ -54,7 +54,15 @@ def island_key(island: Island, target: Target, options: Options) -> str:
         for key, value in target.options_json(options).items()
         if key not in ("cache", "check", "keep_ops", "keep_modules", "min_island_size")
     }
-    head = [_MAGIC, __version__, torch.__version__, target.name, target.version(), settings]
+    head = [
+        _MAGIC,
+        __version__,
+        torch.__version__,
+        target.name,
+        target.version(),
+        target.build_format,
+        settings,
+    ]
     digest.update(json.dumps(head, sort_keys=True, default=str).encode())
     digest.update(repr((island.inputs, island.outputs)).encode())
     places = {node: index for index, node in enumerate(island.graph_module.graph.nodes)}
@@ -82,7 +90,7 @@ def _add_tensor(digest: hashlib._Hash, tensor: torch.Tensor) -> None:
     digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     if flat.numel():
-        digest.update(memoryview(flat.view(torch.uint8).numpy()))
+        digest.update(flat.view(torch.uint8).numpy().data)
 
 
 def read(key: str) -> Artifact | None:
@@ -92,7 +100,7 @@ def read(key: str) -> Artifact | None:
         with path.open("rb") as file:
             head = json.loads(file.readline(2**20))
             payload = numpy.empty(head["bytes"], dtype=numpy.uint8)
-            whole = file.readinto(memoryview(payload)) == head["bytes"]
+            whole = file.readinto(payload.data) == head["bytes"]
         if head["magic"] != _MAGIC or not whole or _digest(payload) != head["digest"]:
             raise ValueError("its checksum or length is another one")
         os.utime(path)  # the oldest use is evicted first
@@ -119,7 +127,7 @@ def write(key: str, artifact: Artifact) -> None:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".writing-", delete=False) as file:
             temporary = file.name
             file.write(json.dumps(head).encode() + b"\n")
-            file.write(memoryview(artifact.payload))
+            file.write(artifact.payload.data)
         os.replace(temporary, path)
         _evict(path)
     except OSError as error:
@@ -150,7 +158,7 @@ def _path(key: str) -> Path:
 
 
 def _digest(payload: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]) -> str:
-    return hashlib.sha256(memoryview(payload)).hexdigest()
+    return hashlib.sha256(payload.data).hexdigest()
 
 
 def build_or_read(island: Island, target: Target, options: Options) -> Artifact:

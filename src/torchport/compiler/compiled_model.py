@@ -112,7 +112,8 @@ class CompiledModel(nn.Module):
             raise RuntimeRefusal(
                 "an input asks for gradients, and a compiled model gives none",
                 where=self._specialiser.name,
-                remedy='call it under torch.no_grad(), or train with torch.compile(model, backend="torchport")',
+                remedy="call it under torch.no_grad(), or train with "
+                'torch.compile(model, backend="torchport")',
             )
 
     def _find(self, flat: Flat, args: Sequence[object], kwargs: Mapping[str, object]) -> Specialised:

@@ -11,8 +11,11 @@ from collections.abc import Collection
 
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export._trace import _disable_prexisiting_fake_mode
-from torch.export.exported_program import _decompose_exported_program, _special_op_to_preserve_cia
+from torch.export._trace import _disable_prexisiting_fake_mode  # type: ignore[attr-defined]
+from torch.export.exported_program import (  # type: ignore[attr-defined]
+    _decompose_exported_program,
+    _special_op_to_preserve_cia,
+)
 
 from torchport.targets.target import Decompositions
 
@@ -34,10 +37,10 @@ def decompose(
 def _undisturbed(
     program: ExportedProgram, decompositions: Decompositions, kept: Collection[OpOverload]
 ) -> ExportedProgram:
-    return _decompose_exported_program(
+    return _decompose_exported_program(  # type: ignore[no-any-return]
         program,
         cia_to_decomp=dict.fromkeys(kept, _special_op_to_preserve_cia),
-        python_decomp_table=dict(decompositions),
+        python_decomp_table=dict(decompositions),  # type: ignore[arg-type]  # invariant keys
         joint_loss_index=None,
         decompose_custom_triton_ops=False,
     )

@@ -71,12 +71,12 @@ def _foldable(node: fx.Node, values: dict[fx.Node, object]) -> bool:
 
 
 def _evaluate(node: fx.Node, values: dict[fx.Node, object]) -> object:
-    args = fx.map_arg(node.args, values.__getitem__)
-    kwargs = fx.map_arg(node.kwargs, values.__getitem__)
+    args = fx.map_arg(node.args, values.__getitem__)  # type: ignore[arg-type]  # values, not nodes
+    kwargs = fx.map_arg(node.kwargs, values.__getitem__)  # type: ignore[arg-type]
     assert callable(node.target)
     try:
         with torch.no_grad():
-            return node.target(*args, **kwargs)  # type: ignore[misc, arg-type]
+            return node.target(*args, **kwargs)
     except Exception:  # noqa: BLE001  # it will raise at run time, as it does in eager torch
         return None
 

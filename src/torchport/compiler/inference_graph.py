@@ -104,7 +104,9 @@ class _Bound(nn.Module):
         self._graph = [graph_module]  # in a list: its own attributes are no weights of this module
         self._args = [None if isinstance(value, torch.Tensor) else value for value in args]
         self._free = [
-            index for index, value in enumerate(args) if isinstance(value, torch.Tensor) and index not in fixed
+            index
+            for index, value in enumerate(args)
+            if isinstance(value, torch.Tensor) and index not in fixed
         ]
         self._weights = {index: f"weight_{index}" for index in fixed if isinstance(args[index], torch.Tensor)}
         for index, name in self._weights.items():

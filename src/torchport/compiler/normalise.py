@@ -1,4 +1,4 @@
-"""Exported program → the graph that a target is asked about: its decompositions applied, weights as attributes."""
+"""Exported program → the graph that a target is asked about: decomposed, its weights as attributes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class NormalGraph:
     @property
     def output(self) -> fx.Node:
         """The graph's output node."""
-        return next(reversed(self.graph_module.graph.nodes))
+        return self.graph_module.graph.output_node()
 
     @property
     def written(self) -> list[fx.Node]:
@@ -74,7 +74,7 @@ def normalise(captured: CapturedModel, target: Target) -> NormalGraph:
     try:
         with quiet_torch(), torch.no_grad():
             program = decompose(captured.program, target.decompositions(), target.kept_composites())
-    except Exception as error:  # noqa: BLE001  # torch raises many kinds; each is a refusal
+    except Exception as error:  # torch raises many kinds; each is a refusal
         raise CaptureError(
             f"torch cannot decompose the graph: {str(error).strip().splitlines()[0][:300]}",
             where=captured.name,

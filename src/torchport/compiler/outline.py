@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -48,7 +49,7 @@ def outline(graph: NormalGraph, cut: Partition) -> dict[int, Piece]:
     }
 
 
-def _piece(graph: NormalGraph, name: str, nodes: list[fx.Node], mutated: set[object]) -> Piece:
+def _piece(graph: NormalGraph, name: str, nodes: list[fx.Node], mutated: Collection[object]) -> Piece:
     inside = set(nodes)
     made = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
@@ -140,7 +141,8 @@ def host_graph(
     values = [_own_memory(made, value, copies[value]) for value in graph.written]
     for destination, value in zip(graph.writes, values, strict=True):
         made.call_function(torch.ops.aten.copy_.default, (copies[destination], value))
-    made.output(tuple(copies[value] if isinstance(value, fx.Node) else value for value in graph.returned))
+    returned = [copies[value] if isinstance(value, fx.Node) else value for value in graph.returned]
+    made.output(tuple(returned))  # type: ignore[arg-type]  # nodes and constants
     return fx.GraphModule(attributes, made, "Program")
 
 

@@ -65,9 +65,7 @@ class Planner:
         verdicts = {node: self._verdict(node) for node in graph.nodes if is_op(node)}
         cut = partition(graph, verdicts, self.options.min_island_size)
         pieces = outline(self.graph, cut)
-        coverage = measure(
-            self.name, self.target.name, self._ops_before, self.graph, cut, pieces, verdicts
-        )
+        coverage = measure(self.name, self.target.name, self._ops_before, self.graph, cut, pieces, verdicts)
         return Plan(self.graph, cut, pieces, coverage)
 
     def _verdict(self, node: fx.Node) -> Verdict:

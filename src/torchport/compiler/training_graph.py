@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 
 import torch
-from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensor
 
 from torchport.compiler.build import Source, build_program
@@ -34,7 +35,7 @@ def compile_training(
     """
 
     def compile_one(graph: fx.GraphModule, inputs: Sequence[object]) -> Callable[..., object]:
-        return make_boxed_func(_AtenGraph(graph, target, options))  # type: ignore[no-any-return]
+        return make_boxed_func(_AtenGraph(graph, target, options))
 
     compiler = aot_autograd(
         fw_compiler=compile_one,
@@ -42,7 +43,7 @@ def compile_training(
         decompositions=dict(target.decompositions()),
         partition_fn=min_cut_rematerialization_partition,
     )
-    return compiler(graph_module, example_inputs)  # type: ignore[no-any-return]
+    return compiler(graph_module, example_inputs)
 
 
 class _AtenGraph:

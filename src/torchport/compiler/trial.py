@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import fx
@@ -54,14 +55,17 @@ def difference(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor],
             if not torch.equal(ours, theirs):
                 return f"output {index}, integers, differs"
             continue
+        if theirs.dtype is torch.complex32:
+            ours, theirs = ours.to(torch.complex64), theirs.to(torch.complex64)
         finite = torch.isfinite(theirs)
-        if not torch.equal(torch.where(finite, 0, ours), torch.where(finite, 0, theirs)) and not torch.equal(
-            torch.isnan(ours), torch.isnan(theirs)
+        if not torch.equal(ours.isnan(), theirs.isnan()) or not torch.equal(
+            ours[theirs.isinf()], theirs[theirs.isinf()]
         ):
             return f"output {index} differs in where it is not finite"
         if not finite.any():
             continue
-        left, right = ours[finite].double(), theirs[finite].double()
+        wide = torch.complex128 if theirs.is_complex() else torch.float64
+        left, right = ours[finite].to(wide), theirs[finite].to(wide)
         relative, absolute = (5e-2, 5e-2) if loose else _tolerance(theirs.dtype)
         # The error of a long sum scales with the largest of what was summed, not with the result.
         allowed = relative * right.abs() + absolute * right.abs().max() + 1e-6
@@ -102,27 +106,26 @@ def _problem_alone(
         copies[source].meta = dict(source.meta)
     call = graph.node_copy(node, copies.__getitem__)
     call.meta = dict(node.meta)
-    expected = values[node]
+    value = values[node]
     results = [call]
-    if isinstance(expected, (tuple, list)):
+    expected: list[Any] = [value]
+    if isinstance(value, (tuple, list)):
         looks = [user for user in node.users if isinstance(user.args[1], int)]
-        expected = [expected[look.args[1]] for look in looks]  # type: ignore[index]
+        expected = [value[look.args[1]] for look in looks]  # type: ignore[index]
         results = [graph.node_copy(look, lambda source: call) for look in looks]
-    else:
-        expected = [expected]
     graph.output(tuple(results))
-    arguments = [values[source] for source in node.all_input_nodes]
+    arguments: list[Any] = [values[source] for source in node.all_input_nodes]
     if not all(isinstance(item, torch.Tensor) for item in (*arguments, *expected)):
         return None
     island = Island(
         f"only_{node.name}",
         fx.GraphModule({}, graph),
-        tuple(spec_of(argument) for argument in arguments),  # type: ignore[arg-type]
+        tuple(spec_of(argument) for argument in arguments),
         tuple(spec_of(result) for result in expected),
     )
     try:
         artifact = target.build(island, options)
-        actual = run_artifact(artifact, island, target, options, arguments)  # type: ignore[arg-type]
+        actual = run_artifact(artifact, island, target, options, arguments)
     except TorchportError as error:
         return Verdict(False, "build_failed", str(error), "report it to the target's makers")
     except OutOfRange:

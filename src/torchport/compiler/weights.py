@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
+from typing import TypeAlias
 
 import torch
 
 from torchport.compiler.normalise import Weight
+
+Word: TypeAlias = "ctypes.c_uint8 | ctypes.c_uint16 | ctypes.c_uint32"
 
 
 class WeightGuard:
@@ -41,14 +44,15 @@ class WeightGuard:
             [tensor._version for tensor in self._counted] == self._versions
             and [word.value for word in self._words] == self._values
             and [tensor.data_ptr() for tensor in self._tensors] == self._addresses
-            and all(owner.get(key) is tensor for owner, key, tensor in self._held)  # type: ignore[union-attr]
+            and all(owner.get(key) is tensor for owner, key, tensor in self._held)
         )
 
 
-def _word(tensor: torch.Tensor) -> ctypes.c_uint8 | ctypes.c_uint16 | ctypes.c_uint32:
+def _word(tensor: torch.Tensor) -> Word:
     """Return a view of an element in the middle; the guard keeps the storage alive."""
     size = tensor.element_size()
-    kind = {1: ctypes.c_uint8, 2: ctypes.c_uint16}.get(size, ctypes.c_uint32)
+    kinds: dict[int, type[Word]] = {1: ctypes.c_uint8, 2: ctypes.c_uint16}
+    kind = kinds.get(size, ctypes.c_uint32)
     middle = (
         tensor.reshape(-1)[tensor.numel() // 2] if tensor.is_contiguous() else tensor[(0,) * tensor.dim()]
     )

@@ -7,11 +7,11 @@ import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, TypeVar, Union
+from typing import ClassVar, TypeAlias, TypeVar, Union
 
 from torchport.errors import RecordError
 
-JSON = Union[None, bool, int, float, str, Sequence["JSON"], Mapping[str, "JSON"]]
+JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 RecordType = TypeVar("RecordType", bound="Record")
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

@@ -31,7 +31,7 @@ def register() -> None:
         library.impl("island", _run, "CPU")
         library.impl("island", _infer, "Meta")
         _library = library
-    except Exception:  # noqa: BLE001  # whatever it is, the user's `import torch` comes first
+    except Exception:  # whatever it is, the user's `import torch` comes first
         logging.getLogger(__name__).debug("torchport::island was not registered", exc_info=True)
 
 

@@ -22,7 +22,7 @@ from torchport.targets.target import Runner
 class LoadedIsland:
     """An island that is ready to run."""
 
-    __slots__ = ("meta", "_runner", "_orders", "__weakref__")
+    __slots__ = ("__weakref__", "_orders", "_runner", "meta")
 
     def __init__(self, meta: IslandMeta, runner: Runner) -> None:
         self.meta = meta
@@ -87,7 +87,7 @@ def _load(blob: torch.Tensor, meta: str) -> LoadedIsland:
 
 def payload_digest(payload: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]) -> str:
     """Return the SHA-256 of a payload."""
-    return hashlib.sha256(memoryview(payload)).hexdigest()
+    return hashlib.sha256(payload.data).hexdigest()
 
 
 @functools.lru_cache(maxsize=256)

@@ -82,7 +82,7 @@ class _IslandCall(nn.Module):
 
     def __init__(self, island: LoadedIsland) -> None:
         super().__init__()
-        self.forward = island  # type: ignore[assignment]  # called as it is
+        self.forward = island  # called as it is
 
 
 def _whole_island(
@@ -94,7 +94,7 @@ def _whole_island(
     if not calls or calls[0].name not in islands:
         return None
     call, looks = calls[0], calls[1:]
-    returned = list(graph_module.graph.output_node().args[0])
+    returned = list(graph_module.graph.output_node().args[0])  # type: ignore[arg-type]  # a tuple
     if list(call.args[2]) != placeholders or returned != looks:
         return None
     if any(look.target is not operator.getitem or look.args != (call, i) for i, look in enumerate(looks)):

@@ -7,7 +7,7 @@ import functools
 import re
 import types
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -229,7 +229,9 @@ def _reduce(value: object) -> _Reduced | None:
 
 def _field_names(value: object) -> dict[int, str]:
     """Return the names of a dataclass's or named tuple's fields by the ids of what they hold."""
-    names = getattr(value, "_fields", None) or getattr(type(value), "__dataclass_fields__", ())
+    names: Iterable[str] = getattr(type(value), "_fields", ()) or getattr(
+        type(value), "__dataclass_fields__", ()
+    )
     return {id(getattr(value, name)): name for name in names if hasattr(value, name)}
 
 

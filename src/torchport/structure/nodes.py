@@ -16,7 +16,7 @@ class Assembly:
         input_objects: the mutable objects of that call, in the order in which they were met.
     """
 
-    __slots__ = ("leaves", "inputs", "input_objects", "objects")
+    __slots__ = ("input_objects", "inputs", "leaves", "objects")
 
     def __init__(
         self,
@@ -193,9 +193,7 @@ class Object(Node):
             made[key] = value.build(assembly)  # type: ignore[index]  # promised by the protocol
 
     def fill(self, assembly: Assembly, target: object) -> None:
-        if self.items or isinstance(target, list):
-            target.clear()  # type: ignore[attr-defined]
-        elif self.keys or isinstance(target, dict):
+        if self.items or isinstance(target, list) or self.keys or isinstance(target, dict):
             target.clear()  # type: ignore[attr-defined]
         attributes = getattr(target, "__dict__", None)
         if isinstance(attributes, dict) and self.set_state is None and not _has_own_set_state(target):

@@ -13,9 +13,17 @@ from torch._ops import OpOverload
 
 @functools.cache
 def core_decompositions() -> dict[OpOverload, Callable[..., object]]:
-    """Return the decompositions to core ATen of all ops that are no composites."""
+    """Return the decompositions to core ATen of all ops that are no composites.
+
+    Random ops stay whole: taken apart, they would draw other numbers from torch's generator than
+    eager torch does.
+    """
     table = _core_aten_decompositions_post_autograd()
-    return {op: how for op, how in table.items() if isinstance(op, OpOverload)}
+    return {
+        op: how
+        for op, how in table.items()
+        if isinstance(op, OpOverload) and torch.Tag.nondeterministic_seeded not in op.tags
+    }
 
 
 def is_composite(op: OpOverload) -> bool:

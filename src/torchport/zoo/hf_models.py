@@ -14,7 +14,8 @@ from torchport.errors import ZooError, nearest
 from torchport.zoo.extras import import_library
 from torchport.zoo.hf_builtin import ALIASES, CONFIGURATIONS, WITHOUT_WEIGHTS, full_name
 from torchport.zoo.hf_config import forget_cache
-from torchport.zoo.hf_inputs import InputSizes, make_inputs
+from torchport.zoo.hf_input_makers import InputSizes
+from torchport.zoo.hf_inputs import make_inputs
 from torchport.zoo.model import Model
 from torchport.zoo.network import host_of, is_reachable, short_reason, weights_error
 from torchport.zoo.random_weights import fixed_seed, wake_zero_weights
@@ -78,18 +79,31 @@ class _Source:
 
         offline = self._is_offline()
         try:
-            config: PretrainedConfig = AutoConfig.from_pretrained(self.id, local_files_only=offline)
+            # Without the last argument, a model that brings its own code makes transformers ask on the
+            # terminal whether to run it.
+            config: PretrainedConfig = AutoConfig.from_pretrained(
+                self.id, local_files_only=offline, trust_remote_code=False
+            )
         except (OSError, ValueError, KeyError) as error:
             raise self._config_error(error, weights, offline) from error
         return config
 
     def pretrained(self, config: PretrainedConfig) -> nn.Module:
         """Return the model with its weights."""
+        load = _model_class(config).from_pretrained  # type: ignore[attr-defined]
+        module: nn.Module
         try:
-            load = _model_class(config).from_pretrained  # type: ignore[attr-defined]
-            module: nn.Module = load(self.id, config=config, local_files_only=self._is_offline())
+            module, info = load(
+                self.id, config=config, local_files_only=self._is_offline(), output_loading_info=True
+            )
         except OSError as error:
             raise weights_error(f"{SCHEME}:{self.name}", short_reason(error)) from error
+        missing = sorted(info["missing_keys"])
+        if missing:
+            # transformers fills them with random values and a warning.
+            raise weights_error(
+                f"{SCHEME}:{self.name}", f"its checkpoint lacks {len(missing)}: {missing[0]}, …"
+            )
         return module
 
     def _is_offline(self) -> bool:

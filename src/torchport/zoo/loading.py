@@ -161,13 +161,17 @@ def _load_library(name: str, inputs: str | None, weights: bool, batch: int | Non
 
 
 def _build(source: Source, rest: str, weights: bool, batch: int, device: str, name: str) -> Model:
-    with _building_on(device):
-        try:
+    try:
+        with _building_on(device):
             return source.load(rest, weights, batch)
-        except ZooError:
-            raise
-        except Exception as error:  # a library's model may fail in any way
-            raise ZooError(f"it cannot be built ({short_reason(error)})", where=name) from error
+    except ZooError:
+        raise
+    except Exception as error:  # a library's model may fail in any way
+        if (
+            device == "meta"
+        ):  # some read values while they are built; those are built with, and lose them after
+            return _build(source, rest, weights, batch, "cpu", name)
+        raise ZooError(f"it cannot be built ({short_reason(error)})", where=name) from error
 
 
 def _building_on(device: str) -> torch.device | nullcontext[None]:

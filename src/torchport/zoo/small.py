@@ -14,7 +14,8 @@ from torch import nn
 from torchport.errors import ZooError, nearest
 from torchport.zoo.extras import import_library
 from torchport.zoo.hf_config import forget_cache
-from torchport.zoo.hf_inputs import InputSizes, make_inputs
+from torchport.zoo.hf_input_makers import InputSizes
+from torchport.zoo.hf_inputs import make_inputs
 from torchport.zoo.hf_shrink import STEPS, Shrink, shrink_config
 from torchport.zoo.model import Model
 from torchport.zoo.network import short_reason

@@ -13,11 +13,10 @@ from typing import Any
 import numpy
 
 from torchport.errors import TargetError
+from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import openvino
 from torchport.targets.openvino.value_ranges import input_ranges
 from torchport.targets.target import Artifact, Island
-
-FORMAT = 1
 
 
 def build(island: Island) -> Artifact:
@@ -35,7 +34,7 @@ def build(island: Island) -> Artifact:
         payload[: len(text)] = numpy.frombuffer(text, dtype=numpy.uint8)
         payload[len(text) : _aligned(len(text))] = 0
         with weights.open("rb") as file:
-            file.readinto(memoryview(payload[_aligned(len(text)) :]))
+            file.readinto(payload[_aligned(len(text)) :].data)
     ranges = input_ranges(island.graph_module)
     return Artifact(
         payload,
@@ -62,7 +61,7 @@ def _convert(island: Island) -> Any:
         model = frontend.convert(frontend.load(decoder))
         _fix_inputs(model, island)
         model.validate_nodes_and_infer_types()
-    except Exception as error:  # noqa: BLE001  # the frontend raises many kinds; each is a refusal
+    except Exception as error:  # the frontend raises many kinds; each is a refusal
         raise TargetError(
             f"OpenVINO refuses the island: {_first_line(error)}", where=f"openvino, {island.name}"
         ) from error

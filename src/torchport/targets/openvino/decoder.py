@@ -29,11 +29,11 @@ def fast_decoder_type() -> type[Any]:
     """Return the decoder class; made here because its base needs OpenVINO."""
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
 
-    class FastDecoder(TorchFXPythonDecoder):  # type: ignore[misc]  # openvino is untyped
+    class FastDecoder(TorchFXPythonDecoder):
         """The decoder of a whole graph, handing an indexed list to the decoders of its nodes."""
 
         def __init__(self, graph_module: fx.GraphModule) -> None:
             super().__init__(graph_module, dynamic_shapes=False)
-            self._nodes = _IndexedNodes(self._nodes)
+            self._nodes: list[fx.Node] = _IndexedNodes(list(graph_module.graph.nodes))
 
     return FastDecoder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,11 +12,10 @@ import torch
 
 from torchport.errors import TargetError
 from torchport.records import TensorSpec
+from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import core, openvino
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.target import Artifact, OutOfRange, Runner
-
-_FORMAT = 1
 
 
 def load(
@@ -29,9 +29,9 @@ def load(
     Raises:
         TargetError: the artefact is of another format, the device is absent, or OpenVINO refuses.
     """
-    if artifact.properties.get("format") != _FORMAT:
+    if artifact.properties.get("format") != FORMAT:
         raise TargetError(
-            f"the island has format {artifact.properties.get('format')!r}, not {_FORMAT}",
+            f"the island has format {artifact.properties.get('format')!r}, not {FORMAT}",
             where="openvino",
             remedy="compile the model again with this version of torchport",
         )
@@ -47,7 +47,7 @@ def _compile(artifact: Artifact, options: OpenVinoOptions) -> Any:
     try:
         model = core().read_model(artifact.payload[:size].tobytes(), weights)
         return core().compile_model(model, options.device, compile_config(options))
-    except Exception as error:  # noqa: BLE001  # OpenVINO raises many kinds; each is a refusal
+    except Exception as error:  # OpenVINO raises many kinds; each is a refusal
         raise TargetError(
             f"OpenVINO cannot compile the island: {str(error).strip().splitlines()[-1][:300]}",
             where=f"openvino, {options.device}",
@@ -80,7 +80,7 @@ class _Island:
         self._compiled = compiled
         self._payload = artifact.payload  # the model's weights lie in it
         self._idle: collections.deque[Any] = collections.deque()
-        self._inputs = [getattr(torch, spec.dtype) for spec in inputs]
+        self._floats = [index for index, spec in enumerate(inputs) if "float" in spec.dtype]
         self._outputs = [(spec.shape, getattr(torch, spec.dtype)) for spec in outputs]
         ranges = artifact.properties["input_ranges"]
         copies = artifact.properties["copies"]
@@ -93,6 +93,8 @@ class _Island:
         """Run the island once."""
         for index, low, high in self._ranges:
             _check_range(arguments[index], low, high)
+        for index in self._floats:
+            _check_no_nan(arguments[index])
         try:
             request = self._idle.pop()
         except IndexError:
@@ -108,6 +110,8 @@ class _Island:
                 request.set_output_tensor(index, _as_openvino(result))
                 results.append(result)
             request.infer()
+        except RuntimeError as error:
+            raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:
             self._idle.append(request)
         for output, source in self._copies:
@@ -122,6 +126,16 @@ def _check_range(argument: torch.Tensor, low: int, high: int) -> None:
     least, most = torch.aminmax(argument)
     if least.item() < low or most.item() > high:
         raise OutOfRange(f"an integer input holds values outside {low} … {high}")
+
+
+def _check_no_nan(argument: torch.Tensor) -> None:
+    """Refuse NaN, which OpenVINO loses: its relu, clamp, maximum and comparisons do not keep it.
+
+    A sum is NaN if an element is; it costs one pass. It is also NaN for infinities of both signs,
+    which then run on the host as well.
+    """
+    if math.isnan(argument.sum().item()):
+        raise OutOfRange("an input holds NaN")
 
 
 def _as_openvino(tensor: torch.Tensor) -> Any:

@@ -10,12 +10,13 @@ from torch._ops import OpOverload
 
 from torchport.errors import TargetError, nearest
 from torchport.records import TensorSpec, Verdict
-from torchport.targets.openvino import ops, verdicts
-from torchport.targets.openvino.library import REMEDY, check_device, core, installed_version
-from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
-from torchport.targets.openvino.rules import RULES
-from torchport.targets.openvino.value_ranges import annotate
 from torchport.targets.decompositions import core_decompositions, find_op, is_composite
+from torchport.targets.openvino import verdicts
+from torchport.targets.openvino.format import FORMAT
+from torchport.targets.openvino.library import REMEDY, check_device, core, installed_version
+from torchport.targets.openvino.ops import RULES
+from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
+from torchport.targets.openvino.value_ranges import annotate
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
 
 
@@ -25,6 +26,7 @@ class OpenVinoTarget(Target):
     name = "openvino"
     description = "OpenVINO on CPUs, Intel GPUs and NPUs"
     options_type = OpenVinoOptions
+    build_format = FORMAT
 
     def availability(self) -> Availability:
         """Say which OpenVINO is installed and which devices it sees."""
@@ -81,7 +83,7 @@ class OpenVinoTarget(Target):
         assert isinstance(options, OpenVinoOptions)
         return load(artifact, inputs, outputs, options)
 
-    def make_options(self, given: object) -> Options:  # type: ignore[override]
+    def make_options(self, given: object) -> Options:
         """Build the options; refuses a precision that there is not."""
         options = super().make_options(given)  # type: ignore[arg-type]
         assert isinstance(options, OpenVinoOptions)

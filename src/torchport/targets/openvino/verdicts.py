@@ -10,7 +10,8 @@ from torch import fx
 from torch._ops import OpOverload
 
 from torchport.records import SUPPORTED, Verdict
-from torchport.targets.openvino.rules import RULES, Rule
+from torchport.targets.openvino.ops import RULES
+from torchport.targets.openvino.rules import Rule
 from torchport.targets.openvino.value_ranges import bounds_of, fits, index_limits
 
 _KEEPS = "it stays on the host; cast the model to float32 if that precision will do"
@@ -90,7 +91,7 @@ def _integers(node: fx.Node) -> Verdict | None:
         if not fits(bounds):
             return Verdict(
                 False, "integer_range",
-                "the device computes integers in 32 bits, and this result could be larger",
+                "the device computes integers exactly up to 2**24, and this result could be larger",
                 "use smaller integers, or compute this part outside the model",
             )  # fmt: skip
     return None

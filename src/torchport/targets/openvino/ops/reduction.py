@@ -1,0 +1,44 @@
+"""Reductions and scans."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from torchport.records import Verdict
+from torchport.targets.openvino.rules import argument, checked, shape, takes, value_of
+
+takes("amax.default amin.default", "fi")
+takes("any.default any.dim any.dims all.default all.dim", "b")
+
+
+@checked("sum.dim_IntList mean.dim sum.default mean.default", "fi")
+def _reduction(node: fx.Node) -> Verdict | None:
+    if value_of(node).dim() == 0:
+        return shape("a single number is reduced")
+    if node.kwargs.get("dtype") not in (None, value_of(node).dtype):
+        return argument("the result is asked for in another dtype")
+    return None
+
+
+@checked("cumsum.default", "fi")
+def _cumsum(node: fx.Node) -> Verdict | None:
+    if value_of(node).dim() == 0:
+        return shape("a single number is scanned")
+    if node.kwargs.get("dtype") not in (None, value_of(node).dtype):
+        return argument("the result is asked for in another dtype")
+    return None
+
+
+@checked("var.correction", "f")
+def _variance(node: fx.Node) -> Verdict | None:
+    source, result = value_of(node), node.meta["val"]
+    assert isinstance(result, torch.Tensor)
+    count = source.numel() // max(result.numel(), 1)
+    correction = node.kwargs.get("correction", 1)
+    correction = 1 if correction is None else correction
+    if not isinstance(correction, int) or count <= correction:
+        return argument(f"the correction {correction!r} leaves nothing of {count} elements")
+    if len(node.args) < 2 or not node.args[1]:
+        return argument("all dimensions are reduced at once")
+    return None
