@@ -19,8 +19,9 @@ from torch.export import ExportedProgram
 from torchport.capture.dynamic_shapes import spread_over_leaves
 from torchport.capture.failure import explain_failure
 from torchport.capture.quiet import quiet_torch
+from torchport.capture.replaced_buffers import held_buffers, write_replaced
 from torchport.capture.source_lines import SourceLines
-from torchport.structure import Flat, Structure, flatten
+from torchport.structure import Flat, Structure, flatten_call
 from torchport.structure.flatten import flatten_result
 
 
@@ -73,7 +74,7 @@ def export(
     """
     module = model if isinstance(model, nn.Module) else CallableModule(model)
     name = name or type(model).__name__
-    flat = flatten((tuple(args), dict(kwargs or {})))
+    flat = flatten_call(tuple(args), dict(kwargs or {}))
     dims = spread_over_leaves(module, args, kwargs or {}, flat, dynamic_shapes)
     try:
         program, result = _trace(module, flat, dims)
@@ -110,11 +111,13 @@ class _TensorsInTensorsOut(nn.Module):
         call, objects = self._structure.rebuild_with_objects(leaves)
         assert isinstance(call, tuple)  # the structure of (args, kwargs)
         args, kwargs = call
+        buffers = list(held_buffers(self.model))
         with torch.fx.traceback.preserve_node_meta(), SourceLines(sys._getframe()):
             value = self.model(*args, **kwargs)
         torch.fx.traceback.current_meta.pop("stack_trace", None)
         flat = flatten_result(value, leaves, objects, self._structure, by_reference=self._shared)
         self._results[:] = [flat.structure]
+        write_replaced(buffers)
         return tuple(flat.leaves)
 
 

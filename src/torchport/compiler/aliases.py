@@ -30,6 +30,7 @@ def aliasing_nodes(graph: NormalGraph) -> dict[fx.Node, str]:
                 chain.append(base)
                 continue
             found.update(dict.fromkeys(chain, what))
+            found.update({node.args[0]: what for node in chain if node.target is operator.getitem})  # type: ignore[misc]
             break
     return found
 

@@ -14,7 +14,7 @@ from torchport.capture.dynamic_shapes import ShapeLimits
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.errors import RuntimeRefusal
 from torchport.records import Coverage, ProgramRecord
-from torchport.structure import Flat, flatten
+from torchport.structure import Flat, flatten_call
 from torchport.targets.target import OutOfRange
 
 _log = logging.getLogger(__name__)
@@ -71,15 +71,18 @@ class CompiledModel(nn.Module):
             RuntimeRefusal: gradients are asked for, or the shape is outside `dynamic_shapes`.
             CaptureError: the inputs are of another shape, and the model cannot be captured with it.
         """
-        flat = flatten((args, kwargs))
+        flat = flatten_call(args, kwargs)
         self._refuse_gradients(flat)
         specialised = self._find(flat, args, kwargs)
         try:
             return specialised.program.run(flat.leaves, flat.objects)
         except OutOfRange as reason:
-            _log.info("this call runs on the host: %s", reason)
-            with torch.no_grad():
-                return self._specialiser.module(*args, **kwargs)
+            _log.info("%s: this call runs with eager torch: %s", self._specialiser.name, reason)
+        except Exception as error:  # noqa: BLE001  # eager torch gives the right answer, or the right error
+            _log.warning("%s: this call runs with eager torch: %s", self._specialiser.name, error)
+        # Nothing was written yet: a program writes buffers and inputs at its very end.
+        with torch.no_grad():
+            return self._specialiser.module(*args, **kwargs)
 
     def train(self, mode: bool = True) -> CompiledModel:
         """Refuse to change the mode: the program was captured in the one that the model was in."""

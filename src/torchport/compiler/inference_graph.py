@@ -67,8 +67,11 @@ class InferenceGraph:
         try:
             return found.program.run(leaves)  # type: ignore[arg-type]  # filtered above
         except OutOfRange as reason:
-            _log.info("this call runs on the host: %s", reason)
-            return self._graph_module(*args)
+            _log.info("this call runs with eager torch: %s", reason)
+        except Exception as error:  # noqa: BLE001  # eager torch gives the right answer, or the right error
+            _log.warning("this call runs with eager torch: %s", error)
+        # Nothing was written yet: a program writes buffers and inputs at its very end.
+        return self._graph_module(*args)
 
     def _is_current(self, found: _Specialised, args: tuple[object, ...]) -> bool:
         return (
@@ -88,8 +91,10 @@ class InferenceGraph:
             graph = normalise(captured, self._target)
             source = Source("graph", graph, captured.leaves, captured.inputs.paths, captured.result)
             program, plan = build_program(source, self._target, self._options)
-        except TorchportError as error:
-            _log.warning("a graph runs with eager torch: %s", error)
+        except Exception as error:  # noqa: BLE001  # whatever it is, eager torch still gives the answer
+            _log.warning(
+                "a graph runs with eager torch: %s", error, exc_info=not isinstance(error, TorchportError)
+            )
             return _Specialised(None, WeightGuard([]), weights)
         written = {str(node.target) for node in plan.graph.writes if node.op == "get_attr"}
         frozen = [weight for name, weight in plan.graph.weights.items() if name not in written]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 
 import torch
-from torch import fx, nn
+from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
@@ -24,14 +23,10 @@ class Weight:
     Args:
         name: its name in the user's model.
         tensor: the tensor itself, not a copy.
-        owner: the dict of the module that holds it, to notice that it was replaced.
-        key: its key there.
     """
 
     name: str
     tensor: torch.Tensor
-    owner: MutableMapping[str, object] | None
-    key: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,15 +75,14 @@ def normalise(captured: CapturedModel, target: Target) -> NormalGraph:
             where=captured.name,
             remedy='use torch.compile(model, backend="torchport"), which runs such a graph with eager torch',
         ) from error
-    graph = _unlift(program, captured.module)
+    graph = _unlift(program)
     remove_no_ops(graph.graph_module)
     return graph
 
 
-def _unlift(program: ExportedProgram, module: nn.Module) -> NormalGraph:
+def _unlift(program: ExportedProgram) -> NormalGraph:
     graph_module = program.graph_module
     graph = graph_module.graph
-    owners = dict(_owners(module))
     weights: dict[str, Weight] = {}
     by_name: dict[str, fx.Node] = {}
     placeholders = {node.name: node for node in graph.nodes if node.op == "placeholder"}
@@ -102,8 +96,7 @@ def _unlift(program: ExportedProgram, module: nn.Module) -> NormalGraph:
         if not isinstance(tensor, torch.Tensor):
             continue  # a script object: the graph keeps it as it is
         attribute = f"weight_{len(weights)}"
-        owner, key = owners.get(id(tensor), (None, ""))
-        weights[attribute] = Weight(user_name(spec.target), tensor, owner, key)
+        weights[attribute] = Weight(user_name(spec.target), tensor)
         graph_module.register_buffer(attribute, tensor, persistent=False)
         with graph.inserting_before(node):
             attribute_node = graph.get_attr(attribute)
@@ -128,15 +121,6 @@ def _tensor_of(program: ExportedProgram, name: str) -> object:
     if name in program.state_dict:
         return program.state_dict[name]
     return program.constants[name]
-
-
-def _owners(module: nn.Module) -> Iterator[tuple[int, tuple[MutableMapping[str, object], str]]]:
-    """Yield, for each tensor that a module holds, the dict and key under which it does."""
-    for part in module.modules():
-        for held in (part._parameters, part._buffers, vars(part)):
-            for key, value in held.items():
-                if isinstance(value, torch.Tensor):
-                    yield id(value), (held, key)  # type: ignore[misc]  # dicts of tensors
 
 
 # Ops that change nothing in a functional graph.

@@ -25,6 +25,11 @@ def key_of(leaf: torch.Tensor) -> LeafKey:
     return leaf.shape, leaf.dtype, leaf.device, None if plain else leaf.stride()
 
 
+def autocast_key() -> tuple[bool, torch.dtype]:
+    """Return the state of autocast, which decides the dtypes of what is captured."""
+    return torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Specialised:
     """A program with what must hold for it to be used.
@@ -34,19 +39,22 @@ class Specialised:
         guard: tells whether the weights are still those that were built in.
         inputs: the structure of the inputs.
         keys: one for each tensor of the inputs.
+        autocast: the state of autocast that it was captured in.
     """
 
     program: Program
     guard: WeightGuard
     inputs: Structure
     keys: tuple[LeafKey, ...]
+    autocast: tuple[bool, torch.dtype]
 
     def fits(self, flat: Flat) -> bool:
         """Whether the program was built for inputs like these."""
         return (
             len(self.keys) == len(flat.leaves)
             and all(key == key_of(leaf) for key, leaf in zip(self.keys, flat.leaves, strict=True))
-            and self.inputs == flat.structure
+            and self.autocast == autocast_key()
+            and (self.inputs is flat.structure or self.inputs == flat.structure)
         )
 
 
@@ -76,5 +84,9 @@ class Specialiser:
         written = {str(node.target) for node in plan.graph.writes if node.op == "get_attr"}
         frozen = [weight for key, weight in plan.graph.weights.items() if key not in written]
         return Specialised(
-            program, WeightGuard(frozen), captured.inputs, tuple(key_of(leaf) for leaf in captured.leaves)
+            program,
+            WeightGuard(frozen, self.module),
+            captured.inputs,
+            tuple(key_of(leaf) for leaf in captured.leaves),
+            autocast_key(),
         )

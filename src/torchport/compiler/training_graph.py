@@ -84,7 +84,11 @@ class _AtenGraph:
         try:
             source = Source("training graph", graph, args, names, result)  # type: ignore[arg-type]
             program, _ = build_program(source, self._target, self._options)
-        except TorchportError as error:
-            _log.warning("a training graph runs with eager torch: %s", error)
+        except Exception as error:  # noqa: BLE001  # whatever it is, eager torch still gives the answer
+            _log.warning(
+                "a training graph runs with eager torch: %s",
+                error,
+                exc_info=not isinstance(error, TorchportError),
+            )
             return None
         return program

@@ -1,17 +1,20 @@
 """Notices that a weight changed after its value became part of an island.
 
-Three things are looked at, because each alone misses some change: the tensor that the module holds
-(`module.weight = other`), its version counter and address (`weight.mul_(2)`, `weight.data = other`),
-and one word of its memory (`weight.data.mul_(2)`, which has a version counter of its own).
+Three things are looked at, because each alone misses some change: what the modules hold
+(`module.weight = other`, `module.head = other`, `module.train()`), a weight's version counter and
+address (`weight.mul_(2)`, `weight.data = other`), and one word of its memory (`weight.data.mul_(2)`,
+which has a version counter of its own).
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import torch
+from torch import nn
 
 from torchport.compiler.normalise import Weight
 
@@ -23,15 +26,17 @@ class WeightGuard:
 
     Args:
         weights: the weights; those that the program itself writes must not be among them.
+        module: the module that they belong to, if it can be changed without anybody else noticing.
     """
 
-    def __init__(self, weights: Iterable[Weight]) -> None:
+    def __init__(self, weights: Iterable[Weight], module: nn.Module | None = None) -> None:
         kept = [weight for weight in weights if weight.tensor.numel()]
         self._tensors = [weight.tensor for weight in kept]
         self._storages = [tensor.untyped_storage() for tensor in self._tensors]
-        self._held = [
-            (weight.owner, weight.key, weight.tensor) for weight in kept if weight.owner is not None
-        ]
+        held = [] if module is None else list(_held(module))
+        self._holders = [holder for holder, _, _ in held]
+        self._names = [name for _, name, _ in held]
+        self._things = [thing for _, _, thing in held]
         self._counted = [tensor for tensor in self._tensors if not tensor.is_inference()]
         self._words = [_word(tensor) for tensor in self._tensors if tensor.device.type == "cpu"]
         self._versions = [tensor._version for tensor in self._counted]
@@ -44,8 +49,19 @@ class WeightGuard:
             [tensor._version for tensor in self._counted] == self._versions
             and [word.value for word in self._words] == self._values
             and [tensor.data_ptr() for tensor in self._tensors] == self._addresses
-            and all(owner.get(key) is tensor for owner, key, tensor in self._held)
+            and all(map(operator.is_, map(dict.get, self._holders, self._names), self._things))
         )
+
+
+def _held(module: nn.Module) -> Iterator[tuple[dict[str, object], str, object]]:
+    """Yield what a module and those in it hold: their tensors, their modules, and their mode."""
+    for part in module.modules():
+        for holder in (part._parameters, part._buffers, part._modules):
+            for name, thing in holder.items():
+                yield holder, name, thing  # type: ignore[misc]  # dicts of tensors and modules
+        for name, thing in vars(part).items():
+            if isinstance(thing, torch.Tensor) or name == "training":
+                yield vars(part), name, thing
 
 
 def _word(tensor: torch.Tensor) -> Word:

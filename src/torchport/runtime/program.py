@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import fx, nn
+from torch._ops import OpOverload
 
 from torchport.records import ProgramRecord
 from torchport.runtime.island import LoadedIsland, load_island
 from torchport.structure import Structure
+from torchport.targets.target import OutOfRange
 
 
 class Program:
@@ -28,6 +30,8 @@ class Program:
         self.result = result
         self.islands = _load_all(graph_module)
         self._call = _direct(graph_module, self.islands)
+        self._draws = any(_draws(node) for node in graph_module.graph.nodes)
+        self._written_inputs, self._written_buffers = _written(graph_module)
 
     def run(self, leaves: Sequence[torch.Tensor], objects: Sequence[object] = ()) -> object:
         """Run the program and return its result.
@@ -35,10 +39,52 @@ class Program:
         Args:
             leaves: the tensors of the inputs.
             objects: the mutable objects of the inputs; those that the model changes are changed.
+
+        Raises:
+            OutOfRange: the program was not built for these values; nothing was written or drawn.
         """
-        with torch.no_grad():
-            outputs = self._call(leaves)
+        if self._written_inputs or self._written_buffers:
+            self._refuse_shared_memory(leaves)
+        state = torch.get_rng_state() if self._draws else None
+        try:
+            with torch.no_grad():
+                outputs = self._call(leaves)
+        except Exception:
+            if state is not None:  # who runs the call in another way must draw the same numbers
+                torch.set_rng_state(state)
+            raise
         return self.result.rebuild(outputs, leaves, objects)
+
+    def _refuse_shared_memory(self, leaves: Sequence[torch.Tensor]) -> None:
+        """Refuse inputs of which one is written and another one shows it: the graph knows no such thing."""
+        storages = [_storage(leaf) for leaf in leaves]
+        inputs = [storages[index] for index in self._written_inputs if storages[index]]
+        written = inputs + [storage for storage in map(_storage, self._written_buffers) if storage]
+        readers = sum(storage in written for storage in storages)
+        if readers > len(inputs) or len(set(written)) < len(written):
+            raise OutOfRange("an input that is written shares its memory with another one")
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's memory, whatever part of it the tensor shows; 0 if it has none."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+
+
+def _draws(node: fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+
+
+def _written(graph_module: fx.GraphModule) -> tuple[list[int], list[torch.Tensor]]:
+    """Return which inputs a host graph writes, by their places, and which buffers."""
+    placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    inputs, buffers = [], []
+    for node in graph_module.graph.nodes:
+        if node.target is torch.ops.aten.copy_.default:
+            if node.args[0].op == "placeholder":
+                inputs.append(placeholders.index(node.args[0]))
+            else:
+                buffers.append(getattr(graph_module, node.args[0].target))
+    return inputs, buffers
 
 
 def _load_all(graph_module: fx.GraphModule) -> dict[str, LoadedIsland]:

@@ -4,7 +4,7 @@ torch's pytrees know a list of classes; this knows every class that can be copie
 named tuples, dataclasses, model outputs, caches, and whatever a user wrote.
 """
 
-from torchport.structure.flatten import Flat, flatten, tensors_in
+from torchport.structure.flatten import Flat, flatten, flatten_call, tensors_in
 from torchport.structure.nodes import Structure
 
-__all__ = ["Flat", "Structure", "flatten", "tensors_in"]
+__all__ = ["Flat", "Structure", "flatten", "flatten_call", "tensors_in"]

@@ -75,6 +75,26 @@ def flatten(value: object, *, by_reference: Collection[int] = ()) -> Flat:
     return Flat(walk.leaves, Structure(root, tuple(walk.paths)), walk.objects)
 
 
+def flatten_call(args: tuple[object, ...], kwargs: dict[str, object]) -> Flat:
+    """Take the inputs of a call apart; the same as `flatten((args, kwargs))`, and quick for plain tensors."""
+    leaves = [*args, *kwargs.values()]
+    if len({id(leaf) for leaf in leaves}) == len(leaves) and all(
+        type(leaf) is torch.Tensor for leaf in leaves
+    ):
+        return Flat(leaves, _plain_call(len(args), tuple(kwargs)), [kwargs])  # type: ignore[arg-type]
+    return flatten((args, kwargs))
+
+
+@functools.lru_cache(maxsize=256)
+def _plain_call(positional: int, names: tuple[str, ...]) -> Structure:
+    """Return the structure of a call whose inputs are tensors, each another one."""
+    count = positional + len(names)
+    args = tuple(Leaf(index) for index in range(positional))
+    kwargs = Dict(0, names, tuple(Leaf(index) for index in range(positional, count)))
+    paths = (*[f"[0][{index}]" for index in range(positional)], *[f"[1].{name}" for name in names])
+    return Structure(Tuple((Tuple(args), kwargs)), paths)
+
+
 def flatten_result(
     value: object,
     inputs: Sequence[torch.Tensor],
@@ -149,10 +169,7 @@ class _Walk:
 
     def visit_content(self, value: object, path: str) -> Node:
         """Return the part that describes what a mutable object holds, though it was met before."""
-        known = self.seen.pop(id(value))
-        node = self._visit_object(value, path)
-        self.seen[id(value)] = known
-        return node
+        return self._visit_object(value, path)
 
     def _visit_object(self, value: object, path: str) -> Node:
         slot = len(self.objects)
@@ -160,7 +177,7 @@ class _Walk:
         if reduced is None and type(value) not in (list, dict):
             return Constant(value)
         self.objects.append(value)
-        self.seen[id(value)] = Known(slot)
+        self.seen.setdefault(id(value), Known(slot))  # an input stays one where it holds itself
         if type(value) is list:
             return List(slot, tuple(self.visit(item, f"{path}[{i}]") for i, item in enumerate(value)))
         if type(value) is dict:
@@ -266,6 +283,8 @@ def _same_content(before: Node | None, after: Node | None) -> bool:
         return before.slot == after.index
     if isinstance(before, Known) and isinstance(after, InputObject):
         return before.slot == after.index
+    if isinstance(after, (Leaf, Known)):
+        return False  # a new tensor or object: its number is one of the result's, not of the inputs'
     if type(before) is not type(after):
         return False
     if isinstance(before, (Tuple, List)) and isinstance(after, (Tuple, List)):

@@ -235,8 +235,10 @@ def same_value(left: object, right: object) -> bool:
         return True
     if type(left) is not type(right):
         return False
-    if isinstance(left, (int, float, complex, str, bytes)):
-        return left == right or (left != left and right != right)
+    if isinstance(left, (float, complex)):
+        return repr(left) == repr(right)  # tells 0.0 from -0.0, and finds NaN equal to itself
+    if isinstance(left, (int, str, bytes)):
+        return left == right
     try:
         equal = left == right
         return bool(equal.all()) if hasattr(equal, "all") else bool(equal)

@@ -55,14 +55,3 @@ def special_tokens(config: PretrainedConfig) -> set[int]:
                 values = value if isinstance(value, (list, tuple)) else [value]
                 found.update(item for item in values if isinstance(item, int))
     return found
-
-
-def forget_cache(config: PretrainedConfig) -> None:
-    """Turn the key/value cache off.
-
-    One forward pass has no next token to keep it for, and a model that returns it returns an object that is
-    not a tensor.
-    """
-    for inner in [config, *(nested for _, nested in nested_configs(config))]:
-        if getattr(inner, "use_cache", False):
-            inner.use_cache = False

@@ -13,7 +13,6 @@ from torch._guards import detect_fake_mode
 from torchport.errors import ZooError, nearest
 from torchport.zoo.extras import import_library
 from torchport.zoo.hf_builtin import ALIASES, CONFIGURATIONS, WITHOUT_WEIGHTS, full_name
-from torchport.zoo.hf_config import forget_cache
 from torchport.zoo.hf_input_makers import InputSizes
 from torchport.zoo.hf_inputs import make_inputs
 from torchport.zoo.model import Model
@@ -51,7 +50,6 @@ def load_hf(name: str, *, weights: bool, batch: int) -> Model:
     import_library("transformers")
     source = _Source(name)
     config = source.config(weights)
-    forget_cache(config)
     module = source.pretrained(config) if weights else _build_random(name, config)
     module.eval()
     return Model(f"{SCHEME}:{name}", module, (), make_inputs(module, config, InputSizes(batch=batch)))

@@ -13,7 +13,6 @@ from torch import nn
 
 from torchport.errors import ZooError, nearest
 from torchport.zoo.extras import import_library
-from torchport.zoo.hf_config import forget_cache
 from torchport.zoo.hf_input_makers import InputSizes
 from torchport.zoo.hf_inputs import make_inputs
 from torchport.zoo.hf_shrink import STEPS, Shrink, shrink_config
@@ -81,7 +80,6 @@ def _load_step(model_type: str, step: Shrink, batch: int) -> Model:
     from transformers import CONFIG_MAPPING, AutoModel
 
     config = shrink_config(CONFIG_MAPPING[model_type](), step)
-    forget_cache(config)
     config.architectures = config.architectures or []  # a type with several base models looks into it
     with torch.device("meta"):
         parameters = sum(parameter.numel() for parameter in AutoModel.from_config(config).parameters())

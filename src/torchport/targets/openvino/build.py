@@ -26,6 +26,7 @@ def build(island: Island) -> Artifact:
         TargetError: OpenVINO's frontend refuses the island, or would change a tensor that crosses.
     """
     model = _convert(island)
+    copies = _take_copies(model, island)
     with tempfile.TemporaryDirectory(prefix="torchport-") as folder:
         xml, weights = Path(folder, "island.xml"), Path(folder, "island.bin")
         openvino().serialize(model, str(xml), str(weights))
@@ -42,7 +43,7 @@ def build(island: Island) -> Artifact:
             "format": FORMAT,
             "xml_bytes": len(text),
             "weights_at": _aligned(len(text)),
-            "copies": {str(output): source for output, source in _copies(model).items()},
+            "copies": {str(output): source for output, source in copies.items()},
             "input_ranges": {str(index): list(bounds) for index, bounds in ranges.items()},
         },
     )
@@ -111,19 +112,25 @@ def _check_outputs(model: Any, island: Island) -> None:
             )
 
 
-def _copies(model: Any) -> dict[int, int]:
-    """Return the outputs that are an input, reshaped at most, with which input.
+def _take_copies(model: Any, island: Island) -> dict[int, int]:
+    """Take the outputs that are an input, reshaped at most, off the model; return which input each is.
 
-    OpenVINO leaves the memory that such an output was given untouched; the loader copies instead.
+    OpenVINO leaves the memory that such an output was given untouched, and overwrites that of the
+    input if something else reads it; the loader copies instead.
     """
     inputs = {port.get_node().get_friendly_name(): index for index, port in enumerate(model.inputs)}
     found = {}
-    for index, result in enumerate(model.get_results()):
+    results = model.get_results()
+    for index, result in enumerate(results):
         node = result.input_value(0).get_node()
         while node.get_type_name() in ("Reshape", "Squeeze", "Unsqueeze"):
             node = node.input_value(0).get_node()
         if node.get_type_name() == "Parameter":
             found[index] = inputs[node.get_friendly_name()]
+    if len(found) == len(results):
+        raise TargetError("the island only copies its inputs", where=f"openvino, {island.name}")
+    for index in found:
+        model.remove_result(results[index])
     return found
 
 

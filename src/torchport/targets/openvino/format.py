@@ -5,8 +5,8 @@ properties are:
 
 - `format`: the number below;
 - `xml_bytes`, `weights_at`: where the XML ends and where the weights start;
-- `copies`: which outputs are an input, reshaped at most, by their indices;
+- `copies`: which outputs are an input, reshaped at most, by their indices; the model lacks them;
 - `input_ranges`: which integer inputs must lie within which bounds, by their indices.
 """
 
-FORMAT = 2
+FORMAT = 3

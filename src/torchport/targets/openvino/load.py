@@ -81,12 +81,18 @@ class _Island:
         self._payload = artifact.payload  # the model's weights lie in it
         self._idle: collections.deque[Any] = collections.deque()
         self._floats = [index for index, spec in enumerate(inputs) if "float" in spec.dtype]
-        self._outputs = [(spec.shape, getattr(torch, spec.dtype)) for spec in outputs]
         ranges = artifact.properties["input_ranges"]
         copies = artifact.properties["copies"]
         assert isinstance(ranges, Mapping)
         assert isinstance(copies, Mapping)
-        self._copies = [(int(output), source) for output, source in copies.items()]
+        self._copies = sorted(
+            (int(output), source, outputs[int(output)].shape) for output, source in copies.items()
+        )
+        self._outputs = [
+            (spec.shape, getattr(torch, spec.dtype))
+            for index, spec in enumerate(outputs)
+            if str(index) not in copies
+        ]
         self._ranges = [(int(index), bounds[0], bounds[1]) for index, bounds in ranges.items()]
 
     def run(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -105,17 +111,17 @@ class _Island:
         try:
             for index, argument in enumerate(kept):
                 request.set_input_tensor(index, _as_openvino(argument))
-            for index, (shape, dtype) in enumerate(self._outputs):
+            for shape, dtype in self._outputs:
                 result = torch.empty(shape, dtype=dtype)
-                request.set_output_tensor(index, _as_openvino(result))
+                request.set_output_tensor(len(results), _as_openvino(result))
                 results.append(result)
             request.infer()
         except RuntimeError as error:
             raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:
             self._idle.append(request)
-        for output, source in self._copies:
-            results[output] = kept[source].reshape(results[output].shape).clone()
+        for output, source, shape in self._copies:  # in the order of the outputs
+            results.insert(output, kept[source].reshape(shape).clone())
         return results
 
 

@@ -179,12 +179,12 @@ def _sub(node: fx.Node) -> Bounds:
 
 
 def _rsub(node: fx.Node) -> Bounds:
-    left, right = bounds_of(node.args[1]), bounds_of(node.args[0])
+    left, right = bounds_of(node.args[1]), _scaled(bounds_of(node.args[0]), node)
     return left[0] - right[1], left[1] - right[0]
 
 
 def _scaled(bounds: Bounds, node: fx.Node) -> Bounds:
-    alpha = node.kwargs.get("alpha", 1)
+    alpha = node.args[2] if len(node.args) > 2 else node.kwargs.get("alpha", 1)
     if not isinstance(alpha, int):
         return bounds_of(None)
     ends = (bounds[0] * alpha, bounds[1] * alpha)

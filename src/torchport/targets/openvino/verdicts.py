@@ -85,13 +85,28 @@ def _integers(node: fx.Node) -> Verdict | None:
                 f"the index {index} could lie outside {limits[0]} … {limits[1]}, which torch would refuse",
                 "clamp the index",
             )  # fmt: skip
-    value = node.meta.get("val")
-    if isinstance(value, torch.Tensor) and value.dtype in (torch.int64, torch.int32):
-        bounds = bounds_of(node)
-        if not fits(bounds):
-            return Verdict(
-                False, "integer_range",
-                "the device computes integers exactly up to 2**24, and this result could be larger",
-                "use smaller integers, or compute this part outside the model",
-            )  # fmt: skip
+    integers = [item for item in (*node.all_input_nodes, node) if _is_wide_integer(item)]
+    numbers = _scalars(node) if integers else []
+    if not all(fits(bounds_of(item)) for item in (*integers, *numbers)):
+        return Verdict(
+            False, "integer_range",
+            "the device computes integers exactly up to 2**24, and those of this op could be larger",
+            "use smaller integers, or compute this part outside the model",
+        )  # fmt: skip
     return None
+
+
+def _is_wide_integer(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.int64, torch.int32)
+
+
+def _scalars(node: fx.Node) -> list[int]:
+    """Return the integers that a node computes with, and not those that say where or how."""
+    assert isinstance(node.target, OpOverload)
+    arguments = zip(node.target._schema.arguments, node.args, strict=False)
+    return [
+        given
+        for argument, given in arguments
+        if isinstance(given, int) and ("number" in str(argument.type) or str(argument.type) == "Tensor")
+    ]

@@ -7,6 +7,7 @@ from torch import fx
 
 from torchport.records import Verdict
 from torchport.targets.openvino.rules import argument, checked, shape, takes, value_of
+from torchport.targets.openvino.value_ranges import bounds_of
 
 takes("amax.default amin.default", "fi")
 takes("any.default any.dim any.dims all.default all.dim", "b")
@@ -18,6 +19,16 @@ def _reduction(node: fx.Node) -> Verdict | None:
         return shape("a single number is reduced")
     if node.kwargs.get("dtype") not in (None, value_of(node).dtype):
         return argument("the result is asked for in another dtype")
+    return None
+
+
+@checked("argmax.default argmin.default", "fi")
+def _place(node: fx.Node) -> Verdict | None:
+    """Of equal elements the first is taken, as torch does; negative integers are ordered wrongly."""
+    if value_of(node).dim() == 0:
+        return shape("a single number is searched")
+    if not value_of(node).is_floating_point() and bounds_of(node.args[0])[0] < 0:
+        return argument("the integers could be negative")
     return None
 
 

@@ -1,0 +1,127 @@
+"""What the benchmarks share: timing in turns, tables, and what a measurement stands on."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from torchport.survey import describe_installation
+
+Call = Callable[[], object]
+
+RESULTS = Path("out/benchmarks")
+ABSENT = "-"
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How callables are timed against each other.
+
+    Args:
+        rounds: how many turns each gets; by default as many as fit `seconds`.
+        seconds: about how long to go on if `rounds` is not given; five rounds are made in any case.
+        burst: how many calls of a turn are timed. One uncounted call goes before them: it finds the caches,
+            and the threads, as another left them.
+        pause: seconds of rest before a turn. The threads of a library spin for a while after its last
+            call, and would take a core from the next.
+    """
+
+    rounds: int | None = None
+    seconds: float = 30.0
+    burst: int = 3
+    pause: float = 0.02
+
+    def enough(self, done: int, elapsed: float) -> bool:
+        """Whether no further round is needed."""
+        if self.rounds is not None:
+            return done >= self.rounds
+        return done >= 5 and elapsed >= self.seconds
+
+
+def time_in_turns(calls: Mapping[str, Call], turns: Turns) -> dict[str, list[float]]:
+    """Time callables turn by turn, so that whatever else the machine does hits all of them alike.
+
+    Args:
+        calls: what to time, by name.
+        turns: how.
+
+    Returns:
+        The seconds of each timed call, by name.
+
+    Example:
+        >>> sorted(time_in_turns({"a": list, "b": dict}, Turns(rounds=1)))
+        ['a', 'b']
+    """
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    start = time.perf_counter()
+    done = 0
+    while names and not turns.enough(done, time.perf_counter() - start):
+        # Nobody always follows the same one.
+        first = done % len(names)
+        for name in names[first:] + names[:first]:
+            call = calls[name]
+            time.sleep(turns.pause)
+            call()
+            for _ in range(turns.burst):
+                begin = time.perf_counter()
+                call()
+                times[name].append(time.perf_counter() - begin)
+        done += 1
+    return times
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the median."""
+    return statistics.median(values)
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return half the distance between the quartiles, relative to the median: how noisy the times are."""
+    if len(values) < 4:
+        return 0.0
+    low, _, high = statistics.quantiles(values, n=4)
+    return (high - low) / 2 / statistics.median(values)
+
+
+def render_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table whose columns align; all but the first are set to the right.
+
+    Example:
+        >>> print(render_table(["model", "ms"], [["resnet18", "12.5"]]))
+        | model    |   ms |
+        |----------|-----:|
+        | resnet18 | 12.5 |
+    """
+    widths = [max(len(line[place]) for line in [header, *rows]) for place in range(len(header))]
+    rule = "-" * (widths[0] + 2) + "|" + "|".join("-" * (width + 1) + ":" for width in widths[1:])
+    lines = [_line(header, widths), f"|{rule}|", *[_line(row, widths) for row in rows]]
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first = cells[0].ljust(widths[0])
+    return (
+        "| " + " | ".join([first, *[c.rjust(w) for c, w in zip(cells[1:], widths[1:], strict=True)]]) + " |"
+    )
+
+
+def write_results(name: str, results: Mapping[str, object]) -> Path:
+    """Write results as JSON with the machine and versions, and return where."""
+    installation = describe_installation()
+    document = {
+        "schema": f"torchport.benchmark.{name}/1",
+        "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "machine": installation.machine,
+        "versions": installation.versions,
+        **results,
+    }
+    path = RESULTS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,170 @@
+"""The ways to run a model that `inference.py` compares, each in float32 and on as many threads."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from common import Call
+from torch import nn
+
+import torchport
+from torchport.structure import tensors_in
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model with the inputs that it is timed on.
+
+    Args:
+        module: the model, in evaluation mode.
+        args, kwargs: its inputs.
+        threads: how many threads a contender may use.
+    """
+
+    module: nn.Module
+    args: tuple[object, ...]
+    kwargs: Mapping[str, object]
+    threads: int
+
+    def calling(self, function: Callable[..., object]) -> Call:
+        """Return a call of `function` on the inputs."""
+        return lambda: function(*self.args, **self.kwargs)
+
+
+# Makes a model ready to be called; may leave notes for who reads the table.
+Prepare = Callable[[Subject, list[str]], Call]
+
+
+def eager(subject: Subject, notes: list[str]) -> Call:
+    """Plain torch."""
+    return subject.calling(subject.module)
+
+
+def inductor(subject: Subject, notes: list[str]) -> Call:
+    """`torch.compile` as it comes.
+
+    Compilations are kept apart here and below, as they would be if each contender had its own process.
+    """
+    return subject.calling(torch.compile(subject.module, isolate_recompiles=True))
+
+
+def onnxruntime(subject: Subject, notes: list[str]) -> Call:
+    """The model exported to ONNX, on onnxruntime's CPU provider."""
+    import onnxruntime as ort
+
+    tensors = dict(tensors_in((subject.args, dict(subject.kwargs))))
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder, "model.onnx"))
+        with _silent():
+            program = torch.onnx.export(
+                subject.module, subject.args, kwargs=dict(subject.kwargs), dynamo=True, verbose=False
+            )
+            program.save(path)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = subject.threads
+        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [item.name for item in session.get_inputs()]
+    if len(names) != len(tensors):
+        raise RuntimeError(f"the ONNX model takes {len(names)} inputs, the model {len(tensors)}")
+    arrays = {name: tensor.numpy() for name, tensor in zip(names, tensors.values(), strict=True)}
+    return lambda: [torch.from_numpy(array) for array in session.run(None, arrays)]
+
+
+def openvino_backend(subject: Subject, notes: list[str]) -> Call:
+    """OpenVINO's own backend of `torch.compile`; its default on many CPUs is less than float32."""
+    with _silent():
+        import openvino.torch  # noqa: F401  # registers the backend
+
+    config = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": subject.threads,
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    # Without aot_autograd it freezes no weights, and with torch 2.13 it fails on most models.
+    options = {"config": config, "aot_autograd": True}
+    call = subject.calling(
+        torch.compile(subject.module, backend="openvino", options=options, isolate_recompiles=True)
+    )
+    with _complaints() as complaints:
+        call()
+    # It says so in a log alone.
+    notes.extend(f"leaves a graph to torch: {complaint}" for complaint in dict.fromkeys(complaints))
+    return call
+
+
+@contextlib.contextmanager
+def _complaints() -> Iterator[list[str]]:
+    """Collect what OpenVINO's backend logs when it leaves a graph to torch."""
+    found: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = record.getMessage()
+            if "Failed in OpenVINO" in text or "Falling back" in text:
+                found.append(" ".join(text.split())[:200])
+
+    logger_names = [f"openvino.frontend.pytorch.torchdynamo.{name}" for name in ("backend", "execute")]
+    before = [(logger, logger.level) for logger in map(logging.getLogger, logger_names)]
+    handler = Collect()
+    for logger, _ in before:
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG)
+    try:
+        yield found
+    finally:
+        for logger, level in before:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+
+
+def torchport_compile(subject: Subject, notes: list[str]) -> Call:
+    """`torchport.compile`, from an empty cache."""
+    compiled = torchport.compile(
+        subject.module,
+        subject.args,
+        subject.kwargs,
+        target="openvino",
+        options={"threads": subject.threads, "cache": False},
+    )
+    return subject.calling(compiled)
+
+
+def torchport_backend(subject: Subject, notes: list[str]) -> Call:
+    """`torch.compile(model, backend="torchport")`, from an empty cache."""
+    options = {"target": "openvino", "threads": subject.threads, "cache": False}
+    return subject.calling(
+        torch.compile(subject.module, backend="torchport", options=options, isolate_recompiles=True)
+    )
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep what a library prints while it is imported or exports off the terminal."""
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+OTHERS: dict[str, Prepare] = {
+    "eager": eager,
+    "inductor": inductor,
+    "openvino-backend": openvino_backend,
+    "onnxruntime": onnxruntime,
+}
+OURS: dict[str, Prepare] = {
+    "torchport": torchport_compile,
+    "torchport-backend": torchport_backend,
+}
+CONTENDERS = OTHERS | OURS

@@ -1,0 +1,313 @@
+"""Measures what torchport adds: to a call, to compiling, and to `import torch`.
+
+    python benchmarks/overhead.py
+    python benchmarks/overhead.py --parts imports --processes 9
+
+- call: a compiled model against a bare OpenVINO request of the same compiled model, whose tensors are set
+  once and share torch's memory; in turns, in one process.
+- compile: `torchport.compile` against `torch.export.export`, `openvino.convert_model` and `compile_model`;
+  caches off, each time in a fresh process, in turns. What a process does for the first time is done before,
+  on a tiny model.
+- imports: `import torch` with and without the hook, and with `import torchport`; in fresh processes, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from unittest import mock
+
+import torch
+from common import ABSENT, Turns, median, render_table, time_in_turns, write_results
+from torch import nn
+
+import torchport
+from torchport.structure import tensors_in
+
+CALL_LIMIT = 100e-6  # seconds a call
+COMPILE_LIMIT = 1.5  # times as long
+IMPORT_LIMIT = 0.3  # seconds
+HOOK_LIMIT = 0.010  # seconds
+
+PARTS = ("call", "compile", "imports")
+MODELS = {
+    "resnet18": "torchvision:resnet18",
+    "resnet50": "torchvision:resnet50",
+    "mobilenet_v3_large": "torchvision:mobilenet_v3_large",
+    "vit_b_16": "torchvision:vit_b_16",
+    "bert-base": "hf:bert-base-uncased",
+    "gpt2": "hf:gpt2",
+}
+Inputs = tuple[nn.Module, tuple[object, ...], Mapping[str, object]]
+
+
+def load(name: str) -> Inputs:
+    """Return a model's module and inputs; random weights, no key/value cache."""
+    if name == "tiny":
+        return nn.Sequential(nn.Linear(16, 16), nn.ReLU()).eval(), (torch.rand(1, 16),), {}
+    model = torchport.zoo.load(MODELS[name], weights=False)
+    if hasattr(model.module, "config"):
+        model.module.config.use_cache = False
+    return model.module, tuple(model.args), model.kwargs
+
+
+# ---- a call
+
+
+def measure_call(name: str, turns: Turns) -> dict[str, float | None]:
+    """Return the seconds of a call, bare and ours, and what of ours is spent outside OpenVINO."""
+    module, args, kwargs = load(name)
+    with torch.no_grad():
+        with _compiled_models() as made:
+            compiled = torchport.compile(module, args, kwargs, options={"cache": False})
+        if not compiled.coverage.complete or len(compiled.coverage.islands) != 1 or not made:
+            raise RuntimeError(f"{name} is not one island: there is no bare request to compare with")
+        request, expected = _bare_request(
+            made[-1], [tensor for _, tensor in tensors_in((args, dict(kwargs)))]
+        )
+        request.infer()
+        ours = [tensor for _, tensor in tensors_in(compiled(*args, **kwargs))]
+        if not all(torch.equal(left, right) for left, right in zip(ours, expected, strict=True)):
+            raise RuntimeError(f"{name}: the bare request gives another result")
+        times = time_in_turns({"bare": request.infer, "torchport": lambda: compiled(*args, **kwargs)}, turns)
+        outside = _outside(lambda: compiled(*args, **kwargs), len(times["torchport"]))
+    bare, whole = median(times["bare"]), median(times["torchport"])
+    return {"bare": bare, "torchport": whole, "difference": whole - bare, "outside_infer": outside}
+
+
+@contextlib.contextmanager
+def _compiled_models() -> Iterator[list[object]]:
+    """Collect the models that OpenVINO makes requests of."""
+    import openvino
+
+    made: list[object] = []
+    original = openvino.CompiledModel.create_infer_request
+
+    def create(self: object) -> object:
+        made.append(self)
+        return original(self)
+
+    with mock.patch.object(openvino.CompiledModel, "create_infer_request", create):
+        yield made
+
+
+def _bare_request(model: object, inputs: Sequence[torch.Tensor]) -> tuple[object, list[torch.Tensor]]:
+    """Return a request on torch's memory, and the tensors that it writes to."""
+    import openvino
+
+    request = model.create_infer_request()  # type: ignore[attr-defined]
+    for index, tensor in enumerate(inputs):
+        request.set_input_tensor(index, openvino.Tensor(tensor.numpy(), shared_memory=True))
+    outputs = []
+    for index, port in enumerate(model.outputs):  # type: ignore[attr-defined]
+        kind = {"f32": torch.float32, "i64": torch.int64, "i32": torch.int32, "boolean": torch.bool}
+        outputs.append(torch.empty(tuple(port.shape), dtype=kind[port.get_element_type().get_type_name()]))
+        request.set_output_tensor(index, openvino.Tensor(outputs[-1].numpy(), shared_memory=True))
+    return request, outputs
+
+
+def _outside(call: Callable[[], object], runs: int) -> float | None:
+    """Return the median of what a call takes besides OpenVINO's own inference.
+
+    Where an inference takes long, the difference of two medians drowns in its noise; this does not.
+    """
+    import openvino
+
+    inside: list[float] = []
+    original = openvino.InferRequest.infer
+
+    def infer(self: object, *args: object, **kwargs: object) -> object:
+        start = time.perf_counter()
+        result = original(self, *args, **kwargs)
+        inside.append(time.perf_counter() - start)
+        return result
+
+    outside = []
+    with mock.patch.object(openvino.InferRequest, "infer", infer):
+        for _ in range(runs):
+            start = time.perf_counter()
+            call()
+            whole = time.perf_counter() - start
+            if inside:
+                outside.append(whole - inside.pop())
+    return median(outside) if outside else None
+
+
+# ---- compiling
+
+
+def compile_ours(inputs: Inputs) -> None:
+    """Compile with torchport."""
+    module, args, kwargs = inputs
+    torchport.compile(module, args, kwargs, options={"cache": False})
+
+
+def compile_bare(inputs: Inputs) -> None:
+    """Compile with torch.export and OpenVINO alone, in the same precision."""
+    import openvino
+
+    module, args, kwargs = inputs
+    program = torch.export.export(module, args, dict(kwargs))
+    model = openvino.convert_model(program)
+    openvino.Core().compile_model(
+        model, "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    )
+
+
+WAYS = {"torchport": compile_ours, "export + convert + compile": compile_bare}
+
+
+def time_compile(way: str, name: str) -> float:
+    """Return the seconds that compiling a model takes in this process."""
+    with torch.no_grad():
+        WAYS[way](load("tiny"))
+        inputs = load(name)
+        start = time.perf_counter()
+        WAYS[way](inputs)
+        return time.perf_counter() - start
+
+
+def measure_compile(name: str, processes: int) -> dict[str, float]:
+    """Return the median seconds of compiling a model in each way, each time in a fresh process."""
+    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    for _ in range(processes):
+        for way, taken in times.items():
+            taken.append(float(_run([__file__, "--time-compile", way, name])))
+    return {way: median(taken) for way, taken in times.items()}
+
+
+# ---- imports
+
+_IMPORT_TORCH = "from time import perf_counter as now; start = now(); import torch; "
+_IMPORTS = {
+    "torch, no hook": ("0", _IMPORT_TORCH + "print(now() - start)"),
+    "torch": ("1", _IMPORT_TORCH + "print(now() - start)"),
+    "torch, torchport": ("1", _IMPORT_TORCH + "import torchport; print(now() - start)"),
+    # What `import torch` does for all hooks, less the search for them, which it does in any case.
+    "hook alone": (
+        "0",
+        "import torch; from time import perf_counter as now; from importlib.metadata import entry_points;"
+        "entry_points(group='torch.backends'); start = now(); entry_points(group='torch.backends');"
+        "found = now(); torch._import_device_backends(); print((now() - found) - (found - start))",
+    ),
+    "first use": (
+        "1",
+        "import torch, torchport; " + _IMPORT_TORCH + "torchport.compile; print(now() - start)",
+    ),
+}
+
+
+def measure_imports(processes: int) -> dict[str, float]:
+    """Return the median seconds of each import, in fresh processes, and what torchport adds."""
+    times: dict[str, list[float]] = {name: [] for name in _IMPORTS}
+    for _ in range(processes):
+        for name, (autoload, code) in _IMPORTS.items():
+            taken = _run(["-c", code], {"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload})
+            times[name].append(float(taken))
+    found = {name: median(taken) for name, taken in times.items()}
+    found["import torchport adds"] = found["torch, torchport"] - found["torch"]
+    found["the hook adds"] = found["torch"] - found["torch, no hook"]
+    return found
+
+
+def _run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    """Run Python in a fresh process and return the last line that it prints."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | dict(environment or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    return done.stdout.strip().splitlines()[-1]
+
+
+# ---- the whole
+
+
+def main() -> int:
+    """Measure, print the tables, and write the JSON; 1 if a limit is passed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="MODEL",
+                        help="what to compile")  # fmt: skip
+    parser.add_argument("--seconds", type=float, default=30.0, help="about how long to time calls of a model")
+    parser.add_argument("--runs", type=int, help="turns of each; by default as many as fit --seconds")
+    parser.add_argument("--processes", type=int, default=7, help="fresh processes of each kind")
+    parser.add_argument("--time-compile", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.time_compile:
+        print(time_compile(*given.time_compile))
+        return 0
+    results: dict[str, object] = {}
+    good = True
+    if "call" in given.parts:
+        good &= _call_part(given, results)
+    if "compile" in given.parts:
+        good &= _compile_part(given, results)
+    if "imports" in given.parts:
+        good &= _import_part(given, results)
+    print(f"\nwritten to {write_results('overhead', results)}", file=sys.stderr)
+    return int(not good)
+
+
+def _call_part(given: argparse.Namespace, results: dict[str, object]) -> bool:
+    found = {}
+    for name, burst in (("tiny", 200), ("resnet50", 3)):
+        print(f"  calls of {name}", file=sys.stderr, flush=True)
+        found[name] = measure_call(name, Turns(given.runs, given.seconds, burst))
+    header = ["µs a call", "bare request", "torchport", "difference", "outside of infer", "asked"]
+    rows = [[name, *map(_micro, row.values()), f"< {_micro(CALL_LIMIT)}"] for name, row in found.items()]
+    print(render_table(header, rows), end="\n\n")
+    results["call_seconds"] = found
+    return all((row["outside_infer"] or row["difference"] or 0.0) < CALL_LIMIT for row in found.values())
+
+
+def _compile_part(given: argparse.Namespace, results: dict[str, object]) -> bool:
+    found = {}
+    for name in given.models:
+        print(f"  compiling {name}", file=sys.stderr, flush=True)
+        try:
+            found[name] = measure_compile(name, given.processes)
+        except RuntimeError as error:  # one that fails stops nobody
+            print(f"  {name}: {error}", file=sys.stderr)
+    ratios = {name: row["torchport"] / row["export + convert + compile"] for name, row in found.items()}
+    rows = [
+        [name, *[f"{row[way]:.2f}" for way in WAYS], f"{ratios[name]:.2f}", f"<= {COMPILE_LIMIT}"]
+        for name, row in found.items()
+    ]
+    print(render_table(["compile, s", *WAYS, "ratio", "asked"], rows), end="\n\n")
+    results["compile_seconds"], results["compile_ratios"] = found, ratios
+    return len(found) == len(given.models) and all(ratio <= COMPILE_LIMIT for ratio in ratios.values())
+
+
+def _import_part(given: argparse.Namespace, results: dict[str, object]) -> bool:
+    print("  imports", file=sys.stderr, flush=True)
+    found = measure_imports(given.processes)
+    asked = {"import torchport adds": IMPORT_LIMIT, "the hook adds": HOOK_LIMIT, "hook alone": HOOK_LIMIT}
+    rows = [
+        [name, f"{1000 * value:.1f}", f"< {1000 * asked[name]:.0f}" if name in asked else ABSENT]
+        for name, value in found.items()
+    ]
+    print(render_table(["imports, ms", "median", "asked"], rows))
+    results["import_seconds"] = found
+    # The difference of two medians of seconds is noisier than the hook is long.
+    return found["import torchport adds"] < IMPORT_LIMIT and found["hook alone"] < HOOK_LIMIT
+
+
+def _micro(seconds: float | None) -> str:
+    return ABSENT if seconds is None else f"{1e6 * seconds:.0f}"
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Real architectures: both ways to compile equal eager torch, outputs keep their type.
+
+All of them run in `make conformance`, the first few of each family in `make test`.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import torchport
+from torchport import zoo
+from torchport.structure import flatten
+
+TORCHVISION = """
+    squeezenet1_1 resnet18 mobilenet_v3_small alexnet googlenet mobilenet_v2 shufflenet_v2_x0_5 mnasnet0_5 vgg11
+    vgg11_bn resnet34 resnet50 resnext50_32x4d wide_resnet50_2 densenet121 efficientnet_b0 regnet_y_400mf
+    regnet_x_400mf convnext_tiny vit_b_32 swin_t swin_v2_t mobilenet_v3_large inception_v3 maxvit_t
+    shufflenet_v2_x1_0 squeezenet1_0
+""".split()
+TIMM = """
+    test_resnet test_vit test_efficientnet test_convnext test_mambaout test_byobnet test_nfnet resnet10t
+    mobilenetv3_small_050 lcnet_050 tinynet_e semnasnet_075 mnasnet_small ghostnet_050 fbnetc_100
+    regnetx_002 regnety_002 repvgg_a0 res2net50_14w_8s hardcorenas_a dla46_c vit_tiny_patch16_224
+    deit_tiny_patch16_224 mixer_s32_224 gmlp_ti16_224 convnext_atto levit_128s edgenext_xx_small
+    mobilevit_xxs poolformer_s12
+""".split()
+TRANSFORMERS = """
+    bert gpt2 llama t5 vit roberta distilbert albert electra opt bloom mistral qwen2 whisper clip segformer
+    gptj gpt_neox bart mbart pegasus convnext swin deit beit dinov2 phi gemma falcon mpnet
+""".split()
+IN_MAKE_TEST = {"torchvision": 3, "timm": 4, "hf-small": 5}
+# Models whose own code reads values out of tensors: torchport.compile must refuse them, naming the line.
+MAY_REFUSE = 0.1
+
+
+def _names(family: str, names: list[str]) -> list[object]:
+    return [
+        pytest.param(
+            f"{family}:{name}",
+            id=f"{family}:{name}",
+            marks=[] if index < IN_MAKE_TEST[family] else [pytest.mark.conformance],
+        )
+        for index, name in enumerate(names)
+    ]
+
+
+ALL = [*_names("torchvision", TORCHVISION), *_names("timm", TIMM), *_names("hf-small", TRANSFORMERS)]
+
+
+def _copy(value: object) -> object:
+    flat = flatten(value)
+    return flat.structure.rebuild([leaf.detach().clone() for leaf in flat.leaves])
+
+
+def _call(function: object, model: zoo.Model) -> object:
+    with torch.no_grad():
+        return function(*_copy(model.args), **_copy(dict(model.kwargs)))
+
+
+def _assert_same(actual: object, expected: object) -> None:
+    assert type(actual) is type(expected)
+    ours, theirs = flatten(actual), flatten(expected)
+    assert ours.structure.paths == theirs.structure.paths
+    for path, mine, eager in zip(ours.structure.paths, ours.leaves, theirs.leaves, strict=True):
+        torch.testing.assert_close(
+            mine, eager, rtol=1e-3, atol=1e-3, check_stride=False, msg=lambda text: f"{path}: {text}"
+        )
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_torch_compile_backend_equals_eager(name: str) -> None:
+    model = zoo.load(name, weights=False)
+    expected = _call(model.module, model)
+    torch._dynamo.reset()
+    _assert_same(_call(torch.compile(model.module, backend="torchport"), model), expected)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_torchport_compile_equals_eager_and_keeps_types(name: str) -> None:
+    model = zoo.load(name, weights=False)
+    expected = _call(model.module, model)
+    compiled = torchport.compile(model.module, model.args, model.kwargs)
+    _assert_same(_call(compiled, model), expected)
+    assert compiled.coverage.flops_covered > 0.9 * compiled.coverage.flops
