@@ -89,6 +89,14 @@ def spread(values: Sequence[float]) -> float:
     return (high - low) / 2 / statistics.median(values)
 
 
+def error_of_median(values: Sequence[float]) -> float:
+    """Return the standard error of the median, from the distance between the quartiles."""
+    if len(values) < 4:
+        return 0.0
+    low, _, high = statistics.quantiles(values, n=4)
+    return 1.2533 * (high - low) / 1.349 / len(values) ** 0.5
+
+
 def render_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table whose columns align; all but the first are set to the right.
 

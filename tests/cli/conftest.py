@@ -1,4 +1,4 @@
-"""Runs commands in this process, on consoles of their own, off the user's cache."""
+"""Runs commands in this process, on consoles of their own."""
 
 import io
 import json
@@ -87,9 +87,3 @@ def models(tmp_path: Path) -> Path:
     path = tmp_path / "models.py"
     path.write_text(MODELS)
     return path
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    """Keeps the tests off the user's cache: what is built here is not what is built there."""
-    monkeypatch.setenv("TORCHPORT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))

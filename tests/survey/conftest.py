@@ -1,4 +1,4 @@
-"""Lets a test change what a model compiles to, and keeps tests off the user's cache."""
+"""Lets a test change what a model compiles to."""
 
 import time
 
@@ -23,9 +23,3 @@ def change_compiled(monkeypatch):
         monkeypatch.setattr(trial, "compile", compile)
 
     return install
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    """Keeps the tests off the user's cache: what is built here is not what is built there."""
-    monkeypatch.setenv("TORCHPORT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))

@@ -43,19 +43,13 @@ def spread_over_leaves(
 
 def _by_name(module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
     """Return the inputs by their names in the module's forward; `*args` become `args_0`, …"""
-    parameters = list(inspect.signature(module.forward).parameters.values())
-    named: dict[str, object] = {}
-    for index, value in enumerate(args):
-        parameter = parameters[min(index, len(parameters) - 1)] if parameters else None
-        if (
-            parameter is None
-            or parameter.kind is inspect.Parameter.VAR_POSITIONAL
-            or index >= len(parameters)
-        ):
-            named[f"args_{index}"] = value
-        else:
-            named[parameter.name] = value
-    return named | dict(kwargs)
+    names = [
+        parameter.name
+        for parameter in inspect.signature(module.forward).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    names += [f"args_{index}" for index in range(len(names), len(args))]
+    return dict(zip(names, args, strict=False)) | dict(kwargs)
 
 
 def _entries_by_name(names: list[str], dynamic_shapes: object) -> dict[str, object]:
@@ -130,6 +124,7 @@ class ShapeLimits:
         ranges = {
             symbol: (_whole(limits.lower), _whole(limits.upper))
             for symbol, limits in program.range_constraints.items()
+            if symbol.is_symbol  # what is computed from symbols is given too, as 2*s0: it follows from them
         }
         return cls(shapes, ranges, paths)
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
+from torchport.capture.replaced_buffers import held_buffers
 from torchport.capture.source_lines import user_line
 from torchport.errors import CaptureError
 
@@ -56,19 +57,27 @@ def _error_of_the_model(
     module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> Exception | None:
     """Return what the model itself raises on these inputs, if it does."""
-    state = {key: value.clone() for key, value in module.state_dict().items()}
+    parameters = [(parameter, parameter.detach().clone()) for parameter in module.parameters()]
+    buffers = [(held, held.tensor.clone()) for held in held_buffers(module) if held.tensor is not None]
     try:
         with torch.no_grad():
             module(*copy.deepcopy(tuple(args)), **copy.deepcopy(dict(kwargs)))
     except Exception as error:  # noqa: BLE001  # whatever the model raises is the answer
         return error
     finally:
-        # The trial call may have updated buffers.
-        with torch.no_grad():
-            for key, value in module.state_dict(keep_vars=True).items():
-                if not torch.equal(value, state[key]):
-                    value.copy_(state[key])
+        # The trial call may have updated or replaced buffers.
+        for held, value in buffers:
+            held.holder[held.name] = held.tensor
+            _restore(held.tensor, value)
+        for parameter, value in parameters:
+            _restore(parameter, value)
     return None
+
+
+def _restore(tensor: torch.Tensor | None, value: torch.Tensor) -> None:
+    if tensor is not None and not torch.equal(tensor, value):
+        with torch.no_grad():
+            tensor.copy_(value)
 
 
 def _first_lines(error: BaseException, limit: int = 300) -> str:

@@ -22,7 +22,7 @@ from torchport.runtime.island import load_island, payload_digest
 from torchport.runtime.program import Program
 from torchport.structure import Structure
 from torchport.targets import Artifact, Options, Target
-from torchport.targets.target import OutOfRange
+from torchport.targets.target import GaveNaN, OutOfRange
 from torchport.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -141,6 +141,8 @@ def _try_all(
         try:
             with torch.no_grad():
                 actual = made[level].island(arguments)  # type: ignore[arg-type]
+        except GaveNaN as error:
+            actual = error.results
         except OutOfRange:
             continue  # such a call runs on the host
         except TorchportError as error:

@@ -22,7 +22,7 @@ from torchport.version import __version__
 
 _log = logging.getLogger(__name__)
 
-_MAGIC = "torchport-island-1"
+_MAGIC = "torchport-island-2"
 
 
 def cache_directory() -> Path:
@@ -101,7 +101,7 @@ def read(key: str) -> Artifact | None:
             head = json.loads(file.readline(2**20))
             payload = numpy.empty(head["bytes"], dtype=numpy.uint8)
             whole = file.readinto(payload.data) == head["bytes"]
-        if head["magic"] != _MAGIC or not whole or _digest(payload) != head["digest"]:
+        if head["magic"] != _MAGIC or not whole or _digest(payload, head["properties"]) != head["digest"]:
             raise ValueError("its checksum or length is another one")
         os.utime(path)  # the oldest use is evicted first
         return Artifact(payload, head["properties"])
@@ -118,7 +118,7 @@ def write(key: str, artifact: Artifact) -> None:
     head = {
         "magic": _MAGIC,
         "bytes": int(artifact.payload.size),
-        "digest": _digest(artifact.payload),
+        "digest": _digest(artifact.payload, artifact.properties),
         "properties": artifact.properties,
     }
     temporary = None
@@ -157,8 +157,12 @@ def _path(key: str) -> Path:
     return cache_directory() / key[:2] / f"{key}.island"
 
 
-def _digest(payload: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]) -> str:
-    return hashlib.sha256(payload.data).hexdigest()
+def _digest(
+    payload: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]], properties: dict[str, object]
+) -> str:
+    digest = hashlib.sha256(json.dumps(properties, sort_keys=True).encode())
+    digest.update(payload.data)
+    return digest.hexdigest()
 
 
 def build_or_read(island: Island, target: Target, options: Options) -> Artifact:

@@ -12,7 +12,7 @@ from torchport.compiler.outline import Piece, spec_of
 from torchport.errors import TorchportError
 from torchport.records import Verdict
 from torchport.targets import Artifact, Island, Options, Target
-from torchport.targets.target import OutOfRange
+from torchport.targets.target import GaveNaN, OutOfRange
 
 
 class Reference(fx.Interpreter):
@@ -128,6 +128,8 @@ def _problem_alone(
         actual = run_artifact(artifact, island, target, options, arguments)
     except TorchportError as error:
         return Verdict(False, "build_failed", str(error), "report it to the target's makers")
+    except GaveNaN as error:
+        actual = error.results
     except OutOfRange:
         return None
     problem = difference(actual, expected, is_loose(options))

@@ -21,17 +21,22 @@ def _all() -> dict[str, Target]:
     found = {target.name: target for target in BUILT_IN}
     for entry in entry_points(group="torchport.targets"):
         try:
-            target = entry.load()
+            target = _made(entry.load())
         except Exception as error:  # noqa: BLE001  # one broken plug-in must not take the others along
             _log.warning("the target plug-in %s cannot be loaded: %s", entry.name, error)
             continue
-        if isinstance(target, type):
-            target = target()
         if target.name in found:
             _log.warning("the target plug-in %s is ignored: %r is taken", entry.name, target.name)
         else:
             found[target.name] = target
     return found
+
+
+def _made(loaded: object) -> Target:
+    target = loaded() if isinstance(loaded, type) else loaded
+    if not isinstance(target, Target):
+        raise TypeError(f"{target!r} is no torchport target")
+    return target
 
 
 def names() -> list[str]:

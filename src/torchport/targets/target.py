@@ -91,6 +91,18 @@ class OutOfRange(Exception):
     """An island's input holds values that it was not built for; the caller runs the call on the host."""
 
 
+class GaveNaN(OutOfRange):
+    """An island's output holds NaN, and only torch can tell whether it should.
+
+    Args:
+        results: all outputs of the island.
+    """
+
+    def __init__(self, results: list[torch.Tensor]) -> None:
+        super().__init__("an output holds NaN")
+        self.results = results
+
+
 class Target(ABC):
     """A device plug-in."""
 
@@ -189,5 +201,6 @@ def _coerced(target: str, key: str, value: object, default: object) -> object:
             return dict(value)
     elif isinstance(value, str):
         return value
-    kind = "text" if isinstance(default, str) else f"a {type(default).__name__}"
+    kinds = {bool: "true or false", int: "a whole number", tuple: "a list of texts", dict: "a dict"}
+    kind = kinds.get(type(default), "text")
     raise TargetError(f"the option {key!r} takes {kind}, not {value!r}", where=target)

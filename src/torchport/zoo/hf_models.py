@@ -40,8 +40,7 @@ def load_hf(name: str, *, weights: bool, batch: int) -> Model:
         batch: how many samples the inputs hold.
 
     Returns:
-        The model, as the class its configuration names, with inputs made from its signature. Its key/value
-        cache is off.
+        The model, as the class its configuration names, with inputs made from its signature.
 
     Raises:
         ZooError: there is no such model, its weights or configuration cannot be had, or inputs cannot be

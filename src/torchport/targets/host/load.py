@@ -12,7 +12,7 @@ import torch
 from torchport.errors import TargetError
 from torchport.targets.target import Artifact, Runner
 
-_FORMAT = 1
+FORMAT = 2  # raised whenever `build` writes something else than before
 
 
 def load(artifact: Artifact) -> Runner:
@@ -21,9 +21,9 @@ def load(artifact: Artifact) -> Runner:
     Raises:
         TargetError: the artefact is of another format, or calls an op that this torch does not have.
     """
-    if artifact.properties.get("format") != _FORMAT:
+    if artifact.properties.get("format") != FORMAT:
         raise TargetError(
-            f"the island has format {artifact.properties.get('format')!r}, not {_FORMAT}",
+            f"the island has format {artifact.properties.get('format')!r}, not {FORMAT}",
             where="host",
             remedy="compile the model again with this version of torchport",
         )
@@ -31,6 +31,7 @@ def load(artifact: Artifact) -> Runner:
     assert isinstance(size, int)
     program = json.loads(artifact.payload[:size].tobytes())
     weights = safetensors.torch.load(artifact.payload[size:].tobytes())
+    weights.update({name: torch.view_as_complex(weights[name]) for name in program["complexes"]})
     calls = [(call["name"], _find(call["op"]), call["args"], call["kwargs"]) for call in program["calls"]]
 
     def run(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 from torchport.records import SUPPORTED, TensorSpec, Verdict
 from torchport.targets.decompositions import core_decompositions
 from torchport.targets.host.build import build, refusal
-from torchport.targets.host.load import load
+from torchport.targets.host.load import FORMAT, load
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
 
 
@@ -20,6 +20,7 @@ class HostTarget(Target):
 
     name = "host"
     description = "eager torch on this machine's CPU; for testing every stage without a device"
+    build_format = FORMAT
 
     def availability(self) -> Availability:
         """The host is always there."""

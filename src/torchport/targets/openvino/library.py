@@ -49,7 +49,9 @@ def check_device(device: str, precision: str) -> None:
         TargetError: names the devices that are there, or what the device can do.
     """
     present = core().available_devices
-    if device not in present and device.split(".")[0] not in {name.split(".")[0] for name in present}:
+    # Of several GPUs, `GPU` is the first; a single one is `GPU.0` as well.
+    names = {*present, *[name.split(".")[0] for name in present], *[f"{name}.0" for name in present]}
+    if device not in names:
         raise TargetError(
             f"OpenVINO sees no device {device!r} here",
             where="openvino",

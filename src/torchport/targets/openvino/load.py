@@ -15,7 +15,7 @@ from torchport.records import TensorSpec
 from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import core, openvino
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
-from torchport.targets.target import Artifact, OutOfRange, Runner
+from torchport.targets.target import Artifact, GaveNaN, OutOfRange, Runner
 
 
 def load(
@@ -99,15 +99,21 @@ class _Island:
         """Run the island once."""
         for index, low, high in self._ranges:
             _check_range(arguments[index], low, high)
-        for index in self._floats:
-            _check_no_nan(arguments[index])
+        # The request does not keep the memory of its tensors alive: this list does, until it has run.
+        kept = [argument.detach().contiguous() for argument in arguments]
+        results = self._infer(kept)
+        for output, source, shape in self._copies:  # in the order of the outputs
+            results.insert(output, kept[source].reshape(shape).clone())
+        if any(result.is_floating_point() and _has_nan(result) for result in results):
+            raise GaveNaN(results)
+        return results
+
+    def _infer(self, kept: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         try:
             request = self._idle.pop()
         except IndexError:
             request = self._compiled.create_infer_request()
-        results = []
-        # The request does not keep the memory of its tensors alive: this list does, until it has run.
-        kept = [argument.detach().contiguous() for argument in arguments]
+        results: list[torch.Tensor] = []
         try:
             for index, argument in enumerate(kept):
                 request.set_input_tensor(index, _as_openvino(argument))
@@ -115,13 +121,17 @@ class _Island:
                 result = torch.empty(shape, dtype=dtype)
                 request.set_output_tensor(len(results), _as_openvino(result))
                 results.append(result)
-            request.infer()
+            # Not `infer`, which copies every output once more. The inputs are looked over meanwhile.
+            request.start_async()
+            clean = not any(_has_nan(kept[index]) for index in self._floats)
+            request.wait()
         except RuntimeError as error:
             raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:
             self._idle.append(request)
-        for output, source, shape in self._copies:  # in the order of the outputs
-            results.insert(output, kept[source].reshape(shape).clone())
+        if not clean:
+            # OpenVINO loses NaN: its relu, clamp, maximum and comparisons do not keep it.
+            raise OutOfRange("an input holds NaN")
         return results
 
 
@@ -134,14 +144,10 @@ def _check_range(argument: torch.Tensor, low: int, high: int) -> None:
         raise OutOfRange(f"an integer input holds values outside {low} … {high}")
 
 
-def _check_no_nan(argument: torch.Tensor) -> None:
-    """Refuse NaN, which OpenVINO loses: its relu, clamp, maximum and comparisons do not keep it.
-
-    A sum is NaN if an element is; it costs one pass. It is also NaN for infinities of both signs,
-    which then run on the host as well.
-    """
-    if math.isnan(argument.sum().item()):
-        raise OutOfRange("an input holds NaN")
+def _has_nan(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds NaN: the sum of its squares is NaN just then, and costs one pass."""
+    flat = tensor.reshape(-1)
+    return math.isnan(torch.dot(flat, flat).item())
 
 
 def _as_openvino(tensor: torch.Tensor) -> Any:
@@ -149,4 +155,4 @@ def _as_openvino(tensor: torch.Tensor) -> Any:
     if tensor.dtype is torch.bfloat16:
         array = tensor.view(torch.int16).numpy()
         return openvino().Tensor(array.view(numpy.uint16), tensor.shape, openvino().Type.bf16)
-    return openvino().Tensor(tensor.numpy(), shared_memory=True)
+    return openvino().Tensor(tensor.numpy(), True)

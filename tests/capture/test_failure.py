@@ -1,0 +1,65 @@
+"""What cannot be captured is refused with what, where, and what to do."""
+
+import pytest
+import torch
+from torch import nn
+
+from capture.models import Branches, CountsRows, Raises, line_of
+from torchport.capture import export
+from torchport.errors import CaptureError
+
+
+def refusal(model, *args, **kwargs):
+    with pytest.raises(CaptureError) as caught:
+        export(model, args, kwargs)
+    return caught.value
+
+
+def test_a_model_that_raises_is_named_with_its_own_error_and_line():
+    error = refusal(Raises(), torch.ones(1))
+    assert error.what == "the model raises KeyError: 'no such head'"
+    assert error.where == f"Raises, {line_of('the line that raises')} in forward"
+    assert "mend it or the inputs" in error.remedy
+
+
+def test_inputs_that_do_not_fit_are_told_in_torch_s_own_words():
+    error = refusal(nn.Linear(3, 2), torch.ones(1, 4))
+    assert (
+        "the model raises RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x4 and 3x2)" in error.what
+    )
+
+
+def test_too_many_inputs():
+    assert "the model raises TypeError" in refusal(nn.ReLU(), torch.ones(1), torch.ones(1)).what
+
+
+@pytest.mark.parametrize(
+    ("model", "marker"),
+    [(Branches(), "the line that branches"), (CountsRows(), "the line that asks for values")],
+)
+def test_a_path_that_depends_on_data_is_refused_at_its_line(model, marker):
+    error = refusal(model, torch.ones(3))
+    assert "depends on the values of a tensor" in error.what
+    assert f"{line_of(marker)} in forward" in error.where
+    assert 'torch.compile(model, backend="torchport")' in error.remedy
+
+
+def test_the_cause_is_kept():
+    assert refusal(Branches(), torch.ones(3)).__cause__ is not None
+
+
+def test_a_trial_call_leaves_buffers_and_inputs_as_they_were():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x):
+            self.count += 1
+            x.zero_()
+            return [1] if x.sum() > 0 else [2]
+
+    model, x = Model(), torch.ones(2)
+    refusal(model, x)
+    assert model.count.item() == 0
+    assert x.tolist() == [1.0, 1.0]

@@ -1,0 +1,41 @@
+"""Keeps every test off the user's cache, and off what another test left in torch."""
+
+import pytest
+import torch
+
+from torchport.zoo.torchvision_ops import ensure_torchvision_ops
+
+ensure_torchvision_ops()  # lets tests import transformers at their head, which imports torchvision
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """Gives each test an empty cache of its own: what is built here is not what is built there."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TORCHPORT_CACHE_DIR", str(folder))
+    monkeypatch.delenv("TORCHPORT_CACHE_BYTES", raising=False)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers():
+    """Gives each test the same random numbers, whichever tests ran before."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=["host", "openvino"])
+def target(request):
+    """Runs a test once for each built-in target."""
+    return request.param
+
+
+@pytest.fixture
+def torch_compile():
+    """Compiles as a user of torch does: `torch_compile(model, "host")`; forgets it all afterwards."""
+
+    def compile(model, target, **options):
+        torch._dynamo.reset()
+        return torch.compile(model, backend="torchport", options={"target": target, **options})
+
+    yield compile
+    torch._dynamo.reset()

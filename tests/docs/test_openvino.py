@@ -1,0 +1,45 @@
+"""docs/openvino.md shows the ops, options and reasons that there are."""
+
+import re
+
+import pytest
+
+from docs import op_table
+from docs.markdown import blocks, sections
+from torchport import targets
+from torchport.records import REASONS
+
+
+@pytest.fixture
+def document(root) -> dict[str, str]:
+    return sections(root / "docs" / "openvino.md")
+
+
+def first_cells(text: str) -> list[str]:
+    """Return the names in the first cells of a section's table."""
+    return [
+        name for cell in re.findall(r"^\| (`[^|]+) \|", text, re.M) for name in re.findall(r"`(\w+)`", cell)
+    ]
+
+
+def test_ops_are_those_that_have_rules():
+    assert op_table.shown() == op_table.render(), "run python tests/docs/op_table.py"
+
+
+def test_options_are_those_of_the_target_with_their_defaults(document):
+    defaults = vars(targets.find("openvino").make_options({}))
+    assert set(first_cells(document["Options"])) == set(defaults)
+    for name, default in defaults.items():
+        shown = {True: "on", (): "none"}.get(default if isinstance(default, (bool, tuple)) else None)
+        text = shown or ("none" if default == {} else str(default))
+        assert re.search(rf"^\| `{name}` \| `?{text}`? \|", document["Options"], re.M), name
+
+
+def test_every_reason_is_explained(document):
+    assert set(first_cells(document["Why an op stays"])) == set(REASONS) - {"supported"}
+
+
+def test_the_example_runs(root):
+    for block in blocks(root / "docs" / "openvino.md"):
+        if block.kind == "python":
+            exec(compile(block.text, "openvino.md", "exec"), {})

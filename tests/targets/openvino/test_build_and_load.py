@@ -1,0 +1,168 @@
+"""Islands built with OpenVINO and run on torch's own memory."""
+
+import json
+import threading
+
+import numpy
+import pytest
+import torch
+import torch.nn.functional as F
+
+from targets.graphs import island_of
+from torchport.errors import TargetError
+from torchport.targets import Artifact, Island, find
+from torchport.targets.openvino.format import FORMAT
+from torchport.targets.openvino.load import compile_config
+from torchport.targets.target import GaveNaN, OutOfRange
+
+OPENVINO = find("openvino")
+OPTIONS = OPENVINO.make_options({})
+
+
+def built(function, *args):
+    """Build a function as one island and load it."""
+    island = island_of(function, *args)
+    artifact = OPENVINO.build(island, OPTIONS)
+    assert json.loads(json.dumps(artifact.properties)) == artifact.properties
+    return OPENVINO.load(artifact, island.inputs, island.outputs, OPTIONS)
+
+
+def test_an_island_computes_what_torch_computes():
+    weight, x = torch.randn(8, 4), torch.randn(2, 4)
+    run = built(lambda x: F.gelu(F.linear(x, weight)), torch.ones(2, 4))
+    torch.testing.assert_close(run([x]), [F.gelu(F.linear(x, weight))])
+
+
+def test_inputs_of_any_layout_are_read_right_and_left_alone():
+    run = built(lambda x: x * 2, torch.ones(3, 4))
+    for x in (
+        torch.randn(4, 3).t(),
+        torch.randn(3, 8)[:, ::2],
+        torch.randn(1, 4).expand(3, 4),
+        torch.randn(4, 4)[1:],
+    ):
+        before = x.clone()
+        torch.testing.assert_close(run([x]), [x * 2])
+        assert torch.equal(x, before)
+
+
+def test_single_numbers_go_in_and_come_out():
+    run = built(lambda x: x.exp(), torch.tensor(0.0))
+    [result] = run([torch.tensor(1.0)])
+    assert result.shape == ()
+    torch.testing.assert_close(result.item(), 2.7182817, rtol=1e-6, atol=0)
+
+
+def test_integers_and_booleans_go_in_and_come_out():
+    run = built(
+        lambda i, b: (i + 1, b & b, i > 2), torch.tensor([1, 2, 3]), torch.tensor([True, False, True])
+    )
+    results = run([torch.tensor([5, 0, 3]), torch.tensor([False, True, True])])
+    assert [result.tolist() for result in results] == [[6, 1, 4], [False, True, True], [True, False, True]]
+    assert results[0].dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: (x + y, y.clone()),
+        lambda x, y: (y.clone(), x + y, x.clone()),
+        lambda x, y: (x.clone(),),
+        lambda x, y: (y.clone(), x.clone(), y.clone()),
+        lambda x, y: (y.clone().view(4), x + y, y.clone().unsqueeze(0)),
+    ],
+)
+def test_copies_of_inputs_are_copies_and_leave_the_inputs_alone(function):
+    # OpenVINO gives such outputs no memory of their own, and would overwrite the input.
+    x, y = torch.full((2, 2), 3.0), torch.full((2, 2), 5.0)
+    results = built(function, torch.ones(2, 2), torch.ones(2, 2))([x, y])
+    torch.testing.assert_close(results, list(function(x, y)))
+    for result in results:
+        result.fill_(-1)
+    assert x.unique().tolist() == [3.0]
+    assert y.unique().tolist() == [5.0]
+
+
+def test_results_of_two_calls_are_two_tensors():
+    run = built(lambda x: x + 1, torch.ones(2))
+    [first], [second] = run([torch.zeros(2)]), run([torch.ones(2)])
+    assert first.tolist() == [1.0, 1.0]
+    assert second.tolist() == [2.0, 2.0]
+
+
+def test_threads_do_not_share_a_request():
+    run = built(lambda x: torch.softmax(x, -1) * 3, torch.ones(64, 64))
+    wrong = []
+
+    def work(seed):
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(20):
+            x = torch.randn(64, 64, generator=generator)
+            if not torch.allclose(run([x])[0], torch.softmax(x, -1) * 3, atol=1e-5):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_values_that_it_was_not_built_for_are_told_before_it_runs():
+    run = built(lambda i, t: F.embedding(i, t), torch.tensor([1]), torch.randn(10, 2))
+    table = torch.randn(10, 2)
+    for bad in (10, -1, 2**33):
+        with pytest.raises(OutOfRange):
+            run([torch.tensor([bad]), table])
+    with pytest.raises(OutOfRange):
+        run([torch.tensor([1]), table.masked_fill(table == table[0, 0], float("nan"))])
+    torch.testing.assert_close(run([torch.tensor([9]), table]), [table[[9]]])
+
+
+def test_a_nan_that_comes_out_is_told():
+    run = built(torch.sqrt, torch.ones(2))
+    with pytest.raises(GaveNaN) as caught:
+        run([torch.tensor([4.0, -1.0])])
+    assert caught.value.results[0][0].item() == 2.0
+
+
+def test_infinities_of_one_sign_pass():
+    run = built(torch.relu, torch.ones(3))
+    assert run([torch.tensor([1.0, float("inf"), 2.0])])[0].tolist() == [1.0, float("inf"), 2.0]
+    assert run([torch.tensor([1.0, -float("inf"), 2.0])])[0].tolist() == [1.0, 0.0, 2.0]
+
+
+def test_another_format_is_refused():
+    island = island_of(torch.relu, torch.ones(2))
+    artifact = OPENVINO.build(island, OPTIONS)
+    other = Artifact(artifact.payload, artifact.properties | {"format": FORMAT + 1})
+    with pytest.raises(TargetError, match=f"the island has format {FORMAT + 1}, not {FORMAT}"):
+        OPENVINO.load(other, island.inputs, island.outputs, OPTIONS)
+
+
+def test_a_payload_that_openvino_cannot_read_is_a_refusal():
+    island = island_of(torch.relu, torch.ones(2))
+    artifact = OPENVINO.build(island, OPTIONS)
+    broken = Artifact(numpy.zeros_like(artifact.payload), artifact.properties)
+    with pytest.raises(TargetError, match="OpenVINO cannot compile the island"):
+        OPENVINO.load(broken, island.inputs, island.outputs, OPTIONS)
+
+
+def test_an_island_whose_results_openvino_sees_otherwise_is_refused():
+    island = island_of(torch.relu, torch.ones(2))
+    [spec] = island.outputs
+    wrong = Island(island.name, island.graph_module, island.inputs, (type(spec)((3,), "float32"),))
+    with pytest.raises(TargetError, match=r"infers the shape \[2\] for output 0, torch \[3\]"):
+        OPENVINO.build(wrong, OPTIONS)
+    wrong = Island(island.name, island.graph_module, island.inputs, (type(spec)((2,), "int64"),))
+    with pytest.raises(TargetError, match="for output 0, torch int64"):
+        OPENVINO.build(wrong, OPTIONS)
+
+
+def test_options_reach_openvino():
+    options = OPENVINO.make_options({"threads": 1, "config": {"NUM_STREAMS": 1}})
+    config = compile_config(options)
+    assert config["INFERENCE_NUM_THREADS"] == 1
+    assert config["NUM_STREAMS"] == 1
+    assert config["INFERENCE_PRECISION_HINT"] == "f32"  # OpenVINO's own default is lower on many CPUs
