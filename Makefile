@@ -2,6 +2,7 @@
 # make demo         ResNet-18 and BERT on the built-in targets, a results table, out/demo/index.html
 # make test         every check and every test
 # make conformance  the long sweeps
+# make benchmarks   times against peers, and torchport's own overhead; about half an hour
 # make format       lets ruff format and mend the code
 
 PYTHON ?= python3
@@ -42,7 +43,8 @@ conformance: setup
 
 benchmarks: setup
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[benchmarks]"
-	$(BIN)/python benchmarks/inference.py
+	# Both run, and either one's failure is the target's.
+	$(BIN)/python benchmarks/inference.py; status=$$?; $(BIN)/python benchmarks/overhead.py && exit $$status
 
 format: setup
 	$(BIN)/ruff format .

@@ -19,9 +19,7 @@ def main() -> None:
 
     options = {"keep_modules": ["bert.encoder.layer.0.intermediate"]}
     kept = torchport.explain(model.module, model.args, model.kwargs, target="openvino", options=options)
-    print(
-        f"\n{kept.ops_remain} ops stay, in {len(kept.islands)} islands, if the option keep_modules names their module:"
-    )
+    print(f"\n{kept.ops_remain} ops stay, in {len(kept.islands)} islands, with {options}:")
     for op in kept.stayed:
         print(f"  {op.op} in {op.module_path}: {op.reason}, at {op.source}")
 

@@ -8,6 +8,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import InputKind, OutputKind
 
 from torchport.capture import CapturedModel, quiet_torch, user_name
@@ -69,6 +70,8 @@ def normalise(captured: CapturedModel, target: Target) -> NormalGraph:
     try:
         with quiet_torch(), torch.no_grad():
             program = decompose(captured.program, target.decompositions(), target.kept_composites())
+            if any(spec.kind is InputKind.TOKEN for spec in program.graph_signature.input_specs):
+                program = _remove_effect_tokens(program)
     except Exception as error:  # torch raises many kinds; each is a refusal
         raise CaptureError(
             f"torch cannot decompose the graph: {str(error).strip().splitlines()[0][:300]}",
@@ -85,6 +88,7 @@ def _unlift(program: ExportedProgram) -> NormalGraph:
     graph = graph_module.graph
     weights: dict[str, Weight] = {}
     by_name: dict[str, fx.Node] = {}
+    parameters: dict[int, fx.Node] = {}
     placeholders = {node.name: node for node in graph.nodes if node.op == "placeholder"}
     for spec in program.graph_signature.input_specs:
         node = placeholders[spec.arg.name]
@@ -95,12 +99,16 @@ def _unlift(program: ExportedProgram) -> NormalGraph:
         tensor = _tensor_of(program, spec.target)
         if not isinstance(tensor, torch.Tensor):
             continue  # a script object: the graph keeps it as it is
-        attribute = f"weight_{len(weights)}"
-        weights[attribute] = Weight(user_name(spec.target), tensor)
-        graph_module.register_buffer(attribute, tensor, persistent=False)
-        with graph.inserting_before(node):
-            attribute_node = graph.get_attr(attribute)
-        attribute_node.meta = dict(node.meta)
+        attribute_node = parameters.get(id(tensor))  # a tied weight is one
+        if attribute_node is None:
+            attribute = f"weight_{len(weights)}"
+            weights[attribute] = Weight(user_name(spec.target), tensor)
+            graph_module.register_buffer(attribute, tensor, persistent=False)
+            with graph.inserting_before(node):
+                attribute_node = graph.get_attr(attribute)
+            attribute_node.meta = dict(node.meta)
+            if spec.kind is InputKind.PARAMETER:
+                parameters[id(tensor)] = attribute_node
         node.replace_all_uses_with(attribute_node)
         graph.erase_node(node)
         by_name[spec.target] = attribute_node
@@ -139,14 +147,40 @@ def remove_no_ops(graph_module: fx.GraphModule) -> None:
         name = str(node.target)
         if name in _DROPPED:
             graph.erase_node(node)
-        elif name in _NO_OPS and node not in returned:
+        elif node not in returned and (name in _NO_OPS or _is_same_view(node)):
             # A returned one stays: what it copies from may be an input or a weight.
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
         elif name == "aten.cat.default":
             _drop_empty(node)
+        elif name == "aten.copy.default":
+            _as_clone(node)
     graph.eliminate_dead_code()
     graph_module.recompile()
+
+
+def _is_same_view(node: fx.Node) -> bool:
+    """Whether a node gives the strides that its input has; pooling to one pixel sets those of 1-sized dims."""
+    if str(node.target) != "aten.as_strided.default" or len(node.args) != 3:
+        return False
+    source, sizes, strides = node.args
+    assert isinstance(source, fx.Node)
+    tensor = source.meta["val"]
+    if list(tensor.shape) != sizes or tensor.storage_offset() != 0:
+        return False
+    given = zip(sizes, strides, tensor.stride(), strict=True)  # type: ignore[arg-type]  # lists of numbers
+    return all(size == 1 or stride == old for size, stride, old in given)
+
+
+def _as_clone(node: fx.Node) -> None:
+    """Write a copy over a whole tensor as the copy that it is: what was there before does not matter."""
+    old, new = node.args[0], node.args[1]
+    assert isinstance(old, fx.Node)
+    if isinstance(new, fx.Node) and all(
+        getattr(old.meta["val"], key) == getattr(new.meta["val"], key) for key in ("shape", "dtype", "device")
+    ):
+        node.target = torch.ops.aten.clone.default
+        node.args, node.kwargs = (new,), {}
 
 
 def _drop_empty(node: fx.Node) -> None:

@@ -45,15 +45,15 @@ def partition(graph: fx.Graph, verdicts: dict[fx.Node, Verdict], min_size: int =
         verdicts: a verdict for each op; those of islands that are too small are changed here.
         min_size: islands of fewer ops stay on the host.
     """
-    while True:
-        cut = _cut(graph, verdicts)
-        small = [nodes for nodes in cut.islands.values() if sum(map(is_op, nodes)) < min_size]
-        if not small:
-            return cut
-        # What goes to the host may split an island that was large enough, so the graph is cut again.
-        for node in [node for nodes in small for node in nodes]:
+    cut = _cut(graph, verdicts)
+    small = [nodes for nodes in cut.islands.values() if sum(map(is_op, nodes)) < min_size]
+    if not small:
+        return cut
+    for nodes in small:
+        for node in nodes:
             detail = f"its island has fewer than {min_size} ops"
             verdicts[node] = Verdict(False, "island_too_small", detail, "lower min_island_size")
+    return _cut(graph, verdicts)
 
 
 def _cut(graph: fx.Graph, verdicts: dict[fx.Node, Verdict]) -> Partition:

@@ -20,6 +20,7 @@ class Reference(fx.Interpreter):
 
     def __init__(self, graph_module: fx.GraphModule, wanted: set[fx.Node]) -> None:
         super().__init__(graph_module)
+        self.extra_traceback = False  # what the model raises is raised as it is
         self.wanted = wanted
         self.values: dict[fx.Node, object] = {}
 

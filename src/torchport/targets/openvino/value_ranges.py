@@ -267,7 +267,9 @@ def _arange(node: fx.Node) -> Bounds:
 
 def _position(node: fx.Node) -> Bounds:
     """An index that an op such as argmax returns."""
-    return 0, max(_count(node.args[0]), 1)
+    dim = node.args[1] if len(node.args) > 1 else None
+    count = _size(node.args[0], dim) if isinstance(dim, int) else _count(node.args[0])
+    return 0, max(count - 1, 0)
 
 
 def _remainder(node: fx.Node) -> Bounds:

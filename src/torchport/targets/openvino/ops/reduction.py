@@ -41,6 +41,20 @@ def _cumsum(node: fx.Node) -> Verdict | None:
     return None
 
 
+@checked("linalg_vector_norm.default", "f")
+def _norm(node: fx.Node) -> Verdict | None:
+    if value_of(node).dim() == 0:
+        return shape("a single number is reduced")
+    if node.kwargs.get("dtype") is not None:
+        return argument("the result is asked for in another dtype")
+    if len(node.args) < 3 or not node.args[2]:
+        return argument("all dimensions are reduced at once")
+    order = node.args[1]
+    if order not in (1, 2):
+        return argument(f"the order of the norm is {order!r}")
+    return None
+
+
 @checked("var.correction", "f")
 def _variance(node: fx.Node) -> Verdict | None:
     source, result = value_of(node), node.meta["val"]

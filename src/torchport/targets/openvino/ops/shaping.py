@@ -12,6 +12,7 @@ takes("squeeze.dim squeeze.dims transpose.int", "fib")
 takes("slice.Tensor select.int cat.default flip.default", "fib")
 takes("split.Tensor split_with_sizes.default unbind.int", "fi")
 takes("constant_pad_nd.default", "fi")
+takes("slice_scatter.default select_scatter.default", "fi")
 takes("pixel_shuffle.default pixel_unshuffle.default", "f")
 
 

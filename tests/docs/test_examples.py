@@ -1,0 +1,32 @@
+"""The scripts in examples/ run, and print what they promise."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PRINTS = {
+    "compile_resnet.py": ("0 stay on the host", "2 tensors cross in 1 island", "torch: True", "(2, 1000)"),
+    "explain_bert.py": ("0 stay on the host", "100.0% of", "kept_by_option"),
+}
+# These are no scripts; test_targets.py runs the target.
+OTHERS = {"numpy_target.py"}
+
+
+def test_every_example_is_run(root):
+    assert {path.name for path in (root / "examples").glob("*.py")} == set(PRINTS) | OTHERS
+
+
+@pytest.mark.parametrize("name", list(PRINTS))
+def test_example_runs(root, name):
+    done = subprocess.run(
+        [sys.executable, str(root / "examples" / name)],
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for text in PRINTS[name]:
+        assert text in done.stdout
