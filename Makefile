@@ -2,7 +2,7 @@
 # make demo         ResNet-18 and BERT on the built-in targets, a results table, out/demo/index.html
 # make test         every check and every test
 # make conformance  the long sweeps
-# make benchmarks   times against peers, and torchport's own overhead; about half an hour
+# make benchmarks   times against peers, and what torchport adds; wants a quiet machine
 # make format       lets ruff format and mend the code
 
 PYTHON ?= python3

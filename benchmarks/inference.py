@@ -29,6 +29,7 @@ from torchport.zoo import Model
 
 PCC = 0.9999  # what a contender's results must reach for its time to count
 ALLOWED = 1.05  # how much slower than the best other torchport may be
+NOISY = 0.1  # from which spread on a time is called noisy
 
 MODELS = {
     "resnet18": "torchvision:resnet18",
@@ -160,7 +161,9 @@ def render(results: Mapping[str, Mapping[str, Mapping[str, object]]], skip: Sequ
 def _remarks(row: Mapping[str, object]) -> list[str]:
     notes = row.get("notes", [])
     assert isinstance(notes, list)
-    return [*([str(row["error"])] if "error" in row else []), *notes]
+    noise = float(row.get("spread", 0.0))  # type: ignore[arg-type]
+    noisy = [f"the quartiles are ±{noise:.0%} apart: the machine is not quiet"] if noise > NOISY else []
+    return [*([str(row["error"])] if "error" in row else []), *notes, *noisy]
 
 
 def _cell(row: Mapping[str, object]) -> str:

@@ -16,7 +16,7 @@ from torchport.compiler.normalise import NormalGraph
 from torchport.compiler.outline import Piece, host_graph, spec_of
 from torchport.compiler.plan import Plan, Planner
 from torchport.compiler.trial import difference, find_culprits, is_loose, reference_values
-from torchport.errors import CompileError, TorchportError
+from torchport.errors import CompileError, one_line
 from torchport.records import IslandMeta, ProgramRecord, Verdict
 from torchport.runtime.island import load_island, payload_digest
 from torchport.runtime.program import Program
@@ -116,9 +116,9 @@ def _build_all(
     for level, piece in plan.pieces.items():
         try:
             made[level] = _Made(piece, build_or_read(piece.island, target, options), target, options)
-        except TorchportError as error:
+        except Exception as error:  # noqa: BLE001  # a device's compiler may raise anything
             _log.info("%s cannot be built: %s", piece.island.name, error)
-            failed.append((piece, Verdict(False, "build_failed", str(error))))
+            failed.append((piece, Verdict(False, "build_failed", one_line(error))))
     return made, failed
 
 
@@ -145,8 +145,8 @@ def _try_all(
             actual = error.results
         except OutOfRange:
             continue  # such a call runs on the host
-        except TorchportError as error:
-            failed.append((piece, Verdict(False, "build_failed", str(error))))
+        except Exception as error:  # noqa: BLE001  # as may a device
+            failed.append((piece, Verdict(False, "build_failed", one_line(error))))
             continue
         problem = difference(actual, expected, is_loose(options))  # type: ignore[arg-type]
         if problem:

@@ -12,6 +12,23 @@ from torchport.compiler.partition import Partition
 from torchport.records import Coverage, IslandSummary, StayedOp, Verdict
 
 
+# What to do about a reason, where the verdict itself does not know better.
+_REMEDIES: dict[str, str] = {
+    "no_lowering": "write it with ops that the target takes, or leave it to the host",
+    "dtype": "cast to a dtype that the target takes, or leave it to the host",
+    "argument": "call the op without it, or leave it to the host",
+    "shape": "give the op another shape, or leave it to the host",
+    "integer_range": "use smaller integers, or leave it to the host",
+    "random": "call model.eval() first if this is dropout",
+    "alias": "return a copy of it, with .clone()",
+    "not_a_tensor": "compute it outside the model, or leave it to the host",
+    "kept_by_option": "drop the option",
+    "island_too_small": "lower min_island_size",
+    "build_failed": "report it to the target's makers",
+    "inaccurate": "report it to the target's makers",
+}
+
+
 def measure(
     model: str,
     target: str,
@@ -60,7 +77,7 @@ def _stayed(node: fx.Node, verdict: Verdict) -> StayedOp:
         node=node.name,
         reason=verdict.reason,
         detail=verdict.detail,
-        remedy=verdict.remedy,
+        remedy=verdict.remedy or _REMEDIES[verdict.reason],
         module_path=module_path(node),
         source=source_line(node),
         flops=flops_of(node),

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from torchport.compiler.outline import Piece, spec_of
-from torchport.errors import TorchportError
+from torchport.errors import one_line
 from torchport.records import Verdict
 from torchport.targets import Artifact, Island, Options, Target
 from torchport.targets.target import GaveNaN, OutOfRange
@@ -127,12 +127,12 @@ def _problem_alone(
     try:
         artifact = target.build(island, options)
         actual = run_artifact(artifact, island, target, options, arguments)
-    except TorchportError as error:
-        return Verdict(False, "build_failed", str(error), "report it to the target's makers")
     except GaveNaN as error:
         actual = error.results
     except OutOfRange:
         return None
+    except Exception as error:  # noqa: BLE001  # a device and its compiler may raise anything
+        return Verdict(False, "build_failed", one_line(error), "report it to the target's makers")
     problem = difference(actual, expected, is_loose(options))
     if problem:
         return Verdict(False, "inaccurate", f"{node.target} does not equal eager torch: {problem}")

@@ -18,7 +18,7 @@ from torch import nn
 
 from torchport.compiler.normalise import Weight
 
-Word: TypeAlias = "ctypes.c_uint8 | ctypes.c_uint16 | ctypes.c_uint32"
+Word: TypeAlias = "ctypes.c_uint8 | ctypes.c_uint16 | ctypes.c_uint32 | ctypes.c_uint64"
 
 
 class WeightGuard:
@@ -67,8 +67,8 @@ def _held(module: nn.Module) -> Iterator[tuple[dict[str, object], str, object]]:
 def _word(tensor: torch.Tensor) -> Word:
     """Return a view of an element in the middle; the guard keeps the storage alive."""
     size = tensor.element_size()
-    kinds: dict[int, type[Word]] = {1: ctypes.c_uint8, 2: ctypes.c_uint16}
-    kind = kinds.get(size, ctypes.c_uint32)
+    kinds: dict[int, type[Word]] = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32}
+    kind = kinds.get(size, ctypes.c_uint64)
     middle = (
         tensor.reshape(-1)[tensor.numel() // 2] if tensor.is_contiguous() else tensor[(0,) * tensor.dim()]
     )

@@ -1,0 +1,75 @@
+"""Devices that go wrong in one way each; all else they compute as the host does."""
+
+from torchport.errors import TargetError
+from torchport.targets.host import HostTarget
+from torchport.targets.target import OutOfRange
+
+FAULTY = "aten.tanh.default"
+
+
+def has_fault(graph_module):
+    return any(str(node.target) == FAULTY for node in graph_module.graph.nodes)
+
+
+class Liar(HostTarget):
+    """Gets one op wrong."""
+
+    name = "liar"
+
+    def load(self, artifact, inputs, outputs, options):
+        run = super().load(artifact, inputs, outputs, options)
+        if FAULTY.encode() not in artifact.payload.tobytes():
+            return run
+        return lambda arguments: [result + 1 for result in run(arguments)]
+
+
+class Refuser(HostTarget):
+    """Its compiler refuses one op."""
+
+    name = "refuser"
+
+    def build(self, island, options):
+        if has_fault(island.graph_module):
+            raise TargetError("tanh is beyond me", where=island.name)
+        return super().build(island, options)
+
+
+class Crasher(HostTarget):
+    """Its compiler crashes on one op."""
+
+    name = "crasher"
+
+    def build(self, island, options):
+        if has_fault(island.graph_module):
+            raise ZeroDivisionError("in the scheduler\nat line 3")
+        return super().build(island, options)
+
+
+class Whole(HostTarget):
+    """Refuses islands of several ops, though it takes each of them alone."""
+
+    name = "whole"
+
+    def build(self, island, options):
+        if sum(node.op == "call_function" for node in island.graph_module.graph.nodes) > 1:
+            raise TargetError("one at a time")
+        return super().build(island, options)
+
+
+class Picky(HostTarget):
+    """Takes no negative numbers."""
+
+    name = "picky"
+
+    def load(self, artifact, inputs, outputs, options):
+        run = super().load(artifact, inputs, outputs, options)
+
+        def checked(arguments):
+            if any((argument < 0).any() for argument in arguments):
+                raise OutOfRange("a negative number")
+            return run(arguments)
+
+        return checked
+
+
+DEVICES = {device.name: device() for device in (Liar, Refuser, Crasher, Whole, Picky)}

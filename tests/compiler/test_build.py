@@ -1,0 +1,84 @@
+"""Islands are built and tried; what does not work stays on the host with its reason."""
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import torchport
+from compiler.devices import FAULTY
+from torchport.errors import CompileError
+
+X = torch.randn(2, 4)
+
+
+def model(x):
+    return torch.relu(torch.tanh(x * 2) + 1)
+
+
+@pytest.mark.usefixtures("devices")
+class TestDevicesThatGoWrong:
+    @pytest.mark.parametrize(
+        ("device", "reason", "detail"),
+        [
+            ("liar", "inaccurate", f"{FAULTY} does not equal eager torch: output 0 is off by 1"),
+            ("refuser", "build_failed", "tanh is beyond me"),
+            ("crasher", "build_failed", "ZeroDivisionError: in the scheduler"),
+        ],
+    )
+    def test_the_op_at_fault_stays_and_the_others_go(self, device, reason, detail):
+        compiled = torchport.compile(model, (X,), target=device)
+        [row] = compiled.coverage.stayed
+        assert (row.op, row.reason) == (FAULTY, reason)
+        assert detail in row.detail
+        assert [island.ops for island in compiled.coverage.islands] == [1, 2]
+        torch.testing.assert_close(compiled(X), model(X))
+
+    def test_where_no_op_is_at_fault_alone_the_island_stays(self):
+        compiled = torchport.compile(model, (X,), target="whole")
+        assert {row.reason for row in compiled.coverage.stayed} == {"build_failed"}
+        assert compiled.coverage.ops_remain == compiled.coverage.ops_before
+        torch.testing.assert_close(compiled(X), model(X))
+
+    def test_a_user_who_wants_no_check_gets_none(self):
+        compiled = torchport.compile(model, (X,), target="liar", options={"check": False})
+        assert compiled.coverage.complete
+        assert not torch.allclose(compiled(X), model(X))
+
+    def test_example_inputs_that_an_island_does_not_take_are_no_fault_of_its_own(self):
+        compiled = torchport.compile(torch.sqrt, (torch.tensor([-1.0, 4.0]),), target="picky")
+        assert compiled.coverage.complete
+        assert compiled(torch.tensor([9.0, 4.0])).tolist() == [3.0, 2.0]
+        assert compiled(torch.tensor([-1.0, 4.0]))[1].item() == 2.0
+
+
+def test_a_model_without_weights_is_refused_and_can_be_explained():
+    with torch.device("meta"):
+        linear = nn.Linear(4, 3)
+    with pytest.raises(CompileError, match="no weights or inputs in memory") as caught:
+        torchport.compile(linear, (torch.empty(2, 4, device="meta"),), target="host")
+    assert "torchport.explain works without them" in caught.value.remedy
+    assert torchport.explain(linear, (torch.empty(2, 4, device="meta"),), target="openvino").ops_remain == 0
+
+
+def test_a_model_of_fake_tensors_is_refused():
+    with FakeTensorMode():
+        linear = nn.Linear(4, 3)
+        x = torch.empty(2, 4)
+    with pytest.raises(CompileError, match="no weights or inputs in memory"):
+        torchport.compile(linear, (x,), target="host")
+
+
+def test_building_leaves_weights_inputs_and_the_generator_alone(target):
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)).train()
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    x, state = X.clone(), torch.get_rng_state()
+    torchport.compile(net, (x,), target=target)
+    torch.testing.assert_close(net.state_dict(), before, rtol=0, atol=0)
+    assert torch.equal(x, X)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_the_example_inputs_raise_is_raised_as_it_is(target):
+    with pytest.raises(IndexError, match=r"^index out of range in self$"):
+        torchport.compile(nn.Sequential(nn.Embedding(5, 2), nn.ReLU()), (torch.tensor([7]),), target=target)

@@ -1,0 +1,55 @@
+"""`torchport.compile` itself: what it takes and what it refuses."""
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+from torchport.errors import TargetError, TorchportError
+from torchport.targets import find
+
+X = (torch.ones(2, 3),)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"target": "opnvino"}, "no target named 'opnvino': did you mean 'openvino'?"),
+        ({"options": {"devise": "CPU"}}, "the target has no option 'devise': did you mean 'device'"),
+        ({"options": {"precision": "float8"}}, "no precision 'float8'"),
+        ({"options": {"device": "GPU"}}, "OpenVINO sees no device 'GPU' here"),
+    ],
+)
+def test_refusals(arguments, message):
+    if "GPU" in str(arguments) and any("GPU" in name for name in find("openvino").availability().devices):
+        pytest.skip("this machine has a GPU that OpenVINO sees")
+    with pytest.raises(TargetError) as caught:
+        torchport.compile(nn.ReLU(), X, **arguments)
+    assert message in str(caught.value)
+    assert isinstance(caught.value, TorchportError)
+
+
+def test_the_default_target_is_openvino():
+    assert torchport.compile(nn.ReLU(), X).record.target == "openvino"
+
+
+@pytest.mark.parametrize(
+    "callable",
+    [torch.relu, lambda x: x.relu(), nn.ReLU(), nn.ReLU().forward, torch.nn.functional.relu],
+    ids=["builtin", "lambda", "module", "method", "function"],
+)
+def test_any_callable_is_taken(callable, target):
+    compiled = torchport.compile(callable, X, target=target)
+    assert compiled(torch.tensor([[-1.0, 2.0, -3.0]] * 2)).tolist() == [[0.0, 2.0, 0.0]] * 2
+
+
+def test_names_are_the_model_s_or_the_user_s():
+    assert torchport.compile(nn.ReLU(), X, target="host").record.model == "ReLU"
+    assert torchport.compile(nn.ReLU(), X, target="host", name="mine").record.model == "mine"
+
+
+def test_a_compiled_model_can_be_part_of_another_model(target):
+    inner = nn.Linear(3, 3).eval()
+    outer = nn.Sequential(torchport.compile(inner, X, target=target), nn.ReLU())
+    with torch.no_grad():
+        torch.testing.assert_close(outer(*X), torch.relu(inner(*X)))

@@ -1,0 +1,111 @@
+"""Every op that stays says why, where, and what to do."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+from torchport.errors import CaptureError, TargetError
+from torchport.records import REASONS, Coverage
+from torchport.targets.openvino import OpenVinoTarget
+
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Linear(4, 4)
+
+    def forward(self, x):
+        values, _ = torch.sort(self.dense(x))  # the line of sort
+        return torch.special.bessel_j0(values)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.ModuleList([Head(), Head()])
+
+    def forward(self, x, big):
+        rows = torch.stack([head(x) for head in self.heads])
+        return rows, x.view(-1), torch.dropout(x, 0.5, True), big * 2**40, x.double() + 1
+
+
+def explained():
+    return torchport.explain(Net(), (torch.ones(2, 4), torch.tensor([1])), target="openvino", name="net")
+
+
+def line_of(marker):
+    with open(__file__, encoding="utf-8") as file:
+        return next(n for n, line in enumerate(file, 1) if line.rstrip().endswith(f"# {marker}"))
+
+
+def test_each_row_is_whole():
+    coverage = explained()
+    assert coverage.ops_remain == len(coverage.stayed) > 0
+    for row in coverage.stayed:
+        assert row.reason in REASONS
+        assert row.reason != "supported"
+        assert row.op.startswith("aten.")
+        assert row.detail, row
+        assert row.remedy, row
+        assert row.source, row
+
+
+def test_each_kind_of_reason_is_told_apart():
+    reasons = {row.op: row.reason for row in explained().stayed}
+    assert reasons["aten.sort.default"] == "no_lowering"
+    assert reasons["aten.view.default"] == "alias"
+    assert "random" in reasons.values()
+    assert reasons["aten.mul.Tensor"] == "integer_range"
+    assert "dtype" in reasons.values()
+
+
+def test_a_row_names_its_module_and_the_user_s_line():
+    rows = [row for row in explained().stayed if row.op == "aten.sort.default"]
+    assert [row.module_path for row in rows] == ["heads.0", "heads.1"]
+    assert {row.source for row in rows} == {f"{__file__}:{line_of('the line of sort')} in forward"}
+
+
+def test_it_is_json():
+    coverage = explained()
+    data = json.loads(json.dumps(coverage.to_json(), allow_nan=False))
+    assert Coverage.from_json(data) == coverage
+    assert {"op", "reason", "detail", "remedy", "module_path", "source"} <= data["stayed"][0].keys()
+    assert {"flops", "flops_covered", "bytes", "bytes_covered"} <= data.keys()
+
+
+def test_nothing_is_built_and_no_device_is_asked_for(monkeypatch):
+    def never(*_):
+        raise AssertionError("a dry run builds nothing")
+
+    for name in ("build", "load", "check_ready"):
+        monkeypatch.setattr(OpenVinoTarget, name, never)
+    coverage = torchport.explain(nn.Linear(2, 2), (torch.ones(1, 2),), options={"device": "NPU"})
+    assert coverage.complete
+
+
+def test_what_is_explained_is_what_is_compiled(target):
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.Softmax(-1)).eval(), torch.ones(2, 4)
+    explained = torchport.explain(model, (x,), target=target)
+    compiled = torchport.compile(model, (x,), target=target).coverage
+    assert compiled == explained
+
+
+def test_explaining_needs_no_weights():
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Embedding(1000, 4096), nn.Linear(4096, 4096))
+    ids = torch.zeros(1, 8, dtype=torch.int64, device="meta")
+    coverage = torchport.explain(model, (ids,), target="openvino")
+    assert (coverage.ops_before, coverage.ops_remain) == (2, 0)
+
+
+def test_refusals():
+    x = (torch.ones(2),)
+    with pytest.raises(TargetError, match="no target named 'opnvino': did you mean 'openvino'"):
+        torchport.explain(nn.ReLU(), x, target="opnvino")
+    with pytest.raises(TargetError, match="the target has no option 'keepops': did you mean 'keep_ops'"):
+        torchport.explain(nn.ReLU(), x, options={"keepops": ()})
+    with pytest.raises(CaptureError, match="depends on the values of a tensor"):
+        torchport.explain(lambda x: x if x.sum() > 0 else -x, x)

@@ -1,0 +1,76 @@
+"""Weights that change after compiling: the next call has them."""
+
+import pytest
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(3, 3)
+        self.head = nn.Linear(3, 3)
+        self.register_buffer("scale", torch.ones(3))
+
+    def forward(self, x):
+        return torch.tanh(self.head(torch.relu(self.body(x)))) * self.scale
+
+
+def swap(model):
+    model.body, model.head = model.head, model.body
+
+
+CHANGES = {
+    "weight.mul_": lambda m: m.head.weight.mul_(2),
+    "weight.data.mul_": lambda m: m.head.weight.data.mul_(2),
+    "weight.data = …": lambda m: setattr(m.head.weight, "data", torch.randn(3, 3)),
+    "module.weight = Parameter(…)": lambda m: setattr(m.head, "weight", nn.Parameter(torch.randn(3, 3))),
+    "load_state_dict": lambda m: m.load_state_dict(Net().state_dict()),
+    "load_state_dict(assign=True)": lambda m: m.load_state_dict(Net().state_dict(), assign=True),
+    "a buffer in place": lambda m: m.scale.mul_(3),
+    "a buffer replaced": lambda m: setattr(m, "scale", torch.full((3,), 4.0)),
+    "a module replaced": lambda m: setattr(m, "head", nn.Linear(3, 3)),
+    "modules swapped": swap,
+    "double": lambda m: m.double(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_shows_in_the_next_call(change, bring_up):
+    model, x = Net().eval(), torch.randn(2, 3)
+    compiled = bring_up(model, x)
+    before = compiled(x)
+    torch.testing.assert_close(before, model(x))
+    change(model)
+    x = x.to(model.head.weight.dtype)
+    torch.testing.assert_close(compiled(x), model(x))
+    assert not torch.allclose(compiled(x).float(), before)
+
+
+def test_changes_back_and_forth(bring_up):
+    model, x = nn.Linear(3, 3).eval(), torch.randn(2, 3)
+    compiled = bring_up(model, x)
+    for factor in (2.0, 0.5, 2.0):
+        model.weight.mul_(factor)
+        torch.testing.assert_close(compiled(x), model(x))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_of_two_tied_weights_is_replaced(which, bring_up):
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)).eval()
+    model[1].weight = model[0].weight
+    x = torch.randn(2, 3)
+    compiled = bring_up(model, x)
+    torch.testing.assert_close(compiled(x), model(x))
+    model[0].weight.mul_(2)
+    torch.testing.assert_close(compiled(x), model(x))
+    model[which].weight = nn.Parameter(torch.randn(3, 3))
+    torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_double_weights_through_data(bring_up):
+    model, x = nn.Linear(3, 3).double().eval(), torch.randn(2, 3, dtype=torch.float64)
+    compiled = bring_up(model, x)
+    compiled(x)
+    model.weight.data.mul_(2)
+    torch.testing.assert_close(compiled(x), model(x))
