@@ -98,7 +98,12 @@ def measure(name: str, settings: Settings) -> dict[str, dict[str, object]]:
         print(f"  {name}: timing", file=sys.stderr, flush=True)
         times = time_in_turns(calls, settings.turns)
     for contender, taken in times.items():
-        rows[contender] |= {"seconds": median(taken), "spread": spread(taken), "calls": len(taken)}
+        rows[contender] |= {
+            "seconds": median(taken),
+            "fastest": min(taken),
+            "spread": spread(taken),
+            "calls": len(taken),
+        }
     return rows
 
 

@@ -19,12 +19,12 @@ from torchport.structure import flatten
 SAMPLES = 3
 DTYPES = (torch.float32, torch.int64, torch.bool)
 
-# Their results are not determined by their inputs: memory that nobody wrote, or random numbers. That random
-# ops draw as eager torch does is tested by itself; these samples set the seed inside the op, as no model does.
+# Their results are not determined by their inputs: memory that nobody wrote, or random numbers. That
+# random ops draw as eager torch does is tested by itself; these samples set the seed inside the op.
 UNDETERMINED = frozenset(
     """
-    bernoulli cauchy empty empty_like empty_permuted empty_strided exponential geometric log_normal multinomial
-    new_empty new_empty_strided normal rand_like randint randint_like randn randn_like uniform
+    bernoulli cauchy empty empty_like empty_permuted empty_strided exponential geometric log_normal
+    multinomial new_empty new_empty_strided normal rand_like randint randint_like randn randn_like uniform
     nn.functional.alpha_dropout nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d
     nn.functional.feature_alpha_dropout nn.functional.fractional_max_pool2d
     nn.functional.fractional_max_pool3d nn.functional.rrelu

@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 
 from torchport.capture.dynamic_shapes import spread_over_leaves
 from torchport.capture.failure import explain_failure
+from torchport.capture.own_containers import own_containers
 from torchport.capture.quiet import quiet_torch
 from torchport.capture.replaced_buffers import held_buffers, write_replaced
 from torchport.capture.source_lines import SourceLines
@@ -125,7 +126,7 @@ def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram
     results: list[Structure] = []
     wrapper = _TensorsInTensorsOut(module, flat, results)
     wrapper.training = module.training
-    with quiet_torch(), torch.no_grad():
+    with quiet_torch(), torch.no_grad(), own_containers(module):
         program = torch.export.export(
             wrapper, tuple(flat.leaves), dynamic_shapes=None if dims is None else (dims,), strict=False
         )

@@ -1,4 +1,4 @@
-"""Keeps torch quiet while it traces: what goes wrong there is raised, and explained once."""
+"""Keeps torch quiet, and to one thread, while it traces: what goes wrong is raised, and explained once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,19 @@ _LOUD = (
 
 @contextlib.contextmanager
 def quiet_torch() -> Iterator[None]:
-    """Hold back the warnings, logs and prints that torch sends to the error stream."""
+    """Hold back the warnings, logs and prints that torch sends to the error stream.
+
+    Only one thread is in here at a time: neither the streams nor torch's tracing are made for more.
+    """
+    # Imported here, since it takes seconds; Dynamo traces under the same lock.
+    from torch._dynamo.convert_frame import compile_lock
+
+    with compile_lock, _quiet():
+        yield
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _LOUD]
     levels = [logger.level for logger in loggers]
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
+import torch.fx.traceback
 from torch import fx
 
 from torchport import targets
@@ -51,8 +52,26 @@ def backend(
     chosen = target.make_options(given)
     target.check_ready(chosen)
     if _wants_gradients(example_inputs):
-        return compile_training(graph_module, example_inputs, target, chosen)
-    return InferenceGraph(graph_module, target, chosen)
+        return _keeping_note(compile_training(graph_module, example_inputs, target, chosen))
+    return _keeping_note(InferenceGraph(graph_module, target, chosen))
+
+
+def _keeping_note(run: Callable[..., object]) -> Callable[..., object]:
+    """Return a function that leaves a note of torch's where torch will look for it.
+
+    While one thread exports, torch annotates the calls of compiled graphs in all threads, in one
+    global dict, and the end of the export puts another dict in its place.
+    """
+
+    def call(*args: object) -> object:
+        noted = "custom" in torch.fx.traceback.current_meta
+        try:
+            return run(*args)
+        finally:
+            if noted:
+                torch.fx.traceback.current_meta.setdefault("custom", {})
+
+    return call
 
 
 def _wants_gradients(example_inputs: Sequence[object]) -> bool:

@@ -11,7 +11,6 @@ from torchport.compiler.outline import Piece
 from torchport.compiler.partition import Partition
 from torchport.records import Coverage, IslandSummary, StayedOp, Verdict
 
-
 # What to do about a reason, where the verdict itself does not know better.
 _REMEDIES: dict[str, str] = {
     "no_lowering": "write it with ops that the target takes, or leave it to the host",

@@ -160,7 +160,7 @@ def remove_no_ops(graph_module: fx.GraphModule) -> None:
 
 
 def _is_same_view(node: fx.Node) -> bool:
-    """Whether a node gives the strides that its input has; pooling to one pixel sets those of 1-sized dims."""
+    """Whether a node sets the strides that its input has; pooling to one pixel sets those of 1-sized dims."""
     if str(node.target) != "aten.as_strided.default" or len(node.args) != 3:
         return False
     source, sizes, strides = node.args

@@ -1,0 +1,248 @@
+"""Models that write to their inputs, and models that return views of them."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+
+VIEWS = {
+    "view": lambda x: x.view(-1),
+    "select": lambda x: x[1],
+    "slice": lambda x: x[:, 1:],
+    "transpose": lambda x: x.t(),
+    "unsqueezed slice": lambda x: x.unsqueeze(0)[..., :1],
+    "diagonal": lambda x: x.diagonal(),
+    "last of a split": lambda x: x.split(1)[-1],
+    "last of a chunk": lambda x: x.chunk(2, 1)[-1],
+    "last of an unbind": lambda x: x.unbind()[-1],
+    "expanded": lambda x: x[:1].expand(3, 1, 2)[0],
+    "reshaped": lambda x: x.reshape(4),
+    "detached": lambda x: x.detach(),
+    "beside a result": lambda x: (x * 2, x[0])[1],
+    "of another dtype": lambda x: x.view(torch.int32),
+}
+
+
+@pytest.mark.parametrize("function", VIEWS.values(), ids=VIEWS)
+def test_writing_to_a_returned_view_writes_to_the_input(function, target):
+    compiled = torchport.compile(function, (torch.ones(2, 2),), target=target)
+    ours, theirs = torch.ones(2, 2), torch.ones(2, 2)
+    torch.testing.assert_close(compiled(ours), function(theirs))
+    compiled(ours).fill_(7)
+    function(theirs).fill_(7)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_view_of_a_weight_is_one(target):
+    model = nn.Linear(2, 2, bias=False)
+
+    def transposed(x):
+        return model(x), model.weight.t()
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, x):
+            return transposed(x)
+
+    _, view = torchport.compile(Model(), (torch.ones(1, 2),), target=target)(torch.ones(1, 2))
+    with torch.no_grad():
+        view.zero_()
+    assert model.weight.count_nonzero() == 0
+
+
+def test_a_view_of_another_result_is_one(bring_up):
+    def model(x):
+        y = x * 2
+        return y, y[0]
+
+    whole, part = bring_up(model, torch.ones(2, 2))(torch.ones(2, 2))
+    part.zero_()
+    assert whole.tolist() == [[0.0, 0.0], [2.0, 2.0]]
+
+
+@pytest.mark.xfail(strict=True, reason="two views of what is not returned itself are two copies")
+def test_two_views_of_the_same_share_memory():
+    def model(x):
+        y = x * 2
+        return y.view(-1), y[0]
+
+    flat, row = torchport.compile(model, (torch.ones(2, 2),), target="openvino")(torch.ones(2, 2))
+    flat.zero_()
+    assert row.tolist() == [0.0, 0.0]
+
+
+def add_one(x):
+    x.add_(1)
+    return x * 2
+
+
+def write_a_part(x):
+    x[0] = 5
+    x[:, 1].mul_(3)
+    return x.sum()
+
+
+def write_and_return(x):
+    x.mul_(2)
+    return x
+
+
+def write_through_a_view(x):
+    flat = x.view(-1)
+    flat[2] = 9
+    return flat * 1
+
+
+def copy_over(x):
+    x.copy_(x.t().clone())
+    return x + 1
+
+
+WRITES = {
+    write.__name__: write
+    for write in (add_one, write_a_part, write_and_return, write_through_a_view, copy_over)
+}
+
+
+@pytest.mark.parametrize("function", WRITES.values(), ids=WRITES)
+def test_writes_to_an_input_are_seen_by_the_caller(function, bring_up):
+    start = torch.arange(4.0).view(2, 2)
+    compiled = bring_up(function, start.clone())
+    ours, theirs = start.clone(), start.clone()
+    for _ in range(2):
+        torch.testing.assert_close(compiled(ours), function(theirs))
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_an_input_that_is_written_and_returned_is_itself(bring_up):
+    x = torch.ones(2)
+    assert bring_up(write_and_return, torch.ones(2))(x) is x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x.add_(1).view(-1), lambda x: (x.mul_(2), x[0])[1]],
+    ids=["view of what was written", "part of what was written"],
+)
+@pytest.mark.xfail(strict=True, reason="a view of an input that was written before is a copy")
+def test_a_view_of_a_written_input_is_one(function, target):
+    x = torch.ones(2, 2)
+    torchport.compile(function, (torch.ones(2, 2),), target=target)(x).fill_(7)
+    assert (x == 7).any()
+
+
+def test_writes_to_part_of_a_larger_tensor_reach_it(bring_up):
+    base = torch.zeros(4, 4)
+    bring_up(add_one, torch.zeros(2, 4))(base[1:3])
+    assert base.sum(1).tolist() == [0.0, 4.0, 4.0, 0.0]
+
+
+def test_inputs_that_share_memory(bring_up):
+    def model(a, b):
+        a.add_(1)
+        return b * 2
+
+    compiled = bring_up(model, torch.zeros(4), torch.zeros(2, 2))
+    assert compiled(torch.zeros(4), torch.zeros(2, 2)).sum() == 0
+    base = torch.zeros(4)
+    assert compiled(base, base.view(2, 2)).tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    assert base.tolist() == [1.0] * 4
+
+
+def test_the_same_tensor_given_twice(bring_up):
+    def model(a, b):
+        a.add_(1)
+        return a + b
+
+    compiled = bring_up(model, torch.zeros(2), torch.zeros(2))
+    x = torch.zeros(2)
+    assert compiled(x, x).tolist() == [2.0, 2.0]
+    assert compiled(torch.zeros(2), torch.zeros(2)).tolist() == [1.0, 1.0]
+
+
+class Norms(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 1)
+        self.norm = nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)))
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(8, 3)
+        self.register_buffer("step", torch.tensor(0))
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, x):
+        y = x + self.table(self.step)
+        self.step += 1
+        self.seen = self.seen * 0.9 + x.mean(0) * 0.1
+        return y + self.seen
+
+
+class Swaps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("a", torch.zeros(3))
+        self.register_buffer("b", torch.ones(3))
+
+    def forward(self, x):
+        kept = self.a.clone()
+        self.a.copy_(self.b)
+        self.b.copy_(kept)
+        return x + self.a
+
+
+STATEFUL = {
+    "batch norm in training": (Norms, lambda: torch.randn(2, 2, 3, 3)),
+    "counter": (Counts, lambda: torch.randn(2, 3)),
+    "swap": (Swaps, lambda: torch.randn(3)),
+}
+
+
+@pytest.mark.parametrize(("make", "inputs"), STATEFUL.values(), ids=STATEFUL)
+def test_buffers_that_forward_updates(make, inputs, bring_up):
+    model = make().train()
+    eager = copy.deepcopy(model)
+    compiled = bring_up(model, inputs())
+    for _ in range(3):
+        x = inputs()
+        torch.testing.assert_close(compiled(x), eager(x), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(model.state_dict(), eager.state_dict(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_buffer_that_is_written_can_be_replaced(bring_up):
+    model = Swaps()
+    eager = copy.deepcopy(model)
+    compiled = bring_up(model, torch.ones(3))
+    for each in (model, eager):
+        each.load_state_dict({"a": torch.full((3,), 4.0), "b": torch.full((3,), 5.0)}, assign=True)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(torch.ones(3)), eager(torch.ones(3)))
+        torch.testing.assert_close(model.state_dict(), eager.state_dict())
+
+
+@pytest.mark.xfail(strict=True, reason="a buffer that was written and is returned is a copy")
+def test_a_written_buffer_that_is_returned_is_that_buffer(target):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("total", torch.zeros(3))
+
+        def forward(self, x):
+            self.total.add_(x)
+            return self.total
+
+    model = Model()
+    result = torchport.compile(model, (torch.ones(3),), target=target)(torch.ones(3))
+    assert result.data_ptr() == model.total.data_ptr()
