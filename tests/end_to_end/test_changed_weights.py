@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+import torchport
+
 
 class Net(nn.Module):
     def __init__(self):
@@ -74,3 +76,36 @@ def test_double_weights_through_data(bring_up):
     compiled(x)
     model.weight.data.mul_(2)
     torch.testing.assert_close(compiled(x), model(x))
+
+
+class Plain(nn.Module):
+    """Holds numbers and tensors that are no parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = 2.0
+        self.shifts = [torch.ones(3)]
+
+    def forward(self, x):
+        return x * self.factor + self.shifts[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda m: setattr(m, "factor", 5.0), lambda m: m.shifts.__setitem__(0, torch.zeros(3))],
+    ids=["a number", "a tensor in a list"],
+)
+@pytest.mark.xfail(strict=True, reason="numbers and containers of a module are not guarded")
+def test_plain_attributes_that_change(change, target):
+    model = Plain()
+    compiled = torchport.compile(model, (torch.ones(3),), target=target)
+    change(model)
+    torch.testing.assert_close(compiled(torch.ones(3)), model(torch.ones(3)))
+
+
+def test_tensors_in_containers_that_change_in_place(bring_up):
+    model = Plain()
+    compiled = bring_up(model, torch.ones(3))
+    compiled(torch.ones(3))
+    model.shifts[0].mul_(4)
+    torch.testing.assert_close(compiled(torch.ones(3)), model(torch.ones(3)))

@@ -84,7 +84,7 @@ def test_float64_models_are_not_computed_in_float32(bring_up):
 
 
 @pytest.mark.parametrize(
-    "shape", [(), (0,), (0, 3), (3, 0), (1,), (2, 3)], ids=lambda shape: "x".join(map(str, shape)) or "number"
+    "shape", [(), (0,), (0, 3), (1,)], ids=lambda shape: "x".join(map(str, shape)) or "number"
 )
 def test_empty_tensors_and_single_numbers(shape, bring_up):
     def model(x):

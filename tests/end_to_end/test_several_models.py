@@ -43,16 +43,34 @@ def test_the_same_model_from_four_threads(bring_up):
     compiled = bring_up(model, torch.randn(1, 6))
     compiled(torch.randn(1, 6))
 
+    # Beforehand: torch's tracing puts fakes in the place of a model's weights, so that nobody may call
+    # the model itself while it is compiled.
+    calls = {seed: [torch.randn(1 + (seed + turn) % 3, 6) for turn in range(15)] for seed in range(4)}
+    expected = {seed: [model(x) for x in inputs] for seed, inputs in calls.items()}
+
     def work(seed):
-        generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            for turn in range(15):  # other sizes come while other threads are running
-                x = torch.randn(1 + (seed + turn) % 3, 6, generator=generator)
-                torch.testing.assert_close(compiled(x), model(x))
+            return [compiled(x) for x in calls[seed]]  # other sizes come while other threads are running
 
     with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(work, seed) for seed in range(4)]:
-            done.result()
+        done = {seed: pool.submit(work, seed) for seed in calls}
+    for seed, results in done.items():
+        torch.testing.assert_close(results.result(), expected[seed])
+
+
+def test_calls_that_run_eagerly_while_another_thread_compiles():
+    model = Net().eval()
+    compiled = torchport.compile(model, (torch.ones(1, 6),), target="openvino")
+    bad = torch.full((1, 6), float("nan"))
+
+    def work(index):
+        if index % 2:
+            return [compiled(bad).isnan().all() for _ in range(20)]
+        return [compiled(torch.ones(size, 6)).isfinite().all() for size in range(2 + index, 5 + index)]
+
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(work, index) for index in range(4)]
+    assert all(all(each.result()) for each in done)
 
 
 def test_four_threads_each_with_a_model_of_its_own(target, torch_compile):

@@ -80,8 +80,9 @@ class CompiledModel(nn.Module):
             _log.info("%s: this call runs with eager torch: %s", self._specialiser.name, reason)
         except Exception as error:  # noqa: BLE001  # eager torch gives the right answer, or the right error
             _log.warning("%s: this call runs with eager torch: %s", self._specialiser.name, error)
-        # Nothing was written yet: a program writes buffers and inputs at its very end.
-        with torch.no_grad():
+        # Nothing was written yet: a program writes buffers and inputs at its very end. The lock is for
+        # the module: while another thread compiles it, its weights are replaced by fakes.
+        with self._lock, torch.no_grad():
             return self._specialiser.module(*args, **kwargs)
 
     def train(self, mode: bool = True) -> CompiledModel:

@@ -123,8 +123,10 @@ class _Island:
                 results.append(result)
             # Not `infer`, which copies every output once more. The inputs are looked over meanwhile.
             request.start_async()
-            clean = not any(_has_nan(kept[index]) for index in self._floats)
-            request.wait()
+            try:
+                clean = not any(_has_nan(kept[index]) for index in self._floats)
+            finally:
+                request.wait()  # whatever happens: the request writes to memory that is freed afterwards
         except RuntimeError as error:
             raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:
