@@ -56,7 +56,7 @@ def test_one_line_of_any_error():
 
 
 def test_an_error_survives_a_process_boundary():
-    error = errors.TargetError("no device")
+    error = errors.TargetError("no device", where="openvino", remedy="get one")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is errors.TargetError
-    assert str(again) == "no device"
+    assert str(again) == "openvino: no device: get one"

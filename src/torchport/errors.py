@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable
 
 
@@ -28,6 +29,10 @@ class TorchportError(Exception):
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
         return f"{text}: {self.remedy}" if self.remedy else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let the error cross to another process, though its arguments are keywords."""
+        return functools.partial(type(self), where=self.where, remedy=self.remedy), (self.what,)
 
     def to_json(self) -> dict[str, str]:
         """Return the error as the JSON that commands print with `--json`."""
