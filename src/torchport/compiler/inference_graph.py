@@ -60,7 +60,7 @@ class InferenceGraph:
             with self._lock:
                 found = self._programs.get(key)
                 if found is None or not self._is_current(found, args):
-                    found = self._programs[key] = self._build(args)
+                    found = self._programs[key] = self._build(key, args)
         if found.program is None:
             return self._graph_module(*args)
         leaves = [args[index] for index in self._free if isinstance(args[index], torch.Tensor)]
@@ -79,9 +79,10 @@ class InferenceGraph:
             and found.guard.unchanged()
         )
 
-    def _build(self, args: tuple[object, ...]) -> _Specialised:
+    def _build(self, key: Key, args: tuple[object, ...]) -> _Specialised:
         weights = [args[index] for index in self._fixed]
-        if len(self._programs) >= _MOST_PROGRAMS:
+        # A shape that is known already is built again: one of its weights changed.
+        if key not in self._programs and len(self._programs) >= _MOST_PROGRAMS:
             _log.info("this shape is the %dth of the graph: it runs with eager torch", _MOST_PROGRAMS + 1)
             return _Specialised(None, WeightGuard([]), weights)
         bound = _Bound(self._graph_module, self._fixed, args)
