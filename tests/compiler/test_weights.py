@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from torchport.capture import ModuleState
 from torchport.compiler.normalise import Weight
 from torchport.compiler.weights import WeightGuard
 
@@ -20,7 +21,7 @@ class Net(nn.Module):
 def guarded():
     model = Net()
     tensors = [*model.parameters(), *model.buffers(), model.plain]
-    return model, WeightGuard([Weight("", tensor) for tensor in tensors], model)
+    return model, WeightGuard([Weight("", tensor) for tensor in tensors], ModuleState(model))
 
 
 def swap_first_layers(model):

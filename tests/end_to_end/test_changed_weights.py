@@ -78,6 +78,12 @@ def test_double_weights_through_data(bring_up):
     torch.testing.assert_close(compiled(x), model(x))
 
 
+class Settings:
+    def __init__(self):
+        self.slope = 0.5
+        self.names = {"a", "b"}
+
+
 class Plain(nn.Module):
     """Holds numbers and tensors that are no parameters."""
 
@@ -85,22 +91,53 @@ class Plain(nn.Module):
         super().__init__()
         self.factor = 2.0
         self.shifts = [torch.ones(3)]
+        self.by_name = {"more": 1}
+        self.settings = Settings()
+        self.act = nn.Identity()
+        self.pair = (1.0, [2.0])
 
     def forward(self, x):
-        return x * self.factor + self.shifts[0]
+        x = self.act(x) * self.factor * self.settings.slope + sum(self.shifts) + self.pair[1][0]
+        return x + len(self.settings.names) + self.by_name.get("more", 0) + self.by_name.get("less", 0)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [lambda m: setattr(m, "factor", 5.0), lambda m: m.shifts.__setitem__(0, torch.zeros(3))],
-    ids=["a number", "a tensor in a list"],
-)
-@pytest.mark.xfail(strict=True, reason="numbers and containers of a module are not guarded")
-def test_plain_attributes_that_change(change, target):
+STATE_CHANGES = {
+    "a number": lambda m: setattr(m, "factor", 5.0),
+    "a number's sign": lambda m: setattr(m, "factor", -2.0),
+    "a tensor in a list": lambda m: m.shifts.__setitem__(0, torch.zeros(3)),
+    "a longer list": lambda m: m.shifts.append(torch.full((3,), 7.0)),
+    "an entry of a dict": lambda m: m.by_name.update(more=9),
+    "a new entry": lambda m: m.by_name.update(less=-4),
+    "an entry for another": lambda m: (m.by_name.pop("more"), m.by_name.update(less=3)),
+    "an attribute of an attribute": lambda m: setattr(m.settings, "slope", -1.0),
+    "an element of a set": lambda m: m.settings.names.add("c"),
+    "a list in a tuple": lambda m: m.pair[1].__setitem__(0, 8.0),
+    "another object": lambda m: setattr(m, "settings", type("Other", (), {"slope": 3.0, "names": ()})()),
+    "a hook": lambda m: m.act.register_forward_hook(lambda module, args, result: result * 3),
+    "a hook before": lambda m: m.register_forward_pre_hook(lambda module, args: (args[0] * 3,)),
+    "another forward": lambda m: setattr(m, "forward", lambda x: x - 1),
+}
+
+
+@pytest.mark.parametrize("change", STATE_CHANGES.values(), ids=STATE_CHANGES)
+def test_state_that_changes(change, target):
     model = Plain()
     compiled = torchport.compile(model, (torch.ones(3),), target=target)
+    before = compiled(torch.ones(3))
     change(model)
     torch.testing.assert_close(compiled(torch.ones(3)), model(torch.ones(3)))
+    assert not torch.equal(compiled(torch.ones(3)), before)
+    assert len(compiled.programs) == 1
+
+
+def test_state_that_is_set_to_what_it_was_changes_nothing(target):
+    model = Plain()
+    compiled = torchport.compile(model, (torch.ones(3),), target=target)
+    [record] = compiled.programs
+    model.factor, model.by_name["more"] = float("2.0"), int("1")
+    compiled(torch.ones(3))
+    assert compiled.programs == [record]
+    assert compiled.record is record
 
 
 def test_tensors_in_containers_that_change_in_place(bring_up):

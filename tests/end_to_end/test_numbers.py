@@ -5,8 +5,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import torchport
-
 NAN, INF = float("nan"), float("inf")
 
 
@@ -107,19 +105,59 @@ def test_attention_to_nothing_at_all(kind, bring_up):
     torch.testing.assert_close(compiled(x, mask), model(x, mask))
 
 
+MAKES_NAN = {
+    "relu of a root": (lambda x: torch.relu(torch.sqrt(x)), 3),
+    "maximum of 0/0": (lambda x: (x / (x * 0)).amax(0), 3),
+    "clamp of a reciprocal of 0 times 0": (lambda x: (torch.reciprocal(x * 0) * 0).clamp(-1, 1), 3),
+    "comparison": (lambda x: torch.acos(x) > 0, 3),
+    "to integers": (lambda x: (torch.rsqrt(x) * 0).nan_to_num(7.0).to(torch.int64), 3),
+    "max pooling": (lambda x: F.max_pool2d(torch.sqrt(x).reshape(1, 1, 1, 3), (1, 2), 1), 3),
+    "softmax by hand, then relu": (lambda x: torch.relu(torch.exp(x * 100) / torch.exp(x * 100).sum()), 3),
+    "far behind": (lambda x: F.gelu((torch.sqrt(x)[None] @ torch.ones(3, 4)).relu().softmax(-1)), 3),
+    "maximum with a number": (lambda x: torch.maximum(torch.sqrt(x), torch.ones(3)), 3),
+    "a power": (lambda x: torch.relu(x**0.5 + x**-1), 3),
+    "silu": (lambda x: F.silu(torch.sqrt(x)).sigmoid().tanh(), 3),
+}
+
+
+@pytest.mark.parametrize("case", MAKES_NAN)
+def test_a_nan_that_arises_inside_an_island_is_kept(case, bring_up):
+    function, count = MAKES_NAN[case]
+    compiled = bring_up(function, torch.linspace(0.1, 0.9, count))
+    for x in (torch.tensor([-4.0, 1.0, 0.0]), torch.tensor([0.25, 0.5, 1.0]), torch.tensor([1.0, 2.0, 9e9])):
+        torch.testing.assert_close(compiled(x), function(x), equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "function",
-    [lambda x: torch.relu(torch.sqrt(x)), lambda x: (x / (x * 0)).amax(0)],
-    ids=["relu", "amax"],
+    [
+        lambda x, keep: torch.softmax(x.masked_fill(~keep, -INF), -1),
+        lambda x, keep: torch.softmax(torch.where(keep, x, torch.tensor(-INF)), -1) @ x.T,
+        lambda x, keep: torch.log_softmax(x + torch.zeros(x.shape).masked_fill(~keep, -INF), -1).amax(-1),
+    ],
+    ids=["masked_fill", "where", "log_softmax"],
 )
-@pytest.mark.xfail(strict=True, reason="OpenVINO loses a NaN that arises between two ops of one island")
-def test_a_nan_that_arises_inside_an_island_is_kept(function):
-    compiled = torchport.compile(function, (torch.ones(3),), target="openvino")
-    x = torch.tensor([-4.0, -1.0, 0.0])
-    torch.testing.assert_close(compiled(x), function(x), equal_nan=True)
+def test_softmax_of_nothing(function, bring_up):
+    x, keep = torch.randn(2, 3), torch.tensor([[True, False, True], [True, True, False]])
+    compiled = bring_up(function, x, keep)
+    torch.testing.assert_close(compiled(x, keep), function(x, keep))
+    keep[1] = False
+    torch.testing.assert_close(compiled(x, keep), function(x, keep), equal_nan=True)
 
 
-@pytest.mark.xfail(strict=True, reason="OpenVINO's softmax of nothing but -inf is uniform, torch's is NaN")
-def test_softmax_of_nothing():
-    compiled = torchport.compile(lambda x: torch.softmax(x, -1), (torch.ones(3),), target="openvino")
-    assert compiled(torch.full((3,), -INF)).isnan().all()
+def test_softmax_of_an_input_that_is_minus_infinity(bring_up):
+    compiled = bring_up(lambda x: torch.softmax(x, -1), torch.ones(2, 3))
+    for row in ([-INF, 1.0, 2.0], [-INF, -INF, -INF], [INF, 0.0, 1.0]):
+        x = torch.tensor([row, [1.0, 2.0, 3.0]])
+        torch.testing.assert_close(compiled(x), torch.softmax(x, -1), equal_nan=True)
+
+
+def test_indices_whose_number_is_known_only_at_run_time(bring_up):
+    def model(x, table):
+        places = (x > 0).nonzero().squeeze(1)
+        return table.index_select(0, places), places.cumsum(0), table[places] * 2, places.argmax()
+
+    x, table = torch.tensor([1.0, -1.0, 2.0]), torch.randn(3, 4)
+    compiled = bring_up(model, x, table)
+    for values in (x, torch.tensor([1.0, 1.0, 1.0]), torch.tensor([-1.0, 5.0, -1.0])):
+        torch.testing.assert_close(compiled(values, table), model(values, table))

@@ -7,6 +7,7 @@ apart. What is left for `torch.export` is tensors in, tensors out.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +19,15 @@ from torch.export import ExportedProgram
 
 from torchport.capture.dynamic_shapes import spread_over_leaves
 from torchport.capture.failure import explain_failure
+from torchport.capture.module_state import ModuleState
 from torchport.capture.own_containers import own_containers
 from torchport.capture.quiet import quiet_torch
 from torchport.capture.replaced_buffers import held_buffers, write_replaced
 from torchport.capture.source_lines import SourceLines
 from torchport.structure import Flat, Structure, flatten_call
 from torchport.structure.flatten import flatten_result
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class CapturedModel:
         leaves: the tensors it was captured with.
         inputs: the structure of `(args, kwargs)`.
         result: the structure of what the model returns.
+        state: the Python state that the graph stands for, but for what the model itself changes.
     """
 
     name: str
@@ -45,6 +50,7 @@ class CapturedModel:
     leaves: tuple[torch.Tensor, ...]
     inputs: Structure
     result: Structure
+    state: ModuleState
 
 
 def export(
@@ -77,11 +83,17 @@ def export(
     name = name or type(model).__name__
     flat = flatten_call(tuple(args), dict(kwargs or {}))
     dims = spread_over_leaves(module, args, kwargs or {}, flat, dynamic_shapes)
+    state = ModuleState(module)
     try:
-        program, result = _trace(module, flat, dims)
+        program, call = _trace(module, flat, dims)
     except Exception as error:  # a model may raise anything: it is explained, once, here
         raise explain_failure(name, module, args, kwargs or {}, error) from error
-    return CapturedModel(name, module, program, tuple(flat.leaves), flat.structure, result)
+    if call.changes:
+        named = ", ".join(f"self.{path}" for path in call.changes[:5])
+        _log.warning("%s: its forward changes %s; what is captured does not", name, named)
+    state.forget([*call.changes, *state.changed()])  # the latter are lists that torch left copies of
+    assert call.result is not None
+    return CapturedModel(name, module, program, tuple(flat.leaves), flat.structure, call.result, state)
 
 
 class CallableModule(nn.Module):
@@ -96,14 +108,22 @@ class CallableModule(nn.Module):
         return self.function(*args, **kwargs)
 
 
+@dataclass(slots=True)
+class _Call:
+    """What is seen of the model's call besides its graph: its result, and the state that it changes."""
+
+    result: Structure | None = None
+    changes: Sequence[str] = ()
+
+
 class _TensorsInTensorsOut(nn.Module):
     """The model between putting its inputs together and taking its result apart."""
 
-    def __init__(self, module: nn.Module, flat: Flat, results: list[Structure]) -> None:
+    def __init__(self, module: nn.Module, flat: Flat, call: _Call) -> None:
         super().__init__()
         self.model = module
         self._structure = flat.structure
-        self._results = results
+        self._call = call
         # What the modules hold already, such as their configuration, is shared and not rebuilt.
         self._shared = frozenset(id(held) for part in module.modules() for held in vars(part).values())
 
@@ -113,21 +133,22 @@ class _TensorsInTensorsOut(nn.Module):
         assert isinstance(call, tuple)  # the structure of (args, kwargs)
         args, kwargs = call
         buffers = list(held_buffers(self.model))
+        state = ModuleState(self.model)
         with torch.fx.traceback.preserve_node_meta(), SourceLines(sys._getframe()):
             value = self.model(*args, **kwargs)
         torch.fx.traceback.current_meta.pop("stack_trace", None)
         flat = flatten_result(value, leaves, objects, self._structure, by_reference=self._shared)
-        self._results[:] = [flat.structure]
         write_replaced(buffers)
+        self._call.result, self._call.changes = flat.structure, state.changed()
         return tuple(flat.leaves)
 
 
-def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram, Structure]:
-    results: list[Structure] = []
-    wrapper = _TensorsInTensorsOut(module, flat, results)
+def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram, _Call]:
+    call = _Call()
+    wrapper = _TensorsInTensorsOut(module, flat, call)
     wrapper.training = module.training
     with quiet_torch(), torch.no_grad(), own_containers(module):
         program = torch.export.export(
             wrapper, tuple(flat.leaves), dynamic_shapes=None if dims is None else (dims,), strict=False
         )
-    return program, results[0]
+    return program, call

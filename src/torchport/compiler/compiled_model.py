@@ -12,6 +12,7 @@ from torch import nn
 from torchport import capture
 from torchport.capture.dynamic_shapes import ShapeLimits
 from torchport.compiler.specialise import Specialised, Specialiser
+from torchport.compiler.weights import Changed
 from torchport.errors import RuntimeRefusal
 from torchport.records import Coverage, ProgramRecord
 from torchport.structure import Flat, flatten_call
@@ -75,7 +76,11 @@ class CompiledModel(nn.Module):
         self._refuse_gradients(flat)
         specialised = self._find(flat, args, kwargs)
         try:
-            return specialised.program.run(flat.leaves, flat.objects)
+            return specialised.program.run(flat.leaves, flat.objects, specialised.guard.check)
+        except Changed:
+            with self._lock:
+                self._build(flat, args, kwargs)
+            return self.forward(*args, **kwargs)
         except OutOfRange as reason:
             _log.info("%s: this call runs with eager torch: %s", self._specialiser.name, reason)
         except Exception as error:  # noqa: BLE001  # eager torch gives the right answer, or the right error
@@ -122,7 +127,7 @@ class CompiledModel(nn.Module):
 
     def _find(self, flat: Flat, args: Sequence[object], kwargs: Mapping[str, object]) -> Specialised:
         for specialised in self._programs:
-            if specialised.fits(flat) and specialised.guard.unchanged():
+            if specialised.fits(flat):
                 return specialised
         with self._lock:
             return self._build(flat, args, kwargs)

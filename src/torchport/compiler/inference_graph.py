@@ -13,7 +13,7 @@ from torchport import capture
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.normalise import normalise
 from torchport.compiler.specialise import LeafKey, key_of
-from torchport.compiler.weights import WeightGuard
+from torchport.compiler.weights import Changed, WeightGuard
 from torchport.errors import TorchportError
 from torchport.runtime.program import Program
 from torchport.targets import Options, Target
@@ -56,16 +56,16 @@ class InferenceGraph:
         """Run the graph."""
         key: Key = tuple([_key(args[index]) for index in self._free])
         found = self._programs.get(key)
-        if found is None or not self._is_current(found, args):
-            with self._lock:
-                found = self._programs.get(key)
-                if found is None or not self._is_current(found, args):
-                    found = self._programs[key] = self._build(key, args)
+        if found is None or not self._has_weights(found, args):
+            found = self._renew(key, args)
         if found.program is None:
             return self._graph_module(*args)
         leaves = [args[index] for index in self._free if isinstance(args[index], torch.Tensor)]
         try:
-            return found.program.run(leaves)  # type: ignore[arg-type]  # filtered above
+            return found.program.run(leaves, (), found.guard.check)  # type: ignore[arg-type]  # filtered above
+        except Changed:
+            self._renew(key, args)
+            return self(*args)
         except OutOfRange as reason:
             _log.info("this call runs with eager torch: %s", reason)
         except Exception as error:  # noqa: BLE001  # eager torch gives the right answer, or the right error
@@ -73,11 +73,16 @@ class InferenceGraph:
         # Nothing was written yet: a program writes buffers and inputs at its very end.
         return self._graph_module(*args)
 
-    def _is_current(self, found: _Specialised, args: tuple[object, ...]) -> bool:
-        return (
-            all(args[index] is weight for index, weight in zip(self._fixed, found.weights, strict=True))
-            and found.guard.unchanged()
-        )
+    def _renew(self, key: Key, args: tuple[object, ...]) -> _Specialised:
+        """Return a program for the weights as they are now, unless another thread was faster a new one."""
+        with self._lock:
+            found = self._programs.get(key)
+            if found is None or not (self._has_weights(found, args) and found.guard.unchanged()):
+                found = self._programs[key] = self._build(key, args)
+            return found
+
+    def _has_weights(self, found: _Specialised, args: tuple[object, ...]) -> bool:
+        return all(args[index] is weight for index, weight in zip(self._fixed, found.weights, strict=True))
 
     def _build(self, key: Key, args: tuple[object, ...]) -> _Specialised:
         weights = [args[index] for index in self._fixed]

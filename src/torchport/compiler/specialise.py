@@ -85,7 +85,7 @@ class Specialiser:
         frozen = [weight for key, weight in plan.graph.weights.items() if key not in written]
         return Specialised(
             program,
-            WeightGuard(frozen, self.module),
+            WeightGuard(frozen, captured.state),
             captured.inputs,
             tuple(key_of(leaf) for leaf in captured.leaves),
             autocast_key(),

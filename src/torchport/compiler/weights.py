@@ -1,24 +1,27 @@
 """Notices that a weight changed after its value became part of an island.
 
 Three things are looked at, because each alone misses some change: what the modules hold
-(`module.weight = other`, `module.head = other`, `module.train()`), a weight's version counter and
-address (`weight.mul_(2)`, `weight.data = other`), and one word of its memory (`weight.data.mul_(2)`,
-which has a version counter of its own).
+(`module.weight = other`, `module.head = other`, `module.train()`), a weight's version
+counter and address (`weight.mul_(2)`, `weight.data = other`), and one word of its memory
+(`weight.data.mul_(2)`, which has a version counter of its own).
 """
 
 from __future__ import annotations
 
 import ctypes
-import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import torch
-from torch import nn
 
+from torchport.capture import ModuleState
 from torchport.compiler.normalise import Weight
 
 Word: TypeAlias = "ctypes.c_uint8 | ctypes.c_uint16 | ctypes.c_uint32 | ctypes.c_uint64"
+
+
+class Changed(Exception):
+    """A weight changed after its value became part of an island."""
 
 
 class WeightGuard:
@@ -26,22 +29,24 @@ class WeightGuard:
 
     Args:
         weights: the weights; those that the program itself writes must not be among them.
-        module: the module that they belong to, if it can be changed without anybody else noticing.
+        state: what the module holds that they belong to, if nobody else looks after it.
     """
 
-    def __init__(self, weights: Iterable[Weight], module: nn.Module | None = None) -> None:
+    def __init__(self, weights: Iterable[Weight], state: ModuleState | None = None) -> None:
         kept = [weight for weight in weights if weight.tensor.numel()]
         self._tensors = [weight.tensor for weight in kept]
         self._storages = [tensor.untyped_storage() for tensor in self._tensors]
-        held = [] if module is None else list(_held(module))
-        self._holders = [holder for holder, _, _ in held]
-        self._names = [name for _, name, _ in held]
-        self._things = [thing for _, _, thing in held]
+        self._state = state
         self._counted = [tensor for tensor in self._tensors if not tensor.is_inference()]
         self._words = [_word(tensor) for tensor in self._tensors if tensor.device.type == "cpu"]
         self._versions = [tensor._version for tensor in self._counted]
         self._addresses = [tensor.data_ptr() for tensor in self._tensors]
         self._values = [word.value for word in self._words]
+
+    def check(self) -> None:
+        """Raise `Changed` if a weight is not as it was."""
+        if not self.unchanged():
+            raise Changed
 
     def unchanged(self) -> bool:
         """Whether all weights are as they were."""
@@ -49,19 +54,8 @@ class WeightGuard:
             [tensor._version for tensor in self._counted] == self._versions
             and [word.value for word in self._words] == self._values
             and [tensor.data_ptr() for tensor in self._tensors] == self._addresses
-            and all(map(operator.is_, map(dict.get, self._holders, self._names), self._things))
+            and (self._state is None or self._state.unchanged())
         )
-
-
-def _held(module: nn.Module) -> Iterator[tuple[dict[str, object], str, object]]:
-    """Yield what a module and those in it hold: their tensors, their modules, and their mode."""
-    for part in module.modules():
-        for holder in (part._parameters, part._buffers, part._modules):
-            for name, thing in holder.items():
-                yield holder, name, thing  # type: ignore[misc]  # dicts of tensors and modules
-        for name, thing in vars(part).items():
-            if isinstance(thing, torch.Tensor) or name == "training":
-                yield vars(part), name, thing
 
 
 def _word(tensor: torch.Tensor) -> Word:

@@ -16,22 +16,32 @@ from torchport import targets
 from torchport.errors import RuntimeRefusal
 from torchport.records import IslandMeta, TensorSpec
 from torchport.targets import Artifact
-from torchport.targets.target import Runner
+from torchport.targets.target import Meanwhile, Runner, RunsBeside
 
 
 class LoadedIsland:
     """An island that is ready to run."""
 
-    __slots__ = ("__weakref__", "_orders", "_runner", "meta")
+    __slots__ = ("__weakref__", "_beside", "_orders", "_runner", "meta")
 
     def __init__(self, meta: IslandMeta, runner: Runner) -> None:
         self.meta = meta
         self._runner = runner
+        self._beside = runner.run_beside if isinstance(runner, RunsBeside) else None
         self._orders = [(index, spec) for index, spec in enumerate(meta.outputs) if spec.order]
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the island; its results have the memory order that torch's own would have."""
-        results = self._runner(arguments)
+        return self._ordered(self._runner(arguments))
+
+    def run_beside(self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile) -> list[torch.Tensor]:
+        """Run the island, and `meanwhile` beside it if the device can, else before it."""
+        if self._beside is not None:
+            return self._ordered(self._beside(arguments, meanwhile))
+        meanwhile()
+        return self(arguments)
+
+    def _ordered(self, results: list[torch.Tensor]) -> list[torch.Tensor]:
         for index, spec in self._orders:
             results[index] = _in_order(results[index], spec)
         return results

@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torchport.records import ProgramRecord
 from torchport.runtime.island import LoadedIsland, load_island
 from torchport.structure import Structure
-from torchport.targets.target import OutOfRange
+from torchport.targets.target import Meanwhile, OutOfRange
 
 
 class Program:
@@ -29,20 +29,34 @@ class Program:
         self.graph_module = graph_module
         self.result = result
         self.islands = _load_all(graph_module)
-        self._call = _direct(graph_module, self.islands)
+        self._whole = _whole_island(graph_module, self.islands)
+        self._call = self._whole or _direct(graph_module, self.islands)
         self._draws = any(_draws(node) for node in graph_module.graph.nodes)
         self._written_inputs, self._written_buffers = _written(graph_module)
 
-    def run(self, leaves: Sequence[torch.Tensor], objects: Sequence[object] = ()) -> object:
+    def run(
+        self,
+        leaves: Sequence[torch.Tensor],
+        objects: Sequence[object] = (),
+        check: Meanwhile | None = None,
+    ) -> object:
         """Run the program and return its result.
 
         Args:
             leaves: the tensors of the inputs.
             objects: the mutable objects of the inputs; those that the model changes are changed.
+            check: raises if the program must not be used; called beside the device's work where that
+                writes nothing, else before.
 
         Raises:
             OutOfRange: the program was not built for these values; nothing was written or drawn.
         """
+        if self._whole is not None and check is not None:
+            with torch.no_grad():
+                outputs: Sequence[torch.Tensor] = self._whole.run_beside(leaves, check)
+            return self.result.rebuild(outputs, leaves, objects)
+        if check is not None:
+            check()
         if self._written_inputs or self._written_buffers:
             self._refuse_shared_memory(leaves)
         state = torch.get_rng_state() if self._draws else None
@@ -100,9 +114,6 @@ def _direct(
     graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland]
 ) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
     """Return a function that runs the graph, calling islands without the detour over the dispatcher."""
-    whole = _whole_island(graph_module, islands)
-    if whole is not None:
-        return whole
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     root = nn.Module()
@@ -131,9 +142,7 @@ class _IslandCall(nn.Module):
         self.forward = island  # called as it is
 
 
-def _whole_island(
-    graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland]
-) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]] | None:
+def _whole_island(graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland]) -> LoadedIsland | None:
     """Return the island that is the whole program, if there is one: nothing else need be called."""
     calls = [node for node in graph_module.graph.nodes if node.op == "call_function"]
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]

@@ -5,6 +5,6 @@ named tuples, dataclasses, model outputs, caches, and whatever a user wrote.
 """
 
 from torchport.structure.flatten import Flat, flatten, flatten_call, tensors_in
-from torchport.structure.nodes import Structure
+from torchport.structure.nodes import Structure, same_value
 
-__all__ = ["Flat", "Structure", "flatten", "flatten_call", "tensors_in"]
+__all__ = ["Flat", "Structure", "flatten", "flatten_call", "same_value", "tensors_in"]

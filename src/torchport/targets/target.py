@@ -6,7 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy
 import torch
@@ -18,6 +18,22 @@ from torchport.records import TensorSpec, Verdict
 
 Decompositions = Mapping[OpOverload, Callable[..., object]]
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+Meanwhile = Callable[[], object]
+
+
+@runtime_checkable
+class RunsBeside(Protocol):
+    """A runner whose device leaves the calling thread free while it computes."""
+
+    def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the island once."""
+        ...
+
+    def run_beside(
+        self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile | None
+    ) -> list[torch.Tensor]:
+        """Run the island once, and `meanwhile` beside it; what that raises is raised when both are done."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,18 @@ compiles it for the device at hand.
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy
 
 from torchport.errors import TargetError
+from torchport.records import TensorSpec
 from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import openvino
 from torchport.targets.openvino.value_ranges import input_ranges
+from torchport.targets.openvino.watches import Watch, add_watches, find_watches
 from torchport.targets.target import Artifact, Island
 
 
@@ -25,7 +28,8 @@ def build(island: Island) -> Artifact:
     Raises:
         TargetError: OpenVINO's frontend refuses the island, or would change a tensor that crosses.
     """
-    model = _convert(island)
+    watches, finite_inputs = find_watches(island.graph_module)
+    model = _convert(_watched(island, watches))
     copies = _take_copies(model)
     with tempfile.TemporaryDirectory(prefix="torchport-") as folder:
         xml, weights = Path(folder, "island.xml"), Path(folder, "island.bin")
@@ -45,7 +49,21 @@ def build(island: Island) -> Artifact:
             "weights_at": _aligned(len(text)),
             "copies": {str(output): source for output, source in copies.items()},
             "input_ranges": {str(index): list(bounds) for index, bounds in ranges.items()},
+            "finite_inputs": finite_inputs,
+            "watches": len(watches),
         },
+    )
+
+
+def _watched(island: Island, watches: list[Watch]) -> Island:
+    """Return an island that gives one more number for each value that must be watched."""
+    if not watches:
+        return island
+    numbers = (TensorSpec((), "float32"),) * len(watches)
+    return replace(
+        island,
+        graph_module=add_watches(island.graph_module, watches),
+        outputs=(*island.outputs, *numbers),
     )
 
 

@@ -6,7 +6,9 @@ properties are:
 - `format`: the number below;
 - `xml_bytes`, `weights_at`: where the XML ends and where the weights start;
 - `copies`: which outputs are an input, reshaped at most, by their indices; the model lacks them;
-- `input_ranges`: which integer inputs must lie within which bounds, by their indices.
+- `input_ranges`: which integer inputs must lie within which bounds, by their indices;
+- `finite_inputs`: which inputs must be finite, by their indices; the other float inputs may be infinite;
+- `watches`: how many numbers the model gives after its outputs, all of which must be finite.
 """
 
-FORMAT = 3
+FORMAT = 4

@@ -15,7 +15,10 @@ from torchport.records import TensorSpec
 from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import core, openvino
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
-from torchport.targets.target import Artifact, GaveNaN, OutOfRange, Runner
+from torchport.targets.target import Artifact, GaveNaN, Meanwhile, OutOfRange, Runner
+
+# In bytes. Up to here a copy is cheaper than to set another output tensor.
+_SMALL_OUTPUTS = 1 << 16
 
 
 def load(
@@ -36,7 +39,7 @@ def load(
             remedy="compile the model again with this version of torchport",
         )
     compiled = _compile(artifact, options)
-    return _Island(compiled, artifact, inputs, outputs).run
+    return _Island(compiled, artifact, inputs, outputs)
 
 
 def _compile(artifact: Artifact, options: OpenVinoOptions) -> Any:
@@ -80,11 +83,18 @@ class _Island:
         self._compiled = compiled
         self._payload = artifact.payload  # the model's weights lie in it
         self._idle: collections.deque[Any] = collections.deque()
-        self._floats = [index for index, spec in enumerate(inputs) if "float" in spec.dtype]
         ranges = artifact.properties["input_ranges"]
         copies = artifact.properties["copies"]
+        finite = artifact.properties["finite_inputs"]
+        watches = artifact.properties["watches"]
         assert isinstance(ranges, Mapping)
         assert isinstance(copies, Mapping)
+        assert isinstance(finite, Sequence)
+        assert isinstance(watches, int)
+        self._floats = [
+            (index, index in finite) for index, spec in enumerate(inputs) if "float" in spec.dtype
+        ]
+        self._watches = watches
         self._copies = sorted(
             (int(output), source, outputs[int(output)].shape) for output, source in copies.items()
         )
@@ -92,64 +102,134 @@ class _Island:
             (spec.shape, getattr(torch, spec.dtype))
             for index, spec in enumerate(outputs)
             if str(index) not in copies
-        ]
+        ] + [((), torch.float32)] * watches
         self._ranges = [(int(index), bounds[0], bounds[1]) for index, bounds in ranges.items()]
 
-    def run(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the island once."""
+        return self.run_beside(arguments, None)
+
+    def run_beside(
+        self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile | None
+    ) -> list[torch.Tensor]:
+        """Run the island once, and `meanwhile` in this thread while the device computes."""
         for index, low, high in self._ranges:
             _check_range(arguments[index], low, high)
         # The request does not keep the memory of its tensors alive: this list does, until it has run.
         kept = [argument.detach().contiguous() for argument in arguments]
-        results = self._infer(kept)
-        for output, source, shape in self._copies:  # in the order of the outputs
-            results.insert(output, kept[source].reshape(shape).clone())
-        if any(result.is_floating_point() and _has_nan(result) for result in results):
-            raise GaveNaN(results)
-        return results
-
-    def _infer(self, kept: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         try:
-            request = self._idle.pop()
+            request: _Request = self._idle.pop()
         except IndexError:
-            request = self._compiled.create_infer_request()
-        results: list[torch.Tensor] = []
+            request = _Request(self._compiled.create_infer_request(), len(kept), self._outputs)
         try:
-            for index, argument in enumerate(kept):
-                request.set_input_tensor(index, _as_openvino(argument))
-            for shape, dtype in self._outputs:
-                result = torch.empty(shape, dtype=dtype)
-                request.set_output_tensor(len(results), _as_openvino(result))
-                results.append(result)
+            request.give(kept)
             # Not `infer`, which copies every output once more. The inputs are looked over meanwhile.
-            request.start_async()
+            request.request.start_async()
             try:
-                clean = not any(_has_nan(kept[index]) for index in self._floats)
+                if meanwhile is not None:
+                    meanwhile()
+                problem = self._problem(kept)
             finally:
-                request.wait()  # whatever happens: the request writes to memory that is freed afterwards
+                request.request.wait()  # whatever happens: it writes to memory that is freed afterwards
+            results, has_nan = request.take()
         except RuntimeError as error:
             raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:
             self._idle.append(request)
-        if not clean:
-            # OpenVINO loses NaN: its relu, clamp, maximum and comparisons do not keep it.
-            raise OutOfRange("an input holds NaN")
+        if problem:
+            raise OutOfRange(problem)
+        if self._watches:
+            numbers = [results.pop().item() for _ in range(self._watches)]
+            if not all(map(math.isfinite, numbers)):
+                raise OutOfRange("a value inside the model is not finite")
+        for output, source, shape in self._copies:  # in the order of the outputs
+            results.insert(output, kept[source].reshape(shape).clone())
+        if has_nan:
+            raise GaveNaN(results)
         return results
+
+    def _problem(self, kept: Sequence[torch.Tensor]) -> str:
+        """Return what OpenVINO would not treat as torch does: it loses NaN, as `watches.py` says."""
+        for index, must_be_finite in self._floats:
+            total = _total(_array(kept[index]))
+            if math.isnan(total) or (must_be_finite and math.isinf(total)):
+                return f"the float input {index} of the island is not finite"
+        return ""
+
+
+class _Request:
+    """A request of OpenVINO's with the memory that it reads and writes.
+
+    Setting a tensor costs more than a small inference does after another has emptied the caches. So an
+    input at the same address is not set again, and small outputs have memory of their own, from which
+    they are copied.
+    """
+
+    def __init__(
+        self, request: Any, inputs: int, outputs: Sequence[tuple[tuple[int, ...], torch.dtype]]
+    ) -> None:
+        self.request = request
+        self._addresses = [-1] * inputs
+        self._outputs = outputs
+        self._small = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs) <= _SMALL_OUTPUTS
+        self._results: list[torch.Tensor] = []
+        if self._small:
+            self._make_results()
+        self._arrays = [_floats(result) for result in self._results]
+
+    def give(self, kept: Sequence[torch.Tensor]) -> None:
+        """Let the request read these tensors, and write where it should."""
+        for index, argument in enumerate(kept):
+            address = argument.data_ptr()
+            if address != self._addresses[index] or not address:
+                self.request.set_input_tensor(index, _as_openvino(argument))
+                self._addresses[index] = address
+        if not self._small:
+            self._make_results()
+
+    def take(self) -> tuple[list[torch.Tensor], bool]:
+        """Return the results, and whether one of them holds NaN."""
+        arrays = self._arrays if self._small else [_floats(result) for result in self._results]
+        has_nan = any(array is not None and math.isnan(_total(array)) for array in arrays)
+        if self._small:
+            return [result.clone() for result in self._results], has_nan
+        results, self._results = self._results, []
+        return results, has_nan
+
+    def _make_results(self) -> None:
+        self._results = []
+        for index, (shape, dtype) in enumerate(self._outputs):
+            result = torch.empty(shape, dtype=dtype)
+            self.request.set_output_tensor(index, _as_openvino(result))
+            self._results.append(result)
 
 
 def _check_range(argument: torch.Tensor, low: int, high: int) -> None:
     """Refuse integers that the device would cut off, or that index nothing."""
     if argument.numel() == 0:
         return
-    least, most = torch.aminmax(argument)
-    if least.item() < low or most.item() > high:
+    values = argument.numpy(force=True)
+    if values.min() < low or values.max() > high:
         raise OutOfRange(f"an integer input holds values outside {low} … {high}")
 
 
-def _has_nan(tensor: torch.Tensor) -> bool:
-    """Whether a tensor holds NaN: the sum of its squares is NaN just then, and costs one pass."""
-    flat = tensor.reshape(-1)
-    return math.isnan(torch.dot(flat, flat).item())
+def _floats(tensor: torch.Tensor) -> numpy.ndarray[Any, Any] | None:
+    """Return a tensor's memory if it may hold NaN."""
+    return _array(tensor) if tensor.is_floating_point() else None
+
+
+def _array(tensor: torch.Tensor) -> numpy.ndarray[Any, Any]:
+    """Return a float tensor's memory as numpy can sum it; bfloat16, which numpy has not, is copied."""
+    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
+
+
+def _total(array: numpy.ndarray[Any, Any]) -> float:
+    """Return an array's sum: NaN if it holds NaN or both infinities, infinite if it holds one of them.
+
+    By numpy, in this thread: torch's threads would spin for a while after it, on OpenVINO's cores.
+    """
+    with numpy.errstate(all="ignore"):
+        return float(numpy.add.reduce(array, axis=None))
 
 
 def _as_openvino(tensor: torch.Tensor) -> Any:

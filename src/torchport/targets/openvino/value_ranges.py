@@ -76,6 +76,8 @@ def index_limits(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
     """Return, for an op that indexes, its index tensors with the bounds that torch enforces."""
     name = str(node.target)
     args = node.args
+    if _is_open(node):
+        return []
     if name == "aten.embedding.default":
         return [(args[1], (0, _size(args[0], 0) - 1))]  # type: ignore[list-item]
     if name in ("aten.index_select.default", "aten.gather.default", "aten.scatter.src", "aten.scatter.value",
@@ -136,7 +138,7 @@ def _through_views(node: fx.Node) -> fx.Node:
 def _computed(graph_module: fx.GraphModule, node: fx.Node) -> Bounds:
     if node.op == "get_attr":
         return _of_tensor(graph_module, node)
-    if node.op != "call_function":
+    if node.op != "call_function" or _is_open(node):
         return bounds_of(None)
     name = str(node.target)
     transfer = _TRANSFER.get(name) or (_same if name in _VIEWS else None)
@@ -335,6 +337,13 @@ _TRANSFER: dict[str, Callable[[fx.Node], Bounds]] = {
     "aten.select_scatter.default": lambda node: _union(bounds_of(node.args[0]), bounds_of(node.args[1])),
     "aten.index_put.default": lambda node: _union(bounds_of(node.args[0]), bounds_of(node.args[2])),
 }  # fmt: skip
+
+
+def _is_open(node: fx.Node) -> bool:
+    """Whether a size that the node computes with is known only at run time."""
+    values = [item.meta.get("val") for item in (*node.all_input_nodes, node)]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    return any(not isinstance(size, int) for tensor in tensors for size in tensor.shape)
 
 
 def _val(value: object) -> torch.Tensor:

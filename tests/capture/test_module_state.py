@@ -1,0 +1,97 @@
+"""A model's Python state: what changed in it is named."""
+
+from collections import OrderedDict, deque
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+from torchport.capture import ModuleState
+
+
+class Settings:
+    def __init__(self):
+        self.slope = 0.5
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.settings = Settings()
+        self.table = {"a": [1, 2]}
+        self.queue = deque([1])
+        self.names = {"x"}
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+CHANGES = {
+    "settings.slope": lambda m: setattr(m.settings, "slope", 2.0),
+    "table['a']": lambda m: m.table["a"].append(3),
+    "table": lambda m: m.table.update(b=1),
+    "queue": lambda m: m.queue.append(2),
+    "names": lambda m: m.names.add("y"),
+    "layer.weight": lambda m: setattr(m.layer, "weight", nn.Parameter(torch.ones(2, 2))),
+    "layer": lambda m: setattr(m, "layer", nn.Linear(2, 2)),
+    "layer.training": lambda m: m.layer.eval(),
+    "layer._forward_hooks": lambda m: m.layer.register_forward_hook(print),
+}
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_a_change_is_found_and_named(path):
+    model = Model()
+    state = ModuleState(model)
+    assert state.unchanged()
+    assert state.changed() == []
+    CHANGES[path](model)
+    assert not state.unchanged()
+    assert path in state.changed()
+    state.forget(state.changed())
+    assert state.unchanged()
+
+
+def test_an_equal_number_is_no_change_and_another_zero_is_one():
+    model = Model()
+    model.level = 0.0
+    state = ModuleState(model)
+    model.settings.slope = float("0.5")
+    assert state.unchanged()
+    model.level = -0.0
+    assert state.changed() == ["level"]
+
+
+def test_what_holds_itself_is_walked_once():
+    model = Model()
+    model.table["self"] = model.table
+    model.back = OrderedDict(model=[model])
+    state = ModuleState(model)
+    assert state.unchanged()
+    model.table["self"] = 0
+    assert state.changed() == ["table['self']"]
+
+
+def test_a_forward_that_changes_state_is_named(caplog):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+            self.seen = []
+
+        def forward(self, x):
+            self.calls += 1
+            self.seen.append(x.shape)
+            return x + 1
+
+    model = Counts()
+    compiled = torchport.compile(model, (torch.ones(2),), target="host")
+    [said] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "self.calls, self.seen" in said
+    assert (model.calls, model.seen) == (0, [])
+    model(torch.ones(2))  # what the model changes itself does not make the program stale
+    [record] = compiled.programs
+    compiled(torch.ones(2))
+    assert compiled.programs[0] is record
