@@ -62,6 +62,16 @@ def test_an_equal_number_is_no_change_and_another_zero_is_one():
     assert state.unchanged()
     model.level = -0.0
     assert state.changed() == ["level"]
+    assert not state.unchanged()
+
+
+@pytest.mark.parametrize("value", [1.0, True, torch.ones(())], ids=str)
+def test_what_is_equal_but_of_another_kind_is_another(value):
+    model = Model()
+    model.level = 1
+    state = ModuleState(model)
+    model.level = value
+    assert not state.unchanged()
 
 
 def test_what_holds_itself_is_walked_once():

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import operator
 import types
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Collection, Iterator
 
 import numpy
 import torch
 from torch import nn
 
+from torchport.capture.dict_tags import DictTags
 from torchport.structure import same_value
 
 # They are one with what they hold, or hold nothing that a forward reads.
@@ -23,10 +24,12 @@ _LEAVES = (
     torch.device, torch.Size, torch.Generator, numpy.ndarray, numpy.generic, types.ModuleType,
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CodeType,
 )  # fmt: skip
-_PLAIN = (dict, OrderedDict, list, deque, set, tuple, frozenset)
 # Who reaches more than this holds a data set, not a configuration.
 _MOST = 1_000_000
-_OWN = ("_parameters", "_buffers", "_modules")  # a module shows what is in these as attributes
+_SHOWN = ("_parameters", "_buffers", "_modules")  # a module shows what is in these as attributes
+# What a module has of its own accord and no forward depends on is not walked.
+_INSIDE_A_MODULE = frozenset(vars(nn.Module())) - {"training"}
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 Sequence = list[object] | deque[object]
 
@@ -48,11 +51,23 @@ class ModuleState:
 
     def unchanged(self) -> bool:
         """Whether all is as it was; quick if it is."""
+        if any(self._empty):
+            return False
+        tags = self._tags.read()
+        if self._tags.untouched_since(tags):
+            return self._same_elsewhere()
         if list(map(len, self._sized)) != self._lengths:
             return False
-        now = list(map(dict.get, self._dicts, self._keys))
-        if not all(map(operator.is_, now, self._values)) and not all(map(_is_same, now, self._values)):
-            return False
+        # Not by comparing dicts: 0.0 equals -0.0, 1 equals 1.0, and equal tensors may be different ones.
+        if not all(map(operator.is_, map(dict.get, self._dicts, self._keys), self._values)):
+            now = map(dict.get, self._dicts, self._keys)
+            if not all(map(_is_same, now, self._values)):
+                return False
+        self._tags.touch(tags)  # touched, and as it was
+        return self._same_elsewhere()
+
+    def _same_elsewhere(self) -> bool:
+        """Whether what are no dicts hold what they held."""
         return all(_same_items(held, items) for _, held, items in self._sequences) and all(
             held == items for _, held, items in self._sets
         )
@@ -79,8 +94,10 @@ class ModuleState:
         self._dicts = [held for _, held, _, _ in self._entries]
         self._keys = [key for _, _, key, _ in self._entries]
         self._values = [value for _, _, _, value in self._entries]
-        self._sized = [held for _, held, _ in self._sizes]
-        self._lengths = [length for _, _, length in self._sizes]
+        self._sized = [held for _, held, length in self._sizes if length]
+        self._lengths = [length for _, _, length in self._sizes if length]
+        self._tags = DictTags(self._sized)
+        self._empty = [held for _, held, length in self._sizes if not length]  # most of a module's are
 
     def _walk(self, root: object) -> None:
         seen: set[int] = set()
@@ -102,21 +119,24 @@ class ModuleState:
             self._sets.append((path, value, frozenset(value)))
         if isinstance(value, (list, deque, tuple)):
             yield from ((f"{path}[{place}]", item) for place, item in enumerate(value))
-        if type(value) in _PLAIN:
-            return
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
-            yield from self._note_dict(path, attributes, ".{}" if path else "{}")
-            if isinstance(value, nn.Module):
-                for name in _OWN:
-                    yield from self._note_dict(path, attributes[name], ".{}" if path else "{}")
+            form = ".{}" if path else "{}"
+            is_module = isinstance(value, nn.Module)
+            yield from self._note_dict(path, attributes, form, _INSIDE_A_MODULE if is_module else ())
+            if is_module:
+                for name in _SHOWN:
+                    yield from self._note_dict(path, attributes[name], form)
+                yield from ((f"{path}{form.format(name)}", attributes[name]) for name in _HOOKS)
 
-    def _note_dict(self, path: str, held: dict[object, object], form: str) -> Iterator[tuple[str, object]]:
+    def _note_dict(
+        self, path: str, held: dict[object, object], form: str, skipped: Collection[object] = ()
+    ) -> Iterator[tuple[str, object]]:
         self._sizes.append((path, held, len(held)))
         for key, value in held.items():
-            place = path + form.format(key)
-            self._entries.append((place, held, key, value))
-            if key not in _OWN:
+            if key not in skipped:
+                place = path + form.format(key)
+                self._entries.append((place, held, key, value))
                 yield place, value
 
 

@@ -18,7 +18,7 @@ from torchport.records import TensorSpec
 from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import openvino
 from torchport.targets.openvino.value_ranges import input_ranges
-from torchport.targets.openvino.watches import Watch, add_watches, find_watches
+from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.target import Artifact, Island
 
 
@@ -29,7 +29,9 @@ def build(island: Island) -> Artifact:
         TargetError: OpenVINO's frontend refuses the island, or would change a tensor that crosses.
     """
     watches, finite_inputs = find_watches(island.graph_module)
-    model = _convert(_watched(island, watches))
+    with_sums, sums = add_sums(island.graph_module, watches)
+    numbers = (TensorSpec((), "float32"),) * len(sums)
+    model = _convert(replace(island, graph_module=with_sums, outputs=(*island.outputs, *numbers)))
     copies = _take_copies(model)
     with tempfile.TemporaryDirectory(prefix="torchport-") as folder:
         xml, weights = Path(folder, "island.xml"), Path(folder, "island.bin")
@@ -50,20 +52,8 @@ def build(island: Island) -> Artifact:
             "copies": {str(output): source for output, source in copies.items()},
             "input_ranges": {str(index): list(bounds) for index, bounds in ranges.items()},
             "finite_inputs": finite_inputs,
-            "watches": len(watches),
+            "sums": sums,
         },
-    )
-
-
-def _watched(island: Island, watches: list[Watch]) -> Island:
-    """Return an island that gives one more number for each value that must be watched."""
-    if not watches:
-        return island
-    numbers = (TensorSpec((), "float32"),) * len(watches)
-    return replace(
-        island,
-        graph_module=add_watches(island.graph_module, watches),
-        outputs=(*island.outputs, *numbers),
     )
 
 

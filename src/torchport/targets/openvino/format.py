@@ -8,7 +8,7 @@ properties are:
 - `copies`: which outputs are an input, reshaped at most, by their indices; the model lacks them;
 - `input_ranges`: which integer inputs must lie within which bounds, by their indices;
 - `finite_inputs`: which inputs must be finite, by their indices; the other float inputs may be infinite;
-- `watches`: how many numbers the model gives after its outputs, all of which must be finite.
+- `sums`: the names of the numbers that the model gives after its outputs; see `watches.py`.
 """
 
 FORMAT = 4

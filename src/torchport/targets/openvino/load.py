@@ -86,15 +86,15 @@ class _Island:
         ranges = artifact.properties["input_ranges"]
         copies = artifact.properties["copies"]
         finite = artifact.properties["finite_inputs"]
-        watches = artifact.properties["watches"]
+        sums = artifact.properties["sums"]
         assert isinstance(ranges, Mapping)
         assert isinstance(copies, Mapping)
         assert isinstance(finite, Sequence)
-        assert isinstance(watches, int)
+        assert isinstance(sums, Sequence)
         self._floats = [
             (index, index in finite) for index, spec in enumerate(inputs) if "float" in spec.dtype
         ]
-        self._watches = watches
+        self._sums = sums
         self._copies = sorted(
             (int(output), source, outputs[int(output)].shape) for output, source in copies.items()
         )
@@ -102,7 +102,7 @@ class _Island:
             (spec.shape, getattr(torch, spec.dtype))
             for index, spec in enumerate(outputs)
             if str(index) not in copies
-        ] + [((), torch.float32)] * watches
+        ] + [((), torch.float32)] * len(sums)
         self._ranges = [(int(index), bounds[0], bounds[1]) for index, bounds in ranges.items()]
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -123,46 +123,41 @@ class _Island:
             request = _Request(self._compiled.create_infer_request(), len(kept), self._outputs)
         try:
             request.give(kept)
-            # Not `infer`, which copies every output once more. The inputs are looked over meanwhile.
+            # Not `infer`, which copies every output once more.
             request.request.start_async()
             try:
                 if meanwhile is not None:
                     meanwhile()
-                problem = self._problem(kept)
             finally:
                 request.request.wait()  # whatever happens: it writes to memory that is freed afterwards
-            results, has_nan = request.take()
+            results = request.take()
         except RuntimeError as error:
             raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:
             self._idle.append(request)
-        if problem:
-            raise OutOfRange(problem)
-        if self._watches:
-            numbers = [results.pop().item() for _ in range(self._watches)]
-            if not all(map(math.isfinite, numbers)):
-                raise OutOfRange("a value inside the model is not finite")
+        odd = [name for name in reversed(self._sums) if not math.isfinite(results.pop().item())]
         for output, source, shape in self._copies:  # in the order of the outputs
             results.insert(output, kept[source].reshape(shape).clone())
-        if has_nan:
-            raise GaveNaN(results)
+        if odd:
+            self._refuse(odd, kept, results)
         return results
 
-    def _problem(self, kept: Sequence[torch.Tensor]) -> str:
-        """Return what OpenVINO would not treat as torch does: it loses NaN, as `watches.py` says."""
+    def _refuse(self, odd: Sequence[str], kept: Sequence[torch.Tensor], results: list[torch.Tensor]) -> None:
+        """Raise if a sum is not finite because of something that OpenVINO does not treat as torch does."""
         for index, must_be_finite in self._floats:
-            total = _total(_array(kept[index]))
-            if math.isnan(total) or (must_be_finite and math.isinf(total)):
-                return f"the float input {index} of the island is not finite"
-        return ""
+            if kept[index].isnan().any() or (must_be_finite and kept[index].isinf().any()):
+                raise OutOfRange(f"the float input {index} of the island is not finite")
+        if "inside" in odd:
+            raise OutOfRange("a value inside the model is not finite")
+        if any(result.is_floating_point() and result.isnan().any() for result in results):
+            raise GaveNaN(results)
 
 
 class _Request:
     """A request of OpenVINO's with the memory that it reads and writes.
 
-    Setting a tensor costs more than a small inference does after another has emptied the caches. So an
-    input at the same address is not set again, and small outputs have memory of their own, from which
-    they are copied.
+    Setting a tensor is slow just after the device has emptied the caches. So an input at the same address is
+    not set again, and small outputs have memory of their own, from which they are copied.
     """
 
     def __init__(
@@ -175,7 +170,6 @@ class _Request:
         self._results: list[torch.Tensor] = []
         if self._small:
             self._make_results()
-        self._arrays = [_floats(result) for result in self._results]
 
     def give(self, kept: Sequence[torch.Tensor]) -> None:
         """Let the request read these tensors, and write where it should."""
@@ -187,14 +181,12 @@ class _Request:
         if not self._small:
             self._make_results()
 
-    def take(self) -> tuple[list[torch.Tensor], bool]:
-        """Return the results, and whether one of them holds NaN."""
-        arrays = self._arrays if self._small else [_floats(result) for result in self._results]
-        has_nan = any(array is not None and math.isnan(_total(array)) for array in arrays)
+    def take(self) -> list[torch.Tensor]:
+        """Return the results."""
         if self._small:
-            return [result.clone() for result in self._results], has_nan
+            return [result.clone() for result in self._results]
         results, self._results = self._results, []
-        return results, has_nan
+        return results
 
     def _make_results(self) -> None:
         self._results = []
@@ -211,25 +203,6 @@ def _check_range(argument: torch.Tensor, low: int, high: int) -> None:
     values = argument.numpy(force=True)
     if values.min() < low or values.max() > high:
         raise OutOfRange(f"an integer input holds values outside {low} … {high}")
-
-
-def _floats(tensor: torch.Tensor) -> numpy.ndarray[Any, Any] | None:
-    """Return a tensor's memory if it may hold NaN."""
-    return _array(tensor) if tensor.is_floating_point() else None
-
-
-def _array(tensor: torch.Tensor) -> numpy.ndarray[Any, Any]:
-    """Return a float tensor's memory as numpy can sum it; bfloat16, which numpy has not, is copied."""
-    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
-
-
-def _total(array: numpy.ndarray[Any, Any]) -> float:
-    """Return an array's sum: NaN if it holds NaN or both infinities, infinite if it holds one of them.
-
-    By numpy, in this thread: torch's threads would spin for a while after it, on OpenVINO's cores.
-    """
-    with numpy.errstate(all="ignore"):
-        return float(numpy.add.reduce(array, axis=None))
 
 
 def _as_openvino(tensor: torch.Tensor) -> Any:

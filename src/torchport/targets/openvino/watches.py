@@ -1,8 +1,9 @@
 """Finds where an island could lose a NaN, so that those places are watched on each call.
 
 Many of OpenVINO's kernels take NaN for a number: relu gives 0 for it, maximum the other operand, and on
-ARM the softmax of nothing but -inf is uniform. Where such an op reads a value that could be NaN, the island
-gets one more output, a sum over that value: it is not finite just when the caller must run with eager torch.
+ARM the softmax of nothing but -inf is uniform. Where such an op reads a value that could be NaN, it is added
+to a sum that the island gives besides its outputs: that is not finite just when the caller must run with
+eager torch. Another sum goes over its inputs and outputs, so that nobody else need look at each of them.
 
 What is followed are the ways in which finite inputs lead to NaN and infinity: roots of negative numbers,
 division by zero, infinities among the weights and scalars, large exponents. Sums and products that overflow
@@ -18,6 +19,9 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
+
+# Its square is more than float32 holds.
+_HUGE = 1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +81,55 @@ def find_watches(graph_module: fx.GraphModule) -> tuple[list[Watch], list[int]]:
     return watches, [index for index in floats if index not in free]
 
 
-def add_watches(graph_module: fx.GraphModule, watches: Collection[Watch]) -> fx.GraphModule:
-    """Return a copy of an island with a float32 number as output for each watch, after its own outputs."""
+def add_sums(graph_module: fx.GraphModule, watches: Collection[Watch]) -> tuple[fx.GraphModule, list[str]]:
+    """Return a copy of an island that gives sums as well, after its outputs, and the names of these sums.
+
+    `crossing` is the sum of all floats that go in or come out, `inside` that of what is watched; either is
+    missing if there is nothing to sum. A sum is not finite if one of the values is not.
+    """
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     returned = graph.graph_copy(graph_module.graph, copies)
     assert isinstance(returned, tuple)
-    sums = []
-    for watch in watches:
-        value = copies[watch.node]
-        tensor = watch.node.meta["val"]
-        if watch.dim is not None and tensor.dim():
-            value = graph.call_function(torch.ops.aten.amax.default, (value, [watch.dim]))
-            tensor = value.meta["val"] = tensor.amax(watch.dim)
-        total = graph.call_function(torch.ops.aten.sum.default, (value,))
-        total.meta["val"] = tensor.sum()
-        sums.append(total)
-    graph.output((*returned, *sums))
-    return fx.GraphModule(graph_module, graph)
+    inputs = [copies[node] for node in graph_module.graph.nodes if node.op == "placeholder"]
+    crossing = [_summed(graph, node) for node in dict.fromkeys([*inputs, *returned]) if _is_float(node)]
+    inside = [_watched(graph, copies[watch.node], watch.dim) for watch in watches]
+    sums = {"crossing": _added(graph, crossing), "inside": _added(graph, inside)}
+    found = {name: total for name, total in sums.items() if total is not None}
+    graph.output((*returned, *found.values()))
+    return fx.GraphModule(graph_module, graph), list(found)
+
+
+def _watched(graph: fx.Graph, value: fx.Node, dim: int | None) -> fx.Node:
+    """Return a number that is not finite if a value is NaN, or a softmax's row has no finite maximum."""
+    if dim is None:
+        return _summed(graph, value)
+    # The largest of a row, bounded first: kernels differ in what the maximum of nothing but -inf is.
+    value = _call(graph, torch.ops.aten.clamp.default, value, -_HUGE, _HUGE)
+    if value.meta["val"].dim():
+        value = _call(graph, torch.ops.aten.amax.default, value, [dim])
+    return _summed(graph, _call(graph, torch.ops.aten.mul.Tensor, value, _HUGE))
+
+
+def _summed(graph: fx.Graph, value: fx.Node) -> fx.Node:
+    total = _call(graph, torch.ops.aten.sum.default, value)
+    if total.meta["val"].dtype is not torch.float32:
+        total = _call(graph, torch.ops.aten._to_copy.default, total, dtype=torch.float32)
+    return total
+
+
+def _added(graph: fx.Graph, numbers: list[fx.Node]) -> fx.Node | None:
+    total = numbers[0] if numbers else None
+    for number in numbers[1:]:
+        assert total is not None
+        total = _call(graph, torch.ops.aten.add.Tensor, total, number)
+    return total
+
+
+def _call(graph: fx.Graph, op: Callable[..., torch.Tensor], *args: object, **kwargs: object) -> fx.Node:
+    node = graph.call_function(op, args, kwargs)  # type: ignore[arg-type]  # nodes and numbers
+    node.meta["val"] = op(*[arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in args], **kwargs)
+    return node
 
 
 def _watches(graph_module: fx.GraphModule, infinite: Collection[fx.Node]) -> list[Watch]:
