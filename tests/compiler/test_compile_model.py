@@ -18,6 +18,10 @@ X = (torch.ones(2, 3),)
         ({"options": {"devise": "CPU"}}, "the target has no option 'devise': did you mean 'device'"),
         ({"options": {"precision": "float8"}}, "no precision 'float8'"),
         ({"options": {"device": "GPU"}}, "OpenVINO sees no device 'GPU' here"),
+        (
+            {"options": {"keep_modules": ["layer"]}},
+            "the option keep_modules names 'layer', and the model",
+        ),
     ],
 )
 def test_refusals(arguments, message):
@@ -53,3 +57,12 @@ def test_a_compiled_model_can_be_part_of_another_model(target):
     outer = nn.Sequential(torchport.compile(inner, X, target=target), nn.ReLU())
     with torch.no_grad():
         torch.testing.assert_close(outer(*X), torch.relu(inner(*X)))
+
+
+@pytest.mark.parametrize("public", [torchport.compile, torchport.explain])
+def test_a_module_to_keep_must_be_there(public):
+    model = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU()))
+    with pytest.raises(TargetError, match=r"no such module: did you mean '1\.0'"):
+        public(model, X, target="host", options={"keep_modules": ["1.00"]})
+    coverage = public(model, X, target="host", options={"keep_modules": ["1.0"]})
+    assert getattr(coverage, "coverage", coverage).ops_remain == 1

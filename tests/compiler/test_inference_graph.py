@@ -111,3 +111,20 @@ def test_autocast_is_part_of_the_kind(torch_compile, target):
     assert result.dtype == expected.dtype == torch.bfloat16
     torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-2)
     assert compiled(X).dtype == torch.float32
+
+
+@torch.no_grad()
+def test_a_known_shape_is_built_again_when_a_weight_changed_however_many_there_are(
+    builds, torch_compile, target
+):
+    model = nn.Linear(3, 4)
+    compiled = torch_compile(model, target)
+    inputs = [torch.randn(rows, 3) for rows in range(2, 2 + inference_graph._MOST_PROGRAMS + 2)]
+    for x in inputs:
+        torch.testing.assert_close(compiled(x), model(x))
+    before = len(builds)
+    assert inference_graph._MOST_PROGRAMS <= before < len(inputs)  # Dynamo takes the first shape for fixed
+    model.weight.mul_(2)
+    for x in inputs:
+        torch.testing.assert_close(compiled(x), model(x))
+    assert len(builds) == 2 * before

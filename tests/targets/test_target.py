@@ -47,6 +47,8 @@ def test_none_gives_the_defaults(target):
         ({"cache": 1}, "the option 'cache' takes true or false, not 1"),
         ({"keep_ops": 3}, "the option 'keep_ops' takes a list of texts, not 3"),
         ({"config": "x"}, "the option 'config' takes a dict, not 'x'"),
+        ({"keep_ops": ["aten.sofmax.int"]}, "torch has no such op: did you mean 'aten.softmax.int'"),
+        ({"keep_ops": ["aten.tanh", "relu"]}, "the option keep_ops names 'relu', and torch has no such op"),
     ],
 )
 def test_what_is_no_option_is_refused_by_name(given, message):

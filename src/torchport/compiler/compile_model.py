@@ -8,6 +8,7 @@ from torch import nn
 
 from torchport import targets
 from torchport.compiler.compiled_model import CompiledModel
+from torchport.compiler.kept_modules import check_kept_modules
 from torchport.compiler.specialise import Specialiser
 
 
@@ -46,5 +47,7 @@ def compile(
         True
     """
     found = targets.find(target)
-    specialiser = Specialiser(model, found, found.make_options(options), name)
+    chosen = found.make_options(options)
+    check_kept_modules(model, chosen, name)
+    specialiser = Specialiser(model, found, chosen, name)
     return CompiledModel(specialiser, args, dict(kwargs or {}), dynamic_shapes)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import nn
 
 from torchport import capture, targets
+from torchport.compiler.kept_modules import check_kept_modules
 from torchport.compiler.normalise import normalise
 from torchport.compiler.plan import Planner
 from torchport.records import Coverage
@@ -45,6 +46,7 @@ def explain(
     """
     found = targets.find(target)
     chosen = found.make_options(options)
+    check_kept_modules(model, chosen, name)
     captured = capture.export(model, args, kwargs, name=name)
     graph = normalise(captured, found)
     return Planner(captured.name, graph, found, chosen).plan().coverage

@@ -185,6 +185,7 @@ class Target(ABC):
                     f"the target has no option {key!r}", where=self.name, remedy=nearest(key, defaults)
                 )
             values[key] = _coerced(self.name, key, value, defaults[key])
+        _check_ops(self.name, values.get("keep_ops", ()))
         return self.options_type(**values)  # type: ignore[arg-type]  # checked against the defaults above
 
     def options_json(self, options: Options) -> dict[str, object]:
@@ -193,6 +194,23 @@ class Target(ABC):
             key: list(value) if isinstance(value, tuple) else value
             for key, value in dataclasses.asdict(options).items()
         }
+
+
+def _check_ops(target: str, names: object) -> None:
+    """Refuse a name that is no op of torch's: `aten.softmax.int`, or `aten.softmax` for all its overloads."""
+    assert isinstance(names, tuple)
+    if not names:
+        return
+    known = {name.replace("::", ".") for name in torch._C._dispatch_get_all_op_names()}
+    known |= {name if "." in name[name.index(".") + 1 :] else f"{name}.default" for name in known}
+    known |= {".".join(name.split(".")[:2]) for name in known}
+    for name in names:
+        if name not in known:
+            raise TargetError(
+                f"the option keep_ops names {name!r}, and torch has no such op",
+                where=target,
+                remedy=nearest(name, known),
+            )
 
 
 def _coerced(target: str, key: str, value: object, default: object) -> object:
