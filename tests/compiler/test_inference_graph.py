@@ -127,4 +127,4 @@ def test_a_known_shape_is_built_again_when_a_weight_changed_however_many_there_a
     model.weight.mul_(2)
     for x in inputs:
         torch.testing.assert_close(compiled(x), model(x))
-    assert len(builds) == 2 * before
+    assert len(builds) >= before + inference_graph._MOST_PROGRAMS
