@@ -69,15 +69,15 @@ def find_watches(graph_module: fx.GraphModule) -> tuple[list[Watch], list[int]]:
     """
     inputs = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     floats = [index for index, node in enumerate(inputs) if _is_float(node)]
-    least = _watches(graph_module, ())
-    free = [
-        index
-        for index in floats
-        if {watch for watch in _watches(graph_module, {inputs[index]}) if watch.dim is None} <= set(least)
-    ]
-    watches = _watches(graph_module, {inputs[index] for index in free})
-    if not {watch for watch in watches if watch.dim is None} <= set(least):
-        watches, free = least, []  # each alone may be infinite, not all at once
+    watches = _watches(graph_module, ())
+    least = set(watches)
+    free: list[int] = []
+    # Small ones first: a mask is smaller than what it masks.
+    for index in sorted(floats, key=lambda index: inputs[index].meta["val"].numel()):
+        wider = _watches(graph_module, {inputs[other] for other in (*free, index)})
+        if {watch for watch in wider if watch.dim is None} <= least:
+            watches = wider
+            free.append(index)
     return watches, [index for index in floats if index not in free]
 
 
