@@ -1,4 +1,4 @@
-"""What one op costs: floating-point operations, and bytes read and written. The one place that counts them."""
+"""What one op costs, floating-point operations and bytes read and written: the one place that counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes that an op reads and writes: each tensor once, a view not at all, a look-up only what it looks up."""
+"""The bytes that an op reads and writes: each tensor once, a view none, a look-up what it looks up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchport.records import ITEM_SIZES, TensorSpec
 
 # These read as many elements of their first tensor as they return.
 _LOOK_UPS = frozenset(
-    "embedding index_select gather index take take_along_dim _unsafe_index embedding_bag _embedding_bag".split()
+    "embedding index_select gather index take take_along_dim _unsafe_index embedding_bag".split()
 )
 # These write their first tensor without looking at it.
 _OVERWRITES = frozenset(
@@ -20,8 +20,8 @@ _OVERWRITES = frozenset(
 # These give memory without touching it, or the same memory in another shape.
 _FREE = frozenset(
     """
-    empty empty_like empty_strided empty_permuted new_empty new_empty_strided _unsafe_view alias detach detach_
-    lift lift_fresh as_strided as_strided_ resize_ set_ _reshape_alias view _local_scalar_dense item
+    empty empty_like empty_strided empty_permuted new_empty new_empty_strided _unsafe_view alias detach
+    detach_ lift lift_fresh as_strided as_strided_ resize_ set_ _reshape_alias view _local_scalar_dense item
     """.split()
 )
 

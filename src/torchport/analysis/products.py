@@ -1,4 +1,4 @@
-"""The floating-point operations of matrix products, convolutions and attention: two for each multiply and add.
+"""The floating-point operations of matrix products, convolutions and attention: two a multiply and add.
 
 One formula an op, on the shapes of its arguments. A bias counts nothing: the sum begins with it.
 """
@@ -88,7 +88,7 @@ def _transposed_convolution(call: OpCall) -> int:
 
 
 def _filtered(call: OpCall, result: tuple[int, ...], transposed: bool) -> int:
-    """Each element of the result (of the input, if transposed) meets the filter's: channels of a group × size."""
+    """Each element of the result (of the input, if transposed) meets the filter: channels × size."""
     weight = _sizes(call, "weight")
     return 2 * math.prod(_sizes(call, "input") if transposed else result) * math.prod(weight[1:])
 

@@ -1,4 +1,4 @@
-"""The floating-point operations of everything that is no matrix product: one an element, or as many as it takes.
+"""The floating-point operations of what is no matrix product: one an element, or as many as it takes.
 
 What an op does to each element is a table here, so that a norm costs more than a sum. Moving data costs none,
 and neither do whole numbers.
@@ -15,8 +15,8 @@ from torchport.records import TensorSpec
 
 # Operations for each element of the first tensor: what a norm or a softmax does to every one of them.
 #   softmax: the largest, the difference, the exponential, the sum, the quotient
-#   a norm's statistics: the sum, the difference, its square and the sum of those; its use: the difference, the
-#   product with 1/σ, and the product and sum of the affine part
+#   a norm's statistics: the sum, the difference, its square and the sum of those; its use: the difference,
+#   the product with 1/σ, and the product and sum of the affine part
 _FOR_EACH_INPUT = {
     "aten::_softmax": 5,
     "aten::_log_softmax": 5,
@@ -65,19 +65,27 @@ _FOR_EACH_RESULT = {
 # These reduce: each element of the input is met once, however small the result.
 _REDUCTIONS = frozenset(
     """
-    sum mean prod amax amin max min aminmax argmax argmin all any logsumexp cumsum cumprod logcumsumexp nansum
-    norm avg_pool1d avg_pool2d avg_pool3d max_pool2d_with_indices max_pool3d_with_indices max_pool2d adaptive_avg_pool1d
-    _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d mkldnn_max_pool2d quantized_max_pool2d
-    nll_loss_forward nll_loss2d_forward embedding_dense_backward _embedding_bag sort topk segment_reduce
-    cross_entropy_loss scatter_add scatter_add_ index_add index_add_ trace
+    sum mean prod amax amin max min aminmax argmax argmin all any logsumexp cumsum cumprod logcumsumexp
+    nansum norm avg_pool1d avg_pool2d avg_pool3d max_pool2d_with_indices max_pool3d_with_indices max_pool2d
+    adaptive_avg_pool1d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d
+    mkldnn_max_pool2d quantized_max_pool2d nll_loss_forward nll_loss2d_forward embedding_dense_backward
+    _embedding_bag sort topk segment_reduce cross_entropy_loss scatter_add scatter_add_ index_add index_add_
+    trace
     """.split()
 )
 # These say `pointwise` of themselves and compute nothing.
 _COPIES = frozenset(
-    "clone copy copy_ _to_copy fill fill_ zero_ zeros_like ones_like full_like detach alias where masked_fill "
-    "masked_fill_ bernoulli bernoulli_ uniform_ normal_ isnan isinf logical_not positive".split()
+    "clone copy copy_ _to_copy fill fill_ zero_ zeros_like ones_like full_like detach alias where "
+    "masked_fill masked_fill_ bernoulli bernoulli_ uniform_ normal_ isnan isinf logical_not positive".split()
 )
-_UNKNOWN_PREFIXES = ("aten::linalg_", "aten::_linalg_", "aten::cholesky", "aten::lu_", "aten::ormqr", "aten::_cdist")
+_UNKNOWN_PREFIXES = (
+    "aten::linalg_",
+    "aten::_linalg_",
+    "aten::cholesky",
+    "aten::lu_",
+    "aten::ormqr",
+    "aten::_cdist",
+)
 
 
 def vector_flops(call: OpCall) -> int | None:

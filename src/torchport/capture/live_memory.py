@@ -21,7 +21,7 @@ class LiveMemory:
         self.live = 0
         self._sizes: dict[int, int] = {}
         # A storage that was there before must not die while its number stands in `_sizes`.
-        self._outside = []
+        self._outside: list[torch.UntypedStorage] = []
         for tensor in tensors:
             self.know(tensor)
 

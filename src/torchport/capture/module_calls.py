@@ -131,4 +131,6 @@ def walk_tensors(value: object, path: str) -> Iterator[tuple[str, torch.Tensor]]
             yield from walk_tensors(item, f"{path}.{key}" if path else str(key))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for entry in dataclasses.fields(value):
-            yield from walk_tensors(getattr(value, entry.name, None), f"{path}.{entry.name}" if path else entry.name)
+            yield from walk_tensors(
+                getattr(value, entry.name, None), f"{path}.{entry.name}" if path else entry.name
+            )

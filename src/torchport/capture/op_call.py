@@ -110,12 +110,13 @@ def _described(value: object) -> object:
 
 def _packed(value: torch.ScriptObject) -> object:
     """Return a quantized op's packed weight as the tensor that it holds, else the object's class."""
+    name = str(value._type())
     try:
-        unpacked = value.unpack()
+        unpacked = value.unpack()  # type: ignore[attr-defined]
     except (AttributeError, RuntimeError):
-        return value._type().name()
+        return name
     weight = unpacked[0] if isinstance(unpacked, tuple) else unpacked
-    return tensor_spec(weight) if isinstance(weight, torch.Tensor) else value._type().name()
+    return tensor_spec(weight) if isinstance(weight, torch.Tensor) else name
 
 
 def _results(result: object) -> Iterator[TensorSpec | None]:

@@ -27,10 +27,11 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _QUESTIONS = frozenset(
     """
     aten::_assert_async aten::_assert_tensor_metadata aten::_has_compatible_shallow_copy_type aten::dim
-    aten::is_complex aten::is_contiguous aten::is_floating_point aten::is_inference aten::is_non_overlapping_and_dense
-    aten::is_same_size aten::is_signed aten::is_strides_like_format aten::numel aten::result_type aten::size
-    aten::storage_offset aten::stride aten::sym_constrain_range aten::sym_constrain_range_for_size aten::sym_is_contiguous
-    aten::sym_numel aten::sym_size aten::sym_storage_offset aten::sym_stride aten::is_nested aten::_version
+    aten::is_complex aten::is_contiguous aten::is_floating_point aten::is_inference aten::is_nested
+    aten::is_non_overlapping_and_dense aten::is_same_size aten::is_signed aten::is_strides_like_format
+    aten::numel aten::result_type aten::size aten::storage_offset aten::stride aten::sym_constrain_range
+    aten::sym_constrain_range_for_size aten::sym_is_contiguous aten::sym_numel aten::sym_size
+    aten::sym_storage_offset aten::sym_stride aten::_version
     """.split()
 )
 
@@ -130,9 +131,7 @@ class OpRecorder(TorchDispatchMode):
         with self:
             return func(*args, **kwargs)
 
-    def _take_apart(
-        self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]
-    ) -> object:
+    def _take_apart(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
         """Run a composite op by the ops that it is made of; only the outermost one is the model's own."""
         if self._outer is not None:
             with self:
@@ -150,9 +149,7 @@ class OpRecorder(TorchDispatchMode):
         self._finish(streamed, place, args, kwargs, result)
         return result
 
-    def _run_kernel(
-        self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]
-    ) -> object:
+    def _run_kernel(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
         for tensor in _tensors((args, kwargs)):
             self._memory.know(tensor)
         place = len(self._ops)
@@ -173,9 +170,7 @@ class OpRecorder(TorchDispatchMode):
             self._outer.kernels.append(Kernel(call, allocated, self._memory.live, workspace))
         return result
 
-    def _begin(
-        self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]
-    ) -> StreamedOp:
+    def _begin(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> StreamedOp:
         path, caller = self._caller()
         sources = tuple(self._origin.find(tensor) for tensor in _tensors((args, kwargs)))
         streamed = StreamedOp(
@@ -205,7 +200,7 @@ class OpRecorder(TorchDispatchMode):
         current = self._calls.current
         if self.phase == "forward" and torch.is_grad_enabled():
             # The node that autograd made for this op has the last number given out.
-            self._calls_by_number[torch.autograd._get_sequence_nr() - 1] = current
+            self._calls_by_number[torch._C._autograd._get_sequence_nr() - 1] = current
         if self.phase == "backward" and current is None:  # not None: a checkpoint runs its forward pass again
             node = torch._C._current_autograd_node()
             if node is not None and hasattr(node, "variable"):  # it adds to a parameter's gradient

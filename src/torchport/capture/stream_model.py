@@ -1,4 +1,4 @@
-"""A model and its inputs → the stream of its ops, on fake tensors where they do, else on copies of real ones."""
+"""A model and its inputs → the stream of its ops: on fake tensors, or on copies of real ones."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
+from torch.nn.parameter import is_lazy
 
 from torchport.capture.export import CallableModule
 from torchport.capture.live_memory import LiveMemory
@@ -109,7 +110,7 @@ class _Run:
             CaptureError: names the argument.
         """
         for path, parameter in self._module.named_parameters():
-            if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+            if is_lazy(parameter):
                 raise CaptureError(
                     f"the parameter {path} of a lazy module has no shape yet",
                     where=self._name,
@@ -251,8 +252,7 @@ def _faker(mode: FakeTensorMode) -> Callable[[torch.Tensor], torch.Tensor]:
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_meta or torch.utils._python_dispatch.is_traceable_wrapper_subclass(tensor):
-            made = mode.from_tensor(tensor.detach(), static_shapes=True)  # without its gradient
-            return _like(made, tensor)
+            return _like(mode.from_tensor(tensor.detach(), static_shapes=True), tensor)
         with mode, torch.no_grad():
             made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
         return _like(made, tensor)

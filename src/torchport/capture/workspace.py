@@ -19,9 +19,7 @@ from torchport.capture.op_call import schema_arguments
 _FEW_CHANNELS = 4
 
 
-def workspace_of(
-    op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], result: object
-) -> int:
+def workspace_of(op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], result: object) -> int:
     """Return how many bytes an op takes beyond its results, at most at a time; 0 where nothing is known."""
     if op is torch.ops.aten.convolution.default:
         return _convolution(_named(op, args, kwargs), cast(torch.Tensor, result))
