@@ -18,6 +18,7 @@ from torchport.records import shape_text
 # Where a module is and in which dtype says nothing of what it does; its inputs and outputs have dtypes.
 _PLACEMENT = frozenset({"device", "dtype", "_weight", "_bias"})
 _DEEPEST = 5
+_EVERY_MODULE = frozenset(vars(nn.Module()))
 _MISSING = object()
 
 
@@ -127,7 +128,7 @@ def _kept(module: nn.Module, name: str) -> object:
     if name in module._modules:
         return _MISSING if module._modules[name] is not None else None  # it stands in the tree itself
     for spelling in (name, f"_{name}"):
-        if spelling in vars(module):
+        if spelling in vars(module) and spelling not in _EVERY_MODULE:
             return vars(module)[spelling]
     if "parametrizations" in module._modules and hasattr(module._modules["parametrizations"], name):
         return True

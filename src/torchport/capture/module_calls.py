@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -65,6 +67,8 @@ class ModuleCalls:
 
     def __enter__(self) -> ModuleCalls:
         for module in self._modules:
+            if isinstance(module, torch.jit.ScriptModule):
+                continue  # torch takes no hooks on one: its ops are those of the module that calls it
             # Around the user's own hooks, so that their ops count as the module's.
             self._handles.append(
                 module.register_forward_pre_hook(self._begin, prepend=True, with_kwargs=True)
@@ -76,8 +80,17 @@ class ModuleCalls:
         for handle in self._handles:
             handle.remove()
 
+    def run(self, root: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """Call the model."""
+        if not isinstance(root, torch.jit.ScriptModule):
+            return root(*args, **kwargs)
+        self._begin(root, args, kwargs)
+        result = root(*args, **kwargs)
+        self._end(root, args, result)
+        return result
+
     def _begin(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        inputs = tuple(_named_tensors(args, kwargs))
+        inputs = tuple(_named_tensors(_argument_names(type(module)), args, kwargs))
         call = ModuleCall(self._path(module), module, inputs, first=len(self._ops))
         self._stack.append(call)
         if self.recording:
@@ -104,11 +117,23 @@ class ModuleCalls:
         return below[number % len(below)]
 
 
+@functools.lru_cache(maxsize=4096)
+def _argument_names(kind: type[nn.Module]) -> tuple[str, ...]:
+    """Return the names of the positional arguments of a module's forward, as far as it has any."""
+    try:
+        parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
+    except (AttributeError, TypeError, ValueError):  # a scripted module has no signature
+        return ()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(parameter.name for parameter in parameters if parameter.kind in positional)
+
+
 def _named_tensors(
-    args: tuple[object, ...], kwargs: Mapping[str, object]
+    names: tuple[str, ...], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> Iterator[tuple[str, TensorSpec]]:
     for index, value in enumerate(args):
-        for path, tensor in walk_tensors(value, str(index)):
+        name = names[index] if index < len(names) else str(index)
+        for path, tensor in walk_tensors(value, name):
             yield path, tensor_spec(tensor)
     for name, value in kwargs.items():
         for path, tensor in walk_tensors(value, name):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch._ops import OpOverload
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torchport.records import TensorSpec
 
@@ -110,9 +111,10 @@ def _described(value: object) -> object:
 
 def _packed(value: torch.ScriptObject) -> object:
     """Return a quantized op's packed weight as the tensor that it holds, else the object's class."""
-    name = str(value._type())
+    name = str(value._type()).rpartition(".")[2]
     try:
-        unpacked = value.unpack()  # type: ignore[attr-defined]
+        with _disable_current_modes():  # it computes the weight, and is no op of the model's
+            unpacked = value.unpack()  # type: ignore[attr-defined]
     except (AttributeError, RuntimeError):
         return name
     weight = unpacked[0] if isinstance(unpacked, tuple) else unpacked

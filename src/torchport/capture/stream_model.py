@@ -175,7 +175,7 @@ class _Run:
                 stack.enter_context(fake)
             stack.enter_context(recorder)
             try:
-                result = self._module(*args, **kwargs)
+                result = calls.run(self._module, args, kwargs)
                 if backward:
                     calls.recording, recorder.phase = False, "backward"
                     self._run_backward(result)
