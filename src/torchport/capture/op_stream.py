@@ -120,7 +120,7 @@ class OpRecorder(TorchDispatchMode):
         name = func._schema.name
         if func.namespace == "prim" or name in _QUESTIONS:
             return func(*args, **kwargs)
-        if _is_composite(func) and all(_is_plain(tensor) for tensor in _tensors((args, kwargs))):
+        if _is_composite(func) and all(is_plain(tensor) for tensor in _tensors((args, kwargs))):
             return self._take_apart(func, args, kwargs)
         return self._run_kernel(func, args, kwargs)
 
@@ -235,7 +235,7 @@ def _is_composite(op: OpOverload) -> bool:
 _composites: dict[OpOverload, bool] = {}
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
+def is_plain(tensor: torch.Tensor) -> bool:
     """Whether a composite op is one for this tensor: other kinds of tensors have kernels of their own."""
     return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
 

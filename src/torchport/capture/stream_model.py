@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 import threading
@@ -15,6 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     FakeTensorMode,
 )
 from torch.nn.parameter import is_lazy
@@ -23,7 +25,7 @@ from torchport.capture.export import CallableModule
 from torchport.capture.live_memory import LiveMemory
 from torchport.capture.module_calls import ModuleCall, ModuleCalls, walk_tensors
 from torchport.capture.op_call import tensor_spec
-from torchport.capture.op_stream import OpRecorder, StreamedOp
+from torchport.capture.op_stream import OpRecorder, StreamedOp, is_plain
 from torchport.capture.quiet import quiet_streams
 from torchport.capture.source_lines import user_line
 from torchport.capture.stand_ins import Once, standing_in
@@ -162,6 +164,7 @@ class _Run:
             stack.enter_context(quiet_streams())
             stack.enter_context(_as_eager())
             stack.enter_context(torch.random.fork_rng(devices=[]))
+            stack.enter_context(_without_collections())
             fake = FakeTensorMode(allow_non_fake_inputs=True) if values == "fake" else None
             substitute = Once(_faker(fake) if fake is not None else _copy)
             call = self._inputs.structure.rebuild([substitute(leaf) for leaf in self._inputs.leaves])
@@ -251,11 +254,12 @@ def _faker(mode: FakeTensorMode) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return what makes fake tensors; those of the meta device become ones of the CPU."""
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_meta or torch.utils._python_dispatch.is_traceable_wrapper_subclass(tensor):
+        if type(tensor) not in (torch.Tensor, nn.Parameter) or not is_plain(tensor):
             return _like(mode.from_tensor(tensor.detach(), static_shapes=True), tensor)
-        with mode, torch.no_grad():
-            made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
-        return _like(made, tensor)
+        # What `from_tensor` does for any tensor, without what it does for others than plain ones.
+        bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        device = torch.device("cpu") if tensor.is_meta else tensor.device
+        return _like(FakeTensor(mode, bare, device), tensor)
 
     return fake
 
@@ -266,9 +270,10 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 def _like(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor as a parameter where another is one, and with a gradient where it has one."""
+    made.requires_grad_(tensor.requires_grad)
     if isinstance(tensor, nn.Parameter):
-        return nn.Parameter(made, requires_grad=tensor.requires_grad)
-    return made.requires_grad_(tensor.requires_grad)
+        made._is_param = True  # type: ignore[attr-defined]  # as torch marks parameters of other classes
+    return made
 
 
 def _owners(module: nn.Module) -> dict[int, str]:
@@ -278,6 +283,18 @@ def _owners(module: nn.Module) -> dict[int, str]:
         for parameter in part._parameters.values()
         if parameter is not None
     }
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Keep Python from looking for cycles meanwhile: among so many new objects that takes its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager
