@@ -1,5 +1,7 @@
 """What torch's own allocator shows on a real run: the most bytes that lived at a time."""
 
+import gc
+
 import torch
 from torch.profiler import ProfilerActivity, profile
 
@@ -7,6 +9,7 @@ from torch.profiler import ProfilerActivity, profile
 def real_peak(model, args, kwargs, backward):
     """Run a model for real and return the allocator's peak, of what the run allocates."""
     _run(model, args, kwargs, backward)  # the first call makes what stays
+    gc.collect()  # what an earlier test left must not be given back meanwhile
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         kept = _run(model, args, kwargs, backward)
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]

@@ -40,9 +40,7 @@ def test_the_graph(files):
         ("2", "torch.relu", "block/1"),
         ("3", "torch.add", ""),
     ]
-    edges = {
-        node["id"]: [edge["sourceNodeId"] for edge in node["incomingEdges"]] for node in graph["nodes"]
-    }
+    edges = {node["id"]: [edge["sourceNodeId"] for edge in node["incomingEdges"]] for node in graph["nodes"]}
     assert edges == {"0": [], "1": ["0"], "2": ["1"], "3": ["2", "0"]}
     assert graph["groupNodeAttributes"]["block"]["flops"] == f"{2 * 2 * 4 * 4}"
 

@@ -44,7 +44,9 @@ class Settings:
 
 
 class Own(nn.Module):
-    def __init__(self, width, settings, kind, dtype_in, table, forgotten, _private=1, *, activation=torch.relu):
+    def __init__(
+        self, width, settings, kind, dtype_in, table, forgotten, _private=1, *, activation=torch.relu
+    ):
         super().__init__()
         self.width = width
         self.settings = settings

@@ -71,7 +71,12 @@ def test_calls_that_differ_in_an_attribute_or_a_type_are_other_ops():
         return x.add(1), x.add(1.0), x.add(1), x.add(2), x.double().add(1)
 
     added = [op for op in ops(function, torch.ones(3)) if op.op_name == "torch.add"]
-    assert [(op.attributes["other"], len(op.occurrences)) for op in added] == [(1, 2), (1.0, 1), (2, 1), (1, 1)]
+    assert [(op.attributes["other"], len(op.occurrences)) for op in added] == [
+        (1, 2),
+        (1.0, 1),
+        (2, 1),
+        (1, 1),
+    ]
     assert [type(op.attributes["other"]) for op in added] == [int, float, int, int]
 
 

@@ -107,7 +107,9 @@ def test_a_library_model_needs_no_weights(command, tmp_path):
 
 def test_mistakes_are_one_line_and_leave_nothing(command, models, tmp_path):
     before = sorted(path.name for path in tmp_path.iterdir())
-    (tmp_path / "broken.py").write_text("def load():\n    raise ValueError('no')\n\n\ndef none():\n    return 3\n")
+    (tmp_path / "broken.py").write_text(
+        "def load():\n    raise ValueError('no')\n\n\ndef none():\n    return 3\n"
+    )
     for line, message in [
         (["missing.py::load"], "missing.py: there is no such file"),
         ([f"{models}::laod"], "did you mean 'load'"),

@@ -25,16 +25,12 @@ class ModuleCall:
         module: the module.
         inputs: the tensors that it was given, each with its name.
         outputs: the tensors that it returned.
-        first: how many ops had run before it.
-        last: how many had run when it returned.
     """
 
     path: str
     module: nn.Module
     inputs: tuple[tuple[str, TensorSpec], ...]
     outputs: tuple[TensorSpec, ...] = ()
-    first: int = 0
-    last: int = 0
     # How often each module was called from here, to tell a shared module's places apart.
     counts: dict[int, int] = field(default_factory=dict)
 
@@ -44,13 +40,11 @@ class ModuleCalls:
 
     Args:
         root: the model.
-        ops: the list to which ops are added as they run.
     """
 
-    def __init__(self, root: nn.Module, ops: list[object]) -> None:
+    def __init__(self, root: nn.Module) -> None:
         self.calls: list[ModuleCall] = []
         self.recording = True
-        self._ops = ops
         self._stack: list[ModuleCall] = []
         self._handles: list[RemovableHandle] = []
         self._paths: dict[int, list[str]] = {}
@@ -91,7 +85,7 @@ class ModuleCalls:
 
     def _begin(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         inputs = tuple(_named_tensors(_argument_names(type(module)), args, kwargs))
-        call = ModuleCall(self._path(module), module, inputs, first=len(self._ops))
+        call = ModuleCall(self._path(module), module, inputs)
         self._stack.append(call)
         if self.recording:
             self.calls.append(call)
@@ -99,7 +93,6 @@ class ModuleCalls:
     def _end(self, module: nn.Module, _: object, result: object) -> None:
         while self._stack:
             call = self._stack.pop()
-            call.last = len(self._ops)
             if call.module is module:
                 call.outputs = tuple(tensor_spec(tensor) for _, tensor in walk_tensors(result, ""))
                 return
@@ -118,10 +111,10 @@ class ModuleCalls:
 
 
 @functools.lru_cache(maxsize=4096)
-def _argument_names(kind: type[nn.Module]) -> tuple[str, ...]:
+def _argument_names(kind: type) -> tuple[str, ...]:
     """Return the names of the positional arguments of a module's forward, as far as it has any."""
     try:
-        parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
+        parameters = list(inspect.signature(getattr(kind, "forward", None)).parameters.values())[1:]  # type: ignore[arg-type]
     except (AttributeError, TypeError, ValueError):  # a scripted module has no signature
         return ()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -78,7 +78,7 @@ class OpRecorder(TorchDispatchMode):
     """While active, notes every op.
 
     Args:
-        calls: makes known which module runs; gets the list of ops.
+        calls: makes known which module runs.
         memory: follows what is allocated.
         ops: the list to add to.
         owners: the paths of the modules that hold parameters, by the parameters' ids.

@@ -171,7 +171,7 @@ class _Run:
             args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", call)
             stack.enter_context(standing_in(self._module, substitute))
             memory = LiveMemory(substitute.results())
-            calls = stack.enter_context(ModuleCalls(self._module, cast("list[object]", ops)))
+            calls = stack.enter_context(ModuleCalls(self._module))
             recorder = OpRecorder(calls, memory, ops, _owners(self._module))
             stack.enter_context(torch.inference_mode() if kind == "inference" else torch.enable_grad())
             if fake is not None:
@@ -272,7 +272,7 @@ def _like(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor as a parameter where another is one, and with a gradient where it has one."""
     made.requires_grad_(tensor.requires_grad)
     if isinstance(tensor, nn.Parameter):
-        made._is_param = True  # type: ignore[attr-defined]  # as torch marks parameters of other classes
+        made._is_param = True  # as torch marks parameters of other classes
     return made
 
 
