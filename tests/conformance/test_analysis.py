@@ -20,8 +20,8 @@ TORCHVISION = """
     googlenet alexnet resnet34 resnet50 resnext50_32x4d wide_resnet50_2 densenet121 densenet169
     efficientnet_b0 efficientnet_b1 efficientnet_b2 efficientnet_v2_s regnet_y_400mf regnet_x_400mf
     regnet_y_800mf regnet_x_800mf regnet_x_1_6gf convnext_tiny vit_b_32 vit_b_16 swin_t swin_v2_t swin_s
-    mobilenet_v3_large inception_v3 maxvit_t shufflenet_v2_x1_0 shufflenet_v2_x1_5 mnasnet1_0 mnasnet0_75 vgg11
-    vgg11_bn vgg13
+    mobilenet_v3_large inception_v3 maxvit_t shufflenet_v2_x1_0 shufflenet_v2_x1_5 mnasnet1_0 mnasnet0_75
+    vgg11 vgg11_bn vgg13
 """.split()
 TIMM = """
     test_resnet test_vit test_efficientnet test_convnext test_mambaout test_byobnet test_nfnet resnet10t

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -49,6 +48,7 @@ class ModuleCalls:
         self._handles: list[RemovableHandle] = []
         self._paths: dict[int, list[str]] = {}
         self._modules: list[nn.Module] = []
+        self._names: dict[type[nn.Module], tuple[str, ...]] = {}  # of the arguments of each class's forward
         for path, module in root.named_modules(remove_duplicate=False):
             if id(module) not in self._paths:
                 self._modules.append(module)
@@ -84,7 +84,10 @@ class ModuleCalls:
         return result
 
     def _begin(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        inputs = tuple(_named_tensors(_argument_names(type(module)), args, kwargs))
+        kind = type(module)
+        if kind not in self._names:
+            self._names[kind] = _argument_names(kind)
+        inputs = tuple(_named_tensors(self._names[kind], args, kwargs))
         call = ModuleCall(self._path(module), module, inputs)
         self._stack.append(call)
         if self.recording:
@@ -110,11 +113,10 @@ class ModuleCalls:
         return below[number % len(below)]
 
 
-@functools.lru_cache(maxsize=4096)
-def _argument_names(kind: type) -> tuple[str, ...]:
+def _argument_names(kind: type[nn.Module]) -> tuple[str, ...]:
     """Return the names of the positional arguments of a module's forward, as far as it has any."""
     try:
-        parameters = list(inspect.signature(getattr(kind, "forward", None)).parameters.values())[1:]  # type: ignore[arg-type]
+        parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
     except (AttributeError, TypeError, ValueError):  # a scripted module has no signature
         return ()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
