@@ -43,8 +43,9 @@ conformance: setup
 
 benchmarks: setup
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[benchmarks]"
-	# Both run, and either one's failure is the target's.
-	$(BIN)/python benchmarks/inference.py; status=$$?; $(BIN)/python benchmarks/overhead.py && exit $$status
+	# All run, and any one's failure is the target's.
+	$(BIN)/python benchmarks/inference.py; status=$$?; $(BIN)/python benchmarks/overhead.py || status=1; \
+	  $(BIN)/python benchmarks/analysis.py && exit $$status
 
 format: setup
 	$(BIN)/ruff format .

@@ -12,6 +12,7 @@ from torchport.version import __version__
 
 if TYPE_CHECKING:
     from torchport import structure, zoo
+    from torchport.analysis import analyze, extract_pytorch_ops, extract_unique_modules
     from torchport.compiler import CompiledModel
     from torchport.compiler.backend import backend
     from torchport.compiler.compile_model import compile
@@ -23,14 +24,18 @@ if TYPE_CHECKING:
 _WHERE = {
     "CompiledModel": "torchport.compiler",
     "TorchportError": "torchport.errors",
+    "analyze": "torchport.analysis",
     "backend": "torchport.compiler.backend",
     "compare": "torchport.verification",
     "compile": "torchport.compiler",
     "explain": "torchport.compiler",
+    "extract_pytorch_ops": "torchport.analysis",
+    "extract_unique_modules": "torchport.analysis",
     "run_bench": "torchport.survey",
     "run_benches": "torchport.survey",
 }
 _STAGES = (
+    "analysis",
     "capture",
     "compiler",
     "records",
@@ -46,10 +51,13 @@ __all__ = [
     "CompiledModel",
     "TorchportError",
     "__version__",
+    "analyze",
     "backend",
     "compare",
     "compile",
     "explain",
+    "extract_pytorch_ops",
+    "extract_unique_modules",
     "run_bench",
     "run_benches",
     "structure",

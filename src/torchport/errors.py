@@ -64,6 +64,10 @@ class CaptureError(TorchportError):
     """A model cannot be captured as a graph."""
 
 
+class AnalysisError(TorchportError):
+    """A model cannot be analysed, or files of an analysis do not belong together."""
+
+
 class TargetError(TorchportError):
     """A target is unknown, not installed, has no such option, or failed to build or load."""
 

@@ -7,6 +7,12 @@ import sys
 import pytest
 
 PRINTS = {
+    "analyze_llama.py": (
+        "405.9 billion parameters",
+        "3.45 PFLOPs",
+        "1 PFLOP/s",
+        "torch.nn.functional.linear",
+    ),
     "compile_resnet.py": ("0 stay on the host", "2 tensors cross in 1 island", "torch: True", "(2, 1000)"),
     "explain_bert.py": ("0 stay on the host", "100.0% of", "kept_by_option"),
 }

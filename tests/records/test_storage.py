@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from torchport.errors import RecordError
-from torchport.records import BenchRecord, file_name, read_record, write_record, write_text
+from torchport.records import BenchRecord, file_name, read_record, write_record, write_text, write_texts
 
 RECORD = BenchRecord("torchvision:resnet18", "host", "ok", pcc=float("inf"), error="a “b” \n é")
 
@@ -103,3 +103,14 @@ def test_any_name_gives_a_plain_file_name(odd, tmp_path):
     assert not name.startswith(".")
     write_record(RECORD, tmp_path / name)
     assert os.listdir(tmp_path) == [name]
+
+
+def test_several_files_are_written_all_or_none(tmp_path):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "old").write_text("before")
+    with pytest.raises(RecordError, match="taken"):
+        write_texts({tmp_path / "old": "a", tmp_path / "new" / "deep": "b", tmp_path / "taken": "c"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "taken"]
+    assert (tmp_path / "old").read_text() == "before"
+    write_texts({tmp_path / "old": "a", tmp_path / "new" / "deep": "b"})
+    assert (tmp_path / "old").read_text(), (tmp_path / "new" / "deep").read_text() == ("a", "b")

@@ -1,5 +1,22 @@
 """Views of a model → what it is made of and what it costs."""
 
-from torchport.analysis.cost import bytes_of, flops_of
+from torchport.analysis.analyze_model import analyze
+from torchport.analysis.cost import CallCost, bytes_of, cost_of, flops_of
+from torchport.analysis.extract import extract_pytorch_ops, extract_unique_modules
+from torchport.analysis.model_explorer import export_model_explorer
+from torchport.analysis.op_configurations import configurations_csv, op_configurations
+from torchport.analysis.unique_modules import ModelOrigin
 
-__all__ = ["bytes_of", "flops_of"]
+__all__ = [
+    "CallCost",
+    "ModelOrigin",
+    "analyze",
+    "bytes_of",
+    "configurations_csv",
+    "cost_of",
+    "export_model_explorer",
+    "extract_pytorch_ops",
+    "extract_unique_modules",
+    "flops_of",
+    "op_configurations",
+]

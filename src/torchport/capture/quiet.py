@@ -26,12 +26,13 @@ def quiet_torch() -> Iterator[None]:
     # Imported here, since it takes seconds; Dynamo traces under the same lock.
     from torch._dynamo.convert_frame import compile_lock
 
-    with compile_lock, _quiet():
+    with compile_lock, quiet_streams():
         yield
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet_streams() -> Iterator[None]:
+    """Hold back warnings, logs and prints, without a lock: for runs that trace nothing."""
     loggers = [logging.getLogger(name) for name in _LOUD]
     levels = [logger.level for logger in loggers]
     try:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from torchport.cli import exit_codes
+from torchport.cli.analyze import analyze
 from torchport.cli.bench import bench
 from torchport.cli.command import Group
 from torchport.cli.compile import compile_command
@@ -33,6 +34,7 @@ def cli() -> None:
     \b
     Examples:
       torchport doctor
+      torchport analyze torchvision:resnet18
       torchport explain torchvision:resnet18 --no-weights
       torchport compile torchvision:resnet18 --no-weights --target openvino
       torchport bench torchvision:resnet18 --no-weights -o out
@@ -40,7 +42,7 @@ def cli() -> None:
     """
 
 
-for _command in (explain, compile_command, bench, report, targets, doctor):
+for _command in (analyze, explain, compile_command, bench, report, targets, doctor):
     cli.add_command(_command)
 
 

@@ -38,10 +38,12 @@ class ModelRequest:
     weights: bool
     batch: int | None
 
-    def load(self, name: str) -> Model:
-        """Load a model by its name."""
+    def load(self, name: str, *, without_values: bool = False) -> Model:
+        """Load a model by its name; a library's one without values, if that will do."""
         from torchport import zoo  # not before it is needed: it imports torch
 
+        if without_values and "::" not in name and not name.endswith(".py"):
+            return zoo.load(name, inputs=self.inputs, weights=False, batch=self.batch, device="meta")
         return zoo.load(name, inputs=self.inputs, weights=self.weights, batch=self.batch)
 
 

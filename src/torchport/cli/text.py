@@ -28,8 +28,8 @@ def quantity(value: float, unit: str, base: int = 1000) -> str:
         ('3.6 GFLOPs', '1.5 KiB')
     """
     infix = "i" if base == 1024 else ""
-    for prefix in ("", "K", "M", "G", "T"):
-        if value < base or prefix == "T":
+    for prefix in ("", "K", "M", "G", "T", "P"):
+        if value < base or prefix == "P":
             break
         value /= base
     number = f"{value:.1f}" if prefix else f"{value:.0f}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,17 +24,48 @@ def write_text(text: str, path: Path) -> None:
     Raises:
         RecordError: the file cannot be written.
     """
-    # Beside the file, since a rename is atomic within one file system only.
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    write_texts({path: text})
+
+
+def write_texts(texts: Mapping[Path, str]) -> None:
+    """Write several files, each whole; if one cannot be written, none is, and no folder is left behind.
+
+    Raises:
+        RecordError: names the file that cannot be written.
+    """
+    temporary: dict[Path, Path] = {}
+    made: list[Path] = []
+    done = False
+    path = Path()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_text(text, encoding="utf-8", newline="")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        for path, text in texts.items():
+            _make_folder(path.parent, made)
+            if path.is_dir():
+                raise IsADirectoryError(None, "it is a directory")
+            # Beside the file, since a rename is atomic within one file system only.
+            temporary[path] = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+            temporary[path].write_text(text, encoding="utf-8", newline="")
+        for path, written in temporary.items():
+            os.replace(written, path)
+        done = True
     except OSError as error:
         raise RecordError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
+    finally:
+        for written in temporary.values():
+            written.unlink(missing_ok=True)
+        for folder in [] if done else reversed(made):
+            with contextlib.suppress(OSError):  # something else came to be in it
+                folder.rmdir()
+
+
+def _make_folder(folder: Path, made: list[Path]) -> None:
+    """Make a folder and those above it; say which had to be made."""
+    missing = [level for level in (folder, *folder.parents) if not level.exists()]
+    for level in reversed(missing):
+        level.mkdir(exist_ok=True)
+        made.append(level)
+    if not folder.is_dir():
+        raise NotADirectoryError(None, f"{folder} is no directory")
 
 
 def write_record(record: Record, path: Path) -> None:

@@ -1,0 +1,98 @@
+"""Analyses of one model or many → every configuration that their ops are called with, the dearest first."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from torchport.records import Analysis, OpConfiguration, OpConfigurations, TensorType, UniqueOp
+
+_MOST_EXAMPLES = 3
+
+
+@dataclass(slots=True)
+class _Row:
+    op: UniqueOp
+    count: int = 0
+    flops: int = 0
+    bytes: int = 0
+    models: dict[str, None] = field(default_factory=dict)
+    examples: list[str] = field(default_factory=list)
+
+
+def op_configurations(analyses: Iterable[Analysis]) -> OpConfigurations:
+    """Gather the configurations of the ops of some models: op, input shapes and dtypes, attributes.
+
+    Example:
+        >>> table = op_configurations([analyze(model, args), analyze(other, args)])
+        >>> table.configurations[0].flop_share
+    """
+    rows: dict[str, _Row] = {}
+    models: list[str] = []
+    for analysis in analyses:
+        models.append(analysis.model)
+        for op in analysis.ops.ops:
+            _add(rows.setdefault(_key(op), _Row(op)), op, analysis.model)
+    total = sum(row.flops for row in rows.values())
+    ordered = sorted(rows.values(), key=lambda row: (-row.flops, -row.bytes, row.op.op_name))
+    return OpConfigurations(
+        models=tuple(models),
+        total_ops=sum(row.count for row in rows.values()),
+        total_flops=total,
+        configurations=tuple(_record(row, total) for row in ordered),
+    )
+
+
+def configurations_csv(table: OpConfigurations) -> str:
+    """Return the table as CSV: one row a configuration."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow("op_name phase inputs attributes count flops flop_share bytes models examples".split())
+    for row in table.configurations:
+        inputs = "; ".join(f"{name}: {entry.dtype}[{entry.shape}]" for name, entry in row.inputs.items())
+        attributes = json.dumps(row.attributes, ensure_ascii=False)
+        counts = [row.count, row.flops, f"{row.flop_share:.6f}", row.bytes]
+        places = ["; ".join(row.models), "; ".join(row.examples)]
+        writer.writerow([row.op_name, row.phase, inputs, attributes, *counts, *places])
+    return out.getvalue()
+
+
+def _add(row: _Row, op: UniqueOp, model: str) -> None:
+    calls = len(op.occurrences)
+    row.count += calls
+    row.flops += calls * op.flops
+    row.bytes += calls * op.bytes
+    row.models[model] = None
+    for occurrence in op.occurrences[: _MOST_EXAMPLES - len(row.examples)]:
+        row.examples.append(f"{model}: {occurrence.module_path}")
+
+
+def _key(op: UniqueOp) -> str:
+    inputs = {name: entry.to_json() for name, entry in _inputs(op).items()}
+    return json.dumps([op.overload, op.phase, inputs, op.attributes], sort_keys=True, default=str)
+
+
+def _inputs(op: UniqueOp) -> dict[str, TensorType]:
+    return {
+        name: entry
+        for name, entry in op.tensor_types.items()
+        if name != "output" and not name.startswith("output[")
+    }
+
+
+def _record(row: _Row, total: int) -> OpConfiguration:
+    return OpConfiguration(
+        op_name=row.op.op_name,
+        phase=row.op.phase,
+        inputs=_inputs(row.op),
+        attributes=row.op.attributes,
+        count=row.count,
+        flops=row.flops,
+        flop_share=row.flops / total if total else 0.0,
+        bytes=row.bytes,
+        models=tuple(row.models),
+        examples=tuple(row.examples),
+    )

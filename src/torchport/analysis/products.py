@@ -1,0 +1,240 @@
+"""The floating-point operations of matrix products, convolutions and attention: two a multiply and add.
+
+One formula an op, on the shapes of its arguments. A bias counts nothing: the sum begins with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from torch.utils.flop_counter import flop_registry
+
+from torchport.capture import OpCall
+from torchport.records import TensorSpec
+
+Formula = Callable[[OpCall], int]
+
+
+def product_flops(call: OpCall) -> int | None:
+    """Return the operations of an op's products; None for an op that multiplies no matrices.
+
+    An op that torch itself was taught a formula for, with `register_flop_formula`, is counted by it.
+    """
+    formula = FORMULAS.get(call.name)
+    if formula is not None:
+        return formula(call)
+    taught = flop_registry.get(call.op.overloadpacket)
+    return None if taught is None else _by_torch(taught, call)
+
+
+def _by_torch(taught: Callable[..., int], call: OpCall) -> int | None:
+    def bare(value: object) -> object:
+        if isinstance(value, TensorSpec):
+            return _Shaped(value.shape)
+        return [bare(item) for item in value] if isinstance(value, tuple) else value
+
+    results = [None if result is None else _Shaped(result.shape) for result in call.results]
+    positional = [bare(value) for value in call.arguments.values()]
+    try:
+        return int(taught(*positional, out_val=results[0] if len(results) == 1 else tuple(results)))
+    except (TypeError, ValueError, AttributeError, AssertionError, IndexError, RuntimeError):
+        return None  # a formula that wants more than shapes
+
+
+class _Shaped:
+    """What torch's formulas look at of a tensor."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+
+def _sizes(call: OpCall, argument: str) -> tuple[int, ...]:
+    return call.tensor(argument).shape
+
+
+def _result(call: OpCall) -> tuple[int, ...]:
+    result = call.results[0]
+    return () if result is None else result.shape
+
+
+def _rows_by_matrix(rows: str, matrix: str) -> Formula:
+    """Every element of the rows meets one row of the matrix: (…, k) and (…, k, n)."""
+    return lambda call: 2 * math.prod(_sizes(call, rows)) * _sizes(call, matrix)[-1]
+
+
+def _matmul(call: OpCall) -> int:
+    left, right = _sizes(call, "self"), _sizes(call, "other")
+    return 2 * math.prod(_result(call)) * (left[-1] if left else 1) if right else 0
+
+
+def _linear(source: str, weight: str) -> Formula:
+    """Every row meets every row of the weight: (…, k) and (n, k)."""
+    return lambda call: 2 * math.prod(_sizes(call, source)) * math.prod(_sizes(call, weight)[:-1])
+
+
+def _by_result(source: str) -> Formula:
+    """A packed weight has a shape of its own; the result tells how many columns it stands for."""
+    return lambda call: 2 * math.prod(_sizes(call, source)) * _result(call)[-1]
+
+
+def _convolution(call: OpCall) -> int:
+    return _filtered(call, _result(call), bool(call.arguments.get("transposed", False)))
+
+
+def _transposed_convolution(call: OpCall) -> int:
+    return _filtered(call, _result(call), True)
+
+
+def _filtered(call: OpCall, result: tuple[int, ...], transposed: bool) -> int:
+    """Each element of the result (of the input, if transposed) meets the filter: channels × size."""
+    weight = _sizes(call, "weight")
+    return 2 * math.prod(_sizes(call, "input") if transposed else result) * math.prod(weight[1:])
+
+
+def _convolution_backward(call: OpCall) -> int:
+    """As many as the forward pass, for the gradient of the input and for that of the weight."""
+    forward = _filtered(call, _sizes(call, "grad_output"), bool(call.arguments["transposed"]))
+    to_input, to_weight = cast("Sequence[bool]", call.arguments["output_mask"])[:2]
+    return forward * (int(to_input) + int(to_weight))
+
+
+def _packed_convolution(call: OpCall) -> int:
+    return 2 * math.prod(_result(call)) * math.prod(_sizes(call, "packed_weight")[1:])
+
+
+def _deformable(call: OpCall) -> int:
+    return 2 * math.prod(_result(call)) * math.prod(_sizes(call, "weight")[1:])
+
+
+def _attention_scores(call: OpCall) -> tuple[int, int, int]:
+    """Return how many scores there are, and the widths of keys and values."""
+    query, key, value = (_sizes(call, name) for name in ("query", "key", "value"))
+    return math.prod(query[:-1]) * key[-2], query[-1], value[-1]
+
+
+def _attention(call: OpCall) -> int:
+    """Queries with keys, and their scores with values."""
+    scores, key, value = _attention_scores(call)
+    return 2 * scores * (key + value)
+
+
+def _attention_backward(call: OpCall) -> int:
+    """The scores once more, and the gradients of scores, values, queries and keys."""
+    scores, key, value = _attention_scores(call)
+    return 2 * scores * (3 * key + 2 * value)
+
+
+def _recurrent(call: OpCall) -> int:
+    """Every step of every sequence meets all of the layers' matrices."""
+    source = _sizes(call, "input" if "input" in call.arguments else "data")
+    return 2 * math.prod(source[:-1]) * _matrices(call, "params")
+
+
+def _recurrent_layer(call: OpCall) -> int:
+    matrices = sum(math.prod(_sizes(call, name)) for name in ("weight0", "weight1"))
+    return 2 * math.prod(_sizes(call, "input")[:-1]) * matrices
+
+
+def _recurrent_layer_backward(call: OpCall) -> int:
+    """Twice the forward pass: the gradients of what the matrices met, and of the matrices."""
+    matrices = sum(math.prod(_sizes(call, name)) for name in ("weight1", "weight2"))
+    return 4 * math.prod(_sizes(call, "input")[:-1]) * matrices
+
+
+def _fused_recurrent(call: OpCall) -> int:
+    return 2 * math.prod(_sizes(call, "input")[:-1]) * _matrices(call, "weight")
+
+
+def _matrices(call: OpCall, argument: str) -> int:
+    weights = cast("Sequence[TensorSpec]", call.arguments[argument])
+    return sum(weight.elements for weight in weights if len(weight.shape) == 2)
+
+
+def _fused_attention(call: OpCall) -> int:
+    """The three projections, the attention and the output's projection of a multi-head attention."""
+    batch, length, width = _sizes(call, "query")
+    keys = _sizes(call, "key")[1]
+    weights = math.prod(_sizes(call, "qkv_weight")) + math.prod(_sizes(call, "proj_weight"))
+    return 2 * batch * length * weights + 4 * batch * length * keys * width
+
+
+def _fused_encoder_layer(call: OpCall) -> int:
+    """A whole encoder layer: its attention, and its feed-forward part."""
+    batch, length, width = _sizes(call, "src")
+    weights = sum(
+        math.prod(_sizes(call, name))
+        for name in ("qkv_weight", "proj_weight", "ffn_weight_1", "ffn_weight_2")
+    )
+    return 2 * batch * length * weights + 4 * batch * length * length * width
+
+
+FORMULAS: dict[str, Formula] = {
+    "aten::mm": _rows_by_matrix("self", "mat2"),
+    "aten::addmm": _rows_by_matrix("mat1", "mat2"),
+    "aten::_addmm_activation": _rows_by_matrix("mat1", "mat2"),
+    "aten::addmm_": _rows_by_matrix("mat1", "mat2"),
+    "aten::bmm": _rows_by_matrix("self", "mat2"),
+    "aten::baddbmm": _rows_by_matrix("batch1", "batch2"),
+    "aten::baddbmm_": _rows_by_matrix("batch1", "batch2"),
+    "aten::addbmm": _rows_by_matrix("batch1", "batch2"),
+    "aten::mv": lambda call: 2 * math.prod(_sizes(call, "self")),
+    "aten::addmv": lambda call: 2 * math.prod(_sizes(call, "mat")),
+    "aten::dot": lambda call: 2 * math.prod(_sizes(call, "self")),
+    "aten::vdot": lambda call: 2 * math.prod(_sizes(call, "self")),
+    "aten::matmul": _matmul,
+    "aten::_int_mm": _rows_by_matrix("self", "mat2"),
+    "aten::_scaled_mm": _rows_by_matrix("self", "mat2"),
+    "aten::_weight_int8pack_mm": _by_result("self"),
+    "aten::_weight_int4pack_mm": _by_result("self"),
+    "aten::_weight_int4pack_mm_for_cpu": _by_result("self"),
+    "aten::_dyn_quant_matmul_4bit": _by_result("inp"),
+    "aten::linear": _linear("input", "weight"),
+    "aten::mkldnn_linear": _linear("self", "weight"),
+    "mkldnn::_linear_pointwise": _linear("X", "W"),
+    "quantized::linear": _linear("X", "W_prepack"),
+    "quantized::linear_relu": _linear("X", "W_prepack"),
+    "quantized::linear_dynamic": _linear("X", "W_prepack"),
+    "quantized::linear_relu_dynamic": _linear("X", "W_prepack"),
+    "quantized::linear_dynamic_fp16": _linear("X", "W_prepack"),
+    "quantized::conv1d": _packed_convolution,
+    "quantized::conv2d": _packed_convolution,
+    "quantized::conv3d": _packed_convolution,
+    "quantized::conv1d_relu": _packed_convolution,
+    "quantized::conv2d_relu": _packed_convolution,
+    "quantized::conv3d_relu": _packed_convolution,
+    "aten::convolution": _convolution,
+    "aten::_convolution": _convolution,
+    "aten::convolution_overrideable": _convolution,
+    "aten::cudnn_convolution": _convolution,
+    "aten::mkldnn_convolution": _convolution,
+    "aten::_slow_conv2d_forward": _convolution,
+    "aten::conv1d": _convolution,
+    "aten::conv2d": _convolution,
+    "aten::conv3d": _convolution,
+    "aten::conv_transpose1d": _transposed_convolution,
+    "aten::conv_transpose2d": _transposed_convolution,
+    "aten::conv_transpose3d": _transposed_convolution,
+    "aten::convolution_backward": _convolution_backward,
+    "torchvision::deform_conv2d": _deformable,
+    "aten::scaled_dot_product_attention": _attention,
+    "aten::_scaled_dot_product_flash_attention": _attention,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "aten::_scaled_dot_product_efficient_attention": _attention,
+    "aten::_scaled_dot_product_cudnn_attention": _attention,
+    "aten::_scaled_dot_product_fused_attention_overrideable": _attention,
+    "aten::_scaled_dot_product_flash_attention_backward": _attention_backward,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    "aten::_scaled_dot_product_efficient_attention_backward": _attention_backward,
+    "aten::_scaled_dot_product_cudnn_attention_backward": _attention_backward,
+    "aten::_native_multi_head_attention": _fused_attention,
+    "aten::_transformer_encoder_layer_fwd": _fused_encoder_layer,
+    "aten::lstm": _recurrent,
+    "aten::gru": _recurrent,
+    "aten::rnn_tanh": _recurrent,
+    "aten::rnn_relu": _recurrent,
+    "aten::mkldnn_rnn_layer": _recurrent_layer,
+    "aten::mkldnn_rnn_layer_backward": _recurrent_layer_backward,
+    "aten::_cudnn_rnn": _fused_recurrent,
+}

@@ -1,0 +1,143 @@
+"""`torchport analyze`: what a model is made of, and what one run of it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from torchport.cli import exit_codes
+from torchport.cli.analysis_view import show_analyses
+from torchport.cli.command import Command
+from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
+from torchport.cli.output import Output
+from torchport.errors import CaptureError
+from torchport.records import JSON, Analysis, OpConfigurations, Roofline, file_name, json_text, write_text
+
+if TYPE_CHECKING:
+    from torchport.zoo import Model
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What to write, and where."""
+
+    directory: Path | None
+    configurations: Path | None
+    model_explorer: Path | None
+
+
+@click.command(cls=Command, epilog=MODEL_FORMS, short_help="Say what a model is made of, and what it costs.")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@model_options
+@click.option("--backward", is_flag=True, help="Count the backward pass too.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the JSON goes; ./<ModelClassName>/ by default.",
+)
+@click.option("--depth", type=click.IntRange(min=0), default=2, show_default=True, help="Of the tree shown.")
+@click.option(
+    "--configurations", type=_FILE, metavar="FILE", help="Write the ops' configurations too, as JSON or CSV."
+)
+@click.option("--model-explorer", type=_FILE, metavar="FILE", help="Write the graph for Model Explorer too.")
+@click.option("--peak-flops", type=float, metavar="N", help="FLOP/s of a device, for a roofline's estimate.")
+@click.option("--bandwidth", type=float, metavar="N", help="Bytes a second of that device.")
+@click.pass_obj
+def analyze(
+    output: Output,
+    models: tuple[str, ...],
+    inputs: str | None,
+    weights: bool,
+    batch: int | None,
+    backward: bool,
+    directory: Path | None,
+    depth: int,
+    configurations: Path | None,
+    model_explorer: Path | None,
+    peak_flops: float | None,
+    bandwidth: float | None,
+) -> int:
+    """Say what MODEL is made of, and what one run of it costs.
+
+    Writes unique_modules.json, pytorch_ops.json and cost.json. A library's model is built without weights;
+    they are loaded only if its path depends on values. With several models, each has a folder in DIR.
+    In Python: torchport.analyze.
+
+    \b
+    Examples:
+      torchport analyze torchvision:resnet18
+      torchport analyze my_model.py::load_model --inputs my_model.py::get_inputs --dir out
+      torchport analyze hf:gpt2 --backward --json
+      torchport analyze torchvision:resnet18 timm:vit_tiny_patch16_224 --configurations ops.csv
+    """
+    if (peak_flops is None) != (bandwidth is None):
+        raise click.UsageError("--peak-flops and --bandwidth go together")
+    if model_explorer is not None and len(models) > 1:
+        raise click.UsageError("--model-explorer takes one model")
+    request = ModelRequest(inputs, weights, batch)
+    analyses = [_analyze(output, name, request, backward) for name in models]
+    estimates = []
+    if peak_flops is not None and bandwidth is not None:
+        estimates = [analysis.cost.roofline(peak_flops, bandwidth) for analysis in analyses]
+    table = _write(output, analyses, _Wanted(directory, configurations, model_explorer))
+    output.result(
+        _json(analyses, estimates),
+        lambda console: show_analyses(analyses, table, estimates, console, depth),
+    )
+    return exit_codes.FINE
+
+
+def _analyze(output: Output, name: str, request: ModelRequest, backward: bool) -> Analysis:
+    with output.working(f"Analysing {name}"):
+        model = request.load(name, without_values=True)
+        try:
+            return _of(model, backward)
+        except CaptureError:
+            if not any(parameter.is_meta for parameter in model.module.parameters()):
+                raise
+        output.message(f"{name}: it does not run without values; loading them")
+        return _of(request.load(name), backward)
+
+
+def _of(model: Model, backward: bool) -> Analysis:
+    from torchport import analysis
+
+    file, separator, function = model.name.rpartition("::")
+    origin = analysis.ModelOrigin(f"{file}:{function}" if separator else model.name, function.split(":")[-1])
+    return analysis.analyze(
+        model.module, model.args, model.kwargs, backward=backward, name=model.name, origin=origin
+    )
+
+
+def _write(output: Output, analyses: list[Analysis], wanted: _Wanted) -> OpConfigurations:
+    from torchport.analysis import configurations_csv, export_model_explorer, op_configurations
+
+    table = op_configurations(analyses)
+    for analysis in analyses:
+        folder = wanted.directory or Path(analysis.cost.model_class)
+        if len(analyses) > 1:
+            folder = (wanted.directory or Path()) / file_name(analysis.model).removesuffix(".json")
+        for path in analysis.save(folder):
+            output.message(f"wrote {path}")
+    if wanted.configurations is not None:
+        as_csv = wanted.configurations.suffix == ".csv"
+        write_text(configurations_csv(table) if as_csv else json_text(table), wanted.configurations)
+        output.message(f"wrote {wanted.configurations}")
+    if wanted.model_explorer is not None:
+        for path in export_model_explorer(analyses[0], wanted.model_explorer):
+            output.message(f"wrote {path}")
+    return table
+
+
+def _json(analyses: list[Analysis], estimates: list[Roofline]) -> JSON:
+    documents = [analysis.to_json() for analysis in analyses]
+    for document, estimate in zip(documents, estimates, strict=False):
+        document["roofline"] = estimate.to_json()
+    return documents[0] if len(documents) == 1 else documents

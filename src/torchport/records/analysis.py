@@ -1,0 +1,62 @@
+"""What a model is made of and what it costs: its unique modules, its unique ops, its cost."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from torchport.records.cost import Cost
+from torchport.records.module_table import ModuleTable
+from torchport.records.module_tree import render_tree_html
+from torchport.records.op_table import OpTable
+from torchport.records.record import Record
+from torchport.records.storage import write_texts
+
+MODULES_FILE = "unique_modules.json"
+OPS_FILE = "pytorch_ops.json"
+COST_FILE = "cost.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis(Record):
+    """The analysis of one model on one set of inputs.
+
+    Args:
+        model: the model's name.
+        modules: its unique modules.
+        ops: its unique ops.
+        cost: what it costs.
+    """
+
+    schema: ClassVar[str] = "torchport.analysis/1"
+
+    model: str
+    modules: ModuleTable
+    ops: OpTable
+    cost: Cost
+
+    def save(self, directory: str | Path) -> tuple[Path, ...]:
+        """Write `unique_modules.json`, `pytorch_ops.json` and `cost.json`: all of them, or none.
+
+        Returns:
+            Where they are.
+
+        Raises:
+            RecordError: the directory cannot be written.
+        """
+        folder = Path(directory)
+        parts = {MODULES_FILE: self.modules, OPS_FILE: self.ops, COST_FILE: self.cost}
+        texts = {folder / name: json_text(part) for name, part in parts.items()}
+        write_texts(texts)
+        return tuple(texts)
+
+    def _repr_html_(self) -> str:
+        """Show the tree of modules with what each costs, in a notebook."""
+        return render_tree_html(self.cost)
+
+
+def json_text(record: Record) -> str:
+    """Return a record as the text of a JSON file."""
+    return json.dumps(record.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
