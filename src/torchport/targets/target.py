@@ -141,6 +141,10 @@ class Target(ABC):
     def verdict(self, node: fx.Node, options: Options) -> Verdict:
         """Say whether the target computes this node as torch does."""
 
+    def is_rough(self, options: Options) -> bool:
+        """Whether the device was asked to compute in less than float32."""
+        return False
+
     @abstractmethod
     def build(self, island: Island, options: Options) -> Artifact:
         """Compile an island; raises TargetError if the target's compiler refuses it."""

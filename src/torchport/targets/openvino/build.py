@@ -15,8 +15,8 @@ import numpy
 from torchport.errors import TargetError
 from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import openvino
-from torchport.targets.openvino.value_ranges import input_ranges
 from torchport.targets.target import Artifact, Island
+from torchport.targets.value_ranges import input_ranges
 
 
 def build(island: Island) -> Artifact:

@@ -1,6 +1,6 @@
-"""Proves that integers fit: OpenVINO computes 64-bit integers in fewer bits, and indexes unchecked.
+"""Proves that integers fit: devices compute 64-bit integers in fewer bits, and index unchecked.
 
-torch would give the wide result, or raise for an index that is out of bounds; OpenVINO would give a
+torch would give the wide result, or raise for an index that is out of bounds; a device would give a
 wrong number. So every integer in the graph gets bounds. Integers that come from outside are assumed
 to lie within some, and the assumption is checked on each call.
 """

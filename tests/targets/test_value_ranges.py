@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from targets.graphs import HandMade, aten
-from torchport.targets.openvino.value_ranges import (
+from torchport.targets.value_ranges import (
     ASSUMED,
     EXACT,
     annotate,
