@@ -22,12 +22,21 @@ def write_text(text: str, path: Path) -> None:
     Raises:
         RecordError: the file cannot be written.
     """
+    write_bytes(text.encode("utf-8"), path)
+
+
+def write_bytes(content: bytes, path: Path) -> None:
+    """Write a file of bytes whole or not at all.
+
+    Raises:
+        RecordError: the file cannot be written.
+    """
     # Beside the file, since a rename is atomic within one file system only.
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            temporary.write_text(text, encoding="utf-8", newline="")
+            temporary.write_bytes(content)
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)

@@ -159,6 +159,27 @@ class Target(ABC):
     ) -> Runner:
         """Return a function that runs a built island; it is called from several threads."""
 
+    def emit(
+        self, artifact: Artifact, examples: Sequence[torch.Tensor], options: Options, title: str, stem: str
+    ) -> dict[str, bytes]:
+        """Return a built island as a program that runs without torchport: its files by their names.
+
+        Args:
+            artifact: the built island.
+            examples: inputs for it to run on.
+            options: what it was built with.
+            title: what the program says it is.
+            stem: the files' name, without its ending.
+
+        Raises:
+            TargetError: the target writes no programs.
+        """
+        raise TargetError("the target writes no programs", where=self.name, remedy="use the target ttnn")
+
+    def simulated_seconds(self, artifact: Artifact, options: Options) -> float | None:
+        """Return how long an island would take on the device, where it is only simulated here."""
+        return None
+
     def make_options(self, given: Mapping[str, object] | None) -> Options:
         """Build the target's options from keywords.
 

@@ -49,6 +49,11 @@ class Value:
         return self.held.layout
 
 
+# What a script calls its own things; see `emit.py`.
+RESERVED = frozenset(
+    "FILE Path arrays compute device load load_file main make_compute numpy on_device read run ttnn w".split()
+)
+
 Data = Callable[[], torch.Tensor]
 
 
@@ -63,7 +68,7 @@ class Builder:
         self.constants: set[str] = set()  # weights, and what is made of them alone
         self.module = ""  # where the calls that are added come from
         self._made: dict[object, Value] = {}
-        self._names: set[str] = set()
+        self._names: set[str] = set(RESERVED)
 
     def fresh(self, wish: str) -> str:
         """Return a name that nothing has yet."""

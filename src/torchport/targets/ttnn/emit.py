@@ -35,14 +35,16 @@ def read():
     found = {{}}
     for name, array in load_file(FILE).items():
         kind, _, name = name.partition(":")
-        found[name] = (array.astype(numpy.uint32) << 16).view(numpy.float32) if kind == "bfloat16" else array
+        if kind == "bfloat16":
+            array = numpy.left_shift(array, 16, dtype=numpy.uint32).view(numpy.float32)
+        found[name] = array
     return found
 
 
 def on_device(array, dtype, layout, device):
     """Return an array as a tensor on the device."""
     kind = {{ttnn.int32: numpy.int32, ttnn.uint32: numpy.uint32}}.get(dtype, numpy.float32)
-    return ttnn.Tensor(numpy.ascontiguousarray(array, dtype=kind), dtype, device, layout)
+    return ttnn.Tensor(numpy.asarray(array, dtype=kind, order="C"), dtype, device, layout)
 
 
 def make_compute(device):
@@ -153,7 +155,8 @@ def _run(program: Program) -> str:
         '    """Return the outputs for some inputs, as arrays."""',
         "    compute = make_compute(device)",
     ]
-    lines += [_sent(crossing) for crossing in program.inputs]
+    for crossing in program.inputs:
+        lines += _sent(crossing)
     weights = _weight_names(program)
     module = ""
     for call in program.calls:
@@ -168,14 +171,14 @@ def _run(program: Program) -> str:
     return "\n".join([*lines, "", "    return [", *[f"        {item}," for item in outputs], "    ]", ""])
 
 
-def _sent(crossing: Crossing) -> str:
-    value = crossing.name
+def _sent(crossing: Crossing) -> list[str]:
+    name, lines = crossing.name, []
     if crossing.order:
-        value += f".transpose({', '.join(map(str, crossing.order))})"
+        lines.append(f"    {name} = {name}.transpose({', '.join(map(str, crossing.order))})")
     if crossing.order or crossing.host_shape != crossing.tensor.shape:
-        value += f".reshape({_plain(crossing.tensor.shape)})"
+        lines.append(f"    {name} = {name}.reshape({_plain(crossing.tensor.shape)})")
     place = f"ttnn.{crossing.tensor.dtype}, ttnn.{_LAYOUTS[crossing.tensor.layout]}, device"
-    return f"    {crossing.name} = on_device({value}, {place})  # {crossing.tensor}"
+    return [*lines, f"    {name} = on_device({name}, {place})  # {crossing.tensor}"]
 
 
 def _received(crossing: Crossing, weights: set[str]) -> str:
@@ -200,11 +203,13 @@ def _assignment(target: str, call: Call, weights: set[str], comment: str) -> lis
     line = f"    {target} = ttnn.{call.function}({', '.join(parts)}){comment}"
     if len(line) <= _WIDTH:
         return [line]
-    return [
-        f"    {target} = ttnn.{call.function}({comment}",
-        *[f"        {part}," for part in parts],
-        "    )",
-    ]
+    lines = [f"    {target} = ttnn.{call.function}({comment}"]
+    for part in parts:  # as many in a line as fit
+        if len(lines) > 1 and len(lines[-1]) + len(part) + 2 <= _WIDTH:
+            lines[-1] += f" {part},"
+        else:
+            lines.append(f"        {part},")
+    return [*lines, "    )"]
 
 
 def _text(argument: Argument, weights: set[str]) -> str:

@@ -76,7 +76,7 @@ class Execution:
 
     def _tensor(self, array: Array, described: DeviceTensor, on_device: bool) -> Any:
         kinds = {"int32": numpy.int32, "uint32": numpy.uint32, "uint16": numpy.uint16}
-        array = numpy.ascontiguousarray(array, dtype=kinds.get(described.dtype, numpy.float32))
+        array = numpy.asarray(array, dtype=kinds.get(described.dtype, numpy.float32), order="C")
         dtype = getattr(self._ttnn, described.dtype)
         layout = getattr(self._ttnn, _LAYOUTS[described.layout])
         if not on_device:

@@ -13,7 +13,7 @@ from torchport.targets.ttnn.ops.convolution import Followers
 from torchport.targets.ttnn.ops.matrix import is_weight
 
 # gelu and sigmoid are left alone: as part of another kernel they are approximated.
-ACTIVATIONS = {"aten.relu.default": "relu", "aten.silu.default": "silu"}
+_ACTIVATIONS = {"aten.relu.default": "relu", "aten.silu.default": "silu"}
 _BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
 _SUMS = frozenset({"aten.add.Tensor", "aten.linear.default", "aten.addmm.default"})
 
@@ -41,7 +41,7 @@ def find_fusions(graph: fx.Graph) -> Fusions:
         elif name in _SUMS:
             activation = _activation(node)
             if activation is not None:
-                found.along[node] = ACTIVATIONS[str(activation.target)]
+                found.along[node] = _name_of(activation)
                 found.inside[activation] = node
     return found
 
@@ -59,7 +59,7 @@ def _follow_convolution(node: fx.Node, found: Fusions) -> None:
     if activation is not None:
         found.inside[activation] = node
     if norm is not None or activation is not None:
-        name = ACTIVATIONS[str(activation.target)] if activation is not None else None
+        name = _name_of(activation) if activation is not None else None
         found.along[node] = Followers(norm, name)
 
 
@@ -76,4 +76,12 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 def _activation(node: fx.Node) -> fx.Node | None:
     user = _only_user(node)
-    return user if user is not None and str(user.target) in ACTIVATIONS else None
+    return user if user is not None and _name_of(user) else None
+
+
+def _name_of(node: fx.Node) -> str:
+    """Return ttnn's name of an activation; empty for other ops."""
+    if str(node.target) == "aten.hardtanh.default":
+        given = arguments(node)
+        return "relu6" if (given["min_val"], given["max_val"]) == (0, 6) else ""
+    return _ACTIVATIONS.get(str(node.target), "")

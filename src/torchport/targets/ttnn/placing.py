@@ -61,7 +61,7 @@ def _placed_last(
         else:
             places.append(None)
     # An operand with one number for each image and channel needs the images in a dimension of their own.
-    apart = shape[0] > 1 and any(place is not None and place[0] > 1 for place in places)
+    apart = shape[0] > 1 and any(place and place[0] > 1 for place in places)
     whole = (shape[0], 1, math.prod(shape[2:]), shape[1]) if apart else flat_shape(shape)
     found: list[object] = []
     for item, place, dtype in zip(operands, places, dtypes, strict=True):

@@ -15,7 +15,7 @@ from torchport.records import TensorSpec, Verdict
 from torchport.targets.decompositions import core_decompositions, find_op, is_composite
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
 from torchport.targets.ttnn import verdicts
-from torchport.targets.ttnn.format import FORMAT
+from torchport.targets.ttnn.format import FORMAT, unpack
 from torchport.targets.ttnn.library import has_device, installed_version
 from torchport.targets.ttnn.ops import RULES
 from torchport.targets.ttnn.options import DTYPES, FIDELITIES, TtnnOptions
@@ -91,6 +91,25 @@ class TtnnTarget(Target):
 
         assert isinstance(options, TtnnOptions)
         return load(artifact, inputs, options)
+
+    def emit(
+        self, artifact: Artifact, examples: Sequence[torch.Tensor], options: Options, title: str, stem: str
+    ) -> dict[str, bytes]:
+        """Write the program as a script and a file of weights."""
+        from torchport.targets.ttnn.emit import emit
+
+        assert isinstance(options, TtnnOptions)
+        program, weights = unpack(artifact)
+        return emit(program, weights, examples, title=title, stem=stem, device_id=options.device_id)
+
+    def simulated_seconds(self, artifact: Artifact, options: Options) -> float | None:
+        """Return the estimate of a program's time, unless it runs on a chip."""
+        assert isinstance(options, TtnnOptions)
+        if has_device() and not options.simulate:
+            return None
+        seconds = artifact.properties["estimated_seconds"]
+        assert isinstance(seconds, float)
+        return seconds
 
     def make_options(self, given: object) -> Options:
         """Build the options; refuses a dtype or fidelity that there is not."""

@@ -31,7 +31,8 @@ def _attention(lowering: Lowering, node: fx.Node) -> Result:
     operands = [_four(lowering, lowering.get(given[name], dtype)) for name in ("query", "key", "value")]
     mask = _mask(lowering, given, dtype)
     heads = [item.shape[1] for item in operands]
-    if heads[1] != heads[2] or heads[0] % heads[1] or (heads[0] != heads[1] and not given["enable_gqa"]):
+    grouped = heads[1] == 1 or given["enable_gqa"]  # a single head of keys is for all queries anyway
+    if heads[1] != heads[2] or heads[0] % heads[1] or (heads[0] != heads[1] and not grouped):
         refuse("shape", "the heads of queries, keys and values do not fit")
     if _one_kernel(operands, given["is_causal"], mask):
         result = lowering.precise(

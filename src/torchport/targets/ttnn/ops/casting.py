@@ -42,8 +42,8 @@ def _to_copy(lowering: Lowering, node: fx.Node) -> Result:
     if new.is_floating_point:
         if not old.is_floating_point and old is not torch.bool:
             dtype = lowering.exact_float(source) if new is torch.float32 else dtype
-    elif old.is_floating_point and lowering.held_dtype(source) != "float32":
-        refuse("dtype", "a number in bfloat16 could become another integer", "use dtype=float32")
+    elif old.is_floating_point:
+        refuse("integer_range", "a float could become an integer that is wider than the device's")
     return elementwise(lowering, node, (source,), (dtype,), lambda a: a)
 
 

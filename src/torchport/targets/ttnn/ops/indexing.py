@@ -78,7 +78,7 @@ def _in_three_parts(lowering: Lowering, table: fx.Node, rows: Value) -> Value:
     return lowering.call("add", lowering.call("add", part(0), part(1)), part(2))
 
 
-@lowers("gather.default", "fi")
+@lowers("gather.default", "fib")
 def _gather(lowering: Lowering, node: fx.Node) -> Result:
     given = arguments(node)
     rank = torch_value(node).dim()
@@ -88,7 +88,7 @@ def _gather(lowering: Lowering, node: fx.Node) -> Result:
     return lowering.call("gather", lowering.get(given["self"]), positive(given["dim"], rank), index=index)
 
 
-@lowers("index_select.default", "fi")
+@lowers("index_select.default", "fib")
 def _index_select(lowering: Lowering, node: fx.Node) -> Result:
     given = arguments(node)
     rank = torch_value(node).dim()
@@ -97,7 +97,7 @@ def _index_select(lowering: Lowering, node: fx.Node) -> Result:
     return _along(lowering, node, given["self"], positive(given["dim"], rank), given["index"])
 
 
-@lowers("index.Tensor _unsafe_index.Tensor", "fi")
+@lowers("index.Tensor _unsafe_index.Tensor", "fib")
 def _index(lowering: Lowering, node: fx.Node) -> Result:
     given = arguments(node)
     indices = list(given["indices"])

@@ -48,7 +48,7 @@ def _windows(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@lowers("max_pool2d_with_indices.default", "f")
+@lowers("max_pool2d_with_indices.default", "fi")
 def _max_pool(lowering: Lowering, node: fx.Node) -> Results:
     if any(user.args[1] == 1 for user in node.users):
         refuse("argument", "the indices are used, and ties are broken in another way")

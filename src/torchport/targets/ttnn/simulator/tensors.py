@@ -73,7 +73,7 @@ def _block_rounded(data: torch.Tensor) -> torch.Tensor:
     padded = torch.nn.functional.pad(data.float(), (0, -width % 16))
     blocks = padded.reshape(*padded.shape[:-1], -1, 16)
     exponent = torch.frexp(blocks.abs().amax(-1, keepdim=True)).exponent
-    step = torch.ldexp(torch.ones(()), exponent - 7)
+    step = torch.ldexp(torch.ones(exponent.shape), exponent - 7)
     rounded = (blocks / step).round().clamp(-127, 127) * step
     return rounded.reshape(padded.shape)[..., :width].to(torch.bfloat16)
 
