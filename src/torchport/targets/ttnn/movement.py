@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchport.targets.ttnn.builder import Builder
+from torchport.targets.ttnn.layouts import assign_layouts
 from torchport.targets.ttnn.program import Argument, Call, Crossing, Program, Ref, refs_in
 
 # What the host does just as well, while a tensor crosses anyway.
@@ -19,7 +20,10 @@ _BY_THE_HOST = frozenset({"typecast", "to_layout", "reshape"})
 def settle(builder: Builder, outputs: tuple[Crossing, ...], math_fidelity: str) -> Program:
     """Return the finished program."""
     kept = {crossing.name for crossing in outputs}
-    calls = _used(builder.calls, kept)
+    fixed_tensors = {item.name: item.tensor for item in builder.inputs}
+    fixed_tensors.update({name: record.tensor for name, (record, _) in builder.weights.items()})
+    fixed_tensors.update({call.results[0]: call.tensors[0] for call in builder.load})
+    calls = assign_layouts(_used(builder.calls, kept), fixed_tensors, kept)
     inputs, calls = _absorb(builder.inputs, calls, kept)
     wanted = kept | {name for call in calls for name in refs_in(call)}
     load = _used(builder.load, wanted)
