@@ -40,6 +40,7 @@ class Specialised:
         inputs: the structure of the inputs.
         keys: one for each tensor of the inputs.
         autocast: the state of autocast that it was captured in.
+        examples: the tensors that it was tried on.
     """
 
     program: Program
@@ -47,6 +48,7 @@ class Specialised:
     inputs: Structure
     keys: tuple[LeafKey, ...]
     autocast: tuple[bool, torch.dtype]
+    examples: tuple[torch.Tensor, ...] = ()
 
     def fits(self, flat: Flat) -> bool:
         """Whether the program was built for inputs like these."""
@@ -89,4 +91,5 @@ class Specialiser:
             captured.inputs,
             tuple(key_of(leaf) for leaf in captured.leaves),
             autocast_key(),
+            captured.leaves,
         )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
+from torchport import targets
 from torchport.compiler import CompiledModel, compile
 from torchport.errors import SurveyError, one_line
 from torchport.records import BringUp, Comparison
@@ -15,6 +17,9 @@ from torchport.structure import tensors_in
 from torchport.survey.isolation import Outcome, buffers_kept, copy_inputs, run_alone
 from torchport.verification import Tolerance, compare
 from torchport.zoo.model import Model
+
+# What a whole model in bfloat16 may be off by; its PCC tells more.
+ROUGH = Tolerance(5e-2, 5e-2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ def bring_up(
     options: Mapping[str, object] | None = None,
     dynamic_shapes: object = None,
     tolerance: Tolerance | None = None,
+    emit: Path | None = None,
 ) -> BringUp:
     """Compile a model for a target, run both on the model's inputs, and compare what they give.
 
@@ -40,7 +46,9 @@ def bring_up(
         target: the target's name.
         options: the target's options.
         dynamic_shapes: as in `torchport.compile`.
-        tolerance: what is allowed; by default that of each output's dtype.
+        tolerance: what is allowed; by default that of each output's dtype, or what a device's own
+            lower precision adds up to.
+        emit: where to write the program that the target runs, if it is wanted.
 
     Returns:
         The coverage and the comparison. Inputs that the model writes into are compared as well.
@@ -52,9 +60,10 @@ def bring_up(
         >>> bring_up(zoo.load("torchvision:resnet18", weights=False), target="host").comparison.ok
         True
     """
-    return try_out(
-        model, target=target, options=options, dynamic_shapes=dynamic_shapes, tolerance=tolerance
-    ).record
+    trial = try_out(model, target=target, options=options, dynamic_shapes=dynamic_shapes, tolerance=tolerance)
+    if emit is not None:
+        trial.compiled.emit(emit)
+    return trial.record
 
 
 def try_out(
@@ -66,6 +75,9 @@ def try_out(
     tolerance: Tolerance | None = None,
 ) -> Trial:
     """Like `bring_up`, and return the compiled model too."""
+    found = targets.find(target)
+    if tolerance is None and found.is_rough(found.make_options(options)):
+        tolerance = ROUGH
     args, kwargs = copy_inputs(model)
     start = time.perf_counter()
     with buffers_kept(model.module):
@@ -82,7 +94,15 @@ def try_out(
     expected = _run_original(model)
     actual = run_alone(compiled, model)
     comparison = _compare(model, actual, expected, tolerance)
-    record = BringUp(model.name, target, compiled.coverage, comparison, compile_time, actual.seconds)
+    record = BringUp(
+        model.name,
+        target,
+        compiled.coverage,
+        comparison,
+        compile_time,
+        actual.seconds,
+        compiled.simulated_seconds,
+    )
     return Trial(compiled, record)
 
 

@@ -1,6 +1,6 @@
-"""Proves that integers fit: OpenVINO computes 64-bit integers in fewer bits, and indexes unchecked.
+"""Proves that integers fit: devices compute 64-bit integers in fewer bits, and index unchecked.
 
-torch would give the wide result, or raise for an index that is out of bounds; OpenVINO would give a
+torch would give the wide result, or raise for an index that is out of bounds; a device would give a
 wrong number. So every integer in the graph gets bounds. Integers that come from outside are assumed
 to lie within some, and the assumption is checked on each call.
 """
@@ -209,6 +209,16 @@ def _abs(node: fx.Node) -> Bounds:
     return (0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
 
 
+def _relu(node: fx.Node) -> Bounds:
+    low, high = bounds_of(node.args[0])
+    return max(low, 0), max(high, 0)
+
+
+def _inverted(node: fx.Node) -> Bounds:
+    low, high = bounds_of(node.args[0])
+    return -1 - high, -1 - low
+
+
 def _sum(node: fx.Node) -> Bounds:
     low, high = bounds_of(node.args[0])
     count = _count(node.args[0]) // max(_count(node), 1)
@@ -306,7 +316,8 @@ _TRANSFER: dict[str, Callable[[fx.Node], Bounds]] = {
     "aten.sub.Tensor": _sub, "aten.sub.Scalar": _sub,
     "aten.rsub.Scalar": _rsub, "aten.rsub.Tensor": _rsub,
     "aten.mul.Tensor": _mul, "aten.mul.Scalar": _mul,
-    "aten.neg.default": _neg, "aten.abs.default": _abs,
+    "aten.neg.default": _neg, "aten.abs.default": _abs, "aten.relu.default": _relu,
+    "aten.bitwise_not.default": _inverted,
     "aten.sum.default": _sum, "aten.sum.dim_IntList": _sum, "aten.cumsum.default": _cumsum,
     "aten.where.self": _where, "aten.masked_fill.Scalar": _fill, "aten.masked_fill.Tensor": _fill,
     "aten.clamp.default": _clamp, "aten.clamp_min.default": _clamp,

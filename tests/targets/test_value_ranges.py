@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from targets.graphs import HandMade, aten
-from torchport.targets.openvino.value_ranges import (
+from torchport.targets.value_ranges import (
     ASSUMED,
     EXACT,
     annotate,
@@ -54,6 +54,8 @@ EDGES = torch.tensor([LOW, HIGH])
         (aten.mul.Tensor, (EDGES, -(2**40)), {}, (-9 * 2**40, 5 * 2**40)),
         (aten.neg.default, (EDGES,), {}, (-9, 5)),
         (aten.abs.default, (EDGES,), {}, (0, 9)),
+        (aten.relu.default, (EDGES,), {}, (0, 9)),
+        (aten.bitwise_not.default, (EDGES,), {}, (-10, 4)),
         (aten.sum.default, (EDGES,), {}, (-10, 18)),
         (aten.cumsum.default, (EDGES, 0), {}, (-10, 18)),
         (aten.clamp.default, (EDGES, 0), {}, (0, 9)),
