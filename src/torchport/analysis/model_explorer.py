@@ -51,7 +51,7 @@ def graph_json(analysis: Analysis) -> JSON:
         for module in analysis.cost.modules
     }
     graph: JSON = {"id": analysis.cost.model_class, "nodes": nodes, "groupNodeAttributes": groups}
-    return [{"label": analysis.model, "graphs": [graph]}]
+    return {"label": analysis.model, "graphs": [graph]}
 
 
 def node_data_json(analysis: Analysis) -> dict[str, JSON]:

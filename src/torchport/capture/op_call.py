@@ -131,6 +131,8 @@ def _results(result: object) -> Iterator[TensorSpec | None]:
 
 def tensor_spec(tensor: torch.Tensor) -> TensorSpec:
     """Return a tensor's shape and dtype; a size known at run time only is `UNKNOWN_SIZE`."""
+    if tensor.is_nested:
+        return _spec((UNKNOWN_SIZE,) * tensor.dim(), tensor.dtype)  # its parts have sizes of their own
     sizes = tensor.shape
     for size in sizes:
         if type(size) is not int:

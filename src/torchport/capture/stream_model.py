@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
 import torch
@@ -49,6 +49,8 @@ class OpStream:
         module_calls: the calls of modules, in the order in which they began.
         values: whether the run was on fake tensors or on real ones.
         note: why it was on real ones, or what is not as usual; else empty.
+        higher_order: how often ops ran that call functions, as `cond` does: on fake tensors every branch of
+            one runs, and its own kernel is not seen.
     """
 
     module: nn.Module
@@ -56,6 +58,7 @@ class OpStream:
     module_calls: tuple[ModuleCall, ...]
     values: Values
     note: str
+    higher_order: Mapping[str, int] = field(default_factory=dict)
 
 
 def stream_ops(
@@ -144,22 +147,22 @@ class _Run:
             if values == "fake" and errors and _depends_on_values(errors[0]):
                 continue
             try:
-                ops, calls = self._try(values, kind, backward)
+                recorder, calls = self._try(values, kind, backward)
             except CaptureError:
                 raise
             except Exception as error:  # noqa: BLE001  # a model may raise anything; the last way's is told
                 errors.append(error)
                 continue
             note = self._note(values, kind != usual, errors)
-            return OpStream(self._module, tuple(ops), tuple(calls.calls), values, note)
+            higher = dict(recorder.higher_order)
+            return OpStream(self._module, tuple(recorder.ops), tuple(calls.calls), values, note, higher)
         raise self._explain(errors) from errors[-1]
 
     def _has_no_values(self) -> bool:
         held = [*self._module.parameters(), *self._module.buffers(), *self._inputs.leaves]
         return any(tensor.is_meta for tensor in held)
 
-    def _try(self, values: Values, kind: _Pass, backward: bool) -> tuple[list[StreamedOp], ModuleCalls]:
-        ops: list[StreamedOp] = []
+    def _try(self, values: Values, kind: _Pass, backward: bool) -> tuple[OpRecorder, ModuleCalls]:
         with ExitStack() as stack:
             stack.enter_context(quiet_streams())
             stack.enter_context(_as_eager())
@@ -172,7 +175,7 @@ class _Run:
             stack.enter_context(standing_in(self._module, substitute))
             memory = LiveMemory(substitute.results())
             calls = stack.enter_context(ModuleCalls(self._module))
-            recorder = OpRecorder(calls, memory, ops, _owners(self._module))
+            recorder = OpRecorder(calls, memory, _owners(self._module))
             stack.enter_context(torch.inference_mode() if kind == "inference" else torch.enable_grad())
             if fake is not None:
                 stack.enter_context(fake)
@@ -185,7 +188,7 @@ class _Run:
             except Exception:
                 self._at = calls.current
                 raise
-        return ops, calls
+        return recorder, calls
 
     def _run_backward(self, result: object) -> None:
         outputs = [leaf for _, leaf in walk_tensors(result, "") if leaf.requires_grad]
