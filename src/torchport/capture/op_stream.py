@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchport.capture.live_memory import LiveMemory, is_held_by_autograd_alone
 from torchport.capture.module_calls import ModuleCall, ModuleCalls
-from torchport.capture.op_call import OpCall, describe_call
+from torchport.capture.op_call import OpCall, describe_call, is_dense
 from torchport.capture.workspace import workspace_of
 
 Phase = Literal["forward", "backward"]
@@ -121,7 +121,8 @@ class OpRecorder(TorchDispatchMode):
         name = func._schema.name
         if func.namespace == "prim" or name in _QUESTIONS:
             return func(*args, **kwargs)
-        if _is_composite(func) and all(is_plain(tensor) for tensor in _tensors((args, kwargs))):
+        # Other tensors than dense ones have kernels of their own for what is composite for these.
+        if _is_composite(func) and all(is_dense(tensor) for tensor in _tensors((args, kwargs))):
             return self._take_apart(func, args, kwargs)
         return self._run_kernel(func, args, kwargs)
 
@@ -255,11 +256,6 @@ def _is_composite(op: OpOverload) -> bool:
 
 
 _composites: dict[OpOverload, bool] = {}
-
-
-def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a composite op is one for this tensor: other kinds of tensors have kernels of their own."""
-    return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:

@@ -16,7 +16,6 @@ from torch import nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensor,
     FakeTensorMode,
 )
 from torch.nn.parameter import is_lazy
@@ -25,10 +24,10 @@ from torchport.capture.export import CallableModule
 from torchport.capture.live_memory import LiveMemory
 from torchport.capture.module_calls import ModuleCall, ModuleCalls, walk_tensors
 from torchport.capture.op_call import tensor_spec
-from torchport.capture.op_stream import OpRecorder, StreamedOp, is_plain
+from torchport.capture.op_stream import OpRecorder, StreamedOp
 from torchport.capture.quiet import quiet_streams
 from torchport.capture.source_lines import user_line
-from torchport.capture.stand_ins import Once, standing_in
+from torchport.capture.stand_ins import Once, copy_of, faker, standing_in
 from torchport.errors import CaptureError, one_line
 from torchport.structure import flatten, flatten_call
 
@@ -169,7 +168,7 @@ class _Run:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.enter_context(_without_collections())
             fake = FakeTensorMode(allow_non_fake_inputs=True) if values == "fake" else None
-            substitute = Once(_faker(fake) if fake is not None else _copy)
+            substitute = Once(faker(fake) if fake is not None else copy_of)
             call = self._inputs.structure.rebuild([substitute(leaf) for leaf in self._inputs.leaves])
             args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", call)
             stack.enter_context(standing_in(self._module, substitute))
@@ -251,32 +250,6 @@ class _Run:
 
 def _depends_on_values(error: Exception) -> bool:
     return isinstance(error, (DataDependentOutputException, DynamicOutputShapeException))
-
-
-def _faker(mode: FakeTensorMode) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return what makes fake tensors; those of the meta device become ones of the CPU."""
-
-    def fake(tensor: torch.Tensor) -> torch.Tensor:
-        if type(tensor) not in (torch.Tensor, nn.Parameter) or not is_plain(tensor):
-            return _like(mode.from_tensor(tensor.detach(), static_shapes=True), tensor)
-        # What `from_tensor` does for any tensor, without what it does for others than plain ones.
-        bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-        device = torch.device("cpu") if tensor.is_meta else tensor.device
-        return _like(FakeTensor(mode, bare, device), tensor)
-
-    return fake
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return _like(tensor.detach().clone(), tensor)
-
-
-def _like(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor as a parameter where another is one, and with a gradient where it has one."""
-    made.requires_grad_(tensor.requires_grad)
-    if isinstance(tensor, nn.Parameter):
-        made._is_param = True  # as torch marks parameters of other classes
-    return made
 
 
 def _owners(module: nn.Module) -> dict[int, str]:
