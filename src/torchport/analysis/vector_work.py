@@ -85,6 +85,8 @@ _UNKNOWN_PREFIXES = (
     "aten::lu_",
     "aten::ormqr",
     "aten::_cdist",
+    "aten::_sparse",
+    "aten::sspaddmm",
 )
 
 

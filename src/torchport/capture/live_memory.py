@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterable
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 
 class LiveMemory:
@@ -43,8 +44,26 @@ class LiveMemory:
         weakref.finalize(storage, self._forget, storage._cdata)
         return size
 
+    def give_up(self, tensor: torch.Tensor) -> None:
+        """Count a tensor's storage no longer, though it lives: on a real run it would be another's by now."""
+        storage = _storage(tensor)
+        if storage is not None:
+            self.live -= self._sizes.get(storage._cdata, 0)
+            self._sizes[storage._cdata] = 0
+
     def _forget(self, number: int) -> None:
         self.live -= self._sizes.pop(number, 0)
+
+
+def is_held_by_autograd_alone(tensor: torch.Tensor) -> bool:
+    """Whether nobody but autograd's engine holds a gradient that it adds to: on a real run it adds in place.
+
+    Under a dispatch mode it makes a new tensor instead. The counts are those of a fake tensor that an op is
+    handed and that has no other owner.
+    """
+    if not isinstance(tensor, FakeTensor) or tensor._use_count() != 4:  # type: ignore[attr-defined]
+        return False
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)) == 2
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:

@@ -129,8 +129,15 @@ def _results(result: object) -> Iterator[TensorSpec | None]:
         yield tensor_spec(result) if isinstance(result, torch.Tensor) else None
 
 
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is an array of numbers, and neither sparse, nested nor quantized."""
+    return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
+
+
 def tensor_spec(tensor: torch.Tensor) -> TensorSpec:
     """Return a tensor's shape and dtype; a size known at run time only is `UNKNOWN_SIZE`."""
+    if tensor.is_nested:
+        return _spec((UNKNOWN_SIZE,) * tensor.dim(), tensor.dtype)  # its parts have sizes of their own
     sizes = tensor.shape
     for size in sizes:
         if type(size) is not int:

@@ -6,18 +6,20 @@ the model's path depends on values or an op knows no fake ones, it is on copies 
 
 from __future__ import annotations
 
+import functools
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchport.capture.live_memory import LiveMemory
+from torchport.capture.live_memory import LiveMemory, is_held_by_autograd_alone
 from torchport.capture.module_calls import ModuleCall, ModuleCalls
-from torchport.capture.op_call import OpCall, describe_call
+from torchport.capture.op_call import OpCall, describe_call, is_dense
 from torchport.capture.workspace import workspace_of
 
 Phase = Literal["forward", "backward"]
@@ -80,7 +82,6 @@ class OpRecorder(TorchDispatchMode):
     Args:
         calls: makes known which module runs.
         memory: follows what is allocated.
-        ops: the list to add to.
         owners: the paths of the modules that hold parameters, by the parameters' ids.
     """
 
@@ -90,12 +91,12 @@ class OpRecorder(TorchDispatchMode):
         self,
         calls: ModuleCalls,
         memory: LiveMemory,
-        ops: list[StreamedOp],
         owners: Mapping[int, str],
     ) -> None:
         super().__init__()
         self.phase: Phase = "forward"
-        self._ops = ops
+        self.higher_order: Counter[str] = Counter()  # how often ops ran that call functions
+        self.ops: list[StreamedOp] = []
         self._calls = calls
         self._memory = memory
         self._owners = owners
@@ -120,29 +121,42 @@ class OpRecorder(TorchDispatchMode):
         name = func._schema.name
         if func.namespace == "prim" or name in _QUESTIONS:
             return func(*args, **kwargs)
-        if _is_composite(func) and all(is_plain(tensor) for tensor in _tensors((args, kwargs))):
+        # Other tensors than dense ones have kernels of their own for what is composite for these.
+        if _is_composite(func) and all(is_dense(tensor) for tensor in _tensors((args, kwargs))):
             return self._take_apart(func, args, kwargs)
         return self._run_kernel(func, args, kwargs)
 
     def _run_higher_order(
         self, func: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> object:
-        """Run an op that calls functions: those functions' ops are noted, it is not."""
-        with self:
-            return func(*args, **kwargs)
+        """Run an op that calls functions: those functions' ops are noted, and that it ran is."""
+        self.higher_order[getattr(func, "__name__", str(func))] += 1
+        return func(*(self._watched(arg) for arg in args), **kwargs)
+
+    def _watched(self, argument: object) -> object:
+        """Return a function that runs under this mode; anything else as it is."""
+        if isinstance(argument, torch.Tensor) or not callable(argument):
+            return argument
+
+        @functools.wraps(argument)
+        def run(*args: object, **kwargs: object) -> object:
+            with self:
+                return argument(*args, **kwargs)
+
+        return run
 
     def _take_apart(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
         """Run a composite op by the ops that it is made of; only the outermost one is the model's own."""
         if self._outer is not None:
             with self:
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
-        place = len(self._ops)
+        place = len(self.ops)
         self._outer = streamed = self._begin(func, args, kwargs)
         try:
             with self:
                 result = func._op_dk(_COMPOSITE, *args, **kwargs)
         except BaseException:
-            del self._ops[place:]
+            del self.ops[place:]
             raise
         finally:
             self._outer = None
@@ -150,15 +164,19 @@ class OpRecorder(TorchDispatchMode):
         return result
 
     def _run_kernel(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
+        in_place = self.phase == "backward" and func is torch.ops.aten.add.Tensor
+        in_place = in_place and is_held_by_autograd_alone(cast(torch.Tensor, args[0]))
         for tensor in _tensors((args, kwargs)):
             self._memory.know(tensor)
-        place = len(self._ops)
+        place = len(self.ops)
         own = self._begin(func, args, kwargs) if self._outer is None else None
         try:
             result = func(*args, **kwargs)
         except BaseException:
-            del self._ops[place:]
+            del self.ops[place:]
             raise
+        if in_place:
+            self._memory.give_up(cast(torch.Tensor, args[0]))
         allocated = sum(self._memory.count(tensor) for tensor in _tensors(result))
         workspace = workspace_of(func, args, kwargs, result)
         if own is not None:
@@ -180,7 +198,7 @@ class OpRecorder(TorchDispatchMode):
             caller,
             tuple(dict.fromkeys(source for source in sources if source >= 0)),
         )
-        self._ops.append(streamed)
+        self.ops.append(streamed)
         return streamed
 
     def _finish(
@@ -198,9 +216,14 @@ class OpRecorder(TorchDispatchMode):
     def _caller(self) -> tuple[str, ModuleCall | None]:
         """Return where an op belongs: in the backward pass, where the forward op did that it is for."""
         current = self._calls.current
-        if self.phase == "forward" and torch.is_grad_enabled():
-            # The node that autograd made for this op has the last number given out.
-            self._calls_by_number[torch._C._autograd._get_sequence_nr() - 1] = current
+        if self.phase == "forward" and not torch.is_inference_mode_enabled():
+            # The node that autograd made for this op has the last number given out. Without gradients it made
+            # none: the last one is another op's, unless this is the first in a function of the user's own.
+            number = torch._C._autograd._get_sequence_nr() - 1
+            if torch.is_grad_enabled():
+                self._calls_by_number[number] = current
+            else:
+                self._calls_by_number.setdefault(number, current)
         if self.phase == "backward" and current is None:  # not None: a checkpoint runs its forward pass again
             node = torch._C._current_autograd_node()
             if node is not None and hasattr(node, "variable"):  # it adds to a parameter's gradient
@@ -233,11 +256,6 @@ def _is_composite(op: OpOverload) -> bool:
 
 
 _composites: dict[OpOverload, bool] = {}
-
-
-def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a composite op is one for this tensor: other kinds of tensors have kernels of their own."""
-    return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:

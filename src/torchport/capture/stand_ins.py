@@ -12,6 +12,9 @@ from typing import cast
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from torchport.capture.op_call import is_dense
 
 TensorMap = Callable[[torch.Tensor], torch.Tensor]
 
@@ -109,3 +112,30 @@ def _replaced(value: object, substitute: TensorMap) -> object:
         entries = {key: _replaced(item, substitute) for key, item in value.items()}
         return entries if any(entries[key] is not value[key] for key in entries) else value
     return value
+
+
+def faker(mode: FakeTensorMode) -> TensorMap:
+    """Return what makes fake tensors; those of the meta device become ones of the CPU."""
+
+    def fake(tensor: torch.Tensor) -> torch.Tensor:
+        if type(tensor) not in (torch.Tensor, nn.Parameter) or not is_dense(tensor):
+            return _like(mode.from_tensor(tensor.detach(), static_shapes=True), tensor)
+        # What `from_tensor` does for any tensor, without what it does for others than plain ones.
+        bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        device = torch.device("cpu") if tensor.is_meta else tensor.device
+        return _like(FakeTensor(mode, bare, device), tensor)
+
+    return fake
+
+
+def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a tensor, without its gradient."""
+    return _like(tensor.detach().clone(), tensor)
+
+
+def _like(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as a parameter where another is one, and with a gradient where it has one."""
+    made.requires_grad_(tensor.requires_grad)
+    if isinstance(tensor, nn.Parameter):
+        made._is_param = True  # as torch marks parameters of other classes
+    return made

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
 import torch
@@ -16,7 +16,6 @@ from torch import nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensor,
     FakeTensorMode,
 )
 from torch.nn.parameter import is_lazy
@@ -25,10 +24,10 @@ from torchport.capture.export import CallableModule
 from torchport.capture.live_memory import LiveMemory
 from torchport.capture.module_calls import ModuleCall, ModuleCalls, walk_tensors
 from torchport.capture.op_call import tensor_spec
-from torchport.capture.op_stream import OpRecorder, StreamedOp, is_plain
+from torchport.capture.op_stream import OpRecorder, StreamedOp
 from torchport.capture.quiet import quiet_streams
 from torchport.capture.source_lines import user_line
-from torchport.capture.stand_ins import Once, standing_in
+from torchport.capture.stand_ins import Once, copy_of, faker, standing_in
 from torchport.errors import CaptureError, one_line
 from torchport.structure import flatten, flatten_call
 
@@ -49,6 +48,8 @@ class OpStream:
         module_calls: the calls of modules, in the order in which they began.
         values: whether the run was on fake tensors or on real ones.
         note: why it was on real ones, or what is not as usual; else empty.
+        higher_order: how often ops ran that call functions, as `cond` does: on fake tensors every branch of
+            one runs, and its own kernel is not seen.
     """
 
     module: nn.Module
@@ -56,6 +57,7 @@ class OpStream:
     module_calls: tuple[ModuleCall, ...]
     values: Values
     note: str
+    higher_order: Mapping[str, int] = field(default_factory=dict)
 
 
 def stream_ops(
@@ -144,35 +146,35 @@ class _Run:
             if values == "fake" and errors and _depends_on_values(errors[0]):
                 continue
             try:
-                ops, calls = self._try(values, kind, backward)
+                recorder, calls = self._try(values, kind, backward)
             except CaptureError:
                 raise
             except Exception as error:  # noqa: BLE001  # a model may raise anything; the last way's is told
                 errors.append(error)
                 continue
             note = self._note(values, kind != usual, errors)
-            return OpStream(self._module, tuple(ops), tuple(calls.calls), values, note)
+            higher = dict(recorder.higher_order)
+            return OpStream(self._module, tuple(recorder.ops), tuple(calls.calls), values, note, higher)
         raise self._explain(errors) from errors[-1]
 
     def _has_no_values(self) -> bool:
         held = [*self._module.parameters(), *self._module.buffers(), *self._inputs.leaves]
         return any(tensor.is_meta for tensor in held)
 
-    def _try(self, values: Values, kind: _Pass, backward: bool) -> tuple[list[StreamedOp], ModuleCalls]:
-        ops: list[StreamedOp] = []
+    def _try(self, values: Values, kind: _Pass, backward: bool) -> tuple[OpRecorder, ModuleCalls]:
         with ExitStack() as stack:
             stack.enter_context(quiet_streams())
             stack.enter_context(_as_eager())
             stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.enter_context(_without_collections())
             fake = FakeTensorMode(allow_non_fake_inputs=True) if values == "fake" else None
-            substitute = Once(_faker(fake) if fake is not None else _copy)
+            substitute = Once(faker(fake) if fake is not None else copy_of)
             call = self._inputs.structure.rebuild([substitute(leaf) for leaf in self._inputs.leaves])
             args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", call)
             stack.enter_context(standing_in(self._module, substitute))
             memory = LiveMemory(substitute.results())
             calls = stack.enter_context(ModuleCalls(self._module))
-            recorder = OpRecorder(calls, memory, ops, _owners(self._module))
+            recorder = OpRecorder(calls, memory, _owners(self._module))
             stack.enter_context(torch.inference_mode() if kind == "inference" else torch.enable_grad())
             if fake is not None:
                 stack.enter_context(fake)
@@ -185,7 +187,7 @@ class _Run:
             except Exception:
                 self._at = calls.current
                 raise
-        return ops, calls
+        return recorder, calls
 
     def _run_backward(self, result: object) -> None:
         outputs = [leaf for _, leaf in walk_tensors(result, "") if leaf.requires_grad]
@@ -248,32 +250,6 @@ class _Run:
 
 def _depends_on_values(error: Exception) -> bool:
     return isinstance(error, (DataDependentOutputException, DynamicOutputShapeException))
-
-
-def _faker(mode: FakeTensorMode) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return what makes fake tensors; those of the meta device become ones of the CPU."""
-
-    def fake(tensor: torch.Tensor) -> torch.Tensor:
-        if type(tensor) not in (torch.Tensor, nn.Parameter) or not is_plain(tensor):
-            return _like(mode.from_tensor(tensor.detach(), static_shapes=True), tensor)
-        # What `from_tensor` does for any tensor, without what it does for others than plain ones.
-        bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-        device = torch.device("cpu") if tensor.is_meta else tensor.device
-        return _like(FakeTensor(mode, bare, device), tensor)
-
-    return fake
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return _like(tensor.detach().clone(), tensor)
-
-
-def _like(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor as a parameter where another is one, and with a gradient where it has one."""
-    made.requires_grad_(tensor.requires_grad)
-    if isinstance(tensor, nn.Parameter):
-        made._is_param = True  # as torch marks parameters of other classes
-    return made
 
 
 def _owners(module: nn.Module) -> dict[int, str]:
