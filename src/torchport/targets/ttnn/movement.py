@@ -24,9 +24,10 @@ def settle(builder: Builder, outputs: tuple[Crossing, ...], math_fidelity: str) 
     fixed_tensors.update({name: record.tensor for name, (record, _) in builder.weights.items()})
     fixed_tensors.update({call.results[0]: call.tensors[0] for call in builder.load})
     calls = assign_layouts(_used(builder.calls, kept), fixed_tensors, kept)
+    once, calls = _hoisted(calls, fixed_tensors.keys() - {item.name for item in builder.inputs})
     inputs, calls = _absorb(builder.inputs, calls, kept)
     wanted = kept | {name for call in calls for name in refs_in(call)}
-    load = _used(builder.load, wanted)
+    load = _used([*builder.load, *once], wanted)
     wanted |= {name for call in load for name in refs_in(call)}
     weights = tuple(record for name, (record, _) in builder.weights.items() if name in wanted)
     fixed = {record.name for record in weights} | {name for call in load for name in call.results}
@@ -44,6 +45,19 @@ def _used(calls: list[Call], wanted: set[str]) -> list[Call]:
             kept.append(call)
             needed.update(refs_in(call))
     return kept[::-1]
+
+
+def _hoisted(calls: list[Call], constants: set[str]) -> tuple[list[Call], list[Call]]:
+    """Take out the calls that depend on weights alone: they are made once, when the program is loaded."""
+    once: list[Call] = []
+    each: list[Call] = []
+    for call in calls:
+        if constants.issuperset(refs_in(call)):
+            once.append(call)
+            constants = constants | set(call.results)
+        else:
+            each.append(call)
+    return once, each
 
 
 def _absorb(inputs: list[Crossing], calls: list[Call], kept: set[str]) -> tuple[list[Crossing], list[Call]]:
