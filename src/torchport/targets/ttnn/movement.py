@@ -11,14 +11,23 @@ from dataclasses import replace
 
 from torchport.targets.ttnn.builder import Builder
 from torchport.targets.ttnn.layouts import assign_layouts
+from torchport.targets.ttnn.placement import place_tensors
 from torchport.targets.ttnn.program import Argument, Call, Crossing, Program, Ref, refs_in
 
 # What the host does just as well, while a tensor crosses anyway.
 _BY_THE_HOST = frozenset({"typecast", "to_layout", "reshape"})
 
 
-def settle(builder: Builder, outputs: tuple[Crossing, ...], math_fidelity: str) -> Program:
-    """Return the finished program."""
+def settle(
+    builder: Builder, outputs: tuple[Crossing, ...], math_fidelity: str, memory: str = "dram"
+) -> Program:
+    """Return the finished program.
+
+    Args:
+        builder: its calls, weights and inputs.
+        outputs: what crosses back.
+        math_fidelity, memory: the options of these names.
+    """
     kept = {crossing.name for crossing in outputs}
     fixed_tensors = {item.name: item.tensor for item in builder.inputs}
     fixed_tensors.update({name: record.tensor for name, (record, _) in builder.weights.items()})
@@ -32,6 +41,8 @@ def settle(builder: Builder, outputs: tuple[Crossing, ...], math_fidelity: str) 
     weights = tuple(record for name, (record, _) in builder.weights.items() if name in wanted)
     fixed = {record.name for record in weights} | {name for call in load for name in call.results}
     calls = _freeing(calls, kept | fixed)
+    if memory == "l1":
+        calls = place_tensors(calls)
     program = Program(tuple(inputs), weights, tuple(load), tuple(calls), outputs, math_fidelity)
     return replace(program, peak_bytes=peak_bytes(program))
 
