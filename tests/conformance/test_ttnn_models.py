@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import torchport
 from targets.ttnn.programs import expected_outputs, judged, store
@@ -55,6 +56,45 @@ def test_nothing_stays_and_the_real_library_takes_the_program(name: str, tmp_pat
     [line] = judged([store(compiled, tmp_path / "model")])
     assert line["accepted"], line
     assert line["outputs"] == expected_outputs(compiled)
+
+
+def block(before: int, after: int) -> nn.Sequential:
+    """Two convolutions at one resolution."""
+    layers: list[nn.Module] = []
+    for channels in (before, after):
+        layers += [nn.Conv2d(channels, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+class UNet(nn.Module):
+    """Down two times and up again, each level joined with its like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.ModuleList([block(3, 32), block(32, 64), block(64, 128)])
+        self.rise = nn.ModuleList([nn.ConvTranspose2d(128, 64, 2, 2), nn.ConvTranspose2d(64, 32, 2, 2)])
+        self.up = nn.ModuleList([block(128, 64), block(64, 32)])
+        self.head = nn.Conv2d(32, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        fine = self.down[0](x)
+        middle = self.down[1](nn.functional.max_pool2d(fine, 2))
+        coarse = self.down[2](nn.functional.max_pool2d(middle, 2))
+        middle = self.up[0](torch.cat([self.rise[0](coarse), middle], 1))
+        return self.head(self.up[1](torch.cat([self.rise[1](middle), fine], 1)))
+
+
+@pytest.mark.conformance
+def test_a_u_net(tmp_path) -> None:
+    torch.manual_seed(0)
+    model, x = UNet().eval(), torch.randn(1, 3, 64, 64)
+    compiled = torchport.compile(model, (x,), target="ttnn", options={"cache": False})
+    assert (compiled.coverage.ops_remain, compiled.coverage.transfers) == (0, 2)
+    with torch.no_grad():
+        assert torchport.compare(compiled(x), model(x)).pcc >= 0.999
+    [line] = judged([store(compiled, tmp_path / "model")])
+    assert line["accepted"], line
+    assert line["outputs"] == [["float32", [1, 2, 64, 64]]]
 
 
 @pytest.mark.conformance

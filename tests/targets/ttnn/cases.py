@@ -173,6 +173,15 @@ CASES = {
     "convolution_dilated": (_seeded(lambda: nn.Conv2d(6, 7, 3, 1, 2, 2, bias=False)), (IMAGES,)),
     "convolution_groups": (_seeded(lambda: nn.Conv2d(6, 6, 3, padding=1, groups=6)), (IMAGES,)),
     "convolution_lines": (_seeded(lambda: nn.Conv1d(6, 8, 3, padding=1)), (random(2, 6, 20),)),
+    "convolution_transposed": (
+        _seeded(lambda: nn.ConvTranspose2d(6, 8, 3, 2, padding=1, output_padding=1)), (IMAGES,)
+    ),
+    "convolution_transposed_groups": (
+        _seeded(lambda: nn.ConvTranspose2d(6, 8, 4, 2, padding=1, groups=2, bias=False)), (IMAGES,)
+    ),
+    "convolution_transposed_norm": (
+        _seeded(lambda: nn.Sequential(nn.ConvTranspose2d(6, 8, 2, 2, groups=2), nn.BatchNorm2d(8))), (IMAGES,)
+    ),
     "adaptive_to_one": (lambda x: functional.adaptive_avg_pool2d(x, 1), (IMAGES,)),
     "adaptive_uneven": (lambda x: functional.adaptive_avg_pool2d(x, (5, 4)), (IMAGES,)),
     "upsample_nearest": (lambda x: functional.interpolate(x, scale_factor=2), (IMAGES,)),

@@ -90,3 +90,36 @@ def test_the_same_work_is_done_once():
 
     program = program_of(compiled_for(twice, random(4, 4), random(4, 4)))
     assert functions_in(program).count("matmul") == 1
+
+
+def test_what_depends_on_weights_alone_is_computed_once():
+    """Parameters are not folded at compile time; the device does it when the program is loaded."""
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(random(8))
+
+        def forward(self, x):
+            return x * torch.exp(self.scale).reshape(1, 8)
+
+    model, x = Scaled(), random(2, 8)
+    compiled = compiled_for(model, x, dtype="float32")
+    program = program_of(compiled)
+    assert functions_in(program) == ["mul"]
+    assert [call.function for call in program.load] == ["exp", "reshape"]
+    torch.testing.assert_close(compiled(x), model(x).detach())
+
+
+def test_single_rows_are_not_padded_to_tiles_of_their_own():
+    """[197, 1, 64] in tiles is 32 times as large as [197, 64]."""
+    layer = nn.Linear(64, 192)
+
+    def parts(x):
+        return layer(x).reshape(197, 1, 3, 64).permute(2, 0, 1, 3)[1].reshape(197, 64) * 2
+
+    x = random(197, 1, 64)
+    compiled = compiled_for(parts, x, dtype="float32")
+    program = program_of(compiled)
+    assert max(call.tensors[0].bytes for call in program.calls) <= 197 * 32 * 64 * 4  # [197, 3, 64]
+    torch.testing.assert_close(compiled(x), parts(x).detach(), rtol=1e-4, atol=1e-4)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from torchport.targets.ttnn.program import Call, DeviceTensor, Program, Ref, refs_in
+from torchport.targets.ttnn.program import Call, DeviceTensor, Name, Program, Ref, refs_in
 
 FLOPS = {"HiFi4": 74e12, "HiFi3": 98e12, "HiFi2": 148e12, "LoFi": 262e12}
 FLOAT32_SHARE = 0.25  # of the rate in bfloat16
@@ -34,16 +34,19 @@ def estimate(program: Program) -> float:
     for call in program.load:
         tensors.update(zip(call.results, call.tensors, strict=True))
     seconds = 0.0
+    near: set[str] = set()  # beside the cores: what lies there is not read from memory
     for call in program.calls:
         tensors.update(zip(call.results, call.tensors, strict=True))
-        seconds += LAUNCH + _busy(call, tensors, program.math_fidelity)
+        if dict(call.kwargs).get("memory_config") == Name("L1_MEMORY_CONFIG"):
+            near.update(call.results)
+        seconds += LAUNCH + _busy(call, tensors, program.math_fidelity, near)
     for crossing in (*program.inputs, *program.outputs):
         seconds += TRANSFER + crossing.tensor.bytes / BUS
     return seconds
 
 
-def _busy(call: Call, tensors: dict[str, DeviceTensor], fidelity: str) -> float:
-    moved = sum(tensors[name].bytes for name in {*refs_in(call), *call.results})
+def _busy(call: Call, tensors: dict[str, DeviceTensor], fidelity: str, near: set[str]) -> float:
+    moved = sum(tensors[name].bytes for name in {*refs_in(call), *call.results} if name not in near)
     rate = FLOPS[fidelity] * COMPUTE_SHARE
     if call.tensors[0].dtype == "float32":
         rate *= FLOAT32_SHARE

@@ -227,6 +227,11 @@ class Lowering:
         moving = [place for place in order if value.shape[place] != 1]
         if moving == sorted(moving):
             return self.reshaped(value, [value.shape[place] for place in order])
+        result = tuple(value.shape[place] for place in order)
+        if is_wasteful(value.shape) or is_wasteful(result):
+            ranks = {place: rank for rank, place in enumerate(sorted(moving))}
+            thin = self.reshaped(value, [size for size in value.shape if size != 1])
+            return self.reshaped(self.call("permute", thin, tuple(ranks[place] for place in moving)), result)
         return self.call("permute", value, tuple(order))
 
     # Dtypes
@@ -270,6 +275,11 @@ def torch_value(node: object) -> torch.Tensor:
     value = node.meta["val"]
     assert isinstance(value, torch.Tensor)
     return value
+
+
+def is_wasteful(shape: Sequence[int]) -> bool:
+    """Whether single rows or columns would each be padded to 32: such a shape is better without them."""
+    return len(shape) > 2 and 1 in shape[-2:]
 
 
 def flat_shape(shape: Sequence[int]) -> tuple[int, ...]:

@@ -11,26 +11,38 @@ from dataclasses import replace
 
 from torchport.targets.ttnn.builder import Builder
 from torchport.targets.ttnn.layouts import assign_layouts
+from torchport.targets.ttnn.placement import place_tensors
 from torchport.targets.ttnn.program import Argument, Call, Crossing, Program, Ref, refs_in
 
 # What the host does just as well, while a tensor crosses anyway.
 _BY_THE_HOST = frozenset({"typecast", "to_layout", "reshape"})
 
 
-def settle(builder: Builder, outputs: tuple[Crossing, ...], math_fidelity: str) -> Program:
-    """Return the finished program."""
+def settle(
+    builder: Builder, outputs: tuple[Crossing, ...], math_fidelity: str, memory: str = "dram"
+) -> Program:
+    """Return the finished program.
+
+    Args:
+        builder: its calls, weights and inputs.
+        outputs: what crosses back.
+        math_fidelity, memory: the options of these names.
+    """
     kept = {crossing.name for crossing in outputs}
     fixed_tensors = {item.name: item.tensor for item in builder.inputs}
     fixed_tensors.update({name: record.tensor for name, (record, _) in builder.weights.items()})
     fixed_tensors.update({call.results[0]: call.tensors[0] for call in builder.load})
     calls = assign_layouts(_used(builder.calls, kept), fixed_tensors, kept)
+    once, calls = _hoisted(calls, fixed_tensors.keys() - {item.name for item in builder.inputs})
     inputs, calls = _absorb(builder.inputs, calls, kept)
     wanted = kept | {name for call in calls for name in refs_in(call)}
-    load = _used(builder.load, wanted)
+    load = _used([*builder.load, *once], wanted)
     wanted |= {name for call in load for name in refs_in(call)}
     weights = tuple(record for name, (record, _) in builder.weights.items() if name in wanted)
     fixed = {record.name for record in weights} | {name for call in load for name in call.results}
     calls = _freeing(calls, kept | fixed)
+    if memory == "l1":
+        calls = place_tensors(calls)
     program = Program(tuple(inputs), weights, tuple(load), tuple(calls), outputs, math_fidelity)
     return replace(program, peak_bytes=peak_bytes(program))
 
@@ -44,6 +56,19 @@ def _used(calls: list[Call], wanted: set[str]) -> list[Call]:
             kept.append(call)
             needed.update(refs_in(call))
     return kept[::-1]
+
+
+def _hoisted(calls: list[Call], constants: set[str]) -> tuple[list[Call], list[Call]]:
+    """Take out the calls that depend on weights alone: they are made once, when the program is loaded."""
+    once: list[Call] = []
+    each: list[Call] = []
+    for call in calls:
+        if constants.issuperset(refs_in(call)):
+            once.append(call)
+            constants = constants | set(call.results)
+        else:
+            each.append(call)
+    return once, each
 
 
 def _absorb(inputs: list[Crossing], calls: list[Call], kept: set[str]) -> tuple[list[Crossing], list[Call]]:

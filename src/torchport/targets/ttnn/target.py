@@ -18,7 +18,7 @@ from torchport.targets.ttnn import verdicts
 from torchport.targets.ttnn.format import FORMAT, unpack
 from torchport.targets.ttnn.library import has_device, installed_version
 from torchport.targets.ttnn.ops import RULES
-from torchport.targets.ttnn.options import DTYPES, FIDELITIES, TtnnOptions
+from torchport.targets.ttnn.options import DTYPES, FIDELITIES, MEMORIES, TtnnOptions
 from torchport.targets.value_ranges import annotate
 
 _SMALL = 4096  # elements of an integer weight that lowerings may look at
@@ -115,7 +115,12 @@ class TtnnTarget(Target):
         """Build the options; refuses a dtype or fidelity that there is not."""
         options = super().make_options(given)  # type: ignore[arg-type]
         assert isinstance(options, TtnnOptions)
-        for value, choices in ((options.dtype, DTYPES), (options.math_fidelity, FIDELITIES)):
+        chosen = (
+            (options.dtype, DTYPES),
+            (options.math_fidelity, FIDELITIES),
+            (options.memory, MEMORIES),
+        )
+        for value, choices in chosen:
             if value not in choices:
                 raise TargetError(
                     f"no such choice: {value!r}", where=self.name, remedy=nearest(value, choices)

@@ -50,7 +50,7 @@ def write_program(island: Island, options: TtnnOptions) -> tuple[Program, dict[s
                 f"{node.target} cannot be lowered: {refusal.verdict.detail}", where=f"ttnn, {island.name}"
             ) from refusal
     builder = lowering.builder
-    program = settle(builder, tuple(writer.outputs), options.math_fidelity)
+    program = settle(builder, tuple(writer.outputs), options.math_fidelity, options.memory)
     return program, {
         weight.name: _stored(builder.weights[weight.name][1](), weight.tensor.dtype)
         for weight in program.weights

@@ -57,10 +57,11 @@ def _convolution(lowering: Lowering, node: fx.Node) -> Result:
         load=True, wish=f"{weights.name}_prepared", **_preparation(value, config, geometry),
     )  # fmt: skip
     if biases is not None:
+        without = {key: item for key, item in geometry.items() if key != "output_padding"}
         biases = lowering.call(
             "prepare_conv_bias" if kind == "conv2d" else "prepare_conv_transpose2d_bias",
             bias_tensor=biases, load=True, wish=f"{biases.name}_prepared",
-            **_preparation(value, config, geometry),
+            **_preparation(value, config, without),
         )  # fmt: skip
     result = lowering.call(
         kind, input_tensor=value, weight_tensor=prepared, bias_tensor=biases, device=DEVICE, **geometry,

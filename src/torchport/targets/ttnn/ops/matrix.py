@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import fx
 
@@ -25,8 +27,8 @@ def _linear(lowering: Lowering, node: fx.Node) -> Result:
         refuse("shape", "the weights of a linear layer are no matrix")
     dtype = lowering.device_dtype(node)
     value = lowering.get(given["input"], dtype)
-    if len(value.shape) == 1:
-        value = lowering.reshaped(value, (1, *value.shape))
+    if len(value.shape) == 1 or value.shape[-2] == 1:  # rows of their own would be padded to 32 each
+        value = lowering.reshaped(value, (math.prod(value.shape[:-1]), value.shape[-1]))
     if is_weight(weight):
         matrix = lowering.weight(
             weight, lambda tensor: tensor.t().contiguous(), "transposed", dtype=_weight_dtype(lowering, node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import Lowering
+from torchport.targets.ttnn.lowering import Lowering, is_wasteful
 from torchport.targets.ttnn.refusal import refuse
 
 
@@ -14,6 +14,12 @@ def cut(lowering: Lowering, value: Value, dim: int, start: int, end: int, step: 
     size = value.shape[dim]
     if (start, end, step) == (0, size, 1):
         return value
+    if is_wasteful(value.shape) and size != 1:
+        kept = [place for place, extent in enumerate(value.shape) if extent != 1]
+        thin = lowering.reshaped(value, [value.shape[place] for place in kept])
+        shape = list(value.shape)
+        shape[dim] = len(range(start, end, step))
+        return lowering.reshaped(cut(lowering, thin, kept.index(dim), start, end, step), shape)
     low, high = [0] * len(value.shape), list(value.shape)
     low[dim], high[dim] = start, end
     if step == 1:

@@ -51,6 +51,8 @@ def prepare_weights(
 @kernel("prepare_conv_bias", "prepare_conv_transpose2d_bias")
 def prepare_bias(*, bias_tensor: Held, conv_config: Made, **parameters: Any) -> Held:
     """The biases, likewise."""
+    if "output_padding" in parameters:
+        refuse("argument", "biases are prepared without output_padding")
     need_dtype(bias_tensor, "bfloat16", "float32")
     return Held(bias_tensor.data.reshape(-1), bias_tensor.dtype, "tile")
 

@@ -65,7 +65,8 @@ def _prepared(call: Call) -> Callable[[Values], None]:
     """Return a call as a function on the values so far, so that arguments are looked at once only."""
     run = KERNELS[call.function]
     args = [_getter(argument) for argument in call.args]
-    kwargs = [(key, _getter(argument)) for key, argument in call.kwargs]
+    # Where a result lies changes nothing about it.
+    kwargs = [(key, _getter(argument)) for key, argument in call.kwargs if key != "memory_config"]
     results, frees = call.results, call.frees
 
     def step(values: Values) -> None:
