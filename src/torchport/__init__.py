@@ -12,6 +12,7 @@ from torchport.version import __version__
 
 if TYPE_CHECKING:
     from torchport import structure, zoo
+    from torchport.codegen import TraceGraph, model_tracer, trace_graph
     from torchport.compiler import CompiledModel
     from torchport.compiler.backend import backend
     from torchport.compiler.compile_model import compile
@@ -23,15 +24,19 @@ if TYPE_CHECKING:
 _WHERE = {
     "CompiledModel": "torchport.compiler",
     "TorchportError": "torchport.errors",
+    "TraceGraph": "torchport.codegen",
     "backend": "torchport.compiler.backend",
     "compare": "torchport.verification",
     "compile": "torchport.compiler",
     "explain": "torchport.compiler",
+    "model_tracer": "torchport.codegen",
     "run_bench": "torchport.survey",
     "run_benches": "torchport.survey",
+    "trace_graph": "torchport.codegen",
 }
 _STAGES = (
     "capture",
+    "codegen",
     "compiler",
     "records",
     "report",
@@ -45,14 +50,17 @@ _STAGES = (
 __all__ = [
     "CompiledModel",
     "TorchportError",
+    "TraceGraph",
     "__version__",
     "backend",
     "compare",
     "compile",
     "explain",
+    "model_tracer",
     "run_bench",
     "run_benches",
     "structure",
+    "trace_graph",
     "zoo",
 ]
 

@@ -64,6 +64,10 @@ class CaptureError(TorchportError):
     """A model cannot be captured as a graph."""
 
 
+class CodegenError(TorchportError):
+    """A captured model cannot be written as code, or the code does not do what the model does."""
+
+
 class TargetError(TorchportError):
     """A target is unknown, not installed, has no such option, or failed to build or load."""
 

@@ -1,15 +1,34 @@
 """A model and its inputs → a graph of it, with the module path and source line of every node."""
 
+from torchport.capture.call_graph import CallGraph, capture_calls
+from torchport.capture.call_inputs import Argument
+from torchport.capture.call_outputs import assemble, named
 from torchport.capture.export import CallableModule, CapturedModel, export
+from torchport.capture.guards import hold
+from torchport.capture.module_calls import ModuleCall
 from torchport.capture.node_origin import module_path, source_line, user_name
 from torchport.capture.quiet import quiet_torch
+from torchport.capture.recorder import Asked, Modes
+from torchport.capture.untouched import untouched
+from torchport.capture.value_reads import OnDataDependent
 
 __all__ = [
+    "Argument",
+    "CallGraph",
     "CallableModule",
     "CapturedModel",
+    "Asked",
+    "ModuleCall",
+    "Modes",
+    "OnDataDependent",
+    "assemble",
+    "capture_calls",
     "export",
+    "hold",
     "module_path",
+    "named",
     "quiet_torch",
     "source_line",
+    "untouched",
     "user_name",
 ]

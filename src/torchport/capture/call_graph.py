@@ -1,0 +1,188 @@
+"""Captures a model as the calls that its code makes: modules, functions, methods, properties."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+from torch import fx, nn
+
+from torchport.capture.call_inputs import Argument, list_arguments, place_inputs
+from torchport.capture.call_outputs import output_of
+from torchport.capture.export import CallableModule
+from torchport.capture.fake_calls import FakeCalls, RealCalls
+from torchport.capture.function_mode import CallMode
+from torchport.capture.module_calls import follow_modules, leaves
+from torchport.capture.recorder import Asked, Recorder
+from torchport.capture.replaced_buffers import HeldBuffer, held_buffers
+from torchport.capture.source_lines import user_line
+from torchport.capture.tensor_nodes import LostTensor
+from torchport.capture.untouched import untouched
+from torchport.capture.value_reads import OnDataDependent, ValueReads
+from torchport.errors import CaptureError, TorchportError
+from torchport.structure import flatten
+
+
+@dataclass(frozen=True, slots=True)
+class CallGraph:
+    """A model as the calls that its code makes.
+
+    Args:
+        module: the graph, which runs.
+        model: the model.
+        arguments: the example inputs.
+        asked: what the model asked of sizes, and went on with.
+        sizes_were_read: whether it looked at sizes at all.
+    """
+
+    module: fx.GraphModule
+    model: nn.Module
+    arguments: tuple[Argument, ...]
+    asked: tuple[Asked, ...]
+    sizes_were_read: bool
+
+
+def capture_calls(
+    model: nn.Module | Callable[..., object],
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    *,
+    name: str = "",
+    on_data_dependent: OnDataDependent = "error",
+) -> CallGraph:
+    """Capture the calls that a model makes on example inputs.
+
+    It runs once, on fake tensors; on real ones where the shapes of its results depend on values.
+
+    Args:
+        model: a module or function.
+        args: its positional inputs.
+        kwargs: its keyword inputs.
+        name: the model's name in messages.
+        on_data_dependent: what a read of a tensor's value does: `error` or `specialize`.
+
+    Raises:
+        CaptureError: the model raises, or its path depends on values.
+
+    Example:
+        >>> graph = capture_calls(torch.nn.Sequential(torch.nn.Linear(2, 3)), (torch.ones(1, 2),)).module
+        >>> [node.op for node in graph.graph.nodes]
+        ['placeholder', 'call_module', 'output']
+    """
+    module = model if isinstance(model, nn.Module) else CallableModule(model)
+    name = name or type(model).__name__
+    outermost = sys._getframe()
+    arguments = list_arguments(module, args, kwargs or {})
+    try:
+        if on_data_dependent == "specialize":
+            return _capture(module, arguments, RealCalls(), on_data_dependent, name, outermost)
+        try:
+            return _capture(module, arguments, FakeCalls(), on_data_dependent, name, outermost)
+        except TorchportError:
+            raise
+        except Exception:  # fake tensors cannot do all that real ones can
+            if _has_no_values(module, arguments):
+                raise
+            return _capture(module, arguments, RealCalls(), on_data_dependent, name, outermost)
+    except TorchportError:
+        raise
+    except LostTensor as error:
+        raise CaptureError(
+            "a tensor comes from a place that cannot be followed", where=f"{name}, {user_line(error)}"
+        ) from error
+    except Exception as error:  # a model may raise anything: it is explained, once, here
+        raise CaptureError(
+            f"the model raises {type(error).__name__}: {str(error).strip().splitlines()[0][:300]}",
+            where=f"{name}, {user_line(error)}",
+            remedy="call the model on these inputs without torchport, and mend it or the inputs first",
+        ) from error
+
+
+def _capture(
+    model: nn.Module,
+    arguments: list[Argument],
+    calls: FakeCalls | RealCalls,
+    policy: OnDataDependent,
+    name: str,
+    outermost: FrameType,
+) -> CallGraph:
+    whole = leaves(model)
+    recorder = Recorder(model, whole, outermost)
+    reads = ValueReads(recorder, calls, policy, name)
+    args, kwargs = place_inputs(recorder, calls, arguments)
+    with untouched(model, values=isinstance(calls, RealCalls)), _without_logs():
+        buffers = list(held_buffers(model))
+        try:
+            with follow_modules(model, whole, recorder), CallMode(recorder, calls, reads):
+                result = model(*args, **kwargs)
+        finally:
+            recorder.active = False
+        _write_replaced(recorder, buffers, name)
+        recorder.graph.output(output_of(recorder, result, name))
+    return CallGraph(
+        _graph_module(model, recorder),
+        model,
+        tuple(arguments),
+        tuple(recorder.asked),
+        recorder.sizes_were_read,
+    )
+
+
+@contextlib.contextmanager
+def _without_logs() -> Iterator[None]:
+    """Hold back what this thread's fake tensors log: whole tracebacks of errors that are raised as well."""
+    thread = threading.get_ident()
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+
+    def keep(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)
+
+
+def _has_no_values(model: nn.Module, arguments: list[Argument]) -> bool:
+    """Whether the model or its inputs are on the meta device, and cannot run for real."""
+    inputs = flatten([argument.value for argument in arguments]).leaves
+    return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers(), *inputs))
+
+
+def _write_replaced(recorder: Recorder, before: list[HeldBuffer], name: str) -> None:
+    """Turn the replacement of a buffer, `self.count = self.count + 1`, into a write."""
+    for held in before:
+        new = held.holder.get(held.name)
+        old = held.tensor
+        if new is old:
+            continue
+        if new is None or old is None or new.shape != old.shape or new.dtype != old.dtype:
+            raise CaptureError(
+                f"the model replaces its buffer {held.path!r} by one of another shape or dtype", where=name
+            )
+        args = (recorder.node_of(old, None), recorder.node_of(new, None))
+        recorder.describe(recorder.graph.call_method("copy_", args), None, None)
+
+
+def _graph_module(model: nn.Module, recorder: Recorder) -> fx.GraphModule:
+    recorder.graph.lint()
+    parts: dict[str, object] = dict(recorder.tensors.constants)
+    for node in recorder.graph.nodes:
+        if node.op in ("call_module", "get_attr") and node.target not in parts:
+            parts[node.target] = _find(model, node.target)
+    graph_module = fx.GraphModule(parts, recorder.graph, type(model).__name__)
+    graph_module.train(model.training)
+    return graph_module
+
+
+def _find(model: nn.Module, path: str) -> object:
+    found: object = model
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
