@@ -62,7 +62,7 @@ def test_text_is_as_ruff_formats_it(resnet, bert, tmp_path, form):
             "Net", weights="net.pth", hierarchy=form
         )
         path.write_text(text)
-        for command in (["format", "--check", "--diff"], ["check", "--select", "E,F,I"]):
+        for command in (["format", "--check", "--diff"], ["check", "--select", "E,F,I", "--ignore", "E501"]):
             done = subprocess.run(
                 [sys.executable, "-m", "ruff", *command, "--isolated", str(path)],
                 capture_output=True,

@@ -7,6 +7,7 @@ from torchport.capture.export import CallableModule, CapturedModel, export
 from torchport.capture.guards import hold
 from torchport.capture.module_calls import ModuleCall
 from torchport.capture.node_origin import module_path, source_line, user_name
+from torchport.capture.other_sizes import Size, input_sizes, with_other_sizes
 from torchport.capture.quiet import quiet_torch
 from torchport.capture.recorder import Asked, Modes
 from torchport.capture.untouched import untouched
@@ -20,15 +21,18 @@ __all__ = [
     "Asked",
     "ModuleCall",
     "Modes",
+    "Size",
     "OnDataDependent",
     "assemble",
     "capture_calls",
     "export",
     "hold",
+    "input_sizes",
     "module_path",
     "named",
     "quiet_torch",
     "source_line",
     "untouched",
+    "with_other_sizes",
     "user_name",
 ]

@@ -14,12 +14,15 @@ from torch import fx, nn
 
 from torchport.capture.call_inputs import Argument, list_arguments, place_inputs
 from torchport.capture.call_outputs import output_of
+from torchport.capture.dispatch_mode import OpMode
 from torchport.capture.export import CallableModule
 from torchport.capture.fake_calls import FakeCalls, RealCalls
 from torchport.capture.function_mode import CallMode
 from torchport.capture.module_calls import follow_modules, leaves
-from torchport.capture.recorder import Asked, Recorder
+from torchport.capture.other_sizes import Size
+from torchport.capture.recorder import Recorder
 from torchport.capture.replaced_buffers import HeldBuffer, held_buffers
+from torchport.capture.size_guards import guard_sizes
 from torchport.capture.source_lines import user_line
 from torchport.capture.tensor_nodes import LostTensor
 from torchport.capture.untouched import untouched
@@ -36,15 +39,13 @@ class CallGraph:
         module: the graph, which runs.
         model: the model.
         arguments: the example inputs.
-        asked: what the model asked of sizes, and went on with.
-        sizes_were_read: whether it looked at sizes at all.
+        free: the sizes of its inputs that it holds for any value of; None if it looked at no size.
     """
 
     module: fx.GraphModule
     model: nn.Module
     arguments: tuple[Argument, ...]
-    asked: tuple[Asked, ...]
-    sizes_were_read: bool
+    free: tuple[Size, ...] | None
 
 
 def capture_calls(
@@ -75,62 +76,83 @@ def capture_calls(
         ['placeholder', 'call_module', 'output']
     """
     module = model if isinstance(model, nn.Module) else CallableModule(model)
-    name = name or type(model).__name__
-    outermost = sys._getframe()
+    session = _Session(module, name or type(model).__name__, on_data_dependent, sys._getframe())
     arguments = list_arguments(module, args, kwargs or {})
     try:
-        if on_data_dependent == "specialize":
-            return _capture(module, arguments, RealCalls(), on_data_dependent, name, outermost)
-        try:
-            return _capture(module, arguments, FakeCalls(), on_data_dependent, name, outermost)
-        except TorchportError:
-            raise
-        except Exception:  # fake tensors cannot do all that real ones can
-            if _has_no_values(module, arguments):
-                raise
-            return _capture(module, arguments, RealCalls(), on_data_dependent, name, outermost)
+        return session.capture(arguments)
     except TorchportError:
         raise
     except LostTensor as error:
         raise CaptureError(
-            "a tensor comes from a place that cannot be followed", where=f"{name}, {user_line(error)}"
+            "a tensor comes from a place that cannot be followed", where=f"{session.name}, {user_line(error)}"
         ) from error
     except Exception as error:  # a model may raise anything: it is explained, once, here
         raise CaptureError(
             f"the model raises {type(error).__name__}: {str(error).strip().splitlines()[0][:300]}",
-            where=f"{name}, {user_line(error)}",
+            where=f"{session.name}, {user_line(error)}",
             remedy="call the model on these inputs without torchport, and mend it or the inputs first",
         ) from error
 
 
-def _capture(
-    model: nn.Module,
-    arguments: list[Argument],
-    calls: FakeCalls | RealCalls,
-    policy: OnDataDependent,
-    name: str,
-    outermost: FrameType,
-) -> CallGraph:
-    whole = leaves(model)
-    recorder = Recorder(model, whole, outermost)
-    reads = ValueReads(recorder, calls, policy, name)
-    args, kwargs = place_inputs(recorder, calls, arguments)
-    with untouched(model, values=isinstance(calls, RealCalls)), _without_logs():
-        buffers = list(held_buffers(model))
+class _Session:
+    """Captures one model, on inputs of more than one size where that is needed.
+
+    Args:
+        model: the model.
+        name: its name in messages.
+        policy: what a read of a tensor's value does.
+        outermost: the frame beyond which the code is not the model's.
+    """
+
+    def __init__(self, model: nn.Module, name: str, policy: OnDataDependent, outermost: FrameType) -> None:
+        self.model = model
+        self.name = name
+        self._policy = policy
+        self._outermost = outermost
+        self._whole = leaves(model)
+        self._sees_ops = False
+        self._calls: FakeCalls | RealCalls = FakeCalls() if policy == "error" else RealCalls()
+
+    def capture(self, arguments: list[Argument]) -> CallGraph:
+        """Capture the model, with guards for what does not hold for other sizes."""
+        recorder = self._run_anyhow(arguments)
+        free = None
+        if recorder.sizes_were_read:
+            free = guard_sizes(recorder, arguments, self._run).free
+        return CallGraph(_graph_module(self.model, recorder), self.model, tuple(arguments), free)
+
+    def _run_anyhow(self, arguments: list[Argument]) -> Recorder:
+        """Run on fake tensors, or on real ones if fake ones cannot do it."""
         try:
-            with follow_modules(model, whole, recorder), CallMode(recorder, calls, reads):
-                result = model(*args, **kwargs)
-        finally:
-            recorder.active = False
-        _write_replaced(recorder, buffers, name)
-        recorder.graph.output(output_of(recorder, result, name))
-    return CallGraph(
-        _graph_module(model, recorder),
-        model,
-        tuple(arguments),
-        tuple(recorder.asked),
-        recorder.sizes_were_read,
-    )
+            return self._run(arguments)
+        except TorchportError:
+            raise
+        except LostTensor:
+            self._sees_ops = True
+            return self._run(arguments)
+        except Exception:  # a model may raise anything, and fake tensors may where real ones do not
+            if isinstance(self._calls, RealCalls) or _has_no_values(self.model, arguments):
+                raise
+            self._calls = RealCalls()
+            return self._run_anyhow(arguments)
+
+    def _run(self, arguments: list[Argument]) -> Recorder:
+        calls = self._calls
+        recorder = Recorder(self.model, calls, self._whole, self._outermost)
+        reads = ValueReads(recorder, calls, self._policy, self.name)
+        args, kwargs = place_inputs(recorder, calls, arguments)
+        with untouched(self.model, values=isinstance(calls, RealCalls)), _without_logs():
+            buffers = list(held_buffers(self.model))
+            try:
+                mode = CallMode(recorder, calls, reads, sees_ops=self._sees_ops)
+                ops = OpMode(recorder) if self._sees_ops else contextlib.nullcontext()
+                with follow_modules(self.model, self._whole, recorder), ops, mode:
+                    result = self.model(*args, **kwargs)
+            finally:
+                recorder.active = False
+            _write_replaced(recorder, buffers, self.name)
+            recorder.graph.output(output_of(recorder, result, self.name))
+        return recorder
 
 
 @contextlib.contextmanager

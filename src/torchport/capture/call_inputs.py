@@ -71,7 +71,7 @@ def _stand_in(recorder: Recorder, calls: FakeCalls | RealCalls, argument: Argume
     flat = flatten(value)
     stand_ins = [calls.convert(leaf) for leaf in flat.leaves]
     if isinstance(value, torch.Tensor):
-        node.meta["val"] = stand_ins[0]
+        node.meta.update(val=stand_ins[0], input=True)
         recorder.tensors.register(stand_ins[0], node)
         return stand_ins[0]
     if not stand_ins:
@@ -86,6 +86,7 @@ def _stand_in(recorder: Recorder, calls: FakeCalls | RealCalls, argument: Argume
         for step, key in steps[id(leaf)]:
             part = recorder.graph.call_function(step, (part, key))  # type: ignore[arg-type]
             recorder.describe(part, stand_in, None)
+        part.meta["input"] = True
         recorder.tensors.register(stand_in, part)
     node.meta["val"] = None
     return flat.structure.rebuild(stand_ins)

@@ -43,9 +43,16 @@ class RealCalls:
         self, function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
     ) -> object:
         """Call a function."""
-        return function(
+        result = function(
             *[unwrap(arg) for arg in args], **{key: unwrap(value) for key, value in kwargs.items()}
         )
+        if isinstance(result, torch.Tensor) and not is_in_place(function, kwargs):
+            return self.apart(result, args)
+        return result
+
+    def apart(self, result: torch.Tensor, args: Sequence[object]) -> torch.Tensor:
+        """Return a result as an object of its own, though it is an argument given back."""
+        return torch.ops.aten.alias(result) if any(result is arg for arg in args) else result
 
 
 class FakeCalls:
@@ -74,10 +81,9 @@ class FakeCalls:
     ) -> object:
         """Call a function."""
         tensors: list[torch.Tensor] = []
-        # In-place ones (`add_`, `__setitem__`) are for what they do, and not for what they return.
-        name = getattr(function, "__name__", "")
+        in_place = is_in_place(function, kwargs)
         key = None
-        if not name.endswith("_") and "out" not in kwargs:
+        if not in_place:
             key = self._key(function, args, kwargs, tensors)
         known = self._known.get(key) if key is not None else None
         if known is not None:
@@ -91,7 +97,20 @@ class FakeCalls:
             described = _describe(result, [self.convert(tensor) for tensor in tensors])
             if described is not None:
                 self._known[key] = described
+        if isinstance(result, torch.Tensor) and not in_place:
+            return self.apart(result, [self.convert(tensor) for tensor in tensors])
         return result
+
+    def apart(self, result: torch.Tensor, args: Sequence[object]) -> torch.Tensor:
+        """Return a result as an object of its own, though it is an argument given back.
+
+        `x.float()` is `x` if it was float before: with another input it is not, so that they are two.
+        """
+        if not any(result is arg for arg in args):
+            return result
+        described = _describe(result, [])
+        made = None if described is None else self._make(described, [])
+        return made if isinstance(made, torch.Tensor) else result
 
     def _prepare(self, value: object) -> object:
         if isinstance(value, torch.Tensor):
@@ -127,13 +146,29 @@ class FakeCalls:
 
     def _make(self, described: object, tensors: list[torch.Tensor]) -> object:
         if isinstance(described, int):
-            return self.convert(tensors[described])
+            given = self.convert(tensors[described])
+            return self.apart(given, [given])
         assert isinstance(described, tuple)
         head, rest = described
         if isinstance(head, type):
             return head([self._make(item, tensors) for item in rest])
         shape, stride, dtype = head
         return FakeTensor(self.mode, torch.empty_strided(shape, stride, dtype=dtype, device="meta"), rest)
+
+
+def is_in_place(function: Callable[..., object], kwargs: Mapping[str, object]) -> bool:
+    """Whether a function is called for what it does to its arguments: `add_`, `__setitem__`, `out=`."""
+    name = getattr(function, "__name__", "")
+    return name.endswith("_") or "out" in kwargs or bool(kwargs.get("inplace"))
+
+
+def has_tensor(value: object) -> bool:
+    """Whether a value is a tensor or holds one."""
+    if isinstance(value, torch.Tensor):
+        return True
+    if isinstance(value, (list, tuple)):
+        return any(has_tensor(item) for item in value)
+    return isinstance(value, dict) and any(has_tensor(item) for item in value.values())
 
 
 def autocast_state() -> tuple[str, torch.dtype, bool] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -96,8 +97,10 @@ def describe(function: Callable[..., object]) -> Described:
         return Described(Kind.GRAD_MODE, function, name)
     if name in _VALUES:
         return Described(Kind.VALUE, name, name)
-    if not _is_method(function, name):
+    method = _method_names().get(id(function))
+    if method is None:
         return Described(Kind.COMPUTE, function, name)
+    name = method
     if name in _SIZES:
         return Described(Kind.SIZES, name, name)
     if name == "__setitem__":
@@ -127,8 +130,12 @@ def _property(function: Callable[..., object], access: str) -> Described:
     return Described(_PROPERTIES.get(name, Kind.COMPUTE), getattr, name, (name,))
 
 
-def _is_method(function: Callable[..., object], name: str) -> bool:
-    found = getattr(torch.Tensor, name, None)
-    return found is function or (
-        found is not None and getattr(function, "__objclass__", None) is torch._C.TensorBase
-    )
+@functools.cache
+def _method_names() -> dict[int, str]:
+    """Return the names of a tensor's methods, by their ids: `__pow__` calls itself `pow`."""
+    names: dict[int, str] = {}
+    for name in sorted(dir(torch.Tensor), key=lambda name: name.startswith("_")):
+        method = inspect.getattr_static(torch.Tensor, name)
+        if callable(method):
+            names.setdefault(id(method), name)
+    return names

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 
-from torchport.capture.fake_calls import FakeCalls, RealCalls
+from torchport.capture.fake_calls import FakeCalls, RealCalls, has_tensor
 from torchport.capture.function_kinds import Described, Kind, describe
 from torchport.capture.recorder import Recorder
+from torchport.capture.tensor_nodes import LostTensor
 from torchport.capture.tracked_numbers import Tracked
 from torchport.capture.value_reads import ValueReads
 
@@ -20,8 +22,11 @@ INLINE_LIMIT = 32
 class CallMode(TorchFunctionMode):
     """While active, the calls of this thread are run by `calls` and written down by `recorder`."""
 
-    def __init__(self, recorder: Recorder, calls: FakeCalls | RealCalls, reads: ValueReads) -> None:
+    def __init__(
+        self, recorder: Recorder, calls: FakeCalls | RealCalls, reads: ValueReads, *, sees_ops: bool
+    ) -> None:
         super().__init__()
+        self._sees_ops = sees_ops
         self._recorder = recorder
         self._calls = calls
         self._reads = reads
@@ -36,6 +41,16 @@ class CallMode(TorchFunctionMode):
         named = dict(kwargs or {})
         if self._recorder.inside_leaf or not self._recorder.active:
             return self._calls.run(func, args, named)
+        if any(isinstance(arg, torch.Tensor) and is_functorch_wrapped_tensor(arg) for arg in args):
+            if not self._sees_ops:
+                raise LostTensor
+            return func(*args, **named)  # what it is made of is recorded
+        with self._recorder.as_one():
+            return self._handle(func, args, named)
+
+    def _handle(
+        self, func: Callable[..., object], args: tuple[object, ...], named: dict[str, object]
+    ) -> object:
         described = describe(func)
         if described.kind is Kind.COMPUTE:
             return self._compute(func, described, args, named)
@@ -59,7 +74,7 @@ class CallMode(TorchFunctionMode):
         if _is_factory(func) and _is_large_data(args[0] if args else kwargs.get("data")):
             return func(*args, **kwargs)  # a constant, as one that was made before the run
         result = self._calls.run(func, args, kwargs)
-        if _has_tensor(result):
+        if has_tensor(result):
             self._recorder.record(described, args, kwargs, result)
         return result
 
@@ -88,14 +103,6 @@ class CallMode(TorchFunctionMode):
 
 def _is_factory(func: object) -> bool:
     return func is torch.tensor or func is torch.as_tensor
-
-
-def _has_tensor(value: object) -> bool:
-    if isinstance(value, torch.Tensor):
-        return True
-    if isinstance(value, (list, tuple)):
-        return any(_has_tensor(item) for item in value)
-    return isinstance(value, dict) and any(_has_tensor(item) for item in value.values())
 
 
 def _is_large_data(value: object) -> bool:

@@ -85,8 +85,8 @@ class CallListener:
         """A module is called."""
         raise NotImplementedError
 
-    def leave(self, path: str, module: nn.Module, result: object) -> None:
-        """A module returns."""
+    def leave(self, path: str, module: nn.Module, result: object) -> object:
+        """A module returns; what this returns takes the result's place, if it is not None."""
         raise NotImplementedError
 
 
@@ -129,9 +129,10 @@ def _follow(path: str, module: nn.Module, listener: CallListener, thread: int) -
         if threading.get_ident() == thread:
             listener.enter(path, module, args, kwargs)
 
-    def left(module: nn.Module, args: object, result: object) -> None:
+    def left(module: nn.Module, args: object, result: object) -> object:
         if threading.get_ident() == thread:
-            listener.leave(path, module, result)
+            return listener.leave(path, module, result)
+        return None
 
     # Next to forward itself: what a user's own hooks do belongs to the caller.
     return [

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 
 import torch
 from torch import fx, nn
 
-from torchport.capture.fake_calls import autocast_state
+from torchport.capture.fake_calls import FakeCalls, RealCalls, autocast_state
 from torchport.capture.function_kinds import Described, as_operator
 from torchport.capture.module_calls import CallListener, ModuleCall, named_arguments
 from torchport.capture.number_nodes import NumberNodes, Place
 from torchport.capture.tensor_nodes import TensorNodes
 from torchport.capture.tracked_numbers import Number, Origin, Tracked, TrackedSize, track
 from torchport.capture.user_frames import describe_frame, line_of, local_names, user_frame
+
+# Python's types stand for dtypes; a graph's own code cannot name them.
+_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +64,25 @@ class Recorder(CallListener):
 
     Args:
         model: the model.
+        calls: what runs its functions.
         whole: the modules whose calls are one node.
         outermost: the frame beyond which the code is not the model's.
     """
 
-    def __init__(self, model: nn.Module, whole: set[nn.Module], outermost: FrameType) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        calls: FakeCalls | RealCalls,
+        whole: set[nn.Module],
+        outermost: FrameType,
+    ) -> None:
+        self.calls = calls
         self.graph = fx.Graph()
         self.active = True
         self.asked: list[Asked] = []
         self.sizes_were_read = False
         self.inside_leaf = False
+        self.inside_function = False
         self.outermost = outermost
         name = type(model).__name__
         self.call = ModuleCall("", name, None, stack={"": ("", name)}, modes=current_modes())
@@ -80,7 +93,6 @@ class Recorder(CallListener):
             tuple[tuple[fx.node.Argument, ...], dict[str, fx.node.Argument], FrameType | None]
         ]
         self._entered = []
-        self._devices: dict[int, tuple[torch.device, torch.Tensor]] = {}
         self._dtypes: dict[torch.dtype, tuple[FrameType, int, torch.Tensor]] = {}
 
     def record(
@@ -99,6 +111,15 @@ class Recorder(CallListener):
             node = self.graph.call_function(described.target, symbolic, named)
         self.describe(node, result, frame)
         return node
+
+    @contextlib.contextmanager
+    def as_one(self) -> Iterator[None]:
+        """What runs in here is one call, and its parts are not looked at."""
+        before, self.inside_function = self.inside_function, True
+        try:
+            yield
+        finally:
+            self.inside_function = before
 
     def describe(self, node: fx.Node, result: object, frame: FrameType | None) -> None:
         """Give a node its origin, and note the tensors that it results in."""
@@ -128,16 +149,21 @@ class Recorder(CallListener):
                 call.inputs.append((name, self.node_of(value, frame)))
         self.call = call
 
-    def leave(self, path: str, module: nn.Module, result: object) -> None:
-        """A module returns."""
+    def leave(self, path: str, module: nn.Module, result: object) -> object:
+        """A module returns; one that gives back its argument gives it back as another object."""
         if not self.active or not path:
-            return
+            return None
         if self.inside_leaf:
             self.inside_leaf = False
             args, kwargs, frame = self._entered.pop()
+            if isinstance(result, torch.Tensor) and self.tensors.is_known(result):
+                in_place = getattr(module, "inplace", False)
+                result = result if in_place else self.calls.apart(result, [result])
             self.describe(self.graph.call_module(path, args, kwargs), result, frame)
-        elif self.call.parent is not None:
+            return result
+        if self.call.parent is not None:
             self.call = self.call.parent
+        return None
 
     def symbolic(self, value: object, frame: FrameType | None) -> fx.node.Argument:
         """Return an argument with nodes in place of tensors and tracked numbers."""
@@ -145,8 +171,9 @@ class Recorder(CallListener):
             return self.node_of(value, frame)
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
-        if isinstance(value, torch.device) and id(value) in self._devices:
-            return self._property(self._devices[id(value)][1], "device", frame)
+        if isinstance(value, torch.device):
+            holder = self.tensors.devices.get(id(value))
+            return value if holder is None else self._property(holder[1], "device", frame)
         if isinstance(value, torch.dtype):
             tensor = self._dtype_origin(value, frame)
             return value if tensor is None else self._property(tensor, "dtype", frame)
@@ -161,6 +188,8 @@ class Recorder(CallListener):
             return items if isinstance(value, list) else tuple(items)
         if isinstance(value, dict):
             return {key: self.symbolic(item, frame) for key, item in value.items()}
+        if isinstance(value, type) and value in _DTYPES:
+            return _DTYPES[value]
         return value  # type: ignore[return-value]
 
     def node_of(self, value: torch.Tensor | Number, frame: FrameType | None) -> fx.Node:
@@ -190,6 +219,11 @@ class Recorder(CallListener):
         self.sizes_were_read = True
         return Place(self.graph._root.prev, self.call)
 
+    def start_after(self, node: fx.Node) -> Place:
+        """Return the place behind the inputs, and behind one that is taken out of another."""
+        inputs = [part for part in self.graph.nodes if part.meta.get("input")]
+        return Place(inputs[-1] if inputs else node, node.meta["module_call"])
+
     def sizes(self, tensor: torch.Tensor) -> TrackedSize:
         """Return a tensor's shape in tracked numbers."""
         return TrackedSize(
@@ -209,7 +243,7 @@ class Recorder(CallListener):
     def device_of(self, tensor: torch.Tensor) -> torch.device:
         """Return a tensor's device, as an object of its own that is known again."""
         device = torch.device(str(tensor.device))
-        self._devices[id(device)] = (device, tensor)
+        self.tensors.devices[id(device)] = (device, tensor)
         return device
 
     def note_dtype(self, tensor: torch.Tensor) -> None:

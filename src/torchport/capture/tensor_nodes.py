@@ -37,6 +37,7 @@ class TensorNodes:
 
     def __init__(self, graph: fx.Graph, model: nn.Module) -> None:
         self.constants: dict[str, torch.Tensor] = {}
+        self.devices: dict[int, tuple[torch.device, torch.Tensor]] = {}
         self._graph = graph
         self._values: dict[int, _Value] = {}
         self._weights = weight_paths(model)
@@ -48,6 +49,10 @@ class TensorNodes:
         """Note that a value's tensors are a node's result, or in it."""
         if isinstance(value, torch.Tensor):
             self._values[id(value)] = _Value(value, node, path)
+            if isinstance(value, FakeTensor):
+                # Its device is read past every mode: one of its own tells whose it is.
+                device = value.fake_device = torch.device(str(value.fake_device))
+                self.devices[id(device)] = (device, value)
         elif isinstance(value, (list, tuple)):
             for index, item in enumerate(value):
                 self.register(item, node, (*path, index))

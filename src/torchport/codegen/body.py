@@ -144,7 +144,7 @@ class _Writer:
             head = f"{flat(argument(node.args[0]))}.{node.args[1]} = "
             return [Statement(head, argument(node.args[2]), depth)]
         if node.target is operator.setitem:
-            place = self._expressions.of(_getitem_like(node))[0]
+            place = self._expressions.of(_like(node, operator.getitem, node.args[:2]))[0]
             return [Statement(f"{flat(place)} = ", argument(node.args[2]), depth)]
         if node.target in AUGMENTED and node in self.variables.names:
             sign = AUGMENTED[node.target]
@@ -153,10 +153,11 @@ class _Writer:
 
     def _guard(self, node: fx.Node, depth: int) -> list[Statement]:
         actual, expected, line = node.args
+        line = str(line).split(" in ")[0]
         code = self._expressions.argument(actual)
         wanted = constant(expected, self._context.imports)
         if isinstance(expected, bool):
-            condition: Code = code if not expected else ("not ", *self._tight(actual))
+            condition: Code = code if not expected else self._negated(actual)
             message = f"this code holds {'if' if expected else 'unless'} {flat(code)} ({line})"
         else:
             sign = "is not" if expected is None else "!="
@@ -164,6 +165,13 @@ class _Writer:
             message = f"this code holds for {flat(code)} = {flat(wanted)} only ({line})"
         raised = call(("ValueError",), [(text(message),)])
         return [Statement("if ", condition, depth, ":"), Statement("raise ", raised, depth + 1)]
+
+    def _negated(self, value: object) -> Code:
+        """Return the code for that something does not hold."""
+        if isinstance(value, fx.Node) and value.target in _OPPOSITES and value not in self.variables.names:
+            opposite = _like(value, _OPPOSITES[value.target], value.args)
+            return self._expressions.of(opposite)[0]
+        return ("not ", *self._tight(value))
 
     def _tight(self, value: object) -> Code:
         code, strength = (
@@ -234,11 +242,16 @@ class _Writer:
         return ", ".join(filter(None, shapes))
 
 
-def _getitem_like(node: fx.Node) -> fx.Node:
-    """Return a node for `x[i]` of an assignment `x[i] = y`, to be written and not run."""
-    graph = fx.Graph()
-    copy = fx.Node(graph, "part", "call_function", operator.getitem, (), {})
-    copy._args = (node.args[0], node.args[1])
+_OPPOSITES = {
+    operator.eq: operator.ne, operator.ne: operator.eq, operator.lt: operator.ge, operator.ge: operator.lt,
+    operator.gt: operator.le, operator.le: operator.gt,
+}  # fmt: skip
+
+
+def _like(node: fx.Node, target: Callable[..., object], args: tuple[fx.node.Argument, ...]) -> fx.Node:
+    """Return a node to be written and not run, which does not become a user of its arguments."""
+    copy = fx.Node(fx.Graph(), node.name, "call_function", target, (), {})
+    copy._args = args
     return copy
 
 

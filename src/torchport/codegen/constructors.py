@@ -82,8 +82,7 @@ def _read(module: nn.Module, name: str) -> object:
 
 def _activation(layer: nn.Module) -> object:
     activation = getattr(layer, "activation", None)
-    known: dict[object, str] = {nn.functional.relu: "relu", nn.functional.gelu: "gelu"}
-    return known.get(activation, activation)
+    return "gelu" if activation is nn.functional.gelu else activation
 
 
 # Arguments that a module does not keep under their names.

@@ -83,6 +83,8 @@ class Generator:
                 if isinstance(item, Scope) or item.op == "call_module":
                     used = self._places.within(scope.path, path)
                     self._use(used, whole=not isinstance(item, Scope))
+        for path in list(self._places.aliases.values()):
+            self._use(path, whole=path not in self._scopes)
         for node in self._graph.graph.nodes:
             if node.op == "get_attr":
                 self._use_weight(str(node.target))
@@ -113,8 +115,8 @@ class Generator:
 
     def generate(self) -> Generated:
         """Return the classes and weights."""
-        paths = sorted(self._scopes, key=lambda path: (-path.count(".") - bool(path), _natural(path)))
-        # Deepest first: the methods of a module are named before those that call them are written.
+        # Parts first: the methods of a module are named before those that call them are written.
+        paths = self._in_order()
         self._instances = {path: self._instance(path) for path in paths}
         groups: dict[object, list[str]] = {}
         kinds: dict[str, object] = {}
@@ -140,6 +142,26 @@ class Generator:
         weights, ties = self._state()
         lengths = {self._definitions[path].name: self._lengths(path) for path in paths}
         return Generated(classes, self._imports, weights, ties, lengths)
+
+    def _in_order(self) -> list[str]:
+        """Return the paths of the classes, each after those whose instances it makes."""
+        parts: dict[str, set[str]] = defaultdict(set)
+        for path in self._scopes:
+            if path:
+                parts[self._places.owner_of(path)].add(path)
+        for alias, path in self._places.aliases.items():
+            if path in self._scopes:
+                parts[self._places.owner_of(alias)].add(path)
+        found: dict[str, None] = {}
+
+        def visit(path: str) -> None:
+            for part in sorted(parts[path], key=_natural):
+                if part not in found:
+                    visit(part)
+            found.setdefault(path)
+
+        visit("")
+        return list(found)
 
     def _instance(self, path: str) -> Instance:
         scopes = self._scopes[path]
@@ -201,6 +223,12 @@ class Generator:
             for path in paths:
                 if not self._is_inlined(path):
                     weights[self._places.key(path)] = find_tensor(self._graph, self._model, path)
+        for alias, path in self._places.aliases.items():
+            source, made = f"{self._places.key(path)}.", f"{self._places.key(alias)}."
+            shared = {
+                made + key.removeprefix(source): weights[key] for key in weights if key.startswith(source)
+            }
+            weights |= shared
         first: dict[int, str] = {}
         for key, tensor in weights.items():
             if id(tensor) not in first:

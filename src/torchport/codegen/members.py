@@ -12,7 +12,7 @@ from torchport.codegen.code import Code, Group, Literal, call, text
 from torchport.codegen.constants import constant, number
 from torchport.codegen.constructors import constructor_arguments, is_required
 from torchport.codegen.imports import Imports
-from torchport.codegen.places import Places, find_module, find_tensor, find_used
+from torchport.codegen.places import Places, find_module, find_tensor, find_used, is_list
 
 _BY_NAME = ("kernel_size",)  # given by its name, though it has no default
 INLINED_ELEMENTS = 16
@@ -119,8 +119,7 @@ class MemberWriter:
         current = owner
         for name in names:
             current = f"{current}.{name}" if current else name
-            module = find_module(self._places.model, current)
-            if isinstance(module, (nn.ModuleList, nn.ModuleDict, nn.Sequential)):
+            if self._is_container(current):
                 return current
         return path
 
@@ -134,8 +133,7 @@ class MemberWriter:
         for name in container._modules:
             part = f"{path}.{name}"
             inside = [other for other in modules if other == part or other.startswith(part + ".")]
-            nested = isinstance(find_module(self._places.model, part), (nn.ModuleList, nn.ModuleDict))
-            if inside and nested:
+            if inside and part not in inside and self._is_container(part):
                 parts[name] = self._list(part, modules)
             elif inside:
                 parts[name] = self.module(part)
@@ -146,6 +144,10 @@ class MemberWriter:
             return call(("nn.ModuleDict",), [(Group("{", entries, "}", literal=True),)])
         items = Group("[", tuple(parts.values()), "]", modules=True, literal=True)
         return call(("nn.ModuleList",), [(items,)])
+
+    def _is_container(self, path: str) -> bool:
+        module = find_module(self._places.model, path)
+        return isinstance(module, nn.ModuleDict) or is_list(module) or path in self._places.chains
 
     def _weight(self, path: str, inlined: bool) -> Member:
         tensor = find_tensor(self._places.graph, self._places.model, path)

@@ -99,7 +99,7 @@ class Places:
         return made
 
     def _is_list(self, path: str) -> bool:
-        return self.hierarchy and isinstance(find_module(self.model, path), nn.ModuleList)
+        return self.hierarchy and path not in self.classes and is_list(find_module(self.model, path))
 
     def _is_dict(self, path: str) -> bool:
         return self.hierarchy and isinstance(find_module(self.model, path), nn.ModuleDict)
@@ -108,6 +108,11 @@ class Places:
         """Return a weight's name in the weights file."""
         joined = "".join(self.route("", path))
         return joined.replace('["', ".").replace('"]', "").replace("[", ".").replace("]", "").lstrip(".")
+
+
+def is_list(module: nn.Module | None) -> bool:
+    """Whether a module holds others by their numbers."""
+    return isinstance(module, (nn.ModuleList, nn.Sequential)) and all(map(str.isdigit, module._modules))
 
 
 def find_module(model: nn.Module, path: str) -> nn.Module | None:

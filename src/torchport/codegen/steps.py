@@ -58,7 +58,7 @@ class Plan:
         for node in nodes:
             if node in self.reads:
                 yield from self.roots(node.all_input_nodes)
-            elif node.op != "get_attr":
+            elif node.op != "get_attr" or node in self.scope.inputs:
                 yield node
 
     def step_of(self) -> dict[fx.Node, Step]:

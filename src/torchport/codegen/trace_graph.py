@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import fx, nn
 
-from torchport.capture import Argument, CallGraph, OnDataDependent, capture_calls
+from torchport.capture import Argument, CallGraph, OnDataDependent, Size, capture_calls
 from torchport.codegen.generate import Generator
 from torchport.codegen.script import Loading, write_script
 from torchport.codegen.verify import verify_code
@@ -27,6 +27,7 @@ class TraceGraph(fx.GraphModule):
 
     model: nn.Module
     arguments: tuple[Argument, ...]
+    free: tuple[Size, ...] | None
 
     @classmethod
     def of(cls, captured: CallGraph) -> TraceGraph:
@@ -36,6 +37,7 @@ class TraceGraph(fx.GraphModule):
         # Not as submodules: the graph holds what it uses, and no more.
         made.__dict__["model"] = captured.model
         made.__dict__["arguments"] = captured.arguments
+        made.__dict__["free"] = captured.free
         made.__dict__["original_code"] = made.code
         return made
 

@@ -175,6 +175,9 @@ def _noun(node: fx.Node) -> str:
     if node.op == "call_module":
         return _attribute(str(node.target))
     if "item" in node.meta and isinstance(node.args[0], fx.Node):
+        fields = getattr(type(node.args[0].meta.get("val")), "__match_args__", ())
+        if fields:  # such as `values` and `indices`
+            return str(fields[node.meta["item"]])
         return _noun(node.args[0]).rstrip("s")
     name = getattr(node.target, "__name__", str(node.target)).strip("_")
     return identifier(_NOUNS.get(name, name))

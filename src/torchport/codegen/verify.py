@@ -6,7 +6,7 @@ import importlib.util
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from torchport.capture import untouched
+from torchport.capture import Argument, input_sizes, untouched, with_other_sizes
 from torchport.codegen.weights_file import write_weights
 from torchport.errors import CodegenError, one_line
 from torchport.structure import flatten
@@ -29,7 +29,7 @@ def verify_code(text: str, state: dict[str, torch.Tensor], graph: TraceGraph, we
     Raises:
         CodegenError: it cannot be imported, loaded or run, or its results differ.
     """
-    tensors = [*state.values(), *_tensors(graph)]
+    tensors = [*state.values(), *_leaves(graph.arguments)]
     if any(tensor.is_meta for tensor in tensors):
         return  # nothing has values to compare
     with tempfile.TemporaryDirectory() as folder:
@@ -43,10 +43,6 @@ def verify_code(text: str, state: dict[str, torch.Tensor], graph: TraceGraph, we
             text = " ".join(str(error).split())[:300]
             raise CodegenError(f"the generated code does not load: {type(error).__name__}: {text}") from error
         _compare(graph, made)
-
-
-def _tensors(graph: TraceGraph) -> list[torch.Tensor]:
-    return flatten([argument.value for argument in graph.arguments]).leaves
 
 
 def _import(path: Path) -> ModuleType:
@@ -66,22 +62,59 @@ def _import(path: Path) -> ModuleType:
 
 
 def _compare(graph: TraceGraph, made: nn.Module) -> None:
-    values = [argument.value for argument in graph.arguments]
-    expected = _run(graph.source(), graph, values)
-    actual = _run(made, graph, values)
+    """Compare on the example, and on inputs of other sizes where the model takes them."""
+    expected = _run(graph.source(), graph.arguments)
+    actual = _run(made, graph.arguments)
     difference = first_difference(expected, actual)
     if difference:
         raise CodegenError(f"the generated code gives another result: {difference}")
+    for arguments, wanted in _others(graph):
+        try:
+            actual = _run(made, arguments)
+        except ValueError as refusal:
+            if "this code holds" in str(refusal):
+                continue  # it says itself what it does not hold for
+            raise _fails_elsewhere(refusal, arguments) from refusal
+        except Exception as error:  # the model itself has just run on these
+            raise _fails_elsewhere(error, arguments) from error
+        difference = first_difference(wanted, actual)
+        if difference:
+            sizes = [tuple(leaf.shape) for leaf in _leaves(arguments)]
+            raise CodegenError(f"the generated code gives another result for inputs of {sizes}: {difference}")
 
 
-def _run(module: nn.Module, graph: TraceGraph, values: Sequence[object]) -> object:
-    copies = flatten(list(values))
-    inputs = copies.structure.rebuild([leaf.detach().clone() for leaf in copies.leaves])
+def _others(graph: TraceGraph) -> Iterator[tuple[list[Argument], object]]:
+    """Yield inputs of other sizes that the model takes, with its results: those that change most."""
+    sizes = input_sizes(graph.arguments)
+    trials = [graph.free] if graph.free else []
+    if graph.free is None:
+        trials = [tuple(sizes), *((size,) for size in sizes)]
+    for trial in trials:
+        arguments = with_other_sizes(graph.arguments, trial)
+        try:
+            wanted = _run(graph.source(), arguments)
+        except Exception:  # noqa: BLE001  # a model may refuse other sizes in any way
+            continue
+        yield arguments, wanted
+        if len(trial) == len(sizes):
+            return
+
+
+def _fails_elsewhere(error: Exception, arguments: Sequence[Argument]) -> CodegenError:
+    sizes = [tuple(leaf.shape) for leaf in _leaves(arguments)]
+    return CodegenError(f"the generated code fails for inputs of {sizes}: {one_line(error)}")
+
+
+def _leaves(arguments: Sequence[Argument]) -> list[torch.Tensor]:
+    return flatten([argument.value for argument in arguments]).leaves
+
+
+def _run(module: nn.Module, arguments: Sequence[Argument]) -> object:
+    flat = flatten([argument.value for argument in arguments])
+    inputs = flat.structure.rebuild([leaf.detach().clone() for leaf in flat.leaves])
     assert isinstance(inputs, list)
-    args = [v for v, argument in zip(inputs, graph.arguments, strict=True) if not argument.keyword]
-    kwargs = {
-        argument.name: v for v, argument in zip(inputs, graph.arguments, strict=True) if argument.keyword
-    }
+    args = [value for value, argument in zip(inputs, arguments, strict=True) if not argument.keyword]
+    kwargs = {argument.name: v for v, argument in zip(inputs, arguments, strict=True) if argument.keyword}
     with torch.random.fork_rng(devices=[]), torch.no_grad(), untouched(module, values=True):
         torch.manual_seed(0)
         return module(*args, **kwargs)
