@@ -4,6 +4,7 @@ from torchport.records.bench import BenchRecord, Status
 from torchport.records.bring_up import BringUp
 from torchport.records.comparison import Comparison, TensorComparison
 from torchport.records.coverage import Coverage, IslandSummary, StayedOp
+from torchport.records.generated_code import GeneratedCode
 from torchport.records.installation import Check, Installation, TargetStatus
 from torchport.records.program import IslandMeta, ProgramRecord
 from torchport.records.record import JSON, Record
@@ -24,6 +25,7 @@ __all__ = [
     "Check",
     "Comparison",
     "Coverage",
+    "GeneratedCode",
     "ITEM_SIZES",
     "Installation",
     "IslandMeta",
