@@ -43,8 +43,8 @@ conformance: setup
 
 benchmarks: setup
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[benchmarks]"
-	# Both run, and either one's failure is the target's.
-	$(BIN)/python benchmarks/inference.py; status=$$?; $(BIN)/python benchmarks/overhead.py && exit $$status
+	# All run, and any one's failure is the target's.
+	status=0; for part in inference overhead trace; do $(BIN)/python benchmarks/$$part.py || status=1; done; exit $$status
 
 format: setup
 	$(BIN)/ruff format .

@@ -155,3 +155,23 @@ def branches_on_sizes(model, x):
     if x.shape[1] % 2 == 1:
         x = F.pad(x, (0, 1))
     return x.reshape(x.shape[0], x.shape[1] // 2, 2)
+
+
+def loops_over_what_it_finds(model, x):
+    total = x.sum()
+    for index in (x > 0.5).nonzero():
+        total = total * 2 + x[index[0], index[1]]
+    return total
+
+
+def picks(model, x):
+    return x[x > 0.5].sum() + x.masked_select(x < 0.2).sum()
+
+
+@torch.jit.script
+def scripted_part(x):
+    return x * 2 + torch.sigmoid(x)
+
+
+def scripted(model, x):
+    return scripted_part(x) + x[x > 0.5].sum()

@@ -211,3 +211,17 @@ def test_a_loop_over_a_size_holds_for_that_size_only(tmp_path):
         assert torch.equal(made(x), model(x))
         with pytest.raises(ValueError, match="this code holds for"):
             made(torch.rand(4, 4))
+
+
+def test_results_whose_shape_depends_on_values(tmp_path):
+    x = torch.linspace(0, 1, 12).view(3, 4)
+    both(tmp_path, models.picks, x, others=[(x.flip(0) * 0.7,), (torch.rand(5, 6),)])
+
+
+def test_scripted_functions(tmp_path):
+    both(tmp_path, models.scripted, torch.rand(3, 4), others=[(torch.rand(3, 4),)])
+
+
+def test_a_loop_over_what_was_found_in_values_is_refused():
+    with pytest.raises(CaptureError, match="values of a tensor"):
+        trace_graph(Lambda(models.loops_over_what_it_finds), (torch.linspace(0, 1, 12).view(3, 4),))

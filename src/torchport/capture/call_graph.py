@@ -19,10 +19,10 @@ from torchport.capture.export import CallableModule
 from torchport.capture.fake_calls import FakeCalls, RealCalls
 from torchport.capture.function_mode import CallMode
 from torchport.capture.module_calls import follow_modules, leaves
-from torchport.capture.other_sizes import Size
+from torchport.capture.other_sizes import Size, with_other_values
 from torchport.capture.recorder import Recorder
 from torchport.capture.replaced_buffers import HeldBuffer, held_buffers
-from torchport.capture.size_guards import guard_sizes
+from torchport.capture.size_guards import first_difference, guard_sizes
 from torchport.capture.source_lines import user_line
 from torchport.capture.tensor_nodes import LostTensor
 from torchport.capture.untouched import untouched
@@ -36,13 +36,15 @@ class CallGraph:
     """A model as the calls that its code makes.
 
     Args:
-        module: the graph, which runs.
+        graph: the calls.
+        parts: the modules and tensors that it uses, by path.
         model: the model.
         arguments: the example inputs.
         free: the sizes of its inputs that it holds for any value of; None if it looked at no size.
     """
 
-    module: fx.GraphModule
+    graph: fx.Graph
+    parts: dict[str, object]
     model: nn.Module
     arguments: tuple[Argument, ...]
     free: tuple[Size, ...] | None
@@ -71,8 +73,8 @@ def capture_calls(
         CaptureError: the model raises, or its path depends on values.
 
     Example:
-        >>> graph = capture_calls(torch.nn.Sequential(torch.nn.Linear(2, 3)), (torch.ones(1, 2),)).module
-        >>> [node.op for node in graph.graph.nodes]
+        >>> graph = capture_calls(torch.nn.Sequential(torch.nn.Linear(2, 3)), (torch.ones(1, 2),)).graph
+        >>> [node.op for node in graph.nodes]
         ['placeholder', 'call_module', 'output']
     """
     module = model if isinstance(model, nn.Module) else CallableModule(model)
@@ -110,16 +112,34 @@ class _Session:
         self._policy = policy
         self._outermost = outermost
         self._whole = leaves(model)
-        self._sees_ops = False
+        # On real tensors, one that came unseen would look like a constant.
+        self._sees_ops = policy != "error"
         self._calls: FakeCalls | RealCalls = FakeCalls() if policy == "error" else RealCalls()
 
     def capture(self, arguments: list[Argument]) -> CallGraph:
         """Capture the model, with guards for what does not hold for other sizes."""
         recorder = self._run_anyhow(arguments)
+        if isinstance(self._calls, RealCalls) and self._policy == "error":
+            self._try_other_values(recorder, arguments)
         free = None
         if recorder.sizes_were_read:
             free = guard_sizes(recorder, arguments, self._run).free
-        return CallGraph(_graph_module(self.model, recorder), self.model, tuple(arguments), free)
+        parts = _used_parts(self.model, recorder)
+        return CallGraph(recorder.graph, parts, self.model, tuple(arguments), free)
+
+    def _try_other_values(self, recorder: Recorder, arguments: list[Argument]) -> None:
+        """Refuse a model that does something else for other values: fake tensors would have found it."""
+        for floats_only in (False, True):
+            try:
+                second = self._run(with_other_values(arguments, floats_only=floats_only))
+            except TorchportError:
+                raise
+            except Exception:  # noqa: BLE001  # other values may be none that the model takes
+                continue
+            line = first_difference(recorder, second)
+            if line is None:
+                return
+            raise ValueReads(recorder, self._calls, self._policy, self.name).refusal("their number", line)
 
     def _run_anyhow(self, arguments: list[Argument]) -> Recorder:
         """Run on fake tensors, or on real ones if fake ones cannot do it."""
@@ -134,7 +154,8 @@ class _Session:
             if isinstance(self._calls, RealCalls) or _has_no_values(self.model, arguments):
                 raise
             self._calls = RealCalls()
-            return self._run_anyhow(arguments)
+            self._sees_ops = True
+            return self._run(arguments)
 
     def _run(self, arguments: list[Argument]) -> Recorder:
         calls = self._calls
@@ -192,15 +213,12 @@ def _write_replaced(recorder: Recorder, before: list[HeldBuffer], name: str) -> 
         recorder.describe(recorder.graph.call_method("copy_", args), None, None)
 
 
-def _graph_module(model: nn.Module, recorder: Recorder) -> fx.GraphModule:
-    recorder.graph.lint()
+def _used_parts(model: nn.Module, recorder: Recorder) -> dict[str, object]:
     parts: dict[str, object] = dict(recorder.tensors.constants)
     for node in recorder.graph.nodes:
         if node.op in ("call_module", "get_attr") and node.target not in parts:
             parts[node.target] = _find(model, node.target)
-    graph_module = fx.GraphModule(parts, recorder.graph, type(model).__name__)
-    graph_module.train(model.training)
-    return graph_module
+    return parts
 
 
 def _find(model: nn.Module, path: str) -> object:

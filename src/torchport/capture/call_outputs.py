@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import importlib
 import types
+from collections import OrderedDict
 
 import torch
 from torch import fx
@@ -57,6 +58,9 @@ def output_of(recorder: Recorder, value: object, name: str) -> fx.node.Argument:
         return _node(recorder, type(value), parts, {})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _dataclass(recorder, value, name)
+    if type(value) is OrderedDict:
+        entries = {key: output_of(recorder, item, name) for key, item in value.items()}
+        return _node(recorder, OrderedDict, (entries,), {})
     if isinstance(value, (dict, list, tuple, set)):
         raise _unknown(value, name)
     if hasattr(value, "__dict__"):

@@ -59,3 +59,32 @@ def _resized(tensor: torch.Tensor, sizes: Collection[Size]) -> torch.Tensor:
             index = torch.arange(other(size), device=tensor.device) % size
             tensor = tensor.index_select(dim, index)
     return tensor
+
+
+def with_other_values(arguments: Sequence[Argument], *, floats_only: bool) -> list[Argument]:
+    """Return inputs of the same shapes with other values, in the range of the example's.
+
+    Args:
+        arguments: the example.
+        floats_only: whether other tensors keep their values, which may mean something.
+    """
+    generator = torch.Generator().manual_seed(1)
+    flat = flatten([argument.value for argument in arguments])
+    leaves = [
+        _revalued(leaf, generator) if leaf.is_floating_point() or not floats_only else leaf
+        for leaf in flat.leaves
+    ]
+    values = flat.structure.rebuild(leaves)
+    assert isinstance(values, list)
+    return [replace(argument, value=value) for argument, value in zip(arguments, values, strict=True)]
+
+
+def _revalued(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    if not tensor.numel() or tensor.is_complex():
+        return tensor
+    low, high = tensor.min().item(), tensor.max().item()
+    if tensor.is_floating_point():
+        random = torch.rand(tensor.shape, generator=generator) * (high - low) + low
+    else:
+        random = torch.randint(int(low), int(high) + 1, tensor.shape, generator=generator)
+    return random.to(tensor.dtype).to(tensor.device)

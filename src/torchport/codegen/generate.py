@@ -66,6 +66,7 @@ class Generator:
                 self._scopes[scope.path].append(scope)
         self._places = Places(graph, graph, {"", *self._scopes}, chains, set(), hierarchy)
         self._places.model = model
+        self._own_weights = {id(weight) for weight in (*model.parameters(), *model.buffers())}
         self._methods: dict[int, str] = {}
         self._definitions: dict[str, ClassDefinition] = {}
         self._context = BodyContext(
@@ -202,8 +203,9 @@ class Generator:
 
     def _is_inlined(self, path: str) -> bool:
         tensor = find_tensor(self._graph, self._model, path)
-        known = {id(weight) for weight in (*self._model.parameters(), *self._model.buffers())}
-        return id(tensor) not in known and tensor.numel() <= INLINED_ELEMENTS and not tensor.is_meta
+        return (
+            id(tensor) not in self._own_weights and tensor.numel() <= INLINED_ELEMENTS and not tensor.is_meta
+        )
 
     def _state(self) -> tuple[dict[str, torch.Tensor], list[tuple[str, str]]]:
         """Return the weights by their names in the file, and the parts that are the same."""

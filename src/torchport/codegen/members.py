@@ -60,11 +60,10 @@ class MemberWriter:
         for path in modules:
             first, *rest = self._places.segments(path)
             name = first.strip(".")
-            if rest:
-                container = self._container(owner, path, modules)
-                found.setdefault(name, Member(name, self._list(container, modules)))
-            elif name not in found:
-                found[name] = Member(name, self.module(path))
+            if name in found:
+                continue
+            code = self._list(self._container(owner, path), modules) if rest else self.module(path)
+            found[name] = Member(name, code)
         members = list(found.values())
         return members + [self._weight(path, path in inlined) for path in weights]
 
@@ -113,7 +112,7 @@ class MemberWriter:
         self._imports.uses_nn = True
         return call(("nn.Identity",), [])
 
-    def _container(self, owner: str, path: str, modules: list[str]) -> str:
+    def _container(self, owner: str, path: str) -> str:
         """Return the path of the container in a class that a module is in."""
         names = path[len(owner) + 1 if owner else 0 :].split(".")
         current = owner

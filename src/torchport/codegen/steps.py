@@ -46,19 +46,21 @@ class Plan:
         steps: its steps, in order; those that are inlined too.
         reads: nodes that are written where they are used: sizes, dtypes, parts of results.
         returned: the nodes that it returns.
+        inputs: the nodes that it is given.
     """
 
     scope: Scope
     steps: list[Step] = field(default_factory=list)
     reads: set[fx.Node] = field(default_factory=set)
     returned: list[fx.Node] = field(default_factory=list)
+    inputs: frozenset[fx.Node] = frozenset()
 
     def roots(self, nodes: Iterable[fx.Node]) -> Iterator[fx.Node]:
         """Yield the nodes that are needed for some, with reads taken apart."""
         for node in nodes:
             if node in self.reads:
                 yield from self.roots(node.all_input_nodes)
-            elif node.op != "get_attr" or node in self.scope.inputs:
+            elif node.op != "get_attr" or node in self.inputs:
                 yield node
 
     def step_of(self) -> dict[fx.Node, Step]:
@@ -74,7 +76,7 @@ def plan_scope(scope: Scope, returned: list[fx.Node], separate: set[fx.Node]) ->
         returned: the nodes that it returns.
         separate: nodes that must have a statement of their own, as their users' would be too long.
     """
-    plan = Plan(scope, returned=returned)
+    plan = Plan(scope, returned=returned, inputs=frozenset(scope.inputs))
     unpacked = _find_unpacked(scope, returned)
     plan.reads = {
         item

@@ -32,7 +32,7 @@ class TraceGraph(fx.GraphModule):
     @classmethod
     def of(cls, captured: CallGraph) -> TraceGraph:
         """Make one of a captured model."""
-        made = cls(captured.module, captured.module.graph, type(captured.model).__name__)
+        made = cls(captured.parts, captured.graph, type(captured.model).__name__)
         made.train(captured.model.training)
         # Not as submodules: the graph holds what it uses, and no more.
         made.__dict__["model"] = captured.model
