@@ -55,8 +55,8 @@ ttnn-table: setup
 benchmarks: setup
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[benchmarks]"
 	# All run, and any one's failure is the target's.
-	$(BIN)/python benchmarks/inference.py; status=$$?; $(BIN)/python benchmarks/overhead.py || status=1; \
-	  $(BIN)/python benchmarks/analysis.py && exit $$status
+	status=0; for part in inference overhead analysis trace; do \
+	  $(BIN)/python benchmarks/$$part.py || status=1; done; exit $$status
 
 format: setup
 	$(BIN)/ruff format .

@@ -13,6 +13,7 @@ from torchport.version import __version__
 if TYPE_CHECKING:
     from torchport import structure, zoo
     from torchport.analysis import analyze, extract_pytorch_ops, extract_unique_modules
+    from torchport.codegen import TraceGraph, model_tracer, trace_graph
     from torchport.compiler import CompiledModel
     from torchport.compiler.backend import backend
     from torchport.compiler.compile_model import compile
@@ -25,18 +26,22 @@ _WHERE = {
     "CompiledModel": "torchport.compiler",
     "TorchportError": "torchport.errors",
     "analyze": "torchport.analysis",
+    "TraceGraph": "torchport.codegen",
     "backend": "torchport.compiler.backend",
     "compare": "torchport.verification",
     "compile": "torchport.compiler",
     "explain": "torchport.compiler",
     "extract_pytorch_ops": "torchport.analysis",
     "extract_unique_modules": "torchport.analysis",
+    "model_tracer": "torchport.codegen",
     "run_bench": "torchport.survey",
     "run_benches": "torchport.survey",
+    "trace_graph": "torchport.codegen",
 }
 _STAGES = (
     "analysis",
     "capture",
+    "codegen",
     "compiler",
     "records",
     "report",
@@ -50,6 +55,7 @@ _STAGES = (
 __all__ = [
     "CompiledModel",
     "TorchportError",
+    "TraceGraph",
     "__version__",
     "analyze",
     "backend",
@@ -58,9 +64,11 @@ __all__ = [
     "explain",
     "extract_pytorch_ops",
     "extract_unique_modules",
+    "model_tracer",
     "run_bench",
     "run_benches",
     "structure",
+    "trace_graph",
     "zoo",
 ]
 

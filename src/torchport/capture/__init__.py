@@ -1,15 +1,26 @@
 """A model and its inputs → views of it: the exported graph, and the stream of the ops that it runs."""
 
+from torchport.capture.call_graph import CallGraph, capture_calls
+from torchport.capture.call_inputs import Argument
+from torchport.capture.call_outputs import assemble, named
 from torchport.capture.export import CallableModule, CapturedModel, export
+from torchport.capture.guards import hold
 from torchport.capture.module_calls import ModuleCall
 from torchport.capture.module_state import ModuleState
 from torchport.capture.node_origin import module_path, source_line, user_name
 from torchport.capture.op_call import UNKNOWN_SIZE, OpCall, describe_call, schema_arguments, tensor_spec
 from torchport.capture.op_stream import Kernel, Phase, StreamedOp
+from torchport.capture.other_sizes import Size, input_sizes, with_other_sizes
 from torchport.capture.quiet import quiet_torch
+from torchport.capture.recorder import Asked, Modes
 from torchport.capture.stream_model import OpStream, stream_ops
+from torchport.capture.traced_calls import TracedCall
+from torchport.capture.untouched import untouched
+from torchport.capture.value_reads import OnDataDependent
 
 __all__ = [
+    "Argument",
+    "CallGraph",
     "CallableModule",
     "CapturedModel",
     "ModuleState",
@@ -21,12 +32,24 @@ __all__ = [
     "StreamedOp",
     "UNKNOWN_SIZE",
     "describe_call",
+    "Asked",
+    "TracedCall",
+    "Modes",
+    "Size",
+    "OnDataDependent",
+    "assemble",
+    "capture_calls",
     "export",
+    "hold",
+    "input_sizes",
     "module_path",
+    "named",
     "quiet_torch",
     "schema_arguments",
     "source_line",
     "stream_ops",
     "tensor_spec",
+    "untouched",
+    "with_other_sizes",
     "user_name",
 ]
