@@ -185,3 +185,8 @@ def test_ops_that_call_functions_are_named():
 def test_sparse_products_are_not_counted_and_named():
     cost = torchport.analyze(torch.sparse.mm, (torch.eye(4).to_sparse(), torch.ones(4, 4))).cost
     assert list(cost.uncounted) == ["aten._sparse_mm.default"]
+
+
+def test_a_bilinear_layer_is_not_counted_and_named():
+    cost = torchport.analyze(nn.Bilinear(3, 4, 5), (torch.ones(2, 3), torch.ones(2, 4))).cost
+    assert list(cost.uncounted) == ["aten._trilinear.default"]
