@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/torchport bench torchvision:resnet18 hf:bert-base-uncased --no-weights \
-	  --target host --target openvino -o out/demo
+	  --target host --target openvino --target ttnn -o out/demo
 	$(BIN)/torchport report out/demo --html out/demo/index.html
 
 check: setup
