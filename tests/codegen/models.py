@@ -32,13 +32,11 @@ def _(x):
 class Cube(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        ctx.save_for_backward(x)
         return x**3
 
     @staticmethod
     def backward(ctx, grad):
-        [x] = ctx.saved_tensors
-        return grad * 3 * x**2
+        return grad  # straight through
 
 
 class Lambda(nn.Module):

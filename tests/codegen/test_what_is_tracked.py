@@ -131,6 +131,12 @@ def test_custom_ops_and_autograd_functions(tmp_path):
     texts = both(tmp_path, models.custom, torch.rand(2, 3))
     assert "import codegen.models" in texts["hierarchical"]
     assert "torch.ops.torchport_tests.twice(x)" in texts["hierarchical"]
+    assert "from codegen.models import Cube" in texts["hierarchical"]
+    assert "Cube.apply(x)" in texts["flat"]
+    x = torch.full((1,), 2.0, requires_grad=True)
+    graph = trace_graph(Lambda(lambda self, x: models.Cube.apply(x)), (torch.rand(2),))
+    graph(x).backward()
+    assert x.grad == 1  # its own backward, and not 3 x²
 
 
 def test_vmap(tmp_path):

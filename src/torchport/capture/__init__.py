@@ -1,11 +1,13 @@
 """A model and its inputs → a graph of it, with the module path and source line of every node."""
 
+from torchport.capture.applied_functions import apply_function
 from torchport.capture.call_graph import CallGraph, capture_calls
 from torchport.capture.call_inputs import Argument
-from torchport.capture.call_outputs import assemble, named
+from torchport.capture.call_outputs import assemble
 from torchport.capture.export import CallableModule, CapturedModel, export
 from torchport.capture.guards import hold
 from torchport.capture.module_calls import ModuleCall
+from torchport.capture.named_objects import named
 from torchport.capture.node_origin import module_path, source_line, user_name
 from torchport.capture.other_sizes import Size, input_sizes, with_other_sizes
 from torchport.capture.quiet import quiet_torch
@@ -23,6 +25,7 @@ __all__ = [
     "Modes",
     "Size",
     "OnDataDependent",
+    "apply_function",
     "assemble",
     "capture_calls",
     "export",

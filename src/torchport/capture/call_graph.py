@@ -173,6 +173,7 @@ class _Session:
                 recorder.active = False
             _write_replaced(recorder, buffers, self.name)
             recorder.graph.output(output_of(recorder, result, self.name))
+            recorder.finish()
         return recorder
 
 
