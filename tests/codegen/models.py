@@ -32,13 +32,11 @@ def _(x):
 class Cube(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        ctx.save_for_backward(x)
         return x**3
 
     @staticmethod
     def backward(ctx, grad):
-        [x] = ctx.saved_tensors
-        return grad * 3 * x**2
+        return grad  # straight through
 
 
 class Lambda(nn.Module):
@@ -175,3 +173,14 @@ def scripted_part(x):
 
 def scripted(model, x):
     return scripted_part(x) + x[x > 0.5].sum()
+
+
+def initialises_once(model, x):
+    if model.count.item() == 0:
+        model.count.add_(1)
+        return x - x.mean()
+    return x
+
+
+def reads_a_weight(model, x):
+    return x + 1 if model.count.item() == 0 else x - 1

@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -10,7 +11,7 @@ from codegen.models import Lambda
 from codegen.round_trip import load
 from torchport import model_tracer
 from torchport.codegen.tracer import trace
-from torchport.errors import CaptureError
+from torchport.errors import CaptureError, TorchportError
 
 
 class Net(nn.Module):
@@ -66,6 +67,21 @@ def test_numbers_are_tracked_like_tensors(tmp_path):
 
     graph = trace(Scaled(), (torch.ones(2), 3))
     assert torch.equal(graph(torch.ones(4), 10), torch.full((4,), 14.0))
+
+
+def test_strings_and_lists_are_constants_with_a_guard_and_arrays_are_refused():
+    class Named(nn.Module):
+        def forward(self, x, name, sizes):
+            return x.reshape(sizes) if name == "reshape" else x
+
+    graph = trace(Named(), (torch.ones(4), "reshape", [2, 2]))
+    assert graph(torch.zeros(4), "reshape", [2, 2]).shape == (2, 2)
+    with pytest.raises(TorchportError, match="traced with"):
+        graph(torch.zeros(4), "keep", [2, 2])
+    with pytest.raises(TorchportError, match="traced with"):
+        graph(torch.zeros(4), "reshape", [4, 1])
+    with pytest.raises(CaptureError, match="numpy array"):
+        trace(Named(), (torch.ones(4), "reshape", numpy.array([2, 2])))
 
 
 def test_data_shape_device_and_dtype_are_tracked():

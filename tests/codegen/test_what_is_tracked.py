@@ -131,6 +131,12 @@ def test_custom_ops_and_autograd_functions(tmp_path):
     texts = both(tmp_path, models.custom, torch.rand(2, 3))
     assert "import codegen.models" in texts["hierarchical"]
     assert "torch.ops.torchport_tests.twice(x)" in texts["hierarchical"]
+    assert "from codegen.models import Cube" in texts["hierarchical"]
+    assert "Cube.apply(x)" in texts["flat"]
+    x = torch.full((1,), 2.0, requires_grad=True)
+    graph = trace_graph(Lambda(lambda self, x: models.Cube.apply(x)), (torch.rand(2),))
+    graph(x).backward()
+    assert x.grad == 1  # its own backward, and not 3 x²
 
 
 def test_vmap(tmp_path):
@@ -225,3 +231,9 @@ def test_scripted_functions(tmp_path):
 def test_a_loop_over_what_was_found_in_values_is_refused():
     with pytest.raises(CaptureError, match="values of a tensor"):
         trace_graph(Lambda(models.loops_over_what_it_finds), (torch.linspace(0, 1, 12).view(3, 4),))
+
+
+def test_a_buffer_may_be_looked_at_unless_it_is_updated(tmp_path):
+    both(tmp_path, models.reads_a_weight, torch.rand(3), count=torch.zeros(()))
+    with pytest.raises(CaptureError, match=r"models\.py:\d+ in initialises_once.*buffer count"):
+        trace_graph(Lambda(models.initialises_once, count=torch.zeros(())), (torch.rand(3),))

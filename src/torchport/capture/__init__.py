@@ -1,12 +1,14 @@
-"""A model and its inputs → views of it: the exported graph, and the stream of the ops that it runs."""
+"""A model and its inputs → views of it: the exported graph, the ops that it runs, the calls that its code makes."""
 
+from torchport.capture.applied_functions import apply_function
 from torchport.capture.call_graph import CallGraph, capture_calls
 from torchport.capture.call_inputs import Argument
-from torchport.capture.call_outputs import assemble, named
+from torchport.capture.call_outputs import assemble
 from torchport.capture.export import CallableModule, CapturedModel, export
 from torchport.capture.guards import hold
 from torchport.capture.module_calls import ModuleCall
 from torchport.capture.module_state import ModuleState
+from torchport.capture.named_objects import named
 from torchport.capture.node_origin import module_path, source_line, user_name
 from torchport.capture.op_call import UNKNOWN_SIZE, OpCall, describe_call, schema_arguments, tensor_spec
 from torchport.capture.op_stream import Kernel, Phase, StreamedOp
@@ -37,6 +39,7 @@ __all__ = [
     "Modes",
     "Size",
     "OnDataDependent",
+    "apply_function",
     "assemble",
     "capture_calls",
     "export",

@@ -172,7 +172,9 @@ class _Session:
             finally:
                 recorder.active = False
             _write_replaced(recorder, buffers, self.name)
+            reads.check_written()
             recorder.graph.output(output_of(recorder, result, self.name))
+            recorder.finish()
         return recorder
 
 

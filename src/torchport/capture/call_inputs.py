@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy
 import torch
 from torch import fx, nn
 
@@ -15,6 +16,7 @@ from torchport.capture.guards import hold
 from torchport.capture.recorder import Recorder
 from torchport.capture.traced_calls import named_arguments
 from torchport.capture.tracked_numbers import Origin, track
+from torchport.errors import CaptureError
 from torchport.structure import flatten
 
 
@@ -74,6 +76,11 @@ def _stand_in(recorder: Recorder, calls: FakeCalls | RealCalls, argument: Argume
         node.meta.update(val=stand_ins[0], input=True)
         recorder.tensors.register(stand_ins[0], node)
         return stand_ins[0]
+    if isinstance(value, (numpy.ndarray, numpy.generic)):
+        raise CaptureError(
+            f"the input {argument.name!r} is a numpy array, which cannot be followed",
+            remedy="give a tensor: torch.from_numpy(array)",
+        )
     if not stand_ins:
         if _is_literal(value):
             check = recorder.graph.call_function(hold, (node, value, argument.name))  # type: ignore[arg-type]
@@ -93,7 +100,11 @@ def _stand_in(recorder: Recorder, calls: FakeCalls | RealCalls, argument: Argume
 
 
 def _is_literal(value: object) -> bool:
-    return value is None or isinstance(value, (bool, str))
+    if isinstance(value, (list, tuple)):
+        return all(_is_literal(item) for item in value)
+    if isinstance(value, dict):
+        return all(_is_literal(item) for item in (*value, *value.values()))
+    return value is None or isinstance(value, (bool, int, float, str, torch.dtype))
 
 
 def _steps(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import importlib
 import types
 from collections import OrderedDict
 
 import torch
 from torch import fx
 
+from torchport.capture.named_objects import named
 from torchport.capture.recorder import Recorder
 from torchport.capture.tracked_numbers import Tracked
 from torchport.errors import CaptureError
@@ -19,14 +19,6 @@ _PLAIN = (
     type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout,
     torch.memory_format, enum.Enum,
 )  # fmt: skip
-
-
-def named(module: str, name: str) -> object:
-    """Return what a module calls by a name: classes and functions have no other form in a graph."""
-    found: object = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
 
 
 def assemble(kind: type, state: dict[str, object]) -> object:

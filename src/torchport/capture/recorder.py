@@ -10,6 +10,7 @@ from types import FrameType
 import torch
 from torch import fx, nn
 
+from torchport.capture.applied_functions import AppliedFunction, apply_frame, collapse
 from torchport.capture.fake_calls import FakeCalls, RealCalls, autocast_state
 from torchport.capture.function_kinds import Described, as_operator
 from torchport.capture.number_nodes import NumberNodes, Place
@@ -81,6 +82,7 @@ class Recorder(CallListener):
         self.active = True
         self.asked: list[Asked] = []
         self.sizes_were_read = False
+        self.applied: dict[int, AppliedFunction] = {}
         self.inside_leaf = False
         self.inside_function = False
         self.outermost = outermost
@@ -110,7 +112,26 @@ class Recorder(CallListener):
         else:
             node = self.graph.call_function(described.target, symbolic, named)
         self.describe(node, result, frame)
+        self._note_applied(node, frame)
         return node
+
+    def _note_applied(self, node: fx.Node, frame: FrameType | None) -> None:
+        """Note that a node is a part of a custom autograd function."""
+        outer = apply_frame(frame, self.outermost)
+        if outer is None:
+            return
+        if id(outer) not in self.applied:
+            args = tuple(self.symbolic(arg, None) for arg in outer.f_locals["args"])
+            self.applied[id(outer)] = AppliedFunction(outer, outer.f_locals["cls"], args)
+        self.applied[id(outer)].nodes.append(node)
+
+    def finish(self) -> None:
+        """Put custom autograd functions together."""
+        for applied in self.applied.values():
+            replaced = collapse(self.graph, applied)
+            if replaced is not None:
+                self.tensors.replace(*replaced)
+        self.applied = {}
 
     @contextlib.contextmanager
     def as_one(self) -> Iterator[None]:

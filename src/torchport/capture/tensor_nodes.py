@@ -60,6 +60,12 @@ class TensorNodes:
             for key, item in value.items():
                 self.register(item, node, (*path, key))
 
+    def replace(self, old: fx.Node, new: fx.Node) -> None:
+        """Let tensors come from another node."""
+        for value in self._values.values():
+            if value.node is old:
+                value.node = new
+
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is a result of the run, and no weight or constant."""
         return id(tensor) in self._values

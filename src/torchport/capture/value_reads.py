@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
@@ -17,6 +18,9 @@ from torchport.errors import CaptureError
 
 OnDataDependent: TypeAlias = Literal["error", "specialize"]
 
+AUGMENTED_OPERATORS = frozenset(
+    {operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ior, operator.iand}
+)
 # A node with one of these is another one on each run.
 _RANDOM = frozenset(
     "rand randn randint rand_like randn_like randint_like randperm bernoulli bernoulli_ normal normal_ "
@@ -42,6 +46,7 @@ class ValueReads:
         self._calls = calls
         self._policy = policy
         self._name = name
+        self._weights_read: dict[str, str] = {}
 
     def read(
         self,
@@ -52,9 +57,10 @@ class ValueReads:
     ) -> object:
         """Answer a read, if it may be answered."""
         known = self._known(args)
-        if known is not None:
-            return func(*known, **kwargs)
         line = line_of(user_frame(self._recorder.outermost))
+        if known is not None:
+            self._note_weights(args, line)
+            return func(*known, **kwargs)
         if self._policy == "error" or isinstance(self._calls, FakeCalls):
             raise self.refusal(described.name.strip("_"), line)
         value = func(*args, **kwargs)
@@ -73,6 +79,31 @@ class ValueReads:
             remedy='write it with torch.where or torch.cond, or give on_data_dependent="specialize" to keep '
             "this path with a guard",
         )
+
+    def check_written(self) -> None:
+        """Refuse a model that looks at a buffer that it writes to: on the next call it would see another.
+
+        Raises:
+            CaptureError: it does.
+        """
+        for node in self._recorder.graph.nodes:
+            name = str(getattr(node.target, "__name__", node.target))
+            writes = node.op in ("call_method", "call_function") and (
+                name.endswith("_") or name == "setitem" or node.target in AUGMENTED_OPERATORS
+            )
+            written = node.args[0] if writes and node.args else None
+            if isinstance(written, fx.Node) and written.op == "get_attr":
+                line = self._weights_read.get(str(written.target))
+                if line is not None:
+                    raise self.refusal(f"the buffer {written.target}, which it updates", line)
+
+    def _note_weights(self, args: tuple[object, ...], line: str) -> None:
+        for arg in args:
+            if isinstance(arg, torch.Tensor):
+                node = self._recorder.tensors.node_of(arg, self._recorder.call)
+                for part in _ancestors(node):
+                    if part.op == "get_attr":
+                        self._weights_read[str(part.target)] = line
 
     def _known(self, args: tuple[object, ...]) -> tuple[object, ...] | None:
         """Return the arguments with values that depend on no input; None if one does."""

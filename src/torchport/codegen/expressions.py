@@ -12,7 +12,7 @@ from typing import TypeAlias
 import torch
 from torch import fx
 
-from torchport.capture import assemble, named
+from torchport.capture import apply_function, assemble, named
 from torchport.codegen.code import Code, Group, call, flat
 from torchport.codegen.constants import constant
 from torchport.codegen.imports import Imports
@@ -73,6 +73,10 @@ class Expressions:
             return call(function, [self.argument(arg) for arg in node.args[1:]]), ATOM
         if target is named:
             return (self._imports.name_of(named(*node.args)),), ATOM
+        if target is apply_function:
+            module, name, *rest = node.args
+            imported = self._imports.name_of(named(str(module), str(name)))
+            return call((f"{imported}.apply",), [self.argument(arg) for arg in rest]), ATOM
         if target is assemble:
             kind, state = node.args
             assert isinstance(state, dict)
