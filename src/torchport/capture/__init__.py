@@ -1,4 +1,4 @@
-"""A model and its inputs → views of it: the exported graph, the ops that it runs, the calls that its code makes."""
+"""A model and its inputs → views of it: the exported graph, the ops that it runs, the calls that it makes."""
 
 from torchport.capture.applied_functions import apply_function
 from torchport.capture.call_graph import CallGraph, capture_calls
