@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from torchport import capture
-from torchport.capture.dynamic_shapes import ShapeLimits
+from torchport.capture.exported.dynamic_shapes import ShapeLimits
 from torchport.compiler.emission import emit_program, simulated_seconds
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.compiler.weights import Changed

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from torchport.capture.tracked_numbers import Tracked, plain
+from torchport.capture.calls.tracked_numbers import Tracked, plain
 
 
 def unwrap(value: object) -> object:

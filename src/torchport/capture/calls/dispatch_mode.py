@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchport.capture.fake_calls import has_tensor
-from torchport.capture.function_kinds import Described, Kind
-from torchport.capture.recorder import Recorder
+from torchport.capture.calls.fake_calls import has_tensor
+from torchport.capture.calls.function_kinds import Described, Kind
+from torchport.capture.calls.recorder import Recorder
 
 
 class OpMode(TorchDispatchMode):

@@ -10,9 +10,9 @@ from collections import OrderedDict
 import torch
 from torch import fx
 
-from torchport.capture.named_objects import named
-from torchport.capture.recorder import Recorder
-from torchport.capture.tracked_numbers import Tracked
+from torchport.capture.calls.named_objects import named
+from torchport.capture.calls.recorder import Recorder
+from torchport.capture.calls.tracked_numbers import Tracked
 from torchport.errors import CaptureError
 
 _PLAIN = (

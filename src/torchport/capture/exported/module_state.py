@@ -15,7 +15,7 @@ import numpy
 import torch
 from torch import nn
 
-from torchport.capture.dict_tags import DictTags
+from torchport.capture.exported.dict_tags import DictTags
 from torchport.structure import same_value
 
 # They are one with what they hold, or hold nothing that a forward reads.

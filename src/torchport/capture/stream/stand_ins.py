@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from torchport.capture.op_call import is_dense
+from torchport.capture.stream.op_call import is_dense
 
 TensorMap = Callable[[torch.Tensor], torch.Tensor]
 

@@ -10,8 +10,8 @@ from torch import fx, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from torchport.capture.traced_calls import TracedCall
-from torchport.capture.user_frames import attribute_name
+from torchport.capture.calls.traced_calls import TracedCall
+from torchport.capture.calls.user_frames import attribute_name
 
 
 class LostTensor(Exception):

@@ -12,21 +12,21 @@ from types import FrameType
 
 from torch import fx, nn
 
-from torchport.capture.call_inputs import Argument, list_arguments, place_inputs
-from torchport.capture.call_outputs import output_of
-from torchport.capture.dispatch_mode import OpMode
-from torchport.capture.export import CallableModule
-from torchport.capture.fake_calls import FakeCalls, RealCalls
-from torchport.capture.function_mode import CallMode
-from torchport.capture.other_sizes import Size, with_other_values
-from torchport.capture.recorder import Recorder
-from torchport.capture.replaced_buffers import HeldBuffer, held_buffers
-from torchport.capture.size_guards import first_difference, guard_sizes
-from torchport.capture.source_lines import user_line
-from torchport.capture.tensor_nodes import LostTensor
-from torchport.capture.traced_calls import follow_modules, leaves
-from torchport.capture.untouched import untouched
-from torchport.capture.value_reads import OnDataDependent, ValueReads
+from torchport.capture.calls.call_inputs import Argument, list_arguments, place_inputs
+from torchport.capture.calls.call_outputs import output_of
+from torchport.capture.calls.dispatch_mode import OpMode
+from torchport.capture.calls.fake_calls import FakeCalls, RealCalls
+from torchport.capture.calls.function_mode import CallMode
+from torchport.capture.calls.other_sizes import Size, with_other_values
+from torchport.capture.calls.recorder import Recorder
+from torchport.capture.calls.size_guards import first_difference, guard_sizes
+from torchport.capture.calls.tensor_nodes import LostTensor
+from torchport.capture.calls.traced_calls import follow_modules, leaves
+from torchport.capture.calls.untouched import untouched
+from torchport.capture.calls.value_reads import OnDataDependent, ValueReads
+from torchport.capture.exported.export import CallableModule
+from torchport.capture.exported.replaced_buffers import HeldBuffer, held_buffers
+from torchport.capture.exported.source_lines import user_line
 from torchport.errors import CaptureError, TorchportError
 from torchport.structure import flatten
 

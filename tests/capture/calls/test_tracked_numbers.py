@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from torchport.capture.tracked_numbers import Origin, TrackedSize, plain, track
+from torchport.capture.calls.tracked_numbers import Origin, TrackedSize, plain, track
 
 
 class Listener:

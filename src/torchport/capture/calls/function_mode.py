@@ -8,12 +8,12 @@ import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 
-from torchport.capture.fake_calls import FakeCalls, RealCalls, has_tensor
-from torchport.capture.function_kinds import Described, Kind, describe
-from torchport.capture.recorder import Recorder
-from torchport.capture.tensor_nodes import LostTensor
-from torchport.capture.tracked_numbers import Tracked
-from torchport.capture.value_reads import ValueReads
+from torchport.capture.calls.fake_calls import FakeCalls, RealCalls, has_tensor
+from torchport.capture.calls.function_kinds import Described, Kind, describe
+from torchport.capture.calls.recorder import Recorder
+from torchport.capture.calls.tensor_nodes import LostTensor
+from torchport.capture.calls.tracked_numbers import Tracked
+from torchport.capture.calls.value_reads import ValueReads
 
 # A longer list of numbers is a weight, and not a part of the text.
 INLINE_LIMIT = 32

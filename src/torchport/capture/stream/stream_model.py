@@ -20,14 +20,14 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.nn.parameter import is_lazy
 
-from torchport.capture.export import CallableModule
-from torchport.capture.live_memory import LiveMemory
-from torchport.capture.module_calls import ModuleCall, ModuleCalls, walk_tensors
-from torchport.capture.op_call import tensor_spec
-from torchport.capture.op_stream import OpRecorder, StreamedOp
+from torchport.capture.exported.export import CallableModule
+from torchport.capture.exported.source_lines import user_line
 from torchport.capture.quiet import quiet_streams
-from torchport.capture.source_lines import user_line
-from torchport.capture.stand_ins import Once, copy_of, faker, standing_in
+from torchport.capture.stream.live_memory import LiveMemory
+from torchport.capture.stream.module_calls import ModuleCall, ModuleCalls, walk_tensors
+from torchport.capture.stream.op_call import tensor_spec
+from torchport.capture.stream.op_stream import OpRecorder, StreamedOp
+from torchport.capture.stream.stand_ins import Once, copy_of, faker, standing_in
 from torchport.errors import CaptureError, one_line
 from torchport.structure import flatten, flatten_call
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from torchport.capture.op_call import tensor_spec
+from torchport.capture.stream.op_call import tensor_spec
 from torchport.records import TensorSpec
 
 

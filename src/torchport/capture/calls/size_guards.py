@@ -14,11 +14,11 @@ from typing import TypeAlias
 import torch
 from torch import fx
 
-from torchport.capture.call_inputs import Argument
-from torchport.capture.guards import hold
-from torchport.capture.other_sizes import Size, input_sizes, with_other_sizes
-from torchport.capture.recorder import Asked, Recorder
-from torchport.capture.tracked_numbers import Tracked, TrackedNumber, plain
+from torchport.capture.calls.call_inputs import Argument
+from torchport.capture.calls.guards import hold
+from torchport.capture.calls.other_sizes import Size, input_sizes, with_other_sizes
+from torchport.capture.calls.recorder import Asked, Recorder
+from torchport.capture.calls.tracked_numbers import Tracked, TrackedNumber, plain
 
 Run: TypeAlias = "Callable[[list[Argument]], Recorder]"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from torchport.capture.traced_calls import TracedCall
-from torchport.capture.tracked_numbers import Origin, Tracked, TrackedNumber, plain
+from torchport.capture.calls.traced_calls import TracedCall
+from torchport.capture.calls.tracked_numbers import Origin, Tracked, TrackedNumber, plain
 
 
 @dataclass(frozen=True, slots=True)

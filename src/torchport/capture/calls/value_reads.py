@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import fx
 
-from torchport.capture.fake_calls import FakeCalls, RealCalls
-from torchport.capture.function_kinds import Described
-from torchport.capture.guards import hold
-from torchport.capture.recorder import Recorder
-from torchport.capture.user_frames import line_of, user_frame
+from torchport.capture.calls.fake_calls import FakeCalls, RealCalls
+from torchport.capture.calls.function_kinds import Described
+from torchport.capture.calls.guards import hold
+from torchport.capture.calls.recorder import Recorder
+from torchport.capture.calls.user_frames import line_of, user_frame
 from torchport.errors import CaptureError
 
 OnDataDependent: TypeAlias = Literal["error", "specialize"]

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
-from torchport.capture.replaced_buffers import held_buffers
-from torchport.capture.source_lines import user_line
+from torchport.capture.exported.replaced_buffers import held_buffers
+from torchport.capture.exported.source_lines import user_line
 from torchport.errors import CaptureError
 
 _DATA_DEPENDENT = re.compile(

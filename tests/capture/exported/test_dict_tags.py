@@ -5,9 +5,9 @@ import sys
 import pytest
 from torch import nn
 
-from torchport.capture import dict_tags
-from torchport.capture.dict_tags import DictTags
-from torchport.capture.module_state import ModuleState
+from torchport.capture.exported import dict_tags
+from torchport.capture.exported.dict_tags import DictTags
+from torchport.capture.exported.module_state import ModuleState
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="dicts have no tags any more")

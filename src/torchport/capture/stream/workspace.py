@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch._ops import OpOverload
 
-from torchport.capture.op_call import schema_arguments
+from torchport.capture.stream.op_call import schema_arguments
 
 # With so few channels, as an image has, oneDNN reads the input as it is.
 _FEW_CHANNELS = 4

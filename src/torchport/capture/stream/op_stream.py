@@ -17,10 +17,10 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchport.capture.live_memory import LiveMemory, is_held_by_autograd_alone
-from torchport.capture.module_calls import ModuleCall, ModuleCalls
-from torchport.capture.op_call import OpCall, describe_call, is_dense
-from torchport.capture.workspace import workspace_of
+from torchport.capture.stream.live_memory import LiveMemory, is_held_by_autograd_alone
+from torchport.capture.stream.module_calls import ModuleCall, ModuleCalls
+from torchport.capture.stream.op_call import OpCall, describe_call, is_dense
+from torchport.capture.stream.workspace import workspace_of
 
 Phase = Literal["forward", "backward"]
 

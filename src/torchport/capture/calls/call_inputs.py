@@ -11,11 +11,11 @@ import numpy
 import torch
 from torch import fx, nn
 
-from torchport.capture.fake_calls import FakeCalls, RealCalls
-from torchport.capture.guards import hold
-from torchport.capture.recorder import Recorder
-from torchport.capture.traced_calls import named_arguments
-from torchport.capture.tracked_numbers import Origin, track
+from torchport.capture.calls.fake_calls import FakeCalls, RealCalls
+from torchport.capture.calls.guards import hold
+from torchport.capture.calls.recorder import Recorder
+from torchport.capture.calls.traced_calls import named_arguments
+from torchport.capture.calls.tracked_numbers import Origin, track
 from torchport.errors import CaptureError
 from torchport.structure import flatten
 

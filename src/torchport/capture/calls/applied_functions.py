@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchport.capture.named_objects import named
+from torchport.capture.calls.named_objects import named
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from torchport.capture.call_inputs import Argument
+from torchport.capture.calls.call_inputs import Argument
 from torchport.structure import flatten
 
 

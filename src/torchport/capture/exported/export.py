@@ -17,13 +17,13 @@ import torch.fx.traceback
 from torch import nn
 from torch.export import ExportedProgram
 
-from torchport.capture.dynamic_shapes import spread_over_leaves
-from torchport.capture.failure import explain_failure
-from torchport.capture.module_state import ModuleState
-from torchport.capture.own_containers import own_containers
+from torchport.capture.exported.dynamic_shapes import spread_over_leaves
+from torchport.capture.exported.failure import explain_failure
+from torchport.capture.exported.module_state import ModuleState
+from torchport.capture.exported.own_containers import own_containers
+from torchport.capture.exported.replaced_buffers import held_buffers, write_replaced
+from torchport.capture.exported.source_lines import SourceLines
 from torchport.capture.quiet import quiet_torch
-from torchport.capture.replaced_buffers import held_buffers, write_replaced
-from torchport.capture.source_lines import SourceLines
 from torchport.structure import Flat, Structure, flatten_call
 from torchport.structure.flatten import flatten_result
 

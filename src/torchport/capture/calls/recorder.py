@@ -10,14 +10,14 @@ from types import FrameType
 import torch
 from torch import fx, nn
 
-from torchport.capture.applied_functions import AppliedFunction, apply_frame, collapse
-from torchport.capture.fake_calls import FakeCalls, RealCalls, autocast_state
-from torchport.capture.function_kinds import Described, as_operator
-from torchport.capture.number_nodes import NumberNodes, Place
-from torchport.capture.tensor_nodes import TensorNodes
-from torchport.capture.traced_calls import CallListener, TracedCall, named_arguments
-from torchport.capture.tracked_numbers import Number, Origin, Tracked, TrackedSize, track
-from torchport.capture.user_frames import describe_frame, line_of, local_names, user_frame
+from torchport.capture.calls.applied_functions import AppliedFunction, apply_frame, collapse
+from torchport.capture.calls.fake_calls import FakeCalls, RealCalls, autocast_state
+from torchport.capture.calls.function_kinds import Described, as_operator
+from torchport.capture.calls.number_nodes import NumberNodes, Place
+from torchport.capture.calls.tensor_nodes import TensorNodes
+from torchport.capture.calls.traced_calls import CallListener, TracedCall, named_arguments
+from torchport.capture.calls.tracked_numbers import Number, Origin, Tracked, TrackedSize, track
+from torchport.capture.calls.user_frames import describe_frame, line_of, local_names, user_frame
 
 # Python's types stand for dtypes; a graph's own code cannot name them.
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}

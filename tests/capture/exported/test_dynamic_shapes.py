@@ -5,7 +5,7 @@ import torch
 from torch.export import Dim
 
 from torchport.capture import export
-from torchport.capture.dynamic_shapes import ShapeLimits
+from torchport.capture.exported.dynamic_shapes import ShapeLimits
 from torchport.errors import CaptureError, RuntimeRefusal
 
 BATCH = Dim("batch", min=2, max=8)
