@@ -8,16 +8,14 @@ counter and address (`weight.mul_(2)`, `weight.data = other`), and one word of i
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable
-from typing import TypeAlias
 
+import numpy
 import torch
 
 from torchport.capture import ModuleState
 from torchport.compiler.normalise import Weight
-
-Word: TypeAlias = "ctypes.c_uint8 | ctypes.c_uint16 | ctypes.c_uint32 | ctypes.c_uint64"
+from torchport.structure.memory_words import MemoryWords
 
 
 class Changed(Exception):
@@ -38,10 +36,11 @@ class WeightGuard:
         self._storages = [tensor.untyped_storage() for tensor in self._tensors]
         self._state = state
         self._counted = [tensor for tensor in self._tensors if not tensor.is_inference()]
-        self._words = [_word(tensor) for tensor in self._tensors if tensor.device.type == "cpu"]
+        held = [tensor for tensor in self._tensors if tensor.device.type == "cpu"]
+        self._words = MemoryWords([address for tensor in held for address in _middle(tensor)], 4)
         self._versions = [tensor._version for tensor in self._counted]
         self._addresses = [tensor.data_ptr() for tensor in self._tensors]
-        self._values = [word.value for word in self._words]
+        self._values = self._words.read()
 
     def check(self) -> None:
         """Raise `Changed` if a weight is not as it was."""
@@ -54,17 +53,13 @@ class WeightGuard:
             [tensor._version for tensor in self._counted] == self._versions
             and list(map(torch.Tensor.data_ptr, self._tensors)) == self._addresses
             # After the addresses: memory that was freed must not be read.
-            and [word.value for word in self._words] == self._values
+            and numpy.array_equal(self._words.read(), self._values)
             and (self._state is None or self._state.unchanged())
         )
 
 
-def _word(tensor: torch.Tensor) -> Word:
-    """Return a view of an element in the middle; the guard keeps the storage alive."""
-    size = tensor.element_size()
-    kinds: dict[int, type[Word]] = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32}
-    kind = kinds.get(size, ctypes.c_uint64)
-    middle = (
-        tensor.reshape(-1)[tensor.numel() // 2] if tensor.is_contiguous() else tensor[(0,) * tensor.dim()]
-    )
-    return kind.from_address(middle.data_ptr())
+def _middle(tensor: torch.Tensor) -> list[int]:
+    """Return where an element in the middle lies, four bytes each; the guard keeps the storage alive."""
+    flat = tensor.reshape(-1) if tensor.is_contiguous() else None
+    element = tensor[(0,) * tensor.dim()] if flat is None else flat[flat.numel() // 2]
+    return [element.data_ptr() + place for place in range(0, element.element_size(), 4)]

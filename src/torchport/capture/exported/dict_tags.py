@@ -13,6 +13,10 @@ import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 
+import numpy
+
+from torchport.structure.memory_words import MemoryWords, Words
+
 # After the reference count, the type and the number of entries.
 _OFFSET = 3 * ctypes.sizeof(ctypes.c_void_p)
 
@@ -26,18 +30,19 @@ class DictTags:
 
     def __init__(self, dicts: Sequence[dict[object, object]]) -> None:
         self._dicts = list(dicts)
-        self._tags = [_tag(held) for held in self._dicts] if tags_work() else []
+        self._words = MemoryWords([id(held) + _OFFSET for held in self._dicts], 8)
+        self._works = tags_work()
         self._seen = self.read()
 
-    def read(self) -> list[int]:
+    def read(self) -> Words:
         """Return the tags as they are now."""
-        return [tag.value for tag in self._tags]
+        return self._words.read()
 
-    def untouched_since(self, now: list[int]) -> bool:
+    def untouched_since(self, now: Words) -> bool:
         """Whether it is sure, by tags that were just read, that no dict changed since `touch`."""
-        return bool(now) and now == self._seen
+        return self._works and numpy.array_equal(now, self._seen)
 
-    def touch(self, seen: list[int]) -> None:
+    def touch(self, seen: Words) -> None:
         """Take the dicts for looked at: they are as they should be since these tags were read."""
         self._seen = seen
 

@@ -51,12 +51,10 @@ class ModuleState:
 
     def unchanged(self) -> bool:
         """Whether all is as it was; quick if it is."""
-        if any(self._empty):
-            return False
         tags = self._tags.read()
         if self._tags.untouched_since(tags):
             return self._same_elsewhere()
-        if list(map(len, self._sized)) != self._lengths:
+        if any(self._empty) or list(map(len, self._sized)) != self._lengths:
             return False
         # Not by comparing dicts: 0.0 equals -0.0, 1 equals 1.0, and equal tensors may be different ones.
         if not all(map(operator.is_, map(dict.get, self._dicts, self._keys), self._values)):
@@ -96,7 +94,7 @@ class ModuleState:
         self._values = [value for _, _, _, value in self._entries]
         self._sized = [held for _, held, length in self._sizes if length]
         self._lengths = [length for _, _, length in self._sizes if length]
-        self._tags = DictTags(self._sized)
+        self._tags = DictTags([held for _, held, _ in self._sizes])
         self._empty = [held for _, held, length in self._sizes if not length]  # most of a module's are
 
     def _walk(self, root: object) -> None:
