@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from torchport.compiler.compile_model import compile
     from torchport.compiler.explain_model import explain
     from torchport.errors import TorchportError
+    from torchport.packaging.load_model import load
+    from torchport.packaging.save_model import save
     from torchport.survey import run_bench, run_benches
     from torchport.verification import compare
 
@@ -31,13 +33,16 @@ _WHERE = {
     "explain": "torchport.compiler",
     "extract_pytorch_ops": "torchport.analysis",
     "extract_unique_modules": "torchport.analysis",
+    "load": "torchport.packaging.load_model",
     "run_bench": "torchport.survey",
     "run_benches": "torchport.survey",
+    "save": "torchport.packaging.save_model",
 }
 _STAGES = (
     "analysis",
     "capture",
     "compiler",
+    "packaging",
     "records",
     "report",
     "structure",
@@ -58,8 +63,10 @@ __all__ = [
     "explain",
     "extract_pytorch_ops",
     "extract_unique_modules",
+    "load",
     "run_bench",
     "run_benches",
+    "save",
     "structure",
     "zoo",
 ]

@@ -18,6 +18,7 @@ from torchport.records.module_table import (
 from torchport.records.module_tree import TreeRow, render_tree_html, tree_rows
 from torchport.records.op_configuration import OpConfiguration, OpConfigurations
 from torchport.records.op_table import OpMetadata, OpOccurrence, OpTable, TensorType, UniqueOp
+from torchport.records.package import InputTensor, Package, PackagedProgram, StoredTensor
 from torchport.records.program import IslandMeta, ProgramRecord
 from torchport.records.record import JSON, Record
 from torchport.records.storage import (
@@ -28,6 +29,7 @@ from torchport.records.storage import (
     write_record,
     write_text,
     write_texts,
+    written_whole,
 )
 from torchport.records.tensor_spec import ITEM_SIZES, TensorSpec
 from torchport.records.verdict import REASONS, SUPPORTED, Reason, Verdict
@@ -41,6 +43,7 @@ __all__ = [
     "Cost",
     "COST_FILE",
     "Coverage",
+    "InputTensor",
     "Installation",
     "IslandMeta",
     "IslandSummary",
@@ -58,6 +61,8 @@ __all__ = [
     "OpOccurrence",
     "OPS_FILE",
     "OpTable",
+    "Package",
+    "PackagedProgram",
     "ProgramRecord",
     "Reason",
     "REASONS",
@@ -66,6 +71,7 @@ __all__ = [
     "ROOT",
     "Status",
     "StayedOp",
+    "StoredTensor",
     "SUPPORTED",
     "TargetStatus",
     "TensorComparison",
@@ -87,4 +93,5 @@ __all__ = [
     "write_record",
     "write_text",
     "write_texts",
+    "written_whole",
 ]
