@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torchport.errors import TorchportError
     from torchport.packaging.load_model import load
     from torchport.packaging.save_model import save
+    from torchport.packaging.trace_model import trace
     from torchport.survey import run_bench, run_benches
     from torchport.verification import compare
 
@@ -37,6 +38,7 @@ _WHERE = {
     "run_bench": "torchport.survey",
     "run_benches": "torchport.survey",
     "save": "torchport.packaging.save_model",
+    "trace": "torchport.packaging.trace_model",
 }
 _STAGES = (
     "analysis",
@@ -67,6 +69,7 @@ __all__ = [
     "run_bench",
     "run_benches",
     "save",
+    "trace",
     "structure",
     "zoo",
 ]

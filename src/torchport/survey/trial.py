@@ -12,8 +12,9 @@ from torchport.compiler import CompiledModel, compile
 from torchport.errors import SurveyError, one_line
 from torchport.records import BringUp, Comparison
 from torchport.structure import tensors_in
-from torchport.survey.isolation import Outcome, buffers_kept, copy_inputs, run_alone
+from torchport.survey.isolation import Outcome, copy_inputs, run_alone
 from torchport.verification import Tolerance, compare
+from torchport.verification.isolation import buffers_kept
 from torchport.zoo.model import Model
 
 
