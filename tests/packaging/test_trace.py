@@ -76,6 +76,12 @@ def test_example_inputs(inputs):
     assert trace(nn.ReLU().eval(), inputs, target="host")(X).tolist() == [[1, 0, 3, 0]]
 
 
+def test_the_same_tensor_twice_is_two_inputs():
+    traced = trace(foo, (X, X), target="host")
+    assert torch.equal(traced(X, X), 3 * X)
+    assert torch.equal(traced(X, X + 1), 3 * X + 1)
+
+
 def test_keyword_inputs_keep_their_names(tmp_path):
     class Scaled(nn.Module):
         def forward(self, x, *, scale, shift):

@@ -11,6 +11,7 @@ from typing import cast
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from torchport import targets
 from torchport.compiler import CompiledModel
@@ -25,6 +26,7 @@ from torchport.verification import Tolerance, assert_close
 from torchport.verification.isolation import buffers_kept, copy_tensors
 
 Callee = nn.Module | Callable[..., object]
+Call = tuple[tuple[object, ...], dict[str, object]]
 
 
 def trace(
@@ -120,14 +122,20 @@ def _module_of(model: Callee) -> nn.Module | None:
     return owner if is_forward else None
 
 
-def _inputs(
-    example_inputs: object, example_kwarg_inputs: Mapping[str, object] | None
-) -> tuple[tuple[object, ...], dict[str, object]]:
+def _inputs(example_inputs: object, example_kwarg_inputs: Mapping[str, object] | None) -> Call:
     if isinstance(example_inputs, (tuple, list)):
         args = tuple(example_inputs)
     else:
         args = (example_inputs,)
-    return args, dict(example_kwarg_inputs or {})
+    seen: set[int] = set()
+
+    def own(value: object) -> object:
+        if not isinstance(value, torch.Tensor) or id(value) not in seen:
+            seen.add(id(value))
+            return value
+        return value.clone()  # two inputs of a TorchScript are two tensors
+
+    return cast("Call", tree_map(own, (args, dict(example_kwarg_inputs or {}))))
 
 
 def _signature(model: Callee) -> inspect.Signature:
@@ -147,9 +155,6 @@ def _refuse_host_ops(coverage: Coverage) -> None:
         where=first.source or first.module_path or coverage.model,
         remedy=first.remedy or "allow it with fallback=True",
     )
-
-
-Call = tuple[tuple[object, ...], dict[str, object]]
 
 
 def _checks(
