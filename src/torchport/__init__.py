@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from torchport.compiler.compile_model import compile
     from torchport.compiler.explain_model import explain
     from torchport.errors import TorchportError
+    from torchport.packaging.inspect_file import inspect_package
     from torchport.packaging.load_model import load
+    from torchport.packaging.run_file import run_package
     from torchport.packaging.save_model import save
     from torchport.packaging.trace_model import trace
     from torchport.survey import run_bench, run_benches
@@ -34,9 +36,11 @@ _WHERE = {
     "explain": "torchport.compiler",
     "extract_pytorch_ops": "torchport.analysis",
     "extract_unique_modules": "torchport.analysis",
+    "inspect_package": "torchport.packaging.inspect_file",
     "load": "torchport.packaging.load_model",
     "run_bench": "torchport.survey",
     "run_benches": "torchport.survey",
+    "run_package": "torchport.packaging.run_file",
     "save": "torchport.packaging.save_model",
     "trace": "torchport.packaging.trace_model",
 }
@@ -65,9 +69,11 @@ __all__ = [
     "explain",
     "extract_pytorch_ops",
     "extract_unique_modules",
+    "inspect_package",
     "load",
     "run_bench",
     "run_benches",
+    "run_package",
     "save",
     "trace",
     "structure",

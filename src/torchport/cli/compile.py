@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 from rich.console import Console
 
@@ -34,6 +36,9 @@ from torchport.records import BringUp
 @click.option(
     "--atol", type=click.FloatRange(min=0), help="Allowed absolute error; one that is not given is then 0."
 )
+@click.option(
+    "-o", "--output", "file", type=click.Path(path_type=Path), help="A file to keep it in: .pt2, or .pt."
+)
 @click.pass_obj
 def compile_command(
     output: Output,
@@ -45,6 +50,7 @@ def compile_command(
     batch: int | None,
     rtol: float | None,
     atol: float | None,
+    file: Path | None,
 ) -> int:
     """Compile MODEL for a target, run it, and compare its results with eager torch.
 
@@ -55,6 +61,7 @@ def compile_command(
     Examples:
       torchport compile torchvision:resnet18 --no-weights
       torchport compile hf:bert-base-uncased --no-weights --target host
+      torchport compile torchvision:resnet18 --no-weights -o resnet18.pt2
       torchport compile torchvision:resnet50 --option precision=bfloat16 --rtol 0.05 --atol 0.05
     """
     with output.working(f"Loading {model}"):
@@ -65,7 +72,7 @@ def compile_command(
         loaded = ModelRequest(inputs, weights, batch).load(model)
     tolerance = None if rtol is None and atol is None else Tolerance(rtol or 0.0, atol or 0.0)
     with output.working(f"Compiling {model} for {target}"):
-        found = bring_up(loaded, target=target, options=options, tolerance=tolerance)
+        found = bring_up(loaded, target=target, options=options, tolerance=tolerance, output=file)
     output.result(found.to_json(), lambda console: _show(found, console))
     good = found.comparison.ok and found.coverage.complete
     return exit_codes.FINE if good else exit_codes.FINDING

@@ -66,6 +66,11 @@ class CompiledModel(nn.Module):
         return [specialised.program.record for specialised in self._programs]
 
     @property
+    def original(self) -> nn.Module:
+        """The module that was compiled; for a function, one that calls it."""
+        return self._specialiser.module
+
+    @property
     def current_programs(self) -> tuple[Specialised, ...]:
         """The programs that hold the weights as they are now, that of the example inputs first."""
         current = [made for made in self._programs if made.guard.unchanged()]

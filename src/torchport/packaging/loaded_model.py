@@ -54,6 +54,11 @@ class LoadedModel(nn.Module):
         """The records of all programs, one for each kind of input."""
         return [packaged.record for packaged in self.package.programs]
 
+    @property
+    def kinds(self) -> list[InputKind]:
+        """The kinds of inputs that there are programs for."""
+        return [loaded.kind for loaded in self._programs]
+
     def forward(self, *args: object, **kwargs: object) -> object:
         """Run the model.
 

@@ -18,7 +18,15 @@ from torchport.records.module_table import (
 from torchport.records.module_tree import TreeRow, render_tree_html, tree_rows
 from torchport.records.op_configuration import OpConfiguration, OpConfigurations
 from torchport.records.op_table import OpMetadata, OpOccurrence, OpTable, TensorType, UniqueOp
-from torchport.records.package import InputTensor, Package, PackagedProgram, StoredTensor
+from torchport.records.package import (
+    InputTensor,
+    OutputSummary,
+    Package,
+    PackagedProgram,
+    PackageRun,
+    PackageSummary,
+    StoredTensor,
+)
 from torchport.records.program import IslandMeta, ProgramRecord
 from torchport.records.record import JSON, Record
 from torchport.records.storage import (
@@ -61,8 +69,11 @@ __all__ = [
     "OpOccurrence",
     "OPS_FILE",
     "OpTable",
+    "OutputSummary",
     "Package",
     "PackagedProgram",
+    "PackageRun",
+    "PackageSummary",
     "ProgramRecord",
     "Reason",
     "REASONS",

@@ -82,3 +82,67 @@ class Package(Record):
     programs: tuple[PackagedProgram, ...]
     tensors: dict[str, StoredTensor]
     versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PackageSummary(Record):
+    """What a file holds.
+
+    Args:
+        path: the file.
+        format: `pt2`, or `pt` for TorchScript.
+        bytes: its size.
+        model, target: what was built for what.
+        programs: one for each kind of inputs.
+        versions: of torchport, torch and the target's library at build time.
+    """
+
+    schema: ClassVar[str] = "torchport.package_summary/1"
+
+    path: str
+    format: str
+    bytes: int
+    model: str
+    target: str
+    programs: tuple[ProgramRecord, ...]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSummary(Record):
+    """A tensor that a run gave.
+
+    Args:
+        path: where it stands in the result.
+        shape, dtype: as in `TensorSpec`.
+        minimum, maximum, mean: of its values; None if it has none, or they are complex.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    minimum: float | None
+    maximum: float | None
+    mean: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PackageRun(Record):
+    """A run of a model from a file.
+
+    Args:
+        path: the file.
+        model, target: what was built for what.
+        load_time, first_call_time, call_time: in seconds; the last is that of a second call.
+        outputs: what the first call gave.
+    """
+
+    schema: ClassVar[str] = "torchport.package_run/1"
+
+    path: str
+    model: str
+    target: str
+    load_time: float
+    first_call_time: float
+    call_time: float
+    outputs: tuple[OutputSummary, ...]

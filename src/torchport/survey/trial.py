@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
 from torchport.compiler import CompiledModel, compile
 from torchport.errors import SurveyError, one_line
+from torchport.packaging.write_file import check_file_name, write_model
 from torchport.records import BringUp, Comparison
 from torchport.structure import tensors_in
 from torchport.survey.isolation import Outcome, copy_inputs, run_alone
@@ -33,6 +35,7 @@ def bring_up(
     options: Mapping[str, object] | None = None,
     dynamic_shapes: object = None,
     tolerance: Tolerance | None = None,
+    output: Path | None = None,
 ) -> BringUp:
     """Compile a model for a target, run both on the model's inputs, and compare what they give.
 
@@ -42,6 +45,7 @@ def bring_up(
         options: the target's options.
         dynamic_shapes: as in `torchport.compile`.
         tolerance: what is allowed; by default that of each output's dtype.
+        output: a file to keep the compiled model in, `.pt2` or `.pt`; see `torchport.save` and `trace`.
 
     Returns:
         The coverage and the comparison. Inputs that the model writes into are compared as well.
@@ -53,9 +57,12 @@ def bring_up(
         >>> bring_up(zoo.load("torchvision:resnet18", weights=False), target="host").comparison.ok
         True
     """
-    return try_out(
-        model, target=target, options=options, dynamic_shapes=dynamic_shapes, tolerance=tolerance
-    ).record
+    if output is not None:
+        check_file_name(output)  # before minutes are spent on compiling
+    trial = try_out(model, target=target, options=options, dynamic_shapes=dynamic_shapes, tolerance=tolerance)
+    if output is not None:
+        write_model(trial.compiled, model.args, model.kwargs, output)
+    return trial.record
 
 
 def try_out(
