@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from torchport.compiler.compile_model import compile
     from torchport.compiler.explain_model import explain
     from torchport.errors import TorchportError
+    from torchport.packaging.inspect_file import inspect_package
+    from torchport.packaging.load_model import load
+    from torchport.packaging.run_file import run_package
+    from torchport.packaging.save_model import save
+    from torchport.packaging.trace_model import trace
     from torchport.survey import run_bench, run_benches
     from torchport.verification import compare
 
@@ -37,12 +42,18 @@ _WHERE = {
     "run_bench": "torchport.survey",
     "run_benches": "torchport.survey",
     "trace_graph": "torchport.codegen",
+    "inspect_package": "torchport.packaging.inspect_file",
+    "load": "torchport.packaging.load_model",
+    "run_package": "torchport.packaging.run_file",
+    "save": "torchport.packaging.save_model",
+    "trace": "torchport.packaging.trace_model",
 }
 _STAGES = (
     "analysis",
     "capture",
     "codegen",
     "compiler",
+    "packaging",
     "records",
     "report",
     "structure",
@@ -65,8 +76,13 @@ __all__ = [
     "extract_pytorch_ops",
     "extract_unique_modules",
     "model_tracer",
+    "inspect_package",
+    "load",
     "run_bench",
     "run_benches",
+    "run_package",
+    "save",
+    "trace",
     "structure",
     "trace_graph",
     "zoo",

@@ -15,7 +15,7 @@ from torchport.errors import TorchportError
 from torchport.version import __version__
 
 PROGRAM = [sys.executable, "-c", "from torchport.cli.main import main; main()"]
-COMMANDS = ["analyze", "explain", "compile", "codegen", "bench", "report", "targets", "doctor"]
+COMMANDS = "analyze explain compile run inspect codegen bench report targets doctor".split()
 
 
 def start(*arguments, **more):

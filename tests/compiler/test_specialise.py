@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import torchport
-from torchport.compiler.specialise import key_of
+from torchport.runtime.input_kind import key_of
 from torchport.structure import flatten_call
 
 IMAGE = torch.ones(1, 3, 4, 4)

@@ -41,6 +41,9 @@ from torchport.records import BringUp
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the target's program to this file, its weights beside it (ttnn).",
 )
+@click.option(
+    "-o", "--output", "file", type=click.Path(path_type=Path), help="A file to keep it in: .pt2, or .pt."
+)
 @click.pass_obj
 def compile_command(
     output: Output,
@@ -53,6 +56,7 @@ def compile_command(
     rtol: float | None,
     atol: float | None,
     emit: Path | None,
+    file: Path | None,
 ) -> int:
     """Compile MODEL for a target, run it, and compare its results with eager torch.
 
@@ -63,6 +67,7 @@ def compile_command(
     Examples:
       torchport compile torchvision:resnet18 --no-weights
       torchport compile hf:bert-base-uncased --no-weights --target host
+      torchport compile torchvision:resnet18 --no-weights -o resnet18.pt2
       torchport compile torchvision:resnet50 --option precision=bfloat16 --rtol 0.05 --atol 0.05
       torchport compile torchvision:resnet18 --no-weights --target ttnn --emit program.py
     """
@@ -74,7 +79,7 @@ def compile_command(
         loaded = ModelRequest(inputs, weights, batch).load(model)
     tolerance = None if rtol is None and atol is None else Tolerance(rtol or 0.0, atol or 0.0)
     with output.working(f"Compiling {model} for {target}"):
-        found = bring_up(loaded, target=target, options=options, tolerance=tolerance, emit=emit)
+        found = bring_up(loaded, target=target, options=options, tolerance=tolerance, emit=emit, output=file)
     output.result(found.to_json(), lambda console: _show(found, console))
     good = found.comparison.ok and found.coverage.complete
     return exit_codes.FINE if good else exit_codes.FINDING

@@ -17,8 +17,10 @@ from torchport.cli.command import Group
 from torchport.cli.compile import compile_command
 from torchport.cli.doctor import doctor
 from torchport.cli.explain import explain
+from torchport.cli.inspect import inspect
 from torchport.cli.output import Output
 from torchport.cli.report import report
+from torchport.cli.run import run_command
 from torchport.cli.targets import targets
 from torchport.errors import TorchportError, one_line
 from torchport.version import __version__
@@ -44,7 +46,9 @@ def cli() -> None:
     """
 
 
-for _command in (analyze, explain, compile_command, codegen, bench, report, targets, doctor):
+for _command in (
+    analyze, explain, compile_command, run_command, inspect, codegen, bench, report, targets, doctor,
+):  # fmt: skip
     cli.add_command(_command)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,6 +57,7 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Pro
     Raises:
         CompileError: the model has no weights in memory.
         TargetError: the target is not installed, or its device is absent.
+        TimeoutExpired: a build took longer than the target's limit for it.
     """
     _refuse_fakes(source)
     target.check_ready(options)
@@ -116,6 +118,8 @@ def _build_all(
     for level, piece in plan.pieces.items():
         try:
             made[level] = _Made(piece, build_or_read(piece.island, target, options), target, options)
+        except subprocess.TimeoutExpired:
+            raise  # who set a limit wants to know
         except Exception as error:  # noqa: BLE001  # a device's compiler may raise anything
             _log.info("%s cannot be built: %s", piece.island.name, error)
             failed.append((piece, Verdict(False, "build_failed", one_line(error))))

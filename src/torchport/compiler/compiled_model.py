@@ -67,6 +67,17 @@ class CompiledModel(nn.Module):
         """The records of all programs that were compiled so far, one for each kind of input."""
         return [specialised.program.record for specialised in self._programs]
 
+    @property
+    def original(self) -> nn.Module:
+        """The module that was compiled; for a function, one that calls it."""
+        return self._specialiser.module
+
+    @property
+    def current_programs(self) -> tuple[Specialised, ...]:
+        """The programs that hold the weights as they are now, that of the example inputs first."""
+        current = [made for made in self._programs if made.guard.unchanged()]
+        return tuple(sorted(current, key=lambda made: made is not self._first))
+
     def forward(self, *args: object, **kwargs: object) -> object:
         """Run the model.
 

@@ -12,9 +12,9 @@ from torch import fx, nn
 from torchport import capture
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.normalise import normalise
-from torchport.compiler.specialise import LeafKey, key_of
 from torchport.compiler.weights import Changed, WeightGuard
 from torchport.errors import TorchportError
+from torchport.runtime.input_kind import LeafKey, key_of
 from torchport.runtime.program import Program
 from torchport.targets import Options, Target
 from torchport.targets.target import OutOfRange

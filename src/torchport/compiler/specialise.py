@@ -12,22 +12,10 @@ from torchport import capture
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.normalise import normalise
 from torchport.compiler.weights import WeightGuard
+from torchport.runtime.input_kind import InputKind
 from torchport.runtime.program import Program
-from torchport.structure import Flat, Structure
+from torchport.structure import Flat
 from torchport.targets import Options, Target
-
-LeafKey = tuple[torch.Size, torch.dtype, torch.device, "tuple[int, ...] | None"]
-
-
-def key_of(leaf: torch.Tensor) -> LeafKey:
-    """Return all of an input tensor that a program depends on, but its values."""
-    plain = leaf.layout is not torch.strided or leaf.is_contiguous()
-    return leaf.shape, leaf.dtype, leaf.device, None if plain else leaf.stride()
-
-
-def autocast_key() -> tuple[bool, torch.dtype]:
-    """Return the state of autocast, which decides the dtypes of what is captured."""
-    return torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,27 +25,18 @@ class Specialised:
     Args:
         program: the program.
         guard: tells whether the weights are still those that were built in.
-        inputs: the structure of the inputs.
-        keys: one for each tensor of the inputs.
-        autocast: the state of autocast that it was captured in.
+        kind: the inputs that it was built for.
         examples: the tensors that it was tried on.
     """
 
     program: Program
     guard: WeightGuard
-    inputs: Structure
-    keys: tuple[LeafKey, ...]
-    autocast: tuple[bool, torch.dtype]
+    kind: InputKind
     examples: tuple[torch.Tensor, ...] = ()
 
     def fits(self, flat: Flat) -> bool:
         """Whether the program was built for inputs like these."""
-        return (
-            len(self.keys) == len(flat.leaves)
-            and all(key == key_of(leaf) for key, leaf in zip(self.keys, flat.leaves, strict=True))
-            and self.autocast == autocast_key()
-            and (self.inputs is flat.structure or self.inputs == flat.structure)
-        )
+        return self.kind.fits(flat)
 
 
 class Specialiser:
@@ -88,8 +67,6 @@ class Specialiser:
         return Specialised(
             program,
             WeightGuard(frozen, captured.state),
-            captured.inputs,
-            tuple(key_of(leaf) for leaf in captured.leaves),
-            autocast_key(),
+            InputKind.of(captured.inputs, captured.leaves),
             captured.leaves,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -156,6 +157,8 @@ def _problem_alone(
         actual = error.results
     except OutOfRange:
         return None
+    except subprocess.TimeoutExpired:
+        raise  # who set a limit wants to know
     except Exception as error:  # noqa: BLE001  # a device and its compiler may raise anything
         return Verdict(False, "build_failed", one_line(error), "report it to the target's makers")
     problem = difference(actual, expected, target.is_rough(options))

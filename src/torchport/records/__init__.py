@@ -19,6 +19,15 @@ from torchport.records.module_table import (
 from torchport.records.module_tree import TreeRow, render_tree_html, tree_rows
 from torchport.records.op_configuration import OpConfiguration, OpConfigurations
 from torchport.records.op_table import OpMetadata, OpOccurrence, OpTable, TensorType, UniqueOp
+from torchport.records.package import (
+    InputTensor,
+    OutputSummary,
+    Package,
+    PackagedProgram,
+    PackageRun,
+    PackageSummary,
+    StoredTensor,
+)
 from torchport.records.program import IslandMeta, ProgramRecord
 from torchport.records.record import JSON, Record
 from torchport.records.storage import (
@@ -29,6 +38,7 @@ from torchport.records.storage import (
     write_record,
     write_text,
     write_texts,
+    written_whole,
 )
 from torchport.records.tensor_spec import ITEM_SIZES, TensorSpec
 from torchport.records.verdict import REASONS, SUPPORTED, Reason, Verdict
@@ -44,6 +54,7 @@ __all__ = [
     "Coverage",
     "GeneratedCode",
     "ITEM_SIZES",
+    "InputTensor",
     "Installation",
     "IslandMeta",
     "IslandSummary",
@@ -60,6 +71,11 @@ __all__ = [
     "OpOccurrence",
     "OPS_FILE",
     "OpTable",
+    "OutputSummary",
+    "Package",
+    "PackagedProgram",
+    "PackageRun",
+    "PackageSummary",
     "ProgramRecord",
     "Reason",
     "REASONS",
@@ -68,6 +84,7 @@ __all__ = [
     "ROOT",
     "Status",
     "StayedOp",
+    "StoredTensor",
     "SUPPORTED",
     "TargetStatus",
     "TensorComparison",
@@ -89,4 +106,5 @@ __all__ = [
     "write_record",
     "write_text",
     "write_texts",
+    "written_whole",
 ]

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,6 +71,34 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
     finally:
         for written in temporary.values():
             written.unlink(missing_ok=True)
+        for folder in [] if done else reversed(made):
+            with contextlib.suppress(OSError):  # something else came to be in it
+                folder.rmdir()
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Give a temporary file to write; it takes the place of `path` when all is written, else nothing does.
+
+    Raises:
+        RecordError: the file cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    made: list[Path] = []
+    done = False
+    try:
+        _make_folder(path.parent, made)
+        if path.is_dir():
+            raise IsADirectoryError(None, "it is a directory")
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())  # the name must not outlive a crash that the content does not
+        os.replace(temporary, path)
+        done = True
+    except OSError as error:
+        raise RecordError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
         for folder in [] if done else reversed(made):
             with contextlib.suppress(OSError):  # something else came to be in it
                 folder.rmdir()

@@ -16,7 +16,7 @@ from torchport import targets
 from torchport.errors import RuntimeRefusal
 from torchport.records import IslandMeta, TensorSpec
 from torchport.targets import Artifact
-from torchport.targets.target import Meanwhile, Runner, RunsBeside
+from torchport.targets.target import Meanwhile, OutOfRange, Runner, RunsBeside
 
 
 class LoadedIsland:
@@ -107,11 +107,36 @@ def parse_meta(meta: str) -> IslandMeta:
 
 
 def run_island(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Run an island on tensors: the kernel of the op."""
+    """Run an island on tensors: the kernel of the op.
+
+    Raises:
+        RuntimeRefusal: the tensors are not those that it was built for. Who calls the op has no model
+            that could take its place.
+    """
     island = _held.get(meta)
     if island is None:
         island = _held[meta] = load_island(blob, meta)
-    return island(args)
+    _check_inputs(island.meta, args)
+    try:
+        return island(args)
+    except OutOfRange as reason:
+        raise RuntimeRefusal(str(reason), where=island.meta.name, remedy=NO_MODEL) from reason
+
+
+NO_MODEL = "a package holds no model that could take over: run such inputs with the model itself"
+
+
+def _check_inputs(meta: IslandMeta, args: Sequence[torch.Tensor]) -> None:
+    if len(args) != len(meta.inputs):
+        raise RuntimeRefusal(f"{len(args)} tensors are given, {len(meta.inputs)} expected", where=meta.name)
+    for index, (argument, spec) in enumerate(zip(args, meta.inputs, strict=True)):
+        if tuple(argument.shape) != spec.shape or argument.dtype is not getattr(torch, spec.dtype):
+            given = TensorSpec(tuple(argument.shape), str(argument.dtype).removeprefix("torch."))
+            raise RuntimeRefusal(
+                f"input {index} is {given}, and the island was built for {spec}",
+                where=meta.name,
+                remedy="compile the model for inputs of this shape too",
+            )
 
 
 def infer_island(meta: str) -> list[torch.Tensor]:

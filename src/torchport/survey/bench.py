@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from torchport.errors import one_line
 from torchport.records import BenchRecord, BringUp, Coverage
 from torchport.structure import tensors_in
-from torchport.survey.isolation import buffers_kept, copy_inputs, timed
+from torchport.survey.isolation import copy_inputs, timed
 from torchport.survey.machine import describe_machine, versions_for
 from torchport.survey.timing import Clocked, time_interleaved
 from torchport.survey.trial import Trial, try_out
+from torchport.verification.isolation import buffers_kept
 from torchport.zoo.model import Model
 
 _log = logging.getLogger(__name__)

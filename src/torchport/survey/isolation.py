@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
 import torch
-from torch import nn
 
-from torchport.structure import flatten
+from torchport.verification.isolation import buffers_kept, copy_tensors
 from torchport.zoo.model import Model
 
 
@@ -60,34 +57,3 @@ def copy_inputs(model: Model) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return a model's inputs with tensors of their own: a model may write into its inputs."""
     copied = copy_tensors((model.args, dict(model.kwargs)))
     return cast("tuple[tuple[object, ...], dict[str, object]]", copied)  # as it came
-
-
-def copy_tensors(value: object) -> object:
-    """Return the value with copies of its tensors; those that share memory share it in the copy too."""
-    flat = flatten(value)
-    copies = copy.deepcopy([tensor.detach() for tensor in flat.leaves])
-    for tensor, made in zip(flat.leaves, copies, strict=True):
-        if tensor.requires_grad:
-            made.requires_grad_()
-    return flat.structure.rebuild(copies)
-
-
-@contextmanager
-def buffers_kept(module: nn.Module) -> Iterator[None]:
-    """Put every buffer that changes back as it was."""
-    kept = [
-        (owner, name, buffer, buffer.detach().clone())
-        for owner in module.modules()
-        for name, buffer in owner._buffers.items()
-        if buffer is not None
-    ]
-    try:
-        yield
-    finally:
-        for owner, name, buffer, content in kept:
-            if owner._buffers.get(name) is not buffer:
-                owner._buffers[name] = buffer
-            # Unchanged buffers are not written: a write would tell the compiled model to look anew.
-            if not torch.equal(buffer, content):
-                with torch.no_grad():
-                    buffer.resize_(content.shape).copy_(content)

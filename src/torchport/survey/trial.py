@@ -12,10 +12,12 @@ import torch
 from torchport import targets
 from torchport.compiler import CompiledModel, compile
 from torchport.errors import SurveyError, one_line
+from torchport.packaging.write_file import check_file_name, write_model
 from torchport.records import BringUp, Comparison
 from torchport.structure import tensors_in
-from torchport.survey.isolation import Outcome, buffers_kept, copy_inputs, run_alone
+from torchport.survey.isolation import Outcome, copy_inputs, run_alone
 from torchport.verification import Tolerance, compare
+from torchport.verification.isolation import buffers_kept
 from torchport.zoo.model import Model
 
 # What a whole model in bfloat16 may be off by; its PCC tells more.
@@ -38,6 +40,7 @@ def bring_up(
     dynamic_shapes: object = None,
     tolerance: Tolerance | None = None,
     emit: Path | None = None,
+    output: Path | None = None,
 ) -> BringUp:
     """Compile a model for a target, run both on the model's inputs, and compare what they give.
 
@@ -49,6 +52,7 @@ def bring_up(
         tolerance: what is allowed; by default that of each output's dtype, or what a device's own
             lower precision adds up to.
         emit: where to write the program that the target runs, if it is wanted.
+        output: a file to keep the compiled model in, `.pt2` or `.pt`; see `torchport.save` and `trace`.
 
     Returns:
         The coverage and the comparison. Inputs that the model writes into are compared as well.
@@ -60,9 +64,13 @@ def bring_up(
         >>> bring_up(zoo.load("torchvision:resnet18", weights=False), target="host").comparison.ok
         True
     """
+    if output is not None:
+        check_file_name(output)  # before minutes are spent on compiling
     trial = try_out(model, target=target, options=options, dynamic_shapes=dynamic_shapes, tolerance=tolerance)
     if emit is not None:
         trial.compiled.emit(emit)
+    if output is not None:
+        write_model(trial.compiled, model.args, model.kwargs, output)
     return trial.record
 
 

@@ -8,8 +8,8 @@ import torch
 from targets.graphs import HandMade, aten, island_of, specs, verdict_on
 from torchport.errors import TargetError
 from torchport.targets import Artifact, Island, find
-from torchport.targets.host.build import encode
 from torchport.targets.host.load import load
+from torchport.targets.op_calls import encode
 
 HOST = find("host")
 OPTIONS = HOST.make_options({})

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import operator
 
 import numpy
 import safetensors.torch
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.errors import TargetError
 from torchport.targets.host.load import FORMAT
+from torchport.targets.op_calls import encode, encode_call
 from torchport.targets.target import Artifact, Island
 
 
@@ -35,7 +34,7 @@ def build(island: Island) -> Artifact:
         elif node.op == "output":
             outputs = [encode(item) for item in node.args[0]]
         else:
-            calls.append(_call(node))
+            calls.append(encode_call(node))
     program = {"inputs": inputs, "complexes": complexes, "calls": calls, "outputs": outputs}
     text = json.dumps(program).encode()
     try:
@@ -60,45 +59,7 @@ def _stored(tensor: torch.Tensor, name: str, complexes: list[str]) -> torch.Tens
 def refusal(node: fx.Node) -> str:
     """Return why a node cannot be written down; empty if it can."""
     try:
-        _call(node)
+        encode_call(node)
     except TargetError as error:
         return str(error)
     return ""
-
-
-def _call(node: fx.Node) -> dict[str, object]:
-    target = node.target
-    if target is operator.getitem:
-        name = "getitem"
-    elif isinstance(target, OpOverload):
-        name = str(target)
-    else:
-        raise TargetError(f"{target} is not an ATen op", where=node.name)
-    return {
-        "name": node.name,
-        "op": name,
-        "args": [encode(argument) for argument in node.args],
-        "kwargs": {key: encode(argument) for key, argument in node.kwargs.items()},
-    }
-
-
-_TORCH_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
-
-
-def encode(argument: object) -> object:
-    """Return an argument's JSON; nodes and torch's own types become one-entry objects."""
-    if isinstance(argument, fx.Node):
-        return {"node": argument.name}
-    if isinstance(argument, (list, tuple)):
-        return [encode(item) for item in argument]
-    if isinstance(argument, _TORCH_TYPES):
-        return {type(argument).__name__: str(argument).removeprefix("torch.")}
-    if isinstance(argument, float) and argument in (float("inf"), float("-inf")):
-        return {"float": str(argument)}
-    if isinstance(argument, float) and argument != argument:
-        return {"float": "nan"}
-    if isinstance(argument, complex):
-        return {"complex": [argument.real, argument.imag]}
-    if argument is None or isinstance(argument, (bool, int, float, str)):
-        return argument
-    raise TargetError(f"an argument of type {type(argument).__name__} cannot be written down")

@@ -1,0 +1,60 @@
+"""`torchport inspect`: what is in a compiled model's file; nothing of it is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from torchport.cli import exit_codes
+from torchport.cli.command import Command
+from torchport.cli.coverage_view import facts_table, show_coverage
+from torchport.cli.output import Output
+from torchport.cli.text import count, quantity
+from torchport.records import PackageSummary
+
+
+@click.command(cls=Command, short_help="Say what is in a compiled model's file.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.pass_obj
+def inspect(output: Output, file: Path) -> int:
+    """Say what is in FILE (.pt2 or .pt): built by what, for which inputs and device. Runs nothing of it.
+
+    Exits with 0, or 2 if it is damaged or something else. In Python: torchport.inspect_package.
+
+    \b
+    Examples:
+      torchport inspect resnet18.pt2
+      torchport inspect resnet18.pt --json
+    """
+    with output.working(f"Reading {file}"):
+        from torchport.packaging.inspect_file import inspect_package
+
+        found = inspect_package(file)
+    output.result(found.to_json(), lambda console: _show(found, console))
+    return exit_codes.FINE
+
+
+def _show(found: PackageSummary, console: Console) -> None:
+    console.print(f"{found.model} on {found.target}", style="bold", markup=False)
+    facts = facts_table()
+    kind = {"pt2": "torch.export archive", "pt": "TorchScript"}[found.format]
+    facts.add_row("File", Text(f"{kind}, {quantity(found.bytes, 'B', base=1024)}"))
+    built = ", ".join(f"{name} {version}" for name, version in found.versions.items() if version)
+    facts.add_row("Built by", Text(built))
+    facts.add_row("Options", Text(", ".join(f"{key}={value}" for key, value in _options(found))))
+    facts.add_row("Programs", count(len(found.programs), "program"))
+    console.print(facts)
+    for record in found.programs:
+        given = ", ".join(f"{path} {spec}" for path, spec in record.inputs.items())
+        gives = ", ".join(f"{path} {spec}" for path, spec in record.outputs.items())
+        console.print()
+        console.print(Text(f"{given}  →  {gives}"))
+        show_coverage(record.coverage, console)
+
+
+def _options(found: PackageSummary) -> list[tuple[str, object]]:
+    options = found.programs[0].options
+    return [(key, value) for key, value in options.items() if value not in ([], {}, 0, "")]

@@ -1,0 +1,63 @@
+"""Says what a file holds, and runs nothing of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickletools
+import zipfile
+from pathlib import Path
+
+from torchport.errors import PackageError, RecordError
+from torchport.packaging.archive import Archive
+from torchport.packaging.load_model import read_package
+from torchport.records import PackageSummary, ProgramRecord
+
+_START = '{"schema": "' + ProgramRecord.schema + '"'
+
+
+def inspect_package(path: str | os.PathLike[str]) -> PackageSummary:
+    """Return what a `.pt2` of `torchport.save` or a `.pt` of `torchport.trace` holds, without running it.
+
+    Args:
+        path: the file.
+
+    Raises:
+        PackageError: it is neither, or is damaged.
+
+    Example:
+        >>> inspect_package("relu.pt2").target
+        'host'
+    """
+    where = Path(path)
+    try:
+        report = _torchscript_report(where)
+        if report is not None:
+            record = ProgramRecord.from_json(json.loads(report))
+            size = where.stat().st_size
+            return PackageSummary(
+                str(where), "pt", size, record.model, record.target, (record,), record.versions
+            )
+        package = read_package(where)
+    except PackageError as error:
+        raise PackageError(error.what, where=error.where or str(where), remedy=error.remedy) from error
+    except (RecordError, ValueError, zipfile.BadZipFile, EOFError, IndexError) as error:
+        raise PackageError(f"is damaged: {error}", where=str(where), remedy="get the file again") from error
+    programs = tuple(packaged.record for packaged in package.programs)
+    return PackageSummary(
+        str(where), "pt2", where.stat().st_size, package.model, package.target, programs, package.versions
+    )
+
+
+def _torchscript_report(path: Path) -> str | None:
+    """Return the report in a TorchScript's pickle, of which the texts are read and nothing is unpickled."""
+    with Archive(path) as archive:
+        if not archive.has("data.pkl"):
+            return None
+        texts = pickletools.genops(archive.bytes("data.pkl").tobytes())
+        for _, argument, _ in texts:
+            if isinstance(argument, str) and argument.startswith(_START):
+                return argument
+    raise PackageError(
+        "the TorchScript holds no report of torchport's", remedy="torchport.trace writes one into modules"
+    )

@@ -1,0 +1,110 @@
+"""A model from a file: called as the model was, right for what it holds programs for, else refusing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from torchport.errors import RuntimeRefusal
+from torchport.records import Coverage, Package, ProgramRecord
+from torchport.runtime.input_kind import InputKind
+from torchport.runtime.island import NO_MODEL
+from torchport.runtime.program import Program
+from torchport.structure import Flat, flatten_call
+from torchport.targets.target import OutOfRange
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedProgram:
+    """A program of a package, with the inputs that it was built for."""
+
+    program: Program
+    kind: InputKind
+
+
+class LoadedModel(nn.Module):
+    """A compiled model from a file. Made by `torchport.load`.
+
+    Args:
+        package: what the file says of it.
+        programs: its programs, ready to run.
+    """
+
+    def __init__(self, package: Package, programs: Sequence[LoadedProgram]) -> None:
+        super().__init__()
+        self.package = package
+        self._programs = tuple(programs)
+        self.training = False
+
+    @property
+    def record(self) -> ProgramRecord:
+        """All that there is to know of the program for the example inputs."""
+        return self.package.programs[0].record
+
+    @property
+    def coverage(self) -> Coverage:
+        """What the target took of the model, and why the rest stayed."""
+        return self.record.coverage
+
+    @property
+    def programs(self) -> list[ProgramRecord]:
+        """The records of all programs, one for each kind of input."""
+        return [packaged.record for packaged in self.package.programs]
+
+    @property
+    def kinds(self) -> list[InputKind]:
+        """The kinds of inputs that there are programs for."""
+        return [loaded.kind for loaded in self._programs]
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Run the model.
+
+        Raises:
+            RuntimeRefusal: there is no program for such inputs, or gradients are asked for.
+        """
+        flat = flatten_call(args, kwargs)
+        if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in flat.leaves):
+            raise RuntimeRefusal(
+                "an input asks for gradients, and a compiled model gives none",
+                where=self.package.model,
+                remedy="call it under torch.no_grad()",
+            )
+        for loaded in self._programs:
+            if loaded.kind.fits(flat):
+                return self._run(loaded.program, flat)
+        raise self._unknown(flat)
+
+    def _run(self, program: Program, flat: Flat) -> object:
+        try:
+            return program.run(flat.leaves, flat.objects)
+        except OutOfRange as reason:
+            raise RuntimeRefusal(str(reason), where=self.package.model, remedy=NO_MODEL) from reason
+
+    def _unknown(self, flat: Flat) -> RuntimeRefusal:
+        given = ", ".join(_described(leaf) for leaf in flat.leaves)
+        known = " or ".join(
+            f"({', '.join(str(spec) for spec in record.inputs.values())})" for record in self.programs
+        )
+        return RuntimeRefusal(
+            f"the package has no program for the inputs ({given}) as they are: it has been built for {known}",
+            where=self.package.model,
+            remedy="call the compiled model with such inputs before it is saved",
+        )
+
+    def train(self, mode: bool = True) -> LoadedModel:
+        """Refuse training mode: the program was captured in the one that the model was in."""
+        if mode:
+            raise RuntimeRefusal("a package cannot be trained", where=self.package.model)
+        return self
+
+    def extra_repr(self) -> str:
+        """Say what was compiled for what."""
+        return f"{self.package.model} on {self.package.target}: {len(self._programs)} programs"
+
+
+def _described(leaf: torch.Tensor) -> str:
+    order = "" if leaf.is_contiguous() else ", not contiguous"
+    return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}{order}"

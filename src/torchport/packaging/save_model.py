@@ -1,0 +1,215 @@
+"""`torchport.save`: a compiled model → a `.pt2` file that `torch.export.load` opens too."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import fx, nn
+from torch.export import ExportedProgram
+from torch.export.pt2_archive._package import package_pt2
+
+from torchport.compiler import CompiledModel
+from torchport.compiler.specialise import Specialised
+from torchport.errors import PackageError, RecordError, one_line
+from torchport.packaging.archive import PACKAGE
+from torchport.packaging.graph_json import encode_graph
+from torchport.packaging.structure_json import encode_structure
+from torchport.records import InputTensor, Package, PackagedProgram, StoredTensor, written_whole
+from torchport.runtime.input_kind import LeafKey
+from torchport.structure import Structure, flatten_call
+from torchport.structure.nodes import Constant, Dict, InputLeaf, Leaf, List, Node, Tuple
+
+
+def save(compiled: CompiledModel, path: str | os.PathLike[str]) -> None:
+    """Write a compiled model to a file, whole or not at all.
+
+    The file holds the program of every kind of inputs that the model was compiled for so far, with all
+    weights. It can be loaded where the model's code is not: by `torchport.load`, and by
+    `torch.export.load`, which sees the program of the example inputs.
+
+    Args:
+        compiled: what `torchport.compile` returned.
+        path: where to; a name that ends in `.pt2`.
+
+    Raises:
+        PackageError: it holds what cannot be written down as data, or the file cannot be written.
+
+    Example:
+        >>> compiled = torchport.compile(torch.nn.ReLU(), (torch.ones(2),), target="host")
+        >>> save(compiled, "relu.pt2")
+    """
+    if not isinstance(compiled, CompiledModel):
+        raise PackageError(
+            f"a {type(compiled).__name__} is no compiled model", remedy="compile it first: torchport.compile"
+        )
+    where = Path(path)
+    if where.suffix != ".pt2":
+        raise PackageError(
+            "the name of a package ends in .pt2", where=str(where), remedy=f"call it {where.stem}.pt2"
+        )
+    programs = compiled.current_programs
+    if not programs:
+        raise PackageError(
+            "a weight changed after the model was compiled",
+            where=compiled.record.model,
+            remedy="call the model once, so that it is compiled again, then save it",
+        )
+    writer = _Writer()
+    packaged = tuple(writer.add(specialised) for specialised in programs)
+    first = programs[0].program.record
+    package = Package(first.model, first.target, packaged, writer.tensors, first.versions)
+    text = json.dumps(package.to_json(), ensure_ascii=False, allow_nan=False)
+    try:
+        with written_whole(where) as temporary, temporary.open("w+b") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about weights that are not contiguous, which is as it should be
+            package_pt2(file, exported_programs=writer.exported, extra_files={PACKAGE: text})
+    except RecordError as error:
+        raise PackageError(error.what, where=error.where) from error
+
+
+class _Writer:
+    """Gathers what goes into the archive: exported programs by name, and the tensors of them."""
+
+    def __init__(self) -> None:
+        self.exported: dict[str, ExportedProgram] = {}
+        self.tensors: dict[str, StoredTensor] = {}
+        self._names: dict[int, str] = {}
+
+    def add(self, specialised: Specialised) -> PackagedProgram:
+        """Take a program in."""
+        program, kind = specialised.program, specialised.kind
+        model = f"model_{len(self.exported)}" if self.exported else "model"
+        graph_module = program.graph_module
+        attributes = {
+            str(node.target): getattr(graph_module, str(node.target))
+            for node in graph_module.graph.nodes
+            if node.op == "get_attr"
+        }
+        _refuse_shared_writes(program.record.mutated, attributes, program.record.model)
+        own = {name: _own_memory(tensor) for name, tensor in attributes.items()}
+        packaged = PackagedProgram(
+            record=program.record,
+            graph=encode_graph(graph_module.graph),
+            inputs=encode_structure(kind.structure),
+            result=encode_structure(program.result),
+            leaves=tuple(_input_tensor(key) for key in kind.keys),
+            autocast=(kind.autocast[0], str(kind.autocast[1]).removeprefix("torch.")),
+            tensors={
+                name: self._store(model, name, tensor, own[name]) for name, tensor in attributes.items()
+            },
+        )
+        self.exported[model] = _export(specialised, fx.GraphModule(own, graph_module.graph))
+        return packaged
+
+    def _store(self, model: str, name: str, tensor: torch.Tensor, own: torch.Tensor) -> str:
+        """Return the name of a tensor in the package: that of the program that had it first."""
+        key = self._names.setdefault(id(tensor), f"{model}/{name}")
+        if key not in self.tensors:
+            self.tensors[key] = StoredTensor(
+                tuple(own.shape), str(own.dtype).removeprefix("torch."), own.stride(), _digest(own)
+            )
+        return key
+
+
+def _refuse_shared_writes(mutated: Sequence[str], attributes: Mapping[str, torch.Tensor], model: str) -> None:
+    """Refuse tensors that share memory if something is written: each has memory of its own in a file."""
+    storages = [tensor.untyped_storage().data_ptr() for tensor in attributes.values() if tensor.numel()]
+    if mutated and len(set(storages)) < len(storages):
+        raise PackageError(
+            "buffers share memory, and one of them is written",
+            where=model,
+            remedy="give each buffer memory of its own, with .clone()",
+        )
+
+
+def _own_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that is all of its memory; itself, if it is so."""
+    if tensor.layout is not torch.strided or type(tensor.detach()) is not torch.Tensor:
+        raise PackageError(f"a weight of the layout {tensor.layout} or a subclass cannot be written down")
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size():
+        return tensor
+    return tensor.clone()
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    if not tensor.numel():
+        return hashlib.sha256(b"").hexdigest()
+    flat = tensor.as_strided((tensor.numel(),), (1,))
+    return hashlib.sha256(flat.view(torch.uint8).numpy().data).hexdigest()
+
+
+def _input_tensor(key: LeafKey) -> InputTensor:
+    shape, dtype, device, strides = key
+    return InputTensor(tuple(shape), str(dtype).removeprefix("torch."), str(device), strides or ())
+
+
+def _export(specialised: Specialised, graph_module: fx.GraphModule) -> ExportedProgram:
+    """Return the program as torch's own: called as the model is, where torch's pytrees know its inputs."""
+    kind, result = specialised.kind, specialised.program.result
+    leaves = [_example(key) for key in kind.keys]
+    whole = _is_plain(kind.structure) and _is_plain(result) and not result.changed
+    call = kind.structure.rebuild(leaves) if whole else (tuple(leaves), {})
+    assert isinstance(call, tuple)  # the structure of (args, kwargs)
+    try:
+        with torch.no_grad():
+            exported = torch.export.export(
+                _Caller(graph_module, result if whole else None), *call, strict=False
+            )
+    except Exception as error:  # torch.export raises many kinds; each is a refusal
+        raise PackageError(
+            f"torch.export refuses the host's graph: {one_line(error)}",
+            where=specialised.program.record.model,
+        ) from error
+    exported.example_inputs = None  # they would be pickled into the file
+    return exported
+
+
+def _example(key: LeafKey) -> torch.Tensor:
+    shape, dtype, device, strides = key
+    if strides is None:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device).zero_()
+
+
+class _Caller(nn.Module):
+    """The host's graph, called as the model is; without a result's structure, on tensors alone."""
+
+    def __init__(self, program: fx.GraphModule, result: Structure | None) -> None:
+        super().__init__()
+        self.program = program
+        self._result = result
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Take the inputs apart, run the graph, put the result together."""
+        if self._result is None:
+            return self.program(*args)
+        flat = flatten_call(args, kwargs)
+        return self._result.rebuild(self.program(*flat.leaves), flat.leaves, flat.objects)
+
+
+def _is_plain(structure: Structure) -> bool:
+    """Whether torch's pytrees take a value apart as ours do: containers of tensors and plain values."""
+    stack: list[Node] = [structure.root]
+    leaves = 0
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Leaf):
+            leaves += 1
+        elif isinstance(node, (Tuple, List, Dict)):
+            stack.extend(node.items)
+            if isinstance(node, Dict) and not all(isinstance(key, str) for key in node.keys):
+                return False
+        elif not (isinstance(node, InputLeaf) or (isinstance(node, Constant) and _is_simple(node.value))):
+            return False
+    return leaves == len(structure.paths)
+
+
+def _is_simple(value: object) -> bool:
+    return value is None or type(value) in (bool, int, float, str)

@@ -1,0 +1,196 @@
+"""A compiled program → TorchScript: the host's graph, traced, with each island one call of the op."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import fx, nn
+
+from torchport.compiler.specialise import Specialised
+from torchport.errors import PackageError, one_line
+from torchport.records import TensorSpec
+from torchport.runtime.input_kind import LeafKey
+from torchport.structure import flatten_call
+from torchport.verification.isolation import copy_tensors
+
+REPORT = "torchport_report"
+Script = torch.jit.ScriptModule | torch.jit.ScriptFunction  # type: ignore[type-arg]
+
+
+def to_torchscript(
+    specialised: Specialised,
+    signature: inspect.Signature,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    *,
+    as_function: bool,
+) -> Script:
+    """Return a program as TorchScript.
+
+    Args:
+        specialised: the program.
+        signature: how the model is called; the names of its inputs are kept.
+        args, kwargs: example inputs, as the program was compiled for.
+        as_function: whether a `ScriptFunction` is wanted, or a `ScriptModule`.
+
+    Raises:
+        PackageError: TorchScript cannot hold its inputs or results.
+    """
+    program = specialised.program
+    names = _names(signature, len(args), kwargs)
+    own = _own_tensors(program.graph_module)
+    caller = _Caller(specialised, fx.GraphModule(own, program.graph_module.graph), names, len(args))
+    args, kwargs = copy_tensors((tuple(args), dict(kwargs)))  # type: ignore[misc]  # a program may write its inputs
+    by_name = dict(zip(names, (*args, *kwargs.values()), strict=True)) if kwargs else None
+    traced: Callable[..., object] = caller.forward if as_function else caller
+    try:
+        with put_back(own.values()), torch.no_grad(), _quiet():
+            script: Script = torch.jit.trace(
+                traced,
+                None if by_name else tuple(args),
+                example_kwarg_inputs=by_name,
+                strict=False,
+                check_trace=False,
+            )
+    except PackageError:
+        raise
+    except Exception as error:  # TorchScript raises many kinds; each is a refusal
+        raise PackageError(
+            f"TorchScript cannot hold it: {one_line(error)}",
+            where=program.record.model,
+            remedy="torchport.save(compiled, 'model.pt2') keeps inputs and results of any structure",
+        ) from error
+    report = json.dumps(program.record.to_json())
+    if as_function:
+        setattr(script, REPORT, report)
+    else:  # an attribute of TorchScript's own, so that it is saved too
+        script._c._register_attribute(REPORT, torch._C.StringType.get(), report)  # type: ignore[union-attr]
+    return script
+
+
+def _names(signature: inspect.Signature, positional: int, kwargs: Mapping[str, object]) -> list[str]:
+    """Return a name for each input, as the model calls it where it does."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    named = [name for name, parameter in signature.parameters.items() if parameter.kind in kinds]
+    names = named[:positional] + [f"input_{index}" for index in range(len(named), positional)]
+    return [*names, *kwargs]
+
+
+def _own_tensors(graph_module: fx.GraphModule) -> dict[str, torch.Tensor]:
+    """Return the graph's tensors; payloads as they are, others with memory of their own."""
+    nodes = [node for node in graph_module.graph.nodes if node.op == "get_attr"]
+    return {
+        str(node.target): tensor.detach() if tensor.dtype is torch.uint8 else tensor.detach().clone()
+        for node in nodes
+        for tensor in [getattr(graph_module, str(node.target))]
+    }
+
+
+class _Caller(nn.Module):
+    """The host's graph, called as the model is, on inputs of the shapes that it was compiled for."""
+
+    def __init__(
+        self, specialised: Specialised, program: fx.GraphModule, names: Sequence[str], positional: int
+    ) -> None:
+        super().__init__()
+        # The tensors are this module's own, so that there is one module, with one forward.
+        for name, tensor in program.named_buffers():
+            self.register_buffer(name, tensor)
+        graph, result, kind = program.graph, specialised.program.result, specialised.kind
+        paths = [_readable(path, names) for path in kind.structure.paths]
+        check = _scripted_check()
+        signature = inspect.Signature(
+            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        )
+
+        def forward(*given: object, **named: object) -> object:
+            values = signature.bind(*given, **named).arguments
+            ordered = [values[name] for name in names]
+            flat = flatten_call(
+                tuple(ordered[:positional]), dict(zip(names[positional:], ordered[positional:], strict=True))
+            )
+            leaves = [
+                check(leaf, list(key[0]), key[1], path, _kind(key))
+                for leaf, key, path in zip(flat.leaves, kind.keys, paths, strict=True)
+            ]
+            outputs = fx.Interpreter(self, graph=graph).run(*leaves)
+            return plain_result(result.rebuild(outputs, flat.leaves, flat.objects))
+
+        forward.__signature__ = signature  # type: ignore[attr-defined]  # where TorchScript looks for names
+        self.forward = forward
+
+
+@functools.cache
+def _scripted_check() -> Callable[..., torch.Tensor]:
+    with _quiet():
+        return torch.jit.script(check_input)
+
+
+def check_input(
+    tensor: torch.Tensor, shape: list[int], dtype: torch.dtype, what: str, wanted: str
+) -> torch.Tensor:
+    """Return the tensor, or raise; part of the TorchScript, for other shapes would be silently wrong."""
+    if list(tensor.shape) != shape:
+        raise RuntimeError(f"{what} has the shape {tensor.shape}, and the model was compiled for {wanted}")
+    if tensor.dtype != dtype:
+        raise RuntimeError(f"{what} has another dtype, and the model was compiled for {wanted}")
+    return tensor
+
+
+def _kind(key: LeafKey) -> str:
+    return str(TensorSpec(tuple(key[0]), str(key[1]).removeprefix("torch.")))
+
+
+def _readable(path: str, names: Sequence[str]) -> str:
+    """Return where a tensor stands in the inputs, by the input's name: `x[1]` for `[0][0][1]`."""
+    if not path.startswith("[0]["):
+        return path.removeprefix("[1].")
+    index, _, rest = path.removeprefix("[0][").partition("]")
+    return names[int(index)] + rest
+
+
+def plain_result(value: object, where: str = "the result") -> object:
+    """Return a result as TorchScript can: tensors, tuples, lists, and dicts for whatever is one.
+
+    Raises:
+        PackageError: it holds something else.
+    """
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, Mapping):
+        return {key: plain_result(item, f"{where}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(plain_result(item, f"{where}[{index}]") for index, item in enumerate(value))
+    if isinstance(value, list):
+        return [plain_result(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    raise PackageError(
+        f"{where} is a {type(value).__name__}, which TorchScript cannot return from a trace",
+        remedy="torchport.save(compiled, 'model.pt2') keeps results of any structure",
+    )
+
+
+@contextmanager
+def put_back(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Put tensors back as they were: tracing runs the program once, and it may write its buffers."""
+    kept = [
+        (tensor, tensor._version, tensor.clone()) for tensor in tensors if tensor.dtype is not torch.uint8
+    ]
+    try:
+        yield
+    finally:
+        for tensor, version, content in kept:
+            if tensor._version != version:
+                tensor.copy_(content)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated, and traces warn about each constant
+        yield

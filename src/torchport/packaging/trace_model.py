@@ -1,0 +1,191 @@
+"""`torchport.trace`: a model → TorchScript with compiled islands in it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from torchport import targets
+from torchport.compiler import CompiledModel
+from torchport.compiler.kept_modules import check_kept_modules
+from torchport.compiler.specialise import Specialiser
+from torchport.errors import CompileError, VerificationError
+from torchport.packaging.compiler_args import read_compiler_args
+from torchport.packaging.torchscript import Script, plain_result, put_back, to_torchscript
+from torchport.records import Coverage, write_record
+from torchport.targets.isolation import IsolatedTarget
+from torchport.verification import Tolerance, assert_close
+from torchport.verification.isolation import buffers_kept, copy_tensors
+
+Callee = nn.Module | Callable[..., object]
+Call = tuple[tuple[object, ...], dict[str, object]]
+
+
+def trace(
+    model: Callee,
+    example_inputs: object = (),
+    example_kwarg_inputs: Mapping[str, object] | None = None,
+    *,
+    target: str = "openvino",
+    compiler_args: Sequence[str] | Mapping[str, object] | None = None,
+    compiler_timeout: float | None = None,
+    compiler_workdir: str | os.PathLike[str] | None = None,
+    check_trace: bool = True,
+    check_inputs: Sequence[object] | None = None,
+    check_tolerance: float | None = None,
+    fallback: bool = True,
+    min_island_size: int = 1,
+    keep_ops: Sequence[str] = (),
+    keep_modules: Sequence[str] = (),
+    child_process: bool = True,
+    name: str = "",
+) -> Script | Callee:
+    """Compile a model ahead of time, and return it as TorchScript with the compiled islands embedded.
+
+    Args:
+        model: a module, its `forward`, or a function on tensors.
+        example_inputs: a tensor, or a tuple or list of inputs. The traced model takes these shapes only.
+        example_kwarg_inputs: inputs by their names.
+        target: the target's name.
+        compiler_args: the target's options, as a list of arguments or a dict; they hold for all islands.
+        compiler_timeout: how many seconds the compiler may take for an island.
+        compiler_workdir: a folder that keeps the plan, and for each island what was compiled, the
+            compiler's log, and what came of it.
+        check_trace: whether the result is held against eager torch.
+        check_inputs: inputs to check with, each like `example_inputs`; by default those.
+        check_tolerance: how far a value may be off, relative and absolute; by default that of its dtype.
+        fallback: whether ops may stay on the host; otherwise one that does is an error.
+        min_island_size: islands of fewer ops stay on the host.
+        keep_ops, keep_modules: what stays on the host, by op or by module path.
+        child_process: whether the compiler runs in a process of its own, so that it can crash or hang.
+        name: the model's name in records and messages.
+
+    Returns:
+        A `ScriptModule` with one `forward`; a `ScriptFunction` for a function; the model as it came if it
+        is in training mode. `torchport_report` on it is the program's record as JSON.
+
+    Raises:
+        subprocess.TimeoutExpired: the compiler took longer than `compiler_timeout`.
+        VerificationError: the traced model differs from the model; names the output and its error.
+        CompileError: an op stays on the host, and `fallback` is off.
+        CaptureError, TargetError, PackageError: it cannot be captured, compiled, or held by TorchScript.
+
+    Example:
+        >>> traced = trace(torch.nn.ReLU().eval(), torch.ones(2), target="host")
+        >>> traced.save("relu.pt")
+    """
+    module = _module_of(model)
+    if module is not None and module.training:
+        return model
+    found = targets.find(target)
+    given: dict[str, object] = {
+        "min_island_size": min_island_size,
+        "keep_ops": keep_ops,
+        "keep_modules": keep_modules,
+    }
+    if compiler_workdir is not None:
+        given["cache"] = False  # what was built before would leave nothing there
+    chosen = found.make_options(given | read_compiler_args(compiler_args, found))
+    callee = module if module is not None else model
+    name = name or getattr(callee, "__name__", type(callee).__name__)
+    args, kwargs = _inputs(example_inputs, example_kwarg_inputs)
+    check_kept_modules(callee, chosen, name)
+    builder = IsolatedTarget(found, compiler_timeout, compiler_workdir) if child_process else found
+    compiled = CompiledModel(Specialiser(callee, builder, chosen, name), args, kwargs)
+    if compiler_workdir is not None:
+        write_record(compiled.record, Path(compiler_workdir, "plan.json"))
+    if not fallback:
+        _refuse_host_ops(compiled.coverage)
+    [specialised] = compiled.current_programs
+    script = to_torchscript(
+        specialised, _signature(model), args, kwargs, as_function=not isinstance(callee, nn.Module)
+    )
+    if check_trace:
+        _check(script, callee, _checks(check_inputs, args, kwargs), check_tolerance, name)
+    return script
+
+
+def _module_of(model: Callee) -> nn.Module | None:
+    """Return the module, if the model is one or is the `forward` of one."""
+    if isinstance(model, nn.Module):
+        return model
+    owner = getattr(model, "__self__", None)
+    is_forward = isinstance(owner, nn.Module) and getattr(model, "__name__", "") == "forward"
+    return owner if is_forward else None
+
+
+def _inputs(example_inputs: object, example_kwarg_inputs: Mapping[str, object] | None) -> Call:
+    if isinstance(example_inputs, (tuple, list)):
+        args = tuple(example_inputs)
+    else:
+        args = (example_inputs,)
+    seen: set[int] = set()
+
+    def own(value: object) -> object:
+        if not isinstance(value, torch.Tensor) or id(value) not in seen:
+            seen.add(id(value))
+            return value
+        return value.clone()  # two inputs of a TorchScript are two tensors
+
+    return cast("Call", tree_map(own, (args, dict(example_kwarg_inputs or {}))))
+
+
+def _signature(model: Callee) -> inspect.Signature:
+    try:
+        return inspect.signature(model.forward if isinstance(model, nn.Module) else model)
+    except (TypeError, ValueError):  # a builtin has none
+        return inspect.Signature()
+
+
+def _refuse_host_ops(coverage: Coverage) -> None:
+    if coverage.complete:
+        return
+    first = coverage.stayed[0]
+    others = f", and {len(coverage.stayed) - 1} more" if len(coverage.stayed) > 1 else ""
+    raise CompileError(
+        f"{first.op} stays on the host ({first.reason}: {first.detail}){others}",
+        where=first.source or first.module_path or coverage.model,
+        remedy=first.remedy or "allow it with fallback=True",
+    )
+
+
+def _checks(
+    check_inputs: Sequence[object] | None, args: tuple[object, ...], kwargs: dict[str, object]
+) -> list[Call]:
+    if check_inputs is None:
+        return [(args, kwargs)]
+    return [_inputs(given, kwargs) for given in check_inputs]
+
+
+def _check(script: Script, callee: Callee, calls: Sequence[Call], tolerance: float | None, name: str) -> None:
+    """Hold the traced model against the model; neither is changed by it."""
+    allowed = None if tolerance is None else Tolerance(tolerance, tolerance)
+    for number, call in enumerate(calls):
+        expected = _run(callee, call)
+        try:
+            assert_close(_run(script, call), plain_result(expected), tolerance=allowed)
+        except VerificationError as error:
+            raise VerificationError(
+                f"the traced model differs from the model on check input {number}: {error.what}",
+                where=f"{name}, {error.where}",
+                remedy="keep the ops at fault on the host, or pass check_tolerance",
+            ) from error
+
+
+def _run(call: Callable[..., object], inputs: Call) -> object:
+    args, kwargs = cast("Call", copy_tensors(inputs))  # as they came
+    if isinstance(call, torch.jit.ScriptModule):
+        kept: AbstractContextManager[None] = put_back(list(call.buffers()))
+    else:
+        kept = buffers_kept(call if isinstance(call, nn.Module) else nn.Module())
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), kept:
+        torch.manual_seed(0)
+        return copy_tensors(call(*args, **kwargs))

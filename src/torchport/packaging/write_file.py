@@ -1,0 +1,58 @@
+"""A compiled model → a file of the kind that its name says: `.pt2`, or `.pt` for TorchScript."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from torchport.compiler import CompiledModel
+from torchport.errors import PackageError, RecordError
+from torchport.packaging.save_model import save
+from torchport.packaging.torchscript import to_torchscript
+from torchport.records import written_whole
+
+KINDS = (".pt2", ".pt")
+
+
+def check_file_name(path: Path) -> None:
+    """Refuse a name of which nobody knows what kind of file it is.
+
+    Raises:
+        PackageError: it ends in something else than `.pt2` or `.pt`.
+    """
+    if path.suffix not in KINDS:
+        raise PackageError(
+            "the name of a compiled model's file ends in .pt2, or in .pt for TorchScript",
+            where=str(path),
+            remedy=f"call it {path.stem}.pt2",
+        )
+
+
+def write_model(
+    compiled: CompiledModel, args: Sequence[object], kwargs: Mapping[str, object], path: Path
+) -> None:
+    """Write a compiled model to a file, whole or not at all.
+
+    Args:
+        compiled: the compiled model.
+        args, kwargs: inputs that it was compiled for; TorchScript is traced with them.
+        path: where to.
+
+    Raises:
+        PackageError: it cannot be written, or not to a file of this kind.
+    """
+    check_file_name(path)
+    if path.suffix == ".pt2":
+        save(compiled, path)
+        return
+    signature = inspect.signature(compiled.original.forward)
+    first = compiled.current_programs[0]
+    script = to_torchscript(first, signature, args, kwargs, as_function=False)
+    try:
+        with written_whole(path) as temporary:
+            torch.jit.save(script, str(temporary))
+    except RecordError as error:
+        raise PackageError(error.what, where=error.where) from error

@@ -1,0 +1,148 @@
+"""A compiled model in a file: all of it but the tensors' bytes. See docs/packages.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torchport.records.program import ProgramRecord
+from torchport.records.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor(Record):
+    """A tensor whose bytes are in the file.
+
+    Args:
+        shape, dtype: as in `TensorSpec`.
+        strides: where its elements lie.
+        digest: SHA-256 of its bytes.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputTensor(Record):
+    """A tensor that a program takes.
+
+    Args:
+        shape, dtype: as in `TensorSpec`.
+        device: torch's name of it.
+        strides: where its elements lie; empty if it is contiguous.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedProgram(Record):
+    """A compiled program, written down.
+
+    Args:
+        record: all that there is to know of it.
+        graph: the host's graph: calls of ops.
+        inputs: the structure of the inputs.
+        result: the structure of what it returns.
+        leaves: the tensors of the inputs.
+        autocast: whether autocast was on, and its dtype.
+        tensors: what the graph's attributes are, by their names in `Package.tensors`.
+    """
+
+    record: ProgramRecord
+    graph: dict[str, object]
+    inputs: dict[str, object]
+    result: dict[str, object]
+    leaves: tuple[InputTensor, ...]
+    autocast: tuple[bool, str]
+    tensors: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Package(Record):
+    """A compiled model, written down.
+
+    Args:
+        model, target: what was built for what.
+        programs: one for each kind of inputs; that of the example inputs first.
+        tensors: payloads and weights, by where their bytes are: `MODEL/NAME` of the archive.
+        versions: of torchport, torch and the target's library at build time.
+    """
+
+    schema: ClassVar[str] = "torchport.package/1"
+
+    model: str
+    target: str
+    programs: tuple[PackagedProgram, ...]
+    tensors: dict[str, StoredTensor]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PackageSummary(Record):
+    """What a file holds.
+
+    Args:
+        path: the file.
+        format: `pt2`, or `pt` for TorchScript.
+        bytes: its size.
+        model, target: what was built for what.
+        programs: one for each kind of inputs.
+        versions: of torchport, torch and the target's library at build time.
+    """
+
+    schema: ClassVar[str] = "torchport.package_summary/1"
+
+    path: str
+    format: str
+    bytes: int
+    model: str
+    target: str
+    programs: tuple[ProgramRecord, ...]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSummary(Record):
+    """A tensor that a run gave.
+
+    Args:
+        path: where it stands in the result.
+        shape, dtype: as in `TensorSpec`.
+        minimum, maximum, mean: of its values; None if it has none, or they are complex.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    minimum: float | None
+    maximum: float | None
+    mean: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PackageRun(Record):
+    """A run of a model from a file.
+
+    Args:
+        path: the file.
+        model, target: what was built for what.
+        load_time, first_call_time, call_time: in seconds; the last is that of a second call.
+        outputs: what the first call gave.
+    """
+
+    schema: ClassVar[str] = "torchport.package_run/1"
+
+    path: str
+    model: str
+    target: str
+    load_time: float
+    first_call_time: float
+    call_time: float
+    outputs: tuple[OutputSummary, ...]

@@ -1,0 +1,37 @@
+"""The process in which a compiler runs: builds the island of a folder, and loads it once.
+
+python -m torchport.targets.child FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from torchport import targets
+from torchport.errors import TorchportError, one_line
+from torchport.targets.island_files import read_island, write_artifact
+from torchport.targets.isolation import FAILURE, REQUEST
+
+
+def main(folder: Path) -> int:
+    """Build the island in a folder; what the compiler raises is written down there."""
+    try:
+        request = json.loads((folder / REQUEST).read_text())
+        target = targets.find(request["target"])
+        options = target.make_options(request["options"])
+        island = read_island(folder)
+        artifact = target.build(island, options)
+        # Many a compiler does its work here; if it crashes, it crashes here and not in the caller.
+        target.load(artifact, island.inputs, island.outputs, options)
+    except Exception as error:  # noqa: BLE001  # a compiler may raise anything
+        said = error if isinstance(error, TorchportError) else TorchportError(one_line(error))
+        (folder / FAILURE).write_text(json.dumps(said.to_json(), indent=1))
+        return 1
+    write_artifact(artifact, folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

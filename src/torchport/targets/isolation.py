@@ -1,0 +1,142 @@
+"""A target whose compiler runs in a process of its own: it may crash or hang, the caller goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from torch import fx
+from torch._ops import OpOverload
+
+from torchport.errors import TargetError
+from torchport.records import TensorSpec, Verdict
+from torchport.targets.island_files import BUILT, read_artifact, write_island
+from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
+
+LOG, FAILURE, REQUEST = "compiler.log", "failure.json", "request.json"
+
+
+class IsolatedTarget(Target):
+    """Another target, but for its `build`, which runs in a child process.
+
+    Args:
+        target: the target.
+        timeout: how many seconds a build may take.
+        workdir: a folder in which each island has one with its graph, the compiler's log and what was
+            built; without it, they are removed.
+    """
+
+    def __init__(
+        self, target: Target, timeout: float | None = None, workdir: str | os.PathLike[str] | None = None
+    ) -> None:
+        self._target = target
+        self._timeout = timeout
+        self._workdir = None if workdir is None else Path(workdir)
+        # What the class says of itself is what the target says.
+        self.name = target.name  # type: ignore[misc]
+        self.description = target.description  # type: ignore[misc]
+        self.options_type = target.options_type  # type: ignore[misc]
+        self.build_format = target.build_format  # type: ignore[misc]
+
+    def availability(self) -> Availability:
+        """Ask the target."""
+        return self._target.availability()
+
+    def check_ready(self, options: Options) -> None:
+        """Ask the target."""
+        self._target.check_ready(options)
+
+    def version(self) -> str:
+        """Ask the target."""
+        return self._target.version()
+
+    def decompositions(self) -> Decompositions:
+        """Ask the target."""
+        return self._target.decompositions()
+
+    def kept_composites(self) -> Collection[OpOverload]:
+        """Ask the target."""
+        return self._target.kept_composites()
+
+    def prepare(self, graph_module: fx.GraphModule) -> None:
+        """Ask the target."""
+        self._target.prepare(graph_module)
+
+    def verdict(self, node: fx.Node, options: Options) -> Verdict:
+        """Ask the target."""
+        return self._target.verdict(node, options)
+
+    def load(
+        self,
+        artifact: Artifact,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        options: Options,
+    ) -> Runner:
+        """Ask the target."""
+        return self._target.load(artifact, inputs, outputs, options)
+
+    def build(self, island: Island, options: Options) -> Artifact:
+        """Build the island in a child process.
+
+        Raises:
+            TargetError: the compiler refuses the island, or crashes; says so, with its log's last line.
+            subprocess.TimeoutExpired: it takes longer than it may.
+        """
+        with self._folder(island.name) as name:
+            folder = Path(name)
+            write_island(island, folder)
+            request = {"target": self.name, "options": self.options_json(options)}
+            (folder / REQUEST).write_text(json.dumps(request, indent=1))
+            code = self._run_child(folder)
+            if not (folder / BUILT).is_file():
+                raise _failure(folder, code, self.name, kept=self._workdir is not None)
+            return read_artifact(folder)
+
+    def _folder(self, island: str) -> AbstractContextManager[str]:
+        if self._workdir is None:
+            return tempfile.TemporaryDirectory(prefix="torchport-")
+        self._workdir.mkdir(parents=True, exist_ok=True)
+        taken = {path.name for path in self._workdir.iterdir()}
+        plain = re.sub(r"\W", "_", island)
+        names = [plain, *[f"{plain}.{number}" for number in range(2, len(taken) + 3)]]
+        folder = self._workdir / next(name for name in names if name not in taken)
+        folder.mkdir()
+        return nullcontext(str(folder))
+
+    def _run_child(self, folder: Path) -> int:
+        command = [sys.executable, "-m", "torchport.targets.child", str(folder)]
+        with (folder / LOG).open("wb") as log:
+            # A group of its own, so that whatever the compiler starts ends with it.
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+            try:
+                return child.wait(self._timeout)
+            except subprocess.TimeoutExpired as error:
+                error.stderr = (folder / LOG).read_bytes()
+                raise
+            finally:
+                if child.poll() is None:
+                    os.killpg(child.pid, signal.SIGKILL)
+                    child.wait()
+
+
+def _failure(folder: Path, code: int, target: str, *, kept: bool) -> TargetError:
+    """Return what went wrong in the child."""
+    if (folder / FAILURE).is_file():
+        data = json.loads((folder / FAILURE).read_text())
+        return TargetError(data["what"], where=data["where"], remedy=data["remedy"])
+    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
+    lines = (folder / LOG).read_text(errors="replace").strip().splitlines()
+    said = f", and last said: {lines[-1][:200]}" if lines else ""
+    where = f"its log is {folder / LOG}" if kept else "pass compiler_workdir to keep its log"
+    return TargetError(f"the compiler {how}{said}", where=target, remedy=where)
