@@ -56,6 +56,7 @@ CASES = {
     "remainder": (lambda x: x % 3, (_integers(3, 4),)),
     "where": (lambda m, x, y: torch.where(m, x, y), (MASK, X, random(5))),
     "where_numbers": (lambda m: torch.where(m, 1.0, -2.0), (MASK,)),
+    "where_integers": (lambda m, x: torch.where(m, x, 3), (MASK, _integers(2, 3, 5))),
     "masked_fill": (lambda x, m: x.masked_fill(m, -3.0), (X, MASK)),
     "relu_integers": (torch.relu, (_integers(3, 4),)),
     "gelu": (functional.gelu, (X,)),
@@ -172,6 +173,7 @@ CASES = {
     "convolution": (_seeded(lambda: nn.Conv2d(6, 7, 3, (2, 1), (1, 2))), (IMAGES,)),
     "convolution_dilated": (_seeded(lambda: nn.Conv2d(6, 7, 3, 1, 2, 2, bias=False)), (IMAGES,)),
     "convolution_groups": (_seeded(lambda: nn.Conv2d(6, 6, 3, padding=1, groups=6)), (IMAGES,)),
+    "convolution_pointwise": (_seeded(lambda: nn.Conv2d(6, 40, 1)), (IMAGES,)),
     "convolution_lines": (_seeded(lambda: nn.Conv1d(6, 8, 3, padding=1)), (random(2, 6, 20),)),
     "convolution_transposed": (
         _seeded(lambda: nn.ConvTranspose2d(6, 8, 3, 2, padding=1, output_padding=1)), (IMAGES,)

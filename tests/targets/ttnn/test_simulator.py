@@ -56,6 +56,23 @@ def test_a_convolution_equals_torchs_on_flattened_images():
     torch.testing.assert_close(result.data, expected.permute(0, 2, 3, 1).reshape(1, 1, -1, 6))
 
 
+POINTWISE = {
+    "in_channels": 2, "out_channels": 17, "kernel_size": (1, 1), "input_height": 4, "input_width": 4,
+    "batch_size": 1, "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1,
+    "conv_config": Made("Conv2dConfig", (), {"weights_dtype": "bfloat8_b"}),
+}  # fmt: skip
+
+
+def test_weights_of_convolutions_share_exponents_along_the_channels_that_come_out():
+    weight, bias = torch.full((17, 2, 1, 1), 0.6), torch.full((1, 1, 1, 17), 0.6)
+    weight[0, 0] = bias[..., 0] = 64.0
+    kernels = KERNELS["prepare_conv_weights"](weight_tensor=tile(weight, "float32"), **POINTWISE).data
+    # Beside 64 a step is 1; the other input channel and the seventeenth channel have exponents of their own.
+    assert kernels[:, :, 0, 0].tolist() == [[64, 77 / 128], *[[1, 77 / 128]] * 15, [77 / 128, 77 / 128]]
+    shifts = KERNELS["prepare_conv_bias"](bias_tensor=tile(bias, "float32"), **POINTWISE)
+    assert (shifts.dtype, shifts.data.tolist()) == ("bfloat8_b", [64, *[1] * 15, 77 / 128])
+
+
 REFUSALS = {
     "two dtypes meet": lambda: KERNELS["add"](tile(torch.ones(2)), tile(torch.ones(2), "float32")),
     "a fraction meets integers": lambda: KERNELS["add"](tile(torch.ones(2), "int32"), 2.5),
@@ -79,6 +96,12 @@ REFUSALS = {
         Held(torch.zeros(1, 1, dtype=torch.bfloat16), "bfloat16", "row_major"), layout="TILE_LAYOUT",
     ),
     "exponentials of integers": lambda: KERNELS["exp"](tile(torch.ones(2), "int32")),
+    "a choice in float32 by a mask in bfloat16": lambda: KERNELS["where"](
+        tile(torch.ones(2)), tile(torch.ones(2), "float32"), 0.0
+    ),
+    "weights of a sliced convolution in bfloat8_b": lambda: KERNELS["prepare_conv_weights"](
+        weight_tensor=tile(torch.ones(17, 2, 3, 3)), **(POINTWISE | {"kernel_size": (3, 3)})
+    ),
     "softmax of rows": lambda: KERNELS["softmax"](Held(torch.ones(2), "bfloat16", "row_major"), dim=0),
 }  # fmt: skip
 

@@ -40,6 +40,20 @@ def test_bfloat8_b_is_for_the_weights_of_products():
     assert program.math_fidelity == "LoFi"
 
 
+@pytest.mark.parametrize(
+    ("layer", "dtype"),
+    [
+        (nn.Conv2d(6, 8, 1), "bfloat8_b"),
+        (nn.Conv2d(6, 8, 3), "bfloat16"),
+        (nn.Conv2d(6, 8, 1, stride=2), "bfloat16"),
+        (nn.ConvTranspose2d(6, 8, 1), "bfloat16"),
+    ],
+)
+def test_bfloat8_b_is_for_convolutions_that_the_library_can_prepare(layer, dtype):
+    program = program_of(compiled_for(layer, random(2, 6, 12, 10), dtype="bfloat8_b"))
+    assert [call.tensors[0].dtype for call in program.load] == [dtype, dtype]
+
+
 def test_an_index_out_of_bounds_raises_as_in_torch():
     table = nn.Embedding(10, 4)
     compiled = compiled_for(table, torch.tensor([1, 2]))

@@ -17,8 +17,8 @@ class TtnnOptions(Options):
 
     Args:
         device_id: which chip.
-        dtype: what float32 becomes on the device: `bfloat16`; `bfloat8_b` for the weights of products
-            and convolutions, and bfloat16 for the rest; or `float32`.
+        dtype: what float32 becomes on the device: `bfloat16`; `bfloat8_b` for the weights of products,
+            and of convolutions where the library takes it, and bfloat16 for the rest; or `float32`.
         math_fidelity: how many passes a multiplication takes: `LoFi`, `HiFi2`, `HiFi3` or `HiFi4`.
         memory: where tensors lie between calls: `dram`, or `l1` for those that fit beside the cores.
         simulate: whether to run on the simulator even where the library and a chip are there.

@@ -68,7 +68,7 @@ def _elu(lowering: Lowering, node: fx.Node) -> Result:
     given = arguments(node)
     if given["scale"] != 1 or given["input_scale"] != 1:
         refuse("argument", "elu with a scale")
-    return unary(lowering, node, "elu", float(given["alpha"]))
+    return unary(lowering, node, "elu", alpha=float(given["alpha"]))
 
 
 @lowers("softplus.default", "f")

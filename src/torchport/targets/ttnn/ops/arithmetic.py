@@ -244,4 +244,7 @@ def choice(lowering: Lowering, node: fx.Node, condition: object, yes: object, no
             )
         return lowering.call("where", mask, first, second)
 
-    return elementwise(lowering, node, (condition, yes, no), ("bfloat16", dtype, dtype), compute)
+    # Beside a number, the library wants the mask in the other operand's dtype.
+    numbers = not (isinstance(yes, fx.Node) and isinstance(no, fx.Node))
+    mask_dtype: Dtype = dtype if numbers else "bfloat16"
+    return elementwise(lowering, node, (condition, yes, no), (mask_dtype, dtype, dtype), compute)

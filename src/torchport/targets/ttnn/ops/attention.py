@@ -78,7 +78,7 @@ def _mask(lowering: Lowering, given: dict[str, Any], dtype: Dtype) -> Value | No
     if is_weight(mask):
         added = lowering.computed((mask,), _as_numbers, "added to scores", dtype=dtype)
         return lowering.reshaped(added, four)
-    value = lowering.get(mask, "bfloat16")
+    value = lowering.get(mask, dtype)
     zero = lowering.call(
         "full", value.shape, 0.0, dtype=Name(dtype), layout=TILE_LAYOUT, device=DEVICE, wish="zero"
     )

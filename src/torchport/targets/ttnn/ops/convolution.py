@@ -16,6 +16,7 @@ from torchport.targets.ttnn.ops.normalisation import scale_and_shift, statistics
 from torchport.targets.ttnn.program import COMPUTE, DEVICE, Dtype, Make, Name
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.simulator.convolution import takes_block_floats
 
 _DRAM = Name("DRAM_MEMORY_CONFIG")
 
@@ -44,10 +45,9 @@ def _convolution(lowering: Lowering, node: fx.Node) -> Result:
         refuse("argument", "the weights of a convolution are computed in the model")
     followers = lowering.fused.get(node) or Followers(None, None)
     dtype = lowering.device_dtype(node)
-    weight_dtype = lowering.weight_dtype if torch_value(node).dtype is torch.float32 else "bfloat16"
     value = lowering.get(given["input"], dtype, layout=_layout_of(lowering, given["input"]), form="last")
-    config = _config(weight_dtype, followers.activation)
     geometry = _geometry(given, source, weight)
+    config = _config(_weight_dtype(lowering, node, geometry), followers.activation)
     kind = "conv_transpose2d" if given["transposed"] else "conv2d"
     weights, biases = _weights(lowering, given, followers, dtype)
     has_bias = biases is not None
@@ -75,6 +75,15 @@ def _layout_of(lowering: Lowering, node: fx.Node) -> Any:
     if node.op == "get_attr":
         return "row_major"
     return lowering.held_layout(node, "last")
+
+
+def _weight_dtype(lowering: Lowering, node: fx.Node, geometry: dict[str, Any]) -> Dtype:
+    """Return the dtype of the weights; bfloat16 for those that the library cannot prepare in bfloat8_b."""
+    if torch_value(node).dtype is not torch.float32:
+        return "bfloat16"
+    if lowering.weight_dtype != "bfloat8_b" or takes_block_floats(**geometry):
+        return lowering.weight_dtype
+    return "bfloat16"
 
 
 def _config(weight_dtype: Dtype, activation: str | None) -> Make:

@@ -26,6 +26,30 @@ def flattened(data: torch.Tensor) -> torch.Tensor:
     return data.permute(0, 2, 3, 1).reshape(1, 1, -1, data.shape[1])
 
 
+def takes_block_floats(**geometry: Any) -> bool:
+    """Whether the library prepares a convolution's weights in bfloat8_b.
+
+    Where images may have to be sliced, it plans with row-major weights, which that dtype has not. Not
+    sliced are lines, and what is a product of matrices.
+    """
+    if "output_padding" in geometry or geometry["groups"] != 1:
+        return False
+    if geometry["input_height"] == 1 and geometry["kernel_size"][0] == 1:
+        return True
+    return (
+        tuple(geometry["kernel_size"]) == (1, 1)
+        and set(geometry["stride"]) | set(geometry["dilation"]) == {1}
+        and set(geometry["padding"]) == {0}
+    )
+
+
+def _stored_as(conv_config: Made, parameters: dict[str, Any]) -> Dtype:
+    dtype = conv_config.kwargs["weights_dtype"]
+    if dtype == "bfloat8_b" and not takes_block_floats(**parameters):
+        refuse("dtype", "ttnn cannot prepare the weights of this convolution in bfloat8_b")
+    return dtype  # type: ignore[return-value]  # a dtype's name
+
+
 @kernel("prepare_conv_weights", "prepare_conv_transpose2d_weights")
 def prepare_weights(
     *,
@@ -41,11 +65,11 @@ def prepare_weights(
     data = weight_tensor.data
     if not data.is_meta:
         data = data.contiguous(memory_format=torch.channels_last)
-    dtype = conv_config.kwargs["weights_dtype"]
-    if dtype == "bfloat8_b":
-        data = hold(data.flatten(1), "bfloat8_b").data.reshape(data.shape)
+    dtype = _stored_as(conv_config, {"kernel_size": kernel_size, **parameters})
+    if dtype == "bfloat8_b":  # a row on the device is one weight of each channel that comes out
+        data = hold(data.movedim(0, -1), "bfloat8_b").data.movedim(-1, 0)
     own = (1, 1, kernel_size[0] * kernel_size[1] * in_channels, out_channels)
-    return Held(data, dtype, "tile", own)  # type: ignore[arg-type]  # a dtype's name
+    return Held(data, dtype, "tile", own)
 
 
 @kernel("prepare_conv_bias", "prepare_conv_transpose2d_bias")
@@ -54,7 +78,7 @@ def prepare_bias(*, bias_tensor: Held, conv_config: Made, **parameters: Any) -> 
     if "output_padding" in parameters:
         refuse("argument", "biases are prepared without output_padding")
     need_dtype(bias_tensor, "bfloat16", "float32")
-    return Held(bias_tensor.data.reshape(-1), bias_tensor.dtype, "tile")
+    return hold(bias_tensor.data.reshape(-1), _stored_as(conv_config, parameters))
 
 
 def _asymmetric(padding: tuple[int, ...]) -> tuple[int, int, int, int]:

@@ -73,7 +73,7 @@ def leaky_relu(tensor: Held, negative_slope: float) -> Held:
 
 
 @kernel("elu")
-def elu(tensor: Held, alpha: float) -> Held:
+def elu(tensor: Held, *, alpha: float) -> Held:
     """x where it is positive, alpha (exp(x) - 1) elsewhere."""
     need_dtype(tensor, *FLOATS)
     return hold(functional.elu(tensor.data, alpha), tensor.dtype, tensor.layout)
@@ -226,6 +226,8 @@ def where(condition: Held, yes: Operand, no: Operand) -> Held:
         refuse("argument", "ttnn.where of two numbers does not say in which dtype")
     if len({item.dtype for item in tensors}) > 1:
         refuse("dtype", f"ttnn.where of {' and '.join(item.dtype for item in tensors)}")
+    if len(tensors) == 1 and condition.dtype != tensors[0].dtype:
+        refuse("dtype", f"ttnn.where of {tensors[0].dtype} and a number, by a mask in {condition.dtype}")
     need_dtype(tensors[0], *FLOATS, "int32")
     held = tensors[0].data.dtype
     values = [
