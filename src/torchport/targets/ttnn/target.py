@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import fx
@@ -14,10 +14,8 @@ from torchport.errors import TargetError, nearest
 from torchport.records import TensorSpec, Verdict
 from torchport.targets.decompositions import core_decompositions, find_op, is_composite
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
-from torchport.targets.ttnn import verdicts
 from torchport.targets.ttnn.format import FORMAT, unpack
 from torchport.targets.ttnn.library import has_device, installed_version
-from torchport.targets.ttnn.ops import RULES
 from torchport.targets.ttnn.options import DTYPES, FIDELITIES, MEMORIES, TtnnOptions
 from torchport.targets.value_ranges import annotate
 
@@ -55,17 +53,21 @@ class TtnnTarget(Target):
 
     def prepare(self, graph_module: fx.GraphModule) -> None:
         """Bound the integers of the whole graph, and note the small weights that lowerings look at."""
+        from torchport.targets.ttnn.verdicts import WEIGHTS
+
         annotate(graph_module, _is_outside)
         for node in graph_module.graph.nodes:
             if node.op == "get_attr":
                 tensor = getattr(graph_module, str(node.target), None)
                 if isinstance(tensor, torch.Tensor) and _is_readable(tensor):
-                    node.meta[verdicts.WEIGHTS] = tensor
+                    node.meta[WEIGHTS] = tensor
 
     def verdict(self, node: fx.Node, options: Options) -> Verdict:
         """Say whether a program can compute this node as torch does."""
+        from torchport.targets.ttnn.verdicts import verdict
+
         assert isinstance(options, TtnnOptions)
-        return verdicts.verdict(node, options)
+        return verdict(node, options)
 
     def is_rough(self, options: Options) -> bool:
         """Whether floats are held in bfloat16 or less."""
@@ -134,14 +136,22 @@ def _is_readable(tensor: torch.Tensor) -> bool:
     return tensor.dim() == 0 or not tensor.is_floating_point()
 
 
+def _rules() -> Mapping[str, object]:
+    """Return the lowerings; whoever only loads a program does without them."""
+    from torchport.targets.ttnn.ops import RULES
+
+    return RULES
+
+
 @functools.cache
 def _decompositions() -> Decompositions:
-    return {op: how for op, how in core_decompositions().items() if str(op) not in RULES}
+    rules = _rules()
+    return {op: how for op, how in core_decompositions().items() if str(op) not in rules}
 
 
 @functools.cache
 def _kept_composites() -> tuple[OpOverload, ...]:
-    return tuple(op for op in map(find_op, RULES) if op is not None and is_composite(op))
+    return tuple(op for op in map(find_op, _rules()) if op is not None and is_composite(op))
 
 
 def _is_outside(node: fx.Node) -> bool:
@@ -149,5 +159,7 @@ def _is_outside(node: fx.Node) -> bool:
     if node.op == "placeholder":
         return True
     return (
-        node.op == "call_function" and isinstance(node.target, OpOverload) and str(node.target) not in RULES
+        node.op == "call_function"
+        and isinstance(node.target, OpOverload)
+        and str(node.target) not in _rules()
     )
