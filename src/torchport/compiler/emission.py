@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 
 import torch
@@ -32,13 +33,29 @@ def emit_program(specialised: Specialised, target: Target, options: Options, pat
             "an island reads a buffer that the model writes, which no single program can keep",
             where=program.record.model,
         )
-    examples = [leaves[source] for source in sources]
-    files = target.emit(_artifact(program, record), examples, options, program.record.model, path.stem)
+    takes = sorted(range(len(sources)), key=lambda place: placeholders.index(sources[place]))
+    files = target.emit(
+        _artifact(program, record), [leaves[sources[place]] for place in takes], options,
+        program.record.model, path.stem, takes=takes, gives=_gives(program, call),
+    )  # fmt: skip
     written = []
     for name, content in files.items():
         written.append(path.with_name(name))
         write_bytes(content, written[-1])
     return written
+
+
+def _gives(program: Program, call: torch.fx.Node) -> list[int]:
+    """Return the places of the island's outputs, in the order of the model's results.
+
+    Results that are inputs or weights as they are, the island does not give.
+    """
+    results = program.graph_module.graph.output_node().args[0]
+    assert isinstance(results, (list, tuple))
+    taken = [node for node in results if isinstance(node, torch.fx.Node) and node.args[:1] == (call,)]
+    places = [node.args[1] for node in taken if node.target is operator.getitem]
+    assert len(set(places)) == len(program.record.islands[0].outputs), "an output is no result"
+    return places  # type: ignore[return-value]  # an item's place
 
 
 def _only_island(program: Program) -> tuple[IslandMeta, torch.fx.Node]:

@@ -176,16 +176,25 @@ class Target(ABC):
         """Return a function that runs a built island; it is called from several threads."""
 
     def emit(
-        self, artifact: Artifact, examples: Sequence[torch.Tensor], options: Options, title: str, stem: str
+        self,
+        artifact: Artifact,
+        examples: Sequence[torch.Tensor],
+        options: Options,
+        title: str,
+        stem: str,
+        *,
+        takes: Sequence[int],
+        gives: Sequence[int],
     ) -> dict[str, bytes]:
         """Return a built island as a program that runs without torchport: its files by their names.
 
         Args:
             artifact: the built island.
-            examples: inputs for it to run on.
+            examples: inputs for it to run on, in the model's order.
             options: what it was built with.
             title: what the program says it is.
             stem: the files' name, without its ending.
+            takes, gives: the places of the island's inputs and outputs, in the model's order.
 
         Raises:
             TargetError: the target writes no programs.

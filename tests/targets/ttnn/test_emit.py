@@ -56,6 +56,21 @@ def test_run_as_a_script_it_exits_with_0(tmp_path):
     assert done.stdout.splitlines()[-3:] == ["float32 (1, 19, 4)", "bool (1, 32)", "int64 (1, 3)"]
 
 
+def test_a_script_takes_and_gives_in_the_models_order(tmp_path):
+    """Whatever the order in which the model computes."""
+    x, y, unused = random(2, 3), random(4, 5), random(7)
+
+    def late_first(x, y, unused):
+        plus = y + 1
+        return x * 2, plus
+
+    [line] = judged([store(compiled_for(late_first, x, y, unused), tmp_path / "order")])
+    assert line["accepted"], line
+    assert line["outputs"] == [["float32", [2, 3]], ["float32", [4, 5]]]
+    text = (tmp_path / "order" / "program.py").read_text()
+    assert "def run(device, w, leaves_0, leaves_1):" in text
+
+
 def test_the_judge_refuses_what_the_library_refuses(tmp_path):
     """Else its acceptance would say nothing."""
     folder = store(compiled_for(nn.Linear(8, 8), random(2, 8)), tmp_path / "wrong")

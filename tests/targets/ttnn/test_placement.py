@@ -27,6 +27,19 @@ def test_what_does_not_fit_goes_to_dram_and_what_is_freed_makes_room():
     assert places(freed) == [L1, L1, L1]
 
 
+def test_what_a_convolution_reads_lies_where_its_weights_are_prepared_for():
+    def layer(source, result, function):
+        return Call(function, (Ref(source),), (), (result,), (HALF,), (source,))
+
+    followed = [layer("x", "a", "relu"), layer("a", "b", "cumsum"), layer("b", "c", "conv2d")]
+    assert places(followed) == [DRAM, None, None]
+    assert places([layer("x", "a", "relu"), layer("a", "b", "relu"), layer("b", "c", "conv2d")])[:2] == [
+        L1,
+        DRAM,
+    ]
+    assert places([layer("x", "a", "conv2d"), layer("a", "b", "relu")])[1] == L1
+
+
 def test_kernels_that_cannot_be_told_are_left_alone():
     assert places([Call("cumsum", (Ref("x"), 0), (), ("y",), (HALF,))]) == [None]
 

@@ -152,7 +152,7 @@ def _run(program: Program) -> str:
     inputs = [crossing.name for crossing in program.inputs]
     lines = ["", "", f"def run(device, w{''.join(f', {name}' for name in inputs)}):"]
     lines += [
-        '    """Return the outputs for some inputs, as arrays."""',
+        '    """Return what the model computes of its inputs, as arrays, both in its order."""',
         "    compute = make_compute(device)",
     ]
     for crossing in program.inputs:

@@ -1,7 +1,8 @@
 """Places tensors that fit into L1, the memory beside the cores, where the options ask for it.
 
 requires: calls that say when tensors are freed
-ensures: each call that can be told says where its result lies; what lies in L1 at once stays below a budget
+ensures: each call that can be told says where its result lies; what lies in L1 at once stays below a budget;
+what a convolution reads lies in DRAM, since its weights are prepared for that
 
 The rest of L1 is for the kernels' own buffers: a convolution may take most of it.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchport.targets.ttnn.program import Call, Name
+from torchport.targets.ttnn.program import Call, Name, refs_in
 
 L1_BUDGET = 8 * 2**20  # of about 90 MiB on an n150
 L1, DRAM = Name("L1_MEMORY_CONFIG"), Name("DRAM_MEMORY_CONFIG")
@@ -23,16 +24,18 @@ _PLACEABLE = frozenset(
     typecast
     """.split()
 )
+_CONVOLUTIONS = frozenset({"conv2d", "conv_transpose2d"})
 
 
 def place_tensors(calls: list[Call]) -> list[Call]:
     """Return the calls with the place of each result."""
+    far = _read_by_convolutions(calls)
     in_l1: dict[str, int] = {}
     placed = []
     for call in calls:
         if call.function in _PLACEABLE:
             size = call.tensors[0].bytes
-            fits = sum(in_l1.values()) + size <= L1_BUDGET
+            fits = call.results[0] not in far and sum(in_l1.values()) + size <= L1_BUDGET
             if fits:
                 in_l1[call.results[0]] = size
             call = replace(call, kwargs=(*call.kwargs, ("memory_config", L1 if fits else DRAM)))
@@ -40,3 +43,14 @@ def place_tensors(calls: list[Call]) -> list[Call]:
             in_l1.pop(name, None)
         placed.append(call)
     return placed
+
+
+def _read_by_convolutions(calls: list[Call]) -> set[str]:
+    """Return the tensors that a convolution reads, and those that say where these lie."""
+    found: set[str] = set()
+    for call in reversed(calls):
+        # A reshape may be the same memory under another shape.
+        follows = call.function not in _PLACEABLE or call.function == "reshape"
+        if call.function in _CONVOLUTIONS or (follows and call.results[0] in found):
+            found.update(refs_in(call))
+    return found

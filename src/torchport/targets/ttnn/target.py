@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Collection, Mapping, Sequence
 
@@ -95,13 +96,26 @@ class TtnnTarget(Target):
         return load(artifact, inputs, options)
 
     def emit(
-        self, artifact: Artifact, examples: Sequence[torch.Tensor], options: Options, title: str, stem: str
+        self,
+        artifact: Artifact,
+        examples: Sequence[torch.Tensor],
+        options: Options,
+        title: str,
+        stem: str,
+        *,
+        takes: Sequence[int],
+        gives: Sequence[int],
     ) -> dict[str, bytes]:
         """Write the program as a script and a file of weights."""
         from torchport.targets.ttnn.emit import emit
 
         assert isinstance(options, TtnnOptions)
         program, weights = unpack(artifact)
+        program = dataclasses.replace(
+            program,
+            inputs=tuple(program.inputs[place] for place in takes),
+            outputs=tuple(program.outputs[place] for place in gives),
+        )
         return emit(program, weights, examples, title=title, stem=stem, device_id=options.device_id)
 
     def simulated_seconds(self, artifact: Artifact, options: Options) -> float | None:
