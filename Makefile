@@ -2,6 +2,7 @@
 # make demo         ResNet-18 and BERT on the built-in targets, a results table, out/demo/index.html
 # make test         every check and every test
 # make conformance  the long sweeps
+# make ttnn-table   the models of docs/ttnn.md on the ttnn target: a table, out/ttnn/index.html
 # make benchmarks   times against peers, and what torchport adds; wants a quiet machine
 # make format       lets ruff format and mend the code
 
@@ -13,7 +14,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: setup demo test check conformance benchmarks format clean
+.PHONY: setup demo test check conformance ttnn-table benchmarks format clean
 
 setup: $(STAMP)
 
@@ -26,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/torchport bench torchvision:resnet18 hf:bert-base-uncased --no-weights \
-	  --target host --target openvino -o out/demo
+	  --target host --target openvino --target ttnn -o out/demo
 	$(BIN)/torchport report out/demo --html out/demo/index.html
 
 check: setup
@@ -41,11 +42,21 @@ test: check
 conformance: setup
 	$(BIN)/pytest -n 2 --dist worksteal -m conformance
 
+TTNN_TORCHVISION := resnet18 resnet50 vgg11 densenet121 mobilenet_v2 mobilenet_v3_small efficientnet_b0 \
+  regnet_y_400mf convnext_tiny vit_b_16 swin_t maxvit_t squeezenet1_0 shufflenet_v2_x1_0 googlenet inception_v3
+TTNN_HF := bert roberta distilbert albert gpt2 opt bloom llama mistral qwen2 qwen3 t5 whisper segformer detr \
+  electra deberta-v2 gpt_neox phi gemma falcon vit beit bart convnext
+
+ttnn-table: setup
+	$(BIN)/torchport bench $(TTNN_TORCHVISION:%=torchvision:%) benchmarks/bert_large_qa.py::load \
+	  $(TTNN_HF:%=hf-small:%) --no-weights --target ttnn --runs 5 -o out/ttnn
+	$(BIN)/torchport report out/ttnn --html out/ttnn/index.html
+
 benchmarks: setup
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[benchmarks]"
 	# All run, and any one's failure is the target's.
-	$(BIN)/python benchmarks/inference.py; status=$$?; $(BIN)/python benchmarks/overhead.py || status=1; \
-	  $(BIN)/python benchmarks/analysis.py && exit $$status
+	status=0; for part in inference overhead analysis trace; do \
+	  $(BIN)/python benchmarks/$$part.py || status=1; done; exit $$status
 
 format: setup
 	$(BIN)/ruff format .

@@ -13,6 +13,7 @@ from torchport.version import __version__
 if TYPE_CHECKING:
     from torchport import structure, zoo
     from torchport.analysis import analyze, extract_pytorch_ops, extract_unique_modules
+    from torchport.codegen import TraceGraph, model_tracer, trace_graph
     from torchport.compiler import CompiledModel
     from torchport.compiler.backend import backend
     from torchport.compiler.compile_model import compile
@@ -30,6 +31,7 @@ _WHERE = {
     "CompiledModel": "torchport.compiler",
     "TorchportError": "torchport.errors",
     "analyze": "torchport.analysis",
+    "TraceGraph": "torchport.codegen",
     "backend": "torchport.compiler.backend",
     "compare": "torchport.verification",
     "compile": "torchport.compiler",
@@ -38,15 +40,18 @@ _WHERE = {
     "extract_unique_modules": "torchport.analysis",
     "inspect_package": "torchport.packaging.inspect_file",
     "load": "torchport.packaging.load_model",
+    "model_tracer": "torchport.codegen",
     "run_bench": "torchport.survey",
     "run_benches": "torchport.survey",
     "run_package": "torchport.packaging.run_file",
     "save": "torchport.packaging.save_model",
     "trace": "torchport.packaging.trace_model",
+    "trace_graph": "torchport.codegen",
 }
 _STAGES = (
     "analysis",
     "capture",
+    "codegen",
     "compiler",
     "packaging",
     "records",
@@ -61,6 +66,7 @@ _STAGES = (
 __all__ = [
     "CompiledModel",
     "TorchportError",
+    "TraceGraph",
     "__version__",
     "analyze",
     "backend",
@@ -71,12 +77,14 @@ __all__ = [
     "extract_unique_modules",
     "inspect_package",
     "load",
+    "model_tracer",
     "run_bench",
     "run_benches",
     "run_package",
     "save",
     "trace",
     "structure",
+    "trace_graph",
     "zoo",
 ]
 

@@ -68,6 +68,10 @@ class AnalysisError(TorchportError):
     """A model cannot be analysed, or files of an analysis do not belong together."""
 
 
+class CodegenError(TorchportError):
+    """A captured model cannot be written as code, or the code does not do what the model does."""
+
+
 class TargetError(TorchportError):
     """A target is unknown, not installed, has no such option, or failed to build or load."""
 

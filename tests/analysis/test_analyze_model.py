@@ -221,3 +221,48 @@ def test_modules_sum_up_what_is_in_them():
     }
     assert rows["0"].output_shapes == ("1x4",)
     assert rows["0"].output_bytes == 16
+
+
+class Quantizable(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.quantize = torch.ao.quantization.QuantStub()
+        self.convolution = nn.Conv2d(3, 8, 3)
+        self.linear = nn.Linear(8, 4)
+        self.dequantize = torch.ao.quantization.DeQuantStub()
+
+    def forward(self, x):
+        return self.dequantize(self.linear(self.convolution(self.quantize(x)).mean((2, 3))))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_quantized_model_whose_weights_are_packed():
+    model = Quantizable().eval()
+    model.qconfig = torch.ao.quantization.default_qconfig
+    prepared = torch.ao.quantization.prepare(model)
+    prepared(torch.rand(1, 3, 8, 8))
+    quantized = torch.ao.quantization.convert(prepared)
+    analysis = torchport.analyze(quantized, (torch.rand(1, 3, 8, 8),))
+    assert analysis.cost.flops == 2 * (8 * 6 * 6) * (3 * 9) + 2 * 8 * 4
+    assert analysis.cost.uncounted == {}
+    assert "torch.ops.quantized.conv2d" in [op.op_name for op in analysis.ops.ops]
+
+
+def test_a_function_with_a_backward_of_its_own_belongs_to_its_module():
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return 2 * gradient * ctx.saved_tensors[0]
+
+    class Squares(nn.Module):
+        def forward(self, x):
+            return Square.apply(x)
+
+    model = nn.Sequential(nn.Linear(4, 4), Squares(), nn.Tanh())
+    ops = torchport.analyze(model, (torch.ones(2, 4),), backward=True).cost.ops
+    assert {op.module_path for op in ops if op.phase == "backward" and op.name.startswith("mul")} == {"1"}

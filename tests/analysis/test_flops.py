@@ -173,3 +173,20 @@ def test_an_op_that_nobody_knows_is_named():
     cost = torchport.analyze(lambda x: secret(x), (torch.ones(3),)).cost
     assert cost.uncounted == {"torchport_tests.secret.default": 1}
     assert (cost.bytes_read, cost.bytes_written) == (12, 12)
+
+
+def test_ops_that_call_functions_are_named():
+    def either(x):
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    assert torchport.analyze(either, (torch.ones(3),)).cost.uncounted == {"cond": 1}
+
+
+def test_sparse_products_are_not_counted_and_named():
+    cost = torchport.analyze(torch.sparse.mm, (torch.eye(4).to_sparse(), torch.ones(4, 4))).cost
+    assert list(cost.uncounted) == ["aten._sparse_mm.default"]
+
+
+def test_a_bilinear_layer_is_not_counted_and_named():
+    cost = torchport.analyze(nn.Bilinear(3, 4, 5), (torch.ones(2, 3), torch.ones(2, 4))).cost
+    assert list(cost.uncounted) == ["aten._trilinear.default"]

@@ -59,6 +59,13 @@ def test_the_peak_is_what_the_allocator_shows(model, backward):
     assert cost.peak.bytes == pytest.approx(real, rel=0.02)
 
 
+@pytest.mark.parametrize("name", ["hf-small:gpt2", "hf-small:t5"])
+def test_gradients_are_added_in_place_where_torch_does(name):
+    model = zoo.load(name, weights=False, batch=4)
+    cost = torchport.analyze(model.module, model.args, model.kwargs, backward=True).cost
+    assert cost.peak.bytes == real_peak(model.module, model.args, dict(model.kwargs), True)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_workspace_of_a_convolution_is_what_the_allocator_shows(threads):
     before = torch.get_num_threads()

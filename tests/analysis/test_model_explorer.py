@@ -30,7 +30,7 @@ def files(tmp_path):
 
 
 def test_the_graph(files):
-    [collection] = files["net.json"]
+    collection = files["net.json"]
     assert collection["label"] == "residual"
     [graph] = collection["graphs"]
     nodes = [(node["id"], node["label"], node["namespace"]) for node in graph["nodes"]]
@@ -46,7 +46,7 @@ def test_the_graph(files):
 
 
 def test_every_value_is_text_and_shapes_are_shown(files):
-    linear = files["net.json"][0]["graphs"][0]["nodes"][1]
+    linear = files["net.json"]["graphs"][0]["nodes"][1]
     assert all(isinstance(entry["value"], str) for entry in linear["attrs"])
     [output] = linear["outputsMetadata"]
     assert {entry["key"]: entry["value"] for entry in output["attrs"]}["shape"] == "2x4"
@@ -54,7 +54,7 @@ def test_every_value_is_text_and_shapes_are_shown(files):
 
 
 def test_costs_are_node_data_of_the_same_graph_and_nodes(files):
-    graph = files["net.json"][0]["graphs"][0]
+    graph = files["net.json"]["graphs"][0]
     data = files["net.flops.json"]
     assert list(data) == [graph["id"]]
     results = data[graph["id"]]["results"]

@@ -56,3 +56,17 @@ def test_a_model_that_raises_fails(command, models):
     ran = command("compile", f"{models}::load_broken", "--target", "host", "--json")
     assert ran.code == 2
     assert "three is odd" in ran.json["what"]
+
+
+def test_the_program_is_written(command, models, tmp_path):
+    ran = command("compile", f"{models}::load", "--target", "ttnn", "--emit", str(tmp_path / "program.py"))
+    assert ran.code == 0, ran.err
+    assert "import ttnn" in (tmp_path / "program.py").read_text()
+    assert (tmp_path / "program.safetensors").stat().st_size > 0
+    assert "Simulated" in ran.out
+
+
+def test_a_target_that_writes_no_program_fails_with_advice(command, models, tmp_path):
+    ran = command("compile", f"{models}::load", "--target", "host", "--emit", str(tmp_path / "program.py"))
+    assert ran.code == 2
+    assert "writes no programs" in ran.err

@@ -15,7 +15,7 @@ def test_seconds(value, text):
 @pytest.mark.parametrize(
     ("value", "base", "text"),
     [(0, 1000, "0 B"), (999, 1000, "999 B"), (3_640_000_000, 1000, "3.6 GB"), (1536, 1024, "1.5 KiB"),
-     (5e15, 1000, "5000.0 TB")],
+     (5e15, 1000, "5.0 PB"), (5e18, 1000, "5000.0 PB")],
 )  # fmt: skip
 def test_quantity(value, base, text):
     assert quantity(value, "B", base) == text

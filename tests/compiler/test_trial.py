@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from torchport.compiler.trial import difference, is_loose, reference_values
+from torchport.compiler.trial import correlates, difference, reference_values
 from torchport.targets import find
 
 NAN, INF = math.nan, math.inf
@@ -56,10 +56,30 @@ def test_a_device_that_was_asked_for_less_precision_may_be_further_off():
     assert off([1.03, 2.0], [1.0, 2.0]) != ""
     assert off([1.03, 2.0], [1.0, 2.0], loose=True) == ""
     assert off([1.5, 2.0], [1.0, 2.0], loose=True) != ""
-    make = find("openvino").make_options
-    assert not is_loose(make({}))
-    assert is_loose(make({"precision": "bfloat16"}))
-    assert not is_loose(find("host").make_options({}))
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "rough"),
+    [
+        ("openvino", {}, False),
+        ("openvino", {"precision": "bfloat16"}, True),
+        ("host", {}, False),
+        ("ttnn", {}, True),
+        ("ttnn", {"dtype": "float32"}, False),
+    ],
+)
+def test_a_target_says_whether_it_was_asked_for_less_precision(target, options, rough):
+    found = find(target)
+    assert found.is_rough(found.make_options(options)) == rough
+
+
+def test_rounding_that_adds_up_is_told_from_another_result():
+    torch.manual_seed(0)
+    right = torch.randn(1000)
+    assert correlates([right + 0.05 * torch.randn(1000)], [right])
+    assert not correlates([right.roll(1)], [right])
+    assert not correlates([torch.tensor([1, 2])], [torch.tensor([1, 2])])  # integers are exact or wrong
+    assert not correlates([torch.full((3,), torch.inf)], [torch.ones(3)])
 
 
 def test_complex_numbers_are_compared_by_distance():

@@ -116,3 +116,11 @@ def test_memory_that_was_given_back_is_not_read():
     guard = WeightGuard([Weight("", tensor)])
     tensor.data = torch.zeros(1000)
     assert not guard.unchanged()
+
+
+def test_memory_that_was_freed_is_not_read():
+    tensor = torch.ones(1 << 22)  # so large that its memory goes back to the system at once
+    guard = WeightGuard([Weight("", tensor)])
+    assert guard.unchanged()
+    tensor.untyped_storage().resize_(0)
+    assert not guard.unchanged()

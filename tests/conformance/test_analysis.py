@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchport
+from conformance.architectures import TIMM, TRANSFORMERS, marked
 from torchport import zoo
 from torchport.records import ROOT
 from torchport.structure import flatten
@@ -23,34 +24,13 @@ TORCHVISION = """
     mobilenet_v3_large inception_v3 maxvit_t shufflenet_v2_x1_0 shufflenet_v2_x1_5 mnasnet1_0 mnasnet0_75
     vgg11 vgg11_bn vgg13
 """.split()
-TIMM = """
-    test_resnet test_vit test_efficientnet test_convnext test_mambaout test_byobnet test_nfnet resnet10t
-    mobilenetv3_small_050 lcnet_050 tinynet_e semnasnet_075 mnasnet_small ghostnet_050 fbnetc_100
-    regnetx_002 regnety_002 repvgg_a0 res2net50_14w_8s hardcorenas_a dla46_c vit_tiny_patch16_224
-    deit_tiny_patch16_224 mixer_s32_224 gmlp_ti16_224 convnext_atto levit_128s edgenext_xx_small
-    mobilevit_xxs poolformer_s12 test_vit2 test_vit3 tinynet_d lcnet_075 mobilenetv2_050 spnasnet_100
-    pvt_v2_b0 xcit_nano_12_p16_224 coat_tiny crossvit_tiny_240
-""".split()
-TRANSFORMERS = """
-    bert gpt2 llama t5 vit roberta distilbert albert electra opt bloom mistral qwen2 whisper clip segformer
-    gptj gpt_neox bart mbart pegasus convnext swin deit beit dinov2 phi gemma falcon mpnet mixtral mamba
-    deberta-v2 wav2vec2 xlm-roberta longformer funnel squeezebert resnet regnet
-""".split()
-IN_MAKE_TEST = {"torchvision": 3, "timm": 4, "hf-small": 5}
 
 
-def _names(family: str, names: list[str]) -> list[object]:
-    return [
-        pytest.param(
-            f"{family}:{name}",
-            id=f"{family}:{name}",
-            marks=[] if index < IN_MAKE_TEST[family] else [pytest.mark.conformance],
-        )
-        for index, name in enumerate(names)
-    ]
-
-
-ALL = [*_names("torchvision", TORCHVISION), *_names("timm", TIMM), *_names("hf-small", TRANSFORMERS)]
+ALL = [
+    *marked("torchvision", TORCHVISION, 3),
+    *marked("timm", TIMM, 4),
+    *marked("hf-small", TRANSFORMERS, 5),
+]
 
 
 def test_there_are_forty_of_each_family() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import torchport
+from conformance.architectures import TIMM, TRANSFORMERS, marked
 from torchport import zoo
 from torchport.errors import CaptureError
 from torchport.structure import flatten
@@ -19,32 +20,13 @@ TORCHVISION = """
     regnet_y_400mf regnet_x_400mf convnext_tiny vit_b_32 swin_t swin_v2_t mobilenet_v3_large inception_v3
     maxvit_t shufflenet_v2_x1_0 squeezenet1_0
 """.split()
-TIMM = """
-    test_resnet test_vit test_efficientnet test_convnext test_mambaout test_byobnet test_nfnet resnet10t
-    mobilenetv3_small_050 lcnet_050 tinynet_e semnasnet_075 mnasnet_small ghostnet_050 fbnetc_100
-    regnetx_002 regnety_002 repvgg_a0 res2net50_14w_8s hardcorenas_a dla46_c vit_tiny_patch16_224
-    deit_tiny_patch16_224 mixer_s32_224 gmlp_ti16_224 convnext_atto levit_128s edgenext_xx_small
-    mobilevit_xxs poolformer_s12
-""".split()
-TRANSFORMERS = """
-    bert gpt2 llama t5 vit roberta distilbert albert electra opt bloom mistral qwen2 whisper clip segformer
-    gptj gpt_neox bart mbart pegasus convnext swin deit beit dinov2 phi gemma falcon mpnet
-""".split()
-IN_MAKE_TEST = {"torchvision": 2, "timm": 3, "hf-small": 3}
 
 
-def _names(family: str, names: list[str]) -> list[object]:
-    return [
-        pytest.param(
-            f"{family}:{name}",
-            id=f"{family}:{name}",
-            marks=[] if index < IN_MAKE_TEST[family] else [pytest.mark.conformance],
-        )
-        for index, name in enumerate(names)
-    ]
-
-
-ALL = [*_names("torchvision", TORCHVISION), *_names("timm", TIMM), *_names("hf-small", TRANSFORMERS)]
+ALL = [
+    *marked("torchvision", TORCHVISION, 2),
+    *marked("timm", TIMM[:30], 3),
+    *marked("hf-small", TRANSFORMERS[:30], 3),
+]
 
 
 def _copy(value: object) -> object:

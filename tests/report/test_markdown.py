@@ -51,3 +51,9 @@ def test_columns_align_in_a_terminal(tmp_path):
 
 def test_a_bar_in_a_name_does_not_end_its_cell(tmp_path):
     assert "a\\|b" in lines(tmp_path, bench("a|b"))[2]
+
+
+def test_a_simulated_run_is_labelled_so_and_its_time_an_estimate(tmp_path):
+    [row] = lines(tmp_path, bench(target="ttnn", simulated=True))[2:]
+    assert cells(row)[1] == "ttnn (simulated)"
+    assert cells(row)[7:10] == ["30.00", "12.00 (estimate)", "-"]  # no speed-up was measured

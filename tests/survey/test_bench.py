@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import torchport
 from torchport.errors import TargetError
 from torchport.records import BenchRecord
 from torchport.survey import BenchSettings, run_bench
@@ -142,3 +143,13 @@ def test_an_unknown_option_costs_the_row_and_is_named():
 def test_an_unknown_target_is_refused():
     with pytest.raises(TargetError, match="did you mean 'host'"):
         run_bench(linear(), target="hots", settings=QUICK)
+
+
+def test_a_simulated_target_s_time_is_an_estimate_and_not_the_simulator_s():
+    row = run_bench(linear(), target="ttnn", settings=QUICK)
+    assert row.status == "ok"
+    assert row.simulated
+    compiled = torchport.compile(linear().module, linear().args, target="ttnn")
+    assert row.compiled_time == compiled.simulated_seconds
+    assert row.speedup is None
+    assert not run_bench(linear(), target="host", settings=QUICK).simulated

@@ -3,7 +3,7 @@
 from torchport.analysis.analyze_model import analyze
 from torchport.analysis.cost import CallCost, bytes_of, cost_of, flops_of
 from torchport.analysis.extract import extract_pytorch_ops, extract_unique_modules
-from torchport.analysis.model_explorer import export_model_explorer
+from torchport.analysis.model_explorer import export_model_explorer, model_explorer_files
 from torchport.analysis.op_configurations import configurations_csv, op_configurations
 from torchport.analysis.unique_modules import ModelOrigin
 
@@ -18,5 +18,6 @@ __all__ = [
     "extract_pytorch_ops",
     "extract_unique_modules",
     "flops_of",
+    "model_explorer_files",
     "op_configurations",
 ]

@@ -56,6 +56,7 @@ def analyze(
     table = modules.table()
     costs = OpCosts()
     placed = [PlacedOp(op, modules.id_of(op.module_call, op.path), costs.of(op)) for op in ops]
+    costs.uncounted.update(stream.higher_order)
     unique = UniqueOps(placed, {entry.id: entry.class_name for entry in table.modules})
     inputs = flatten_call(tuple(args), dict(kwargs or {})).leaves
     return Analysis(

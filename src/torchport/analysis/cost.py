@@ -42,7 +42,7 @@ def cost_of(call: OpCall) -> CallCost:
     """
     read, written = bytes_moved(call)
     if any(min(spec.shape, default=0) < 0 for _, spec in call.tensors()):
-        return CallCost(0, 0, read, written)  # sizes that are known at run time only
+        return CallCost(0, 0, read, written, known=False)  # sizes that are known at run time only
     products = _products(call)
     if products is not None:
         return CallCost(products, 0, read, written)

@@ -64,9 +64,9 @@ def measure_cost(
     timeline = tuple(kernel.live + kernel.workspace for op in memory.ops for kernel in op.kernels)
     peak = _peak(memory, timeline)
     parameters = _distinct(module.parameters())
-    parameter_bytes = sum(tensor.nbytes for tensor in parameters)
-    buffer_bytes = sum(tensor.nbytes for tensor in _distinct(module.buffers()))
-    input_bytes = sum(tensor.nbytes for tensor in inputs)
+    parameter_bytes = _bytes(parameters)
+    buffer_bytes = _bytes(_distinct(module.buffers()))
+    input_bytes = _bytes(inputs)
     total = _sum(placed)
     moved = total.read + total.written
     return Cost(
@@ -91,7 +91,7 @@ def measure_cost(
         timeline=timeline,
         uncounted=dict(uncounted),
         values=stream.values,
-        note=stream.note,
+        note=stream.note or memory.note,
     )
 
 
@@ -106,6 +106,11 @@ def _sum(placed: Sequence[PlacedOp]) -> CallCost:
 
 def _distinct(tensors: Iterator[torch.Tensor]) -> list[torch.Tensor]:
     return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+def _bytes(tensors: Sequence[torch.Tensor]) -> int:
+    """Return the bytes of tensors; of a sparse one those that it would have if it were not."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _peak(memory: OpStream, timeline: Sequence[int]) -> MemoryPeak | None:
@@ -158,7 +163,7 @@ def _module_costs(
             calls=calls.get(path, 0),
             output_shapes=tuple(shape_text(spec.shape) for spec in outputs),
             parameters=sum(tensor.numel() for tensor in parameters),
-            parameter_bytes=sum(tensor.nbytes for tensor in parameters),
+            parameter_bytes=_bytes(parameters),
             flops=flops,
             vector_flops=vector,
             bytes_read=read,

@@ -29,12 +29,18 @@ def export_model_explorer(analysis: Analysis, path: str | Path) -> tuple[Path, .
     Example:
         >>> export_model_explorer(analyze(model, args), "resnet.json")
     """
+    texts = model_explorer_files(analysis, path)
+    write_texts(texts)
+    return tuple(texts)
+
+
+def model_explorer_files(analysis: Analysis, path: str | Path) -> dict[Path, str]:
+    """Return what `export_model_explorer` writes: the text of each file."""
     graph = Path(path)
     texts = {graph: _text(graph_json(analysis))}
     for name, data in node_data_json(analysis).items():
         texts[graph.with_name(f"{graph.stem}.{name}{graph.suffix}")] = _text(data)
-    write_texts(texts)
-    return tuple(texts)
+    return texts
 
 
 def graph_json(analysis: Analysis) -> JSON:
@@ -51,7 +57,7 @@ def graph_json(analysis: Analysis) -> JSON:
         for module in analysis.cost.modules
     }
     graph: JSON = {"id": analysis.cost.model_class, "nodes": nodes, "groupNodeAttributes": groups}
-    return [{"label": analysis.model, "graphs": [graph]}]
+    return {"label": analysis.model, "graphs": [graph]}
 
 
 def node_data_json(analysis: Analysis) -> dict[str, JSON]:

@@ -85,6 +85,12 @@ _UNKNOWN_PREFIXES = (
     "aten::lu_",
     "aten::ormqr",
     "aten::_cdist",
+    "aten::_ctc_loss",
+    "aten::_pdist",
+    "aten::_trilinear",
+    "aten::renorm",
+    "aten::_sparse",
+    "aten::sspaddmm",
 )
 
 

@@ -1,15 +1,34 @@
-"""A model and its inputs → views of it: the exported graph, and the stream of the ops that it runs."""
+"""A model and its inputs → views of it: the exported graph, the ops that it runs, the calls that it makes."""
 
-from torchport.capture.export import CallableModule, CapturedModel, export
-from torchport.capture.module_calls import ModuleCall
-from torchport.capture.module_state import ModuleState
+from torchport.capture.calls.applied_functions import apply_function
+from torchport.capture.calls.call_graph import CallGraph, capture_calls
+from torchport.capture.calls.call_inputs import Argument
+from torchport.capture.calls.call_outputs import assemble
+from torchport.capture.calls.guards import hold
+from torchport.capture.calls.named_objects import named
+from torchport.capture.calls.other_sizes import Size, input_sizes, with_other_sizes
+from torchport.capture.calls.recorder import Asked, Modes
+from torchport.capture.calls.traced_calls import TracedCall
+from torchport.capture.calls.untouched import untouched
+from torchport.capture.calls.value_reads import OnDataDependent
+from torchport.capture.exported.export import CallableModule, CapturedModel, export
+from torchport.capture.exported.module_state import ModuleState
 from torchport.capture.node_origin import module_path, source_line, user_name
-from torchport.capture.op_call import UNKNOWN_SIZE, OpCall, describe_call, schema_arguments, tensor_spec
-from torchport.capture.op_stream import Kernel, Phase, StreamedOp
 from torchport.capture.quiet import quiet_torch
-from torchport.capture.stream_model import OpStream, stream_ops
+from torchport.capture.stream.module_calls import ModuleCall
+from torchport.capture.stream.op_call import (
+    UNKNOWN_SIZE,
+    OpCall,
+    describe_call,
+    schema_arguments,
+    tensor_spec,
+)
+from torchport.capture.stream.op_stream import Kernel, Phase, StreamedOp
+from torchport.capture.stream.stream_model import OpStream, stream_ops
 
 __all__ = [
+    "Argument",
+    "CallGraph",
     "CallableModule",
     "CapturedModel",
     "ModuleState",
@@ -21,12 +40,25 @@ __all__ = [
     "StreamedOp",
     "UNKNOWN_SIZE",
     "describe_call",
+    "Asked",
+    "TracedCall",
+    "Modes",
+    "Size",
+    "OnDataDependent",
+    "apply_function",
+    "assemble",
+    "capture_calls",
     "export",
+    "hold",
+    "input_sizes",
     "module_path",
+    "named",
     "quiet_torch",
     "schema_arguments",
     "source_line",
     "stream_ops",
     "tensor_spec",
+    "untouched",
+    "with_other_sizes",
     "user_name",
 ]

@@ -14,7 +14,7 @@ from torchport.cli.command import Command
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
 from torchport.cli.output import Output
 from torchport.errors import CaptureError
-from torchport.records import JSON, Analysis, OpConfigurations, Roofline, file_name, json_text, write_text
+from torchport.records import JSON, Analysis, OpConfigurations, Roofline, file_name, json_text, write_texts
 
 if TYPE_CHECKING:
     from torchport.zoo import Model
@@ -117,22 +117,24 @@ def _of(model: Model, backward: bool) -> Analysis:
 
 
 def _write(output: Output, analyses: list[Analysis], wanted: _Wanted) -> OpConfigurations:
-    from torchport.analysis import configurations_csv, export_model_explorer, op_configurations
+    """Write everything that is wanted, or nothing."""
+    from torchport.analysis import configurations_csv, model_explorer_files, op_configurations
 
     table = op_configurations(analyses)
+    texts: dict[Path, str] = {}
     for analysis in analyses:
         folder = wanted.directory or Path(analysis.cost.model_class)
         if len(analyses) > 1:
             folder = (wanted.directory or Path()) / file_name(analysis.model).removesuffix(".json")
-        for path in analysis.save(folder):
-            output.message(f"wrote {path}")
+        texts |= analysis.files(folder)
     if wanted.configurations is not None:
         as_csv = wanted.configurations.suffix == ".csv"
-        write_text(configurations_csv(table) if as_csv else json_text(table), wanted.configurations)
-        output.message(f"wrote {wanted.configurations}")
+        texts[wanted.configurations] = configurations_csv(table) if as_csv else json_text(table)
     if wanted.model_explorer is not None:
-        for path in export_model_explorer(analyses[0], wanted.model_explorer):
-            output.message(f"wrote {path}")
+        texts |= model_explorer_files(analyses[0], wanted.model_explorer)
+    write_texts(texts)
+    for path in texts:
+        output.message(f"wrote {path}")
     return table
 
 

@@ -39,6 +39,11 @@ from torchport.records import BringUp
 @click.option(
     "-o", "--output", "file", type=click.Path(path_type=Path), help="A file to keep it in: .pt2, or .pt."
 )
+@click.option(
+    "--emit",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the target's program to this file, its weights beside it (ttnn).",
+)
 @click.pass_obj
 def compile_command(
     output: Output,
@@ -51,6 +56,7 @@ def compile_command(
     rtol: float | None,
     atol: float | None,
     file: Path | None,
+    emit: Path | None,
 ) -> int:
     """Compile MODEL for a target, run it, and compare its results with eager torch.
 
@@ -63,6 +69,7 @@ def compile_command(
       torchport compile hf:bert-base-uncased --no-weights --target host
       torchport compile torchvision:resnet18 --no-weights -o resnet18.pt2
       torchport compile torchvision:resnet50 --option precision=bfloat16 --rtol 0.05 --atol 0.05
+      torchport compile torchvision:resnet18 --no-weights --target ttnn --emit program.py
     """
     with output.working(f"Loading {model}"):
         from torchport.survey import bring_up
@@ -72,7 +79,7 @@ def compile_command(
         loaded = ModelRequest(inputs, weights, batch).load(model)
     tolerance = None if rtol is None and atol is None else Tolerance(rtol or 0.0, atol or 0.0)
     with output.working(f"Compiling {model} for {target}"):
-        found = bring_up(loaded, target=target, options=options, tolerance=tolerance, output=file)
+        found = bring_up(loaded, target=target, options=options, tolerance=tolerance, emit=emit, output=file)
     output.result(found.to_json(), lambda console: _show(found, console))
     good = found.comparison.ok and found.coverage.complete
     return exit_codes.FINE if good else exit_codes.FINDING
@@ -81,7 +88,10 @@ def compile_command(
 def _show(found: BringUp, console: Console) -> None:
     console.print(f"{found.model} on {found.target}", style="bold", markup=False)
     times = f"{seconds(found.compile_time)}, first call {seconds(found.first_call_time)}"
-    show_coverage(found.coverage, console, {"Compiled in": times})
+    facts = {"Compiled in": times}
+    if found.simulated_time is not None:
+        facts["Simulated"] = f"no device here; an estimate for it is {seconds(found.simulated_time)} a call"
+    show_coverage(found.coverage, console, facts)
     console.print()
     show_comparison(found.comparison, console)
     console.print(_verdict(found))

@@ -12,6 +12,7 @@ import click
 from torchport.cli import exit_codes
 from torchport.cli.analyze import analyze
 from torchport.cli.bench import bench
+from torchport.cli.codegen import codegen
 from torchport.cli.command import Group
 from torchport.cli.compile import compile_command
 from torchport.cli.doctor import doctor
@@ -39,12 +40,24 @@ def cli() -> None:
       torchport analyze torchvision:resnet18
       torchport explain torchvision:resnet18 --no-weights
       torchport compile torchvision:resnet18 --no-weights --target openvino
+      torchport codegen torchvision:resnet18 --no-weights -o resnet.py
       torchport bench torchvision:resnet18 --no-weights -o out
       torchport report out --html out/index.html
     """
 
 
-for _command in (analyze, explain, compile_command, run_command, inspect, bench, report, targets, doctor):
+for _command in (
+    analyze,
+    explain,
+    compile_command,
+    run_command,
+    inspect,
+    codegen,
+    bench,
+    report,
+    targets,
+    doctor,
+):
     cli.add_command(_command)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from torchport import capture
-from torchport.capture.dynamic_shapes import ShapeLimits
+from torchport.capture.exported.dynamic_shapes import ShapeLimits
+from torchport.compiler.emission import emit_program, simulated_seconds
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.compiler.weights import Changed
 from torchport.errors import RuntimeRefusal
@@ -100,6 +102,29 @@ class CompiledModel(nn.Module):
         # the module: while another thread compiles it, its weights are replaced by fakes.
         with self._lock, torch.no_grad():
             return self._specialiser.module(*args, **kwargs)
+
+    def emit(self, path: str | Path) -> list[Path]:
+        """Write the program for the example inputs as files that run without torchport.
+
+        Args:
+            path: the program's file; others, such as its weights, are written beside it.
+
+        Returns:
+            The files that were written.
+
+        Raises:
+            CompileError: ops stay on the host, so that no program is all of the model.
+            TargetError: the target writes no programs.
+
+        Example:
+            >>> compile(model, args, target="ttnn").emit("program.py")
+        """
+        return emit_program(self._first, self._specialiser.target, self._specialiser.options, Path(path))
+
+    @property
+    def simulated_seconds(self) -> float | None:
+        """How long a call would take on the device, by an estimate, where it is only simulated here."""
+        return simulated_seconds(self._first, self._specialiser.target, self._specialiser.options)
 
     def train(self, mode: bool = True) -> CompiledModel:
         """Refuse to change the mode: the program was captured in the one that the model was in."""

@@ -187,6 +187,8 @@ def _drop_empty(node: fx.Node) -> None:
     """Concatenate only what holds something: caches start from an empty tensor."""
     items = node.args[0]
     assert isinstance(items, (list, tuple))
+    if not all(isinstance(item.meta["val"].numel(), int) for item in items):  # type: ignore[union-attr]
+        return  # known at run time only
     full = [item for item in items if item.meta["val"].numel()]  # type: ignore[union-attr]
     same_dtype = all(item.meta["val"].dtype == node.meta["val"].dtype for item in full)  # type: ignore[union-attr]
     if not full or len(full) == len(items) or not same_dtype:

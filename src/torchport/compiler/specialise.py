@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from torchport import capture
@@ -25,11 +26,13 @@ class Specialised:
         program: the program.
         guard: tells whether the weights are still those that were built in.
         kind: the inputs that it was built for.
+        examples: the tensors that it was tried on.
     """
 
     program: Program
     guard: WeightGuard
     kind: InputKind
+    examples: tuple[torch.Tensor, ...] = ()
 
     def fits(self, flat: Flat) -> bool:
         """Whether the program was built for inputs like these."""
@@ -65,4 +68,5 @@ class Specialiser:
             program,
             WeightGuard(frozen, captured.state),
             InputKind.of(captured.inputs, captured.leaves),
+            captured.leaves,
         )

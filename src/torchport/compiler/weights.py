@@ -52,8 +52,9 @@ class WeightGuard:
         """Whether all weights are as they were."""
         return (
             [tensor._version for tensor in self._counted] == self._versions
+            and list(map(torch.Tensor.data_ptr, self._tensors)) == self._addresses
+            # After the addresses: memory that was freed must not be read.
             and [word.value for word in self._words] == self._values
-            and [tensor.data_ptr() for tensor in self._tensors] == self._addresses
             and (self._state is None or self._state.unchanged())
         )
 

@@ -6,6 +6,7 @@ from torchport.records.bring_up import BringUp
 from torchport.records.comparison import Comparison, TensorComparison
 from torchport.records.cost import Cost, MemoryPeak, ModuleCost, OpCost, Roofline
 from torchport.records.coverage import Coverage, IslandSummary, StayedOp
+from torchport.records.generated_code import GeneratedCode
 from torchport.records.installation import Check, Installation, TargetStatus
 from torchport.records.module_table import (
     ROOT,
@@ -51,11 +52,12 @@ __all__ = [
     "Cost",
     "COST_FILE",
     "Coverage",
+    "GeneratedCode",
     "InputTensor",
+    "ITEM_SIZES",
     "Installation",
     "IslandMeta",
     "IslandSummary",
-    "ITEM_SIZES",
     "JSON",
     "MemoryPeak",
     "ModuleCost",

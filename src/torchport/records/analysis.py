@@ -46,11 +46,14 @@ class Analysis(Record):
         Raises:
             RecordError: the directory cannot be written.
         """
-        folder = Path(directory)
-        parts = {MODULES_FILE: self.modules, OPS_FILE: self.ops, COST_FILE: self.cost}
-        texts = {folder / name: json_text(part) for name, part in parts.items()}
+        texts = self.files(directory)
         write_texts(texts)
         return tuple(texts)
+
+    def files(self, directory: str | Path) -> dict[Path, str]:
+        """Return what `save` writes: the text of each file."""
+        parts = {MODULES_FILE: self.modules, OPS_FILE: self.ops, COST_FILE: self.cost}
+        return {Path(directory) / name: json_text(part) for name, part in parts.items()}
 
     def _repr_html_(self) -> str:
         """Show the tree of modules with what each costs, in a notebook."""

@@ -28,6 +28,8 @@ class BenchRecord(Record):
         pcc, pcc_threshold: the accuracy and what it must reach.
         max_absolute: the largest absolute difference of any output.
         runs: how many runs of each the medians are of.
+        simulated: whether the target was only simulated; `compiled_time` is then an estimate of what a
+            call would take on the device, and no time that was measured.
         error: why it failed.
         versions: of python, torch, torchport and the target's library.
         machine: the processor and the number of threads.
@@ -51,13 +53,14 @@ class BenchRecord(Record):
     pcc_threshold: float = 0.99
     max_absolute: float | None = None
     runs: int = 0
+    simulated: bool = False
     error: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, str] = field(default_factory=dict)
 
     @property
     def speedup(self) -> float | None:
-        """How many times faster the compiled model is."""
-        if not self.original_time or not self.compiled_time:
+        """How many times faster the compiled model is; nothing where its time is an estimate."""
+        if not self.original_time or not self.compiled_time or self.simulated:
             return None
         return self.original_time / self.compiled_time

@@ -20,6 +20,8 @@ class BringUp(Record):
         comparison: the compiled model's results against the model's own.
         compile_time: how long compiling took, in seconds.
         first_call_time: how long the compiled model's first call took, in seconds.
+        simulated_time: where the device is only simulated, how long a call would take on it, by an
+            estimate, in seconds.
     """
 
     schema: ClassVar[str] = "torchport.bring_up/1"
@@ -30,3 +32,4 @@ class BringUp(Record):
     comparison: Comparison
     compile_time: float
     first_call_time: float
+    simulated_time: float | None = None

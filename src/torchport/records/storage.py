@@ -28,6 +28,24 @@ def write_text(text: str, path: Path) -> None:
 
 
 def write_texts(texts: Mapping[Path, str]) -> None:
+    """Write several files of text, each whole; if one cannot be written, none is.
+
+    Raises:
+        RecordError: names the file that cannot be written.
+    """
+    write_files({path: text.encode("utf-8") for path, text in texts.items()})
+
+
+def write_bytes(content: bytes, path: Path) -> None:
+    """Write a file of bytes whole or not at all.
+
+    Raises:
+        RecordError: the file cannot be written.
+    """
+    write_files({path: content})
+
+
+def write_files(contents: Mapping[Path, bytes]) -> None:
     """Write several files, each whole; if one cannot be written, none is, and no folder is left behind.
 
     Raises:
@@ -38,13 +56,13 @@ def write_texts(texts: Mapping[Path, str]) -> None:
     done = False
     path = Path()
     try:
-        for path, text in texts.items():
+        for path, content in contents.items():
             _make_folder(path.parent, made)
             if path.is_dir():
                 raise IsADirectoryError(None, "it is a directory")
             # Beside the file, since a rename is atomic within one file system only.
             temporary[path] = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-            temporary[path].write_text(text, encoding="utf-8", newline="")
+            temporary[path].write_bytes(content)
         for path, written in temporary.items():
             os.replace(written, path)
         done = True

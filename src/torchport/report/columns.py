@@ -47,7 +47,11 @@ STATUS_MARKS = {"ok": "✅", "inaccurate": "❌", "failed": "❌"}
 COLUMNS: tuple[Column, ...] = (
     Column("Model", lambda row: row.model, lambda row: row.model, "the model's name", numeric=False),
     Column(
-        "Target", lambda row: row.target, lambda row: row.target, "where it was brought up", numeric=False
+        "Target",
+        lambda row: f"{row.target} (simulated)" if row.simulated else row.target,
+        lambda row: row.target,
+        "where it was brought up; simulated where the device is not there",
+        numeric=False,
     ),
     Column(
         "Status",
@@ -85,9 +89,10 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "Compiled Run Time (ms)",
-        lambda row: _milliseconds(row.compiled_time),
+        lambda row: _milliseconds(row.compiled_time) + (" (estimate)" if row.simulated else ""),
         lambda row: row.compiled_time,
-        "one call of the compiled model, median of runs interleaved with the original's",
+        "one call of the compiled model, median of runs interleaved with the original's; of a simulated "
+        "target an estimate for the device",
     ),
     Column(
         "Speed-up",

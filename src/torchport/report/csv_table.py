@@ -11,7 +11,7 @@ from torchport.report.reading import Report
 _FIELDS = (
     "model", "target", "status", "batch", "ops_before", "unique_before", "ops_remain", "unique_remain",
     "transfers", "original_time", "compiled_time", "speedup", "first_run_time", "pcc", "pcc_threshold",
-    "max_absolute", "runs", "error",
+    "max_absolute", "runs", "simulated", "error",
 )  # fmt: skip
 
 

@@ -138,7 +138,14 @@ def _with_times(row: BenchRecord, model: Model, trial: Trial, settings: BenchSet
             warmup=settings.warmup,
             budget=settings.budget,
         )
-    return replace(row, original_time=timing.first, compiled_time=timing.second, runs=timing.runs)
+    estimate = trial.record.simulated_time
+    return replace(
+        row,
+        original_time=timing.first,
+        compiled_time=timing.second if estimate is None else estimate,
+        simulated=estimate is not None,
+        runs=timing.runs,
+    )
 
 
 def _clocked(call: object, model: Model) -> Clocked:

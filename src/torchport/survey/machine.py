@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -42,9 +43,12 @@ def describe_machine() -> dict[str, str]:
 
 def _processor() -> str:
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass  # only Linux has that file
+        facts = Path("/proc/cpuinfo").read_text()
+        if "model name" not in facts:  # ARM's kernels give numbers only; lscpu knows the names
+            facts = subprocess.run(["lscpu"], capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        facts = ""  # no Linux
+    for line in facts.splitlines():
+        if line.lower().startswith("model name"):
+            return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

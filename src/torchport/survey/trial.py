@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from torchport import targets
 from torchport.compiler import CompiledModel, compile
 from torchport.errors import SurveyError, one_line
 from torchport.packaging.write_file import check_file_name, write_model
@@ -18,6 +19,9 @@ from torchport.survey.isolation import Outcome, copy_inputs, run_alone
 from torchport.verification import Tolerance, compare
 from torchport.verification.isolation import buffers_kept
 from torchport.zoo.model import Model
+
+# What a whole model in bfloat16 may be off by; its PCC tells more.
+ROUGH = Tolerance(5e-2, 5e-2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ def bring_up(
     dynamic_shapes: object = None,
     tolerance: Tolerance | None = None,
     output: Path | None = None,
+    emit: Path | None = None,
 ) -> BringUp:
     """Compile a model for a target, run both on the model's inputs, and compare what they give.
 
@@ -44,7 +49,9 @@ def bring_up(
         target: the target's name.
         options: the target's options.
         dynamic_shapes: as in `torchport.compile`.
-        tolerance: what is allowed; by default that of each output's dtype.
+        tolerance: what is allowed; by default that of each output's dtype, or what a device's own
+            lower precision adds up to.
+        emit: where to write the program that the target runs, if it is wanted.
         output: a file to keep the compiled model in, `.pt2` or `.pt`; see `torchport.save` and `trace`.
 
     Returns:
@@ -62,6 +69,8 @@ def bring_up(
     trial = try_out(model, target=target, options=options, dynamic_shapes=dynamic_shapes, tolerance=tolerance)
     if output is not None:
         write_model(trial.compiled, model.args, model.kwargs, output)
+    if emit is not None:
+        trial.compiled.emit(emit)
     return trial.record
 
 
@@ -74,6 +83,9 @@ def try_out(
     tolerance: Tolerance | None = None,
 ) -> Trial:
     """Like `bring_up`, and return the compiled model too."""
+    found = targets.find(target)
+    if tolerance is None and found.is_rough(found.make_options(options)):
+        tolerance = ROUGH
     args, kwargs = copy_inputs(model)
     start = time.perf_counter()
     with buffers_kept(model.module):
@@ -90,7 +102,15 @@ def try_out(
     expected = _run_original(model)
     actual = run_alone(compiled, model)
     comparison = _compare(model, actual, expected, tolerance)
-    record = BringUp(model.name, target, compiled.coverage, comparison, compile_time, actual.seconds)
+    record = BringUp(
+        model.name,
+        target,
+        compiled.coverage,
+        comparison,
+        compile_time,
+        actual.seconds,
+        compiled.simulated_seconds,
+    )
     return Trial(compiled, record)
 
 

@@ -10,10 +10,11 @@ from torchport.errors import TargetError, nearest
 from torchport.targets.host import HostTarget
 from torchport.targets.openvino import OpenVinoTarget
 from torchport.targets.target import Target
+from torchport.targets.ttnn import TtnnTarget
 
 _log = logging.getLogger(__name__)
 
-BUILT_IN: tuple[Target, ...] = (HostTarget(), OpenVinoTarget())
+BUILT_IN: tuple[Target, ...] = (HostTarget(), OpenVinoTarget(), TtnnTarget())
 
 
 @functools.cache

@@ -157,6 +157,10 @@ class Target(ABC):
     def verdict(self, node: fx.Node, options: Options) -> Verdict:
         """Say whether the target computes this node as torch does."""
 
+    def is_rough(self, options: Options) -> bool:
+        """Whether the device was asked to compute in less than float32."""
+        return False
+
     @abstractmethod
     def build(self, island: Island, options: Options) -> Artifact:
         """Compile an island; raises TargetError if the target's compiler refuses it."""
@@ -170,6 +174,27 @@ class Target(ABC):
         options: Options,
     ) -> Runner:
         """Return a function that runs a built island; it is called from several threads."""
+
+    def emit(
+        self, artifact: Artifact, examples: Sequence[torch.Tensor], options: Options, title: str, stem: str
+    ) -> dict[str, bytes]:
+        """Return a built island as a program that runs without torchport: its files by their names.
+
+        Args:
+            artifact: the built island.
+            examples: inputs for it to run on.
+            options: what it was built with.
+            title: what the program says it is.
+            stem: the files' name, without its ending.
+
+        Raises:
+            TargetError: the target writes no programs.
+        """
+        raise TargetError("the target writes no programs", where=self.name, remedy="use the target ttnn")
+
+    def simulated_seconds(self, artifact: Artifact, options: Options) -> float | None:
+        """Return how long an island would take on the device, where it is only simulated here."""
+        return None
 
     def make_options(self, given: Mapping[str, object] | None) -> Options:
         """Build the target's options from keywords.

@@ -10,7 +10,7 @@ from torchport.targets import find
 from torchport.targets.decompositions import find_op
 from torchport.targets.openvino import verdicts
 from torchport.targets.openvino.rules import RULES
-from torchport.targets.openvino.value_ranges import annotate
+from torchport.targets.value_ranges import annotate
 
 X = torch.randn(2, 3, 4, 4)
 ROWS = torch.randn(3, 4)

@@ -17,9 +17,9 @@ from torchport.errors import TargetError
 from torchport.records import TensorSpec
 from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import openvino
-from torchport.targets.openvino.value_ranges import input_ranges
 from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.target import Artifact, Island
+from torchport.targets.value_ranges import input_ranges
 
 
 def build(island: Island) -> Artifact:

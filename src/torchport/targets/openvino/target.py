@@ -16,8 +16,8 @@ from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import REMEDY, check_device, core, installed_version
 from torchport.targets.openvino.ops import RULES
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
-from torchport.targets.openvino.value_ranges import annotate
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
+from torchport.targets.value_ranges import annotate
 
 
 class OpenVinoTarget(Target):
@@ -63,6 +63,11 @@ class OpenVinoTarget(Target):
     def verdict(self, node: fx.Node, options: Options) -> Verdict:
         """Say whether OpenVINO computes this node as torch does."""
         return verdicts.verdict(node)
+
+    def is_rough(self, options: Options) -> bool:
+        """Whether a lower precision was asked for."""
+        assert isinstance(options, OpenVinoOptions)
+        return options.precision != "float32"
 
     def build(self, island: Island, options: Options) -> Artifact:
         """Convert the island to OpenVINO's portable form."""

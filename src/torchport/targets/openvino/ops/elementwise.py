@@ -12,7 +12,7 @@ from torch import fx
 
 from torchport.records import Verdict
 from torchport.targets.openvino.rules import argument, checked, given, takes
-from torchport.targets.openvino.value_ranges import bounds_of
+from torchport.targets.value_ranges import bounds_of
 
 takes(
     "acos.default acosh.default asin.default asinh.default atan.default atanh.default cos.default "

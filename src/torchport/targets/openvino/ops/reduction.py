@@ -7,7 +7,7 @@ from torch import fx
 
 from torchport.records import Verdict
 from torchport.targets.openvino.rules import argument, checked, shape, takes, value_of
-from torchport.targets.openvino.value_ranges import bounds_of
+from torchport.targets.value_ranges import bounds_of
 
 takes("amax.default amin.default", "fi")
 takes("any.default any.dim any.dims all.default all.dim", "b")

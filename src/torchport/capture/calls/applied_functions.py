@@ -1,0 +1,82 @@
+"""Keeps custom autograd functions whole: the calls of their `forward` become one call of `apply`.
+
+torch hands no call of `apply` to a function mode, but the frame of `apply` is there while `forward` runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchport.capture.calls.named_objects import named
+
+_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+
+
+@dataclass(eq=False, slots=True)
+class AppliedFunction:
+    """One call of a custom autograd function.
+
+    Args:
+        frame: the frame of `apply`.
+        kind: the function's class.
+        args: its arguments in the graph.
+        nodes: what its `forward` called.
+    """
+
+    frame: FrameType
+    kind: type
+    args: tuple[fx.node.Argument, ...]
+    nodes: list[fx.Node] = field(default_factory=list)
+
+
+def apply_frame(frame: FrameType | None, outermost: FrameType) -> FrameType | None:
+    """Return the outermost frame of an `apply` of the user's that a frame runs in; None if there is none."""
+    found = None
+    while frame is not None and frame is not outermost:
+        if frame.f_code is _APPLY and _is_importable(frame.f_locals["cls"]):
+            found = frame
+        frame = frame.f_back
+    return found
+
+
+def _is_importable(kind: type) -> bool:
+    if kind.__module__.startswith(("torch.", "__main__")) or "<" in kind.__qualname__:
+        return False
+    try:
+        return named(kind.__module__, kind.__qualname__) is kind
+    except (ImportError, AttributeError):
+        return False
+
+
+def apply_function(module: str, name: str, *args: object) -> object:
+    """Call a custom autograd function that is known by its module and name."""
+    kind: Any = named(module, name)
+    return kind.apply(*args)
+
+
+def collapse(graph: fx.Graph, applied: AppliedFunction) -> tuple[fx.Node, fx.Node] | None:
+    """Put one node in place of those of a function's `forward`.
+
+    Returns:
+        The node whose result it was and the one that took its place; None if it has several results, and
+        stays as it is.
+    """
+    inside = set(applied.nodes)
+    outputs = [node for node in applied.nodes if any(user not in inside for user in node.users)]
+    if len(outputs) != 1:
+        return None
+    [old] = outputs
+    with graph.inserting_after(applied.nodes[-1]):
+        args = (applied.kind.__module__, applied.kind.__qualname__, *applied.args)
+        new = graph.call_function(apply_function, args)
+    new.meta = {key: value for key, value in old.meta.items() if key != "item"}
+    old.replace_all_uses_with(new, delete_user_cb=lambda user: user not in inside)
+    for node in reversed(applied.nodes):
+        if not node.users:
+            graph.erase_node(node)
+    return old, new

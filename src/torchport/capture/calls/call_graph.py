@@ -1,0 +1,230 @@
+"""Captures a model as the calls that its code makes: modules, functions, methods, properties."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+from torch import fx, nn
+
+from torchport.capture.calls.call_inputs import Argument, list_arguments, place_inputs
+from torchport.capture.calls.call_outputs import output_of
+from torchport.capture.calls.dispatch_mode import OpMode
+from torchport.capture.calls.fake_calls import FakeCalls, RealCalls
+from torchport.capture.calls.function_mode import CallMode
+from torchport.capture.calls.other_sizes import Size, with_other_values
+from torchport.capture.calls.recorder import Recorder
+from torchport.capture.calls.size_guards import first_difference, guard_sizes
+from torchport.capture.calls.tensor_nodes import LostTensor
+from torchport.capture.calls.traced_calls import follow_modules, leaves
+from torchport.capture.calls.untouched import untouched
+from torchport.capture.calls.value_reads import OnDataDependent, ValueReads
+from torchport.capture.exported.export import CallableModule
+from torchport.capture.exported.replaced_buffers import HeldBuffer, held_buffers
+from torchport.capture.exported.source_lines import user_line
+from torchport.errors import CaptureError, TorchportError
+from torchport.structure import flatten
+
+
+@dataclass(frozen=True, slots=True)
+class CallGraph:
+    """A model as the calls that its code makes.
+
+    Args:
+        graph: the calls.
+        parts: the modules and tensors that it uses, by path.
+        model: the model.
+        arguments: the example inputs.
+        free: the sizes of its inputs that it holds for any value of; None if it looked at no size.
+    """
+
+    graph: fx.Graph
+    parts: dict[str, object]
+    model: nn.Module
+    arguments: tuple[Argument, ...]
+    free: tuple[Size, ...] | None
+
+
+def capture_calls(
+    model: nn.Module | Callable[..., object],
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    *,
+    name: str = "",
+    on_data_dependent: OnDataDependent = "error",
+) -> CallGraph:
+    """Capture the calls that a model makes on example inputs.
+
+    It runs once, on fake tensors; on real ones where the shapes of its results depend on values.
+
+    Args:
+        model: a module or function.
+        args: its positional inputs.
+        kwargs: its keyword inputs.
+        name: the model's name in messages.
+        on_data_dependent: what a read of a tensor's value does: `error` or `specialize`.
+
+    Raises:
+        CaptureError: the model raises, or its path depends on values.
+
+    Example:
+        >>> graph = capture_calls(torch.nn.Sequential(torch.nn.Linear(2, 3)), (torch.ones(1, 2),)).graph
+        >>> [node.op for node in graph.nodes]
+        ['placeholder', 'call_module', 'output']
+    """
+    module = model if isinstance(model, nn.Module) else CallableModule(model)
+    session = _Session(module, name or type(model).__name__, on_data_dependent, sys._getframe())
+    arguments = list_arguments(module, args, kwargs or {})
+    try:
+        return session.capture(arguments)
+    except TorchportError:
+        raise
+    except LostTensor as error:
+        raise CaptureError(
+            "a tensor comes from a place that cannot be followed", where=f"{session.name}, {user_line(error)}"
+        ) from error
+    except Exception as error:  # a model may raise anything: it is explained, once, here
+        raise CaptureError(
+            f"the model raises {type(error).__name__}: {str(error).strip().splitlines()[0][:300]}",
+            where=f"{session.name}, {user_line(error)}",
+            remedy="call the model on these inputs without torchport, and mend it or the inputs first",
+        ) from error
+
+
+class _Session:
+    """Captures one model, on inputs of more than one size where that is needed.
+
+    Args:
+        model: the model.
+        name: its name in messages.
+        policy: what a read of a tensor's value does.
+        outermost: the frame beyond which the code is not the model's.
+    """
+
+    def __init__(self, model: nn.Module, name: str, policy: OnDataDependent, outermost: FrameType) -> None:
+        self.model = model
+        self.name = name
+        self._policy = policy
+        self._outermost = outermost
+        self._whole = leaves(model)
+        # On real tensors, one that came unseen would look like a constant.
+        self._sees_ops = policy != "error"
+        self._calls: FakeCalls | RealCalls = FakeCalls() if policy == "error" else RealCalls()
+
+    def capture(self, arguments: list[Argument]) -> CallGraph:
+        """Capture the model, with guards for what does not hold for other sizes."""
+        recorder = self._run_anyhow(arguments)
+        if isinstance(self._calls, RealCalls) and self._policy == "error":
+            self._try_other_values(recorder, arguments)
+        free = None
+        if recorder.sizes_were_read:
+            free = guard_sizes(recorder, arguments, self._run).free
+        parts = _used_parts(self.model, recorder)
+        return CallGraph(recorder.graph, parts, self.model, tuple(arguments), free)
+
+    def _try_other_values(self, recorder: Recorder, arguments: list[Argument]) -> None:
+        """Refuse a model that does something else for other values: fake tensors would have found it."""
+        for floats_only in (False, True):
+            try:
+                second = self._run(with_other_values(arguments, floats_only=floats_only))
+            except TorchportError:
+                raise
+            except Exception:  # noqa: BLE001  # other values may be none that the model takes
+                continue
+            line = first_difference(recorder, second)
+            if line is None:
+                return
+            raise ValueReads(recorder, self._calls, self._policy, self.name).refusal("their number", line)
+
+    def _run_anyhow(self, arguments: list[Argument]) -> Recorder:
+        """Run on fake tensors, or on real ones if fake ones cannot do it."""
+        try:
+            return self._run(arguments)
+        except TorchportError:
+            raise
+        except LostTensor:
+            self._sees_ops = True
+            return self._run(arguments)
+        except Exception:  # a model may raise anything, and fake tensors may where real ones do not
+            if isinstance(self._calls, RealCalls) or _has_no_values(self.model, arguments):
+                raise
+            self._calls = RealCalls()
+            self._sees_ops = True
+            return self._run(arguments)
+
+    def _run(self, arguments: list[Argument]) -> Recorder:
+        calls = self._calls
+        recorder = Recorder(self.model, calls, self._whole, self._outermost)
+        reads = ValueReads(recorder, calls, self._policy, self.name)
+        args, kwargs = place_inputs(recorder, calls, arguments)
+        with untouched(self.model, values=isinstance(calls, RealCalls)), _without_logs():
+            buffers = list(held_buffers(self.model))
+            try:
+                mode = CallMode(recorder, calls, reads, sees_ops=self._sees_ops)
+                ops = OpMode(recorder) if self._sees_ops else contextlib.nullcontext()
+                with follow_modules(self.model, self._whole, recorder), ops, mode:
+                    result = self.model(*args, **kwargs)
+            finally:
+                recorder.active = False
+            _write_replaced(recorder, buffers, self.name)
+            reads.check_written()
+            recorder.graph.output(output_of(recorder, result, self.name))
+            recorder.finish()
+        return recorder
+
+
+@contextlib.contextmanager
+def _without_logs() -> Iterator[None]:
+    """Hold back what this thread's fake tensors log: whole tracebacks of errors that are raised as well."""
+    thread = threading.get_ident()
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+
+    def keep(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)
+
+
+def _has_no_values(model: nn.Module, arguments: list[Argument]) -> bool:
+    """Whether the model or its inputs are on the meta device, and cannot run for real."""
+    inputs = flatten([argument.value for argument in arguments]).leaves
+    return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers(), *inputs))
+
+
+def _write_replaced(recorder: Recorder, before: list[HeldBuffer], name: str) -> None:
+    """Turn the replacement of a buffer, `self.count = self.count + 1`, into a write."""
+    for held in before:
+        new = held.holder.get(held.name)
+        old = held.tensor
+        if new is old:
+            continue
+        if new is None or old is None or new.shape != old.shape or new.dtype != old.dtype:
+            raise CaptureError(
+                f"the model replaces its buffer {held.path!r} by one of another shape or dtype", where=name
+            )
+        args = (recorder.node_of(old, None), recorder.node_of(new, None))
+        recorder.describe(recorder.graph.call_method("copy_", args), None, None)
+
+
+def _used_parts(model: nn.Module, recorder: Recorder) -> dict[str, object]:
+    parts: dict[str, object] = dict(recorder.tensors.constants)
+    for node in recorder.graph.nodes:
+        if node.op in ("call_module", "get_attr") and node.target not in parts:
+            parts[node.target] = _find(model, node.target)
+    return parts
+
+
+def _find(model: nn.Module, path: str) -> object:
+    found: object = model
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found

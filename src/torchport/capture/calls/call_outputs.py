@@ -1,0 +1,95 @@
+"""A model's result as the output of a graph: containers and objects are put together by nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+from collections import OrderedDict
+
+import torch
+from torch import fx
+
+from torchport.capture.calls.named_objects import named
+from torchport.capture.calls.recorder import Recorder
+from torchport.capture.calls.tracked_numbers import Tracked
+from torchport.errors import CaptureError
+
+_PLAIN = (
+    type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout,
+    torch.memory_format, enum.Enum,
+)  # fmt: skip
+
+
+def assemble(kind: type, state: dict[str, object]) -> object:
+    """Return an object of a class with these attributes, without calling its `__init__`."""
+    made: object = object.__new__(kind)
+    made.__dict__.update(state)
+    return made
+
+
+def output_of(recorder: Recorder, value: object, name: str) -> fx.node.Argument:
+    """Return a result with nodes in place of its tensors and objects.
+
+    Raises:
+        CaptureError: it holds an object that code cannot put together.
+    """
+    if isinstance(value, (torch.Tensor, *Tracked)):
+        return recorder.node_of(value, None)
+    if isinstance(value, _PLAIN):
+        return value  # type: ignore[return-value]
+    if isinstance(value, (type, types.FunctionType)):
+        return _node(recorder, named, (value.__module__, value.__qualname__), {})
+    if type(value) in (list, tuple):
+        items = [output_of(recorder, item, name) for item in value]  # type: ignore[attr-defined]
+        return items if type(value) is list else tuple(items)
+    if type(value) is dict:
+        return {key: output_of(recorder, item, name) for key, item in value.items()}
+    if hasattr(value, "_fields") or isinstance(value, torch.Size):
+        parts = tuple(output_of(recorder, item, name) for item in value)  # type: ignore[attr-defined]
+        return _node(recorder, type(value), parts, {})
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _dataclass(recorder, value, name)
+    if type(value) is OrderedDict:
+        entries = {key: output_of(recorder, item, name) for key, item in value.items()}
+        return _node(recorder, OrderedDict, (entries,), {})
+    if isinstance(value, (dict, list, tuple, set)):
+        raise _unknown(value, name)
+    if hasattr(value, "__dict__"):
+        state = {key: output_of(recorder, item, name) for key, item in vars(value).items()}
+        kind = output_of(recorder, type(value), name)
+        return _node(recorder, assemble, (kind, state), {})
+    raise _unknown(value, name)
+
+
+def _dataclass(recorder: Recorder, value: object, name: str) -> fx.Node:
+    assert dataclasses.is_dataclass(value)
+    given = {
+        field.name: output_of(recorder, getattr(value, field.name), name)
+        for field in dataclasses.fields(value)
+        if field.init and not _is_default(field, getattr(value, field.name))
+    }
+    return _node(recorder, type(value), (), given)
+
+
+def _is_default(field: dataclasses.Field[object], value: object) -> bool:
+    return value is None and field.default is None
+
+
+def _node(
+    recorder: Recorder,
+    target: object,
+    args: tuple[fx.node.Argument, ...],
+    kwargs: dict[str, fx.node.Argument],
+) -> fx.Node:
+    node = recorder.graph.call_function(target, args, kwargs)  # type: ignore[arg-type]
+    recorder.describe(node, None, None)
+    return node
+
+
+def _unknown(value: object, name: str) -> CaptureError:
+    return CaptureError(
+        f"the model returns a {type(value).__name__}, which code cannot put together",
+        where=name,
+        remedy="return tensors, tuples, dicts or dataclasses of them",
+    )

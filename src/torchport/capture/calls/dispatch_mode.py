@@ -1,0 +1,36 @@
+"""Sees the ops that no torch function leads to: what `vmap` and scripted code do, one ATen op at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchport.capture.calls.fake_calls import has_tensor
+from torchport.capture.calls.function_kinds import Described, Kind
+from torchport.capture.calls.recorder import Recorder
+
+
+class OpMode(TorchDispatchMode):
+    """While active, ops outside of the functions that are recorded are recorded themselves."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        named = dict(kwargs or {})
+        recorder = self._recorder
+        if not recorder.active or recorder.inside_leaf or recorder.inside_function:
+            return func(*args, **named)
+        with recorder.as_one():
+            result = recorder.calls.run(func, args, named)
+            if has_tensor(result):
+                recorder.record(Described(Kind.COMPUTE, func, str(func)), args, named, result)
+        return result

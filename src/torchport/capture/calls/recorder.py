@@ -1,0 +1,291 @@
+"""Writes down, as a `torch.fx` graph, what a model does while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+
+import torch
+from torch import fx, nn
+
+from torchport.capture.calls.applied_functions import AppliedFunction, apply_frame, collapse
+from torchport.capture.calls.fake_calls import FakeCalls, RealCalls, autocast_state
+from torchport.capture.calls.function_kinds import Described, as_operator
+from torchport.capture.calls.number_nodes import NumberNodes, Place
+from torchport.capture.calls.tensor_nodes import TensorNodes
+from torchport.capture.calls.traced_calls import CallListener, TracedCall, named_arguments
+from torchport.capture.calls.tracked_numbers import Number, Origin, Tracked, TrackedSize, track
+from torchport.capture.calls.user_frames import describe_frame, line_of, local_names, user_frame
+
+# Python's types stand for dtypes; a graph's own code cannot name them.
+_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that the model asked of sizes, with the answer that the graph holds for.
+
+    Args:
+        target: the comparison.
+        args: the tracked numbers and constants.
+        answer: what it answered.
+        place: where it was asked.
+        line: the user's line.
+    """
+
+    target: Callable[..., object]
+    args: tuple[object, ...]
+    answer: bool
+    place: Place
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """The modes of torch that a node ran in.
+
+    Args:
+        grad: whether gradients were recorded.
+        autocast: the device and dtype of autocast, and whether it caches.
+    """
+
+    grad: bool
+    autocast: tuple[str, torch.dtype, bool] | None
+
+
+def current_modes() -> Modes:
+    """Return the modes that torch is in."""
+    return Modes(torch.is_grad_enabled(), autocast_state())
+
+
+class Recorder(CallListener):
+    """Turns what a model calls into nodes.
+
+    Args:
+        model: the model.
+        calls: what runs its functions.
+        whole: the modules whose calls are one node.
+        outermost: the frame beyond which the code is not the model's.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        calls: FakeCalls | RealCalls,
+        whole: set[nn.Module],
+        outermost: FrameType,
+    ) -> None:
+        self.calls = calls
+        self.graph = fx.Graph()
+        self.active = True
+        self.asked: list[Asked] = []
+        self.sizes_were_read = False
+        self.applied: dict[int, AppliedFunction] = {}
+        self.inside_leaf = False
+        self.inside_function = False
+        self.outermost = outermost
+        name = type(model).__name__
+        self.call = TracedCall("", name, None, stack={"": ("", name)}, modes=current_modes())
+        self.tensors = TensorNodes(self.graph, model)
+        self.numbers = NumberNodes(self.graph, lambda value: self.symbolic(value, None))
+        self._whole = whole
+        self._entered: list[
+            tuple[tuple[fx.node.Argument, ...], dict[str, fx.node.Argument], FrameType | None]
+        ]
+        self._entered = []
+        self._dtypes: dict[torch.dtype, tuple[FrameType, int, torch.Tensor]] = {}
+
+    def record(
+        self, described: Described, args: tuple[object, ...], kwargs: dict[str, object], result: object
+    ) -> fx.Node:
+        """Add a call to the graph, and note what came of it."""
+        frame = user_frame(self.outermost)
+        described = as_operator(described, args, kwargs)
+        symbolic = tuple(self.symbolic(arg, frame) for arg in (*args, *described.suffix))
+        if described.swapped:
+            symbolic = (symbolic[1], symbolic[0], *symbolic[2:])
+        named = {key: self.symbolic(value, frame) for key, value in kwargs.items()}
+        if isinstance(described.target, str):
+            node = self.graph.call_method(described.target, symbolic, named)
+        else:
+            node = self.graph.call_function(described.target, symbolic, named)
+        self.describe(node, result, frame)
+        self._note_applied(node, frame)
+        return node
+
+    def _note_applied(self, node: fx.Node, frame: FrameType | None) -> None:
+        """Note that a node is a part of a custom autograd function."""
+        outer = apply_frame(frame, self.outermost)
+        if outer is None:
+            return
+        if id(outer) not in self.applied:
+            args = tuple(self.symbolic(arg, None) for arg in outer.f_locals["args"])
+            self.applied[id(outer)] = AppliedFunction(outer, outer.f_locals["cls"], args)
+        self.applied[id(outer)].nodes.append(node)
+
+    def finish(self) -> None:
+        """Put custom autograd functions together."""
+        for applied in self.applied.values():
+            replaced = collapse(self.graph, applied)
+            if replaced is not None:
+                self.tensors.replace(*replaced)
+        self.applied = {}
+
+    @contextlib.contextmanager
+    def as_one(self) -> Iterator[None]:
+        """What runs in here is one call, and its parts are not looked at."""
+        before, self.inside_function = self.inside_function, True
+        try:
+            yield
+        finally:
+            self.inside_function = before
+
+    def describe(self, node: fx.Node, result: object, frame: FrameType | None) -> None:
+        """Give a node its origin, and note the tensors that it results in."""
+        node.meta["module_call"] = self.call
+        node.meta["nn_module_stack"] = self.call.stack
+        node.meta["stack_trace"] = describe_frame(frame)
+        node.meta["modes"] = current_modes()
+        node.meta["val"] = result
+        self.tensors.register(result, node)
+
+    def enter(
+        self, path: str, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> None:
+        """A module is called."""
+        if not self.active or self.inside_leaf or not path:
+            return
+        frame = user_frame(self.outermost)
+        if module in self._whole:
+            symbolic = tuple(self.symbolic(arg, frame) for arg in args)
+            self._entered.append((symbolic, {k: self.symbolic(v, frame) for k, v in kwargs.items()}, frame))
+            self.inside_leaf = True
+            return
+        stack = {**self.call.stack, path: (path, type(module).__name__)}
+        call = TracedCall(path, type(module).__name__, self.call, stack=stack, modes=current_modes())
+        for name, value in named_arguments(type(module).forward, (module, *args), kwargs):
+            if isinstance(value, (torch.Tensor, *Tracked)):
+                call.inputs.append((name, self.node_of(value, frame)))
+        self.call = call
+
+    def leave(self, path: str, module: nn.Module, result: object) -> object:
+        """A module returns; one that gives back its argument gives it back as another object."""
+        if not self.active or not path:
+            return None
+        if self.inside_leaf:
+            self.inside_leaf = False
+            args, kwargs, frame = self._entered.pop()
+            if isinstance(result, torch.Tensor) and self.tensors.is_known(result):
+                in_place = getattr(module, "inplace", False)
+                result = result if in_place else self.calls.apart(result, [result])
+            self.describe(self.graph.call_module(path, args, kwargs), result, frame)
+            return result
+        if self.call.parent is not None:
+            self.call = self.call.parent
+        return None
+
+    def symbolic(self, value: object, frame: FrameType | None) -> fx.node.Argument:
+        """Return an argument with nodes in place of tensors and tracked numbers."""
+        if isinstance(value, (torch.Tensor, *Tracked)):
+            return self.node_of(value, frame)
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, torch.device):
+            holder = self.tensors.devices.get(id(value))
+            return value if holder is None else self._property(holder[1], "device", frame)
+        if isinstance(value, torch.dtype):
+            tensor = self._dtype_origin(value, frame)
+            return value if tensor is None else self._property(tensor, "dtype", frame)
+        if isinstance(value, slice):
+            return slice(*(self.symbolic(part, frame) for part in (value.start, value.stop, value.step)))
+        if isinstance(value, (list, tuple)):
+            items = [self.symbolic(item, frame) for item in value]
+            if hasattr(value, "_fields"):
+                node = self.graph.call_function(type(value), tuple(items))
+                self.describe(node, value, frame)
+                return node
+            return items if isinstance(value, list) else tuple(items)
+        if isinstance(value, dict):
+            return {key: self.symbolic(item, frame) for key, item in value.items()}
+        if isinstance(value, type) and value in _DTYPES:
+            return _DTYPES[value]
+        return value  # type: ignore[return-value]
+
+    def node_of(self, value: torch.Tensor | Number, frame: FrameType | None) -> fx.Node:
+        """Return the node that a tensor or tracked number comes from, and note what the user calls it."""
+        if isinstance(value, torch.Tensor):
+            node = self.tensors.node_of(value, self.call)
+        else:
+            assert isinstance(value, Tracked)
+            self._name_parts(value, frame)
+            node = self.numbers.node_of(value)
+        if frame is not None and node.op != "get_attr" and node not in self.call.names:
+            name = local_names(frame).get(id(value))
+            if name:
+                self.call.names[node] = name
+        return node
+
+    def _name_parts(self, number: object, frame: FrameType | None) -> None:
+        """Note what the user calls the numbers that a number was computed from."""
+        if not isinstance(number, Tracked) or number.origin.node is not None:
+            return
+        for arg in number.origin.args:
+            if isinstance(arg, Tracked):
+                self.node_of(arg, frame)
+
+    def here(self) -> Place:
+        """Return the place in the run: after the node that was recorded last."""
+        self.sizes_were_read = True
+        return Place(self.graph._root.prev, self.call)
+
+    def start_after(self, node: fx.Node) -> Place:
+        """Return the place behind the inputs, and behind one that is taken out of another."""
+        inputs = [part for part in self.graph.nodes if part.meta.get("input")]
+        return Place(inputs[-1] if inputs else node, node.meta["module_call"])
+
+    def sizes(self, tensor: torch.Tensor) -> TrackedSize:
+        """Return a tensor's shape in tracked numbers."""
+        return TrackedSize(
+            self.number(size, "size", tensor, dim)  # type: ignore[misc]
+            for dim, size in enumerate(tensor.shape)
+        )
+
+    def number(self, value: Number, target: Callable[..., object] | str, *args: object) -> Number:
+        """Return a number that remembers that `target(*args)` gave it."""
+        return track(value, Origin(target, args), self)
+
+    def note_comparison(self, target: Callable[..., object], args: tuple[object, ...], answer: bool) -> None:
+        """Note a question about sizes."""
+        line = line_of(user_frame(self.outermost))
+        self.asked.append(Asked(target, args, answer, self.here(), line))
+
+    def device_of(self, tensor: torch.Tensor) -> torch.device:
+        """Return a tensor's device, as an object of its own that is known again."""
+        device = torch.device(str(tensor.device))
+        self.tensors.devices[id(device)] = (device, tensor)
+        return device
+
+    def note_dtype(self, tensor: torch.Tensor) -> None:
+        """Note that the user's code read a tensor's dtype."""
+        frame = user_frame(self.outermost)
+        if frame is not None:
+            self._dtypes[tensor.dtype] = (frame, frame.f_lineno, tensor)
+
+    def _dtype_origin(self, dtype: torch.dtype, frame: FrameType | None) -> torch.Tensor | None:
+        """Return the tensor whose dtype this is, if the code that is running has asked for it.
+
+        A dtype is one object for all uses: only who asked tells where it comes from. It counts if the
+        same line asked, or if the code keeps the answer.
+        """
+        asked, line, tensor = self._dtypes.get(dtype, (None, 0, None))
+        if frame is None or asked is not frame:
+            return None
+        held = any(value is dtype for value in frame.f_locals.values())
+        return tensor if held or line == frame.f_lineno else None
+
+    def _property(self, tensor: torch.Tensor, name: str, frame: FrameType | None) -> fx.Node:
+        node = self.graph.call_function(getattr, (self.node_of(tensor, frame), name))
+        node.meta.update(module_call=self.call, nn_module_stack=self.call.stack, val=getattr(tensor, name))
+        return node

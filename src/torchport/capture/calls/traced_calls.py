@@ -1,0 +1,166 @@
+"""Follows the calls of modules while a model runs: which module is in what other one's call."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx, nn
+from torch.nn.utils.parametrize import is_parametrized
+from torch.utils.hooks import RemovableHandle
+
+
+@dataclass(eq=False, slots=True)
+class TracedCall:
+    """One call of a module that is not kept whole.
+
+    Args:
+        path: the module's path in the model; empty for the model.
+        type_name: the name of its class.
+        parent: the call in which it was called.
+        inputs: the nodes that it was given, with the names of its parameters.
+        names: what the code that ran in it calls a node.
+        stack: its path and class and those of the calls around it, as fx keeps them with a node.
+        modes: the modes of torch that it was called in.
+    """
+
+    path: str
+    type_name: str
+    parent: TracedCall | None
+    inputs: list[tuple[str, fx.Node]] = field(default_factory=list)
+    names: dict[fx.Node, str] = field(default_factory=dict)
+    stack: dict[str, tuple[str, str]] = field(default_factory=dict)
+    modes: object = None
+
+    @property
+    def depth(self) -> int:
+        """How many calls this one is in."""
+        return 0 if self.parent is None else self.parent.depth + 1
+
+    def ancestors(self) -> Iterator[TracedCall]:
+        """Yield this call and those that it is in, inside out."""
+        call: TracedCall | None = self
+        while call is not None:
+            yield call
+            call = call.parent
+
+    def is_within(self, other: TracedCall) -> bool:
+        """Whether this call is `other` or in it."""
+        return any(call is other for call in self.ancestors())
+
+
+def is_leaf(module: nn.Module) -> bool:
+    """Whether a module's call is one node: it is one of torch's own, and nobody interferes with it.
+
+    One with hooks or parametrizations is looked into, since what they do must be seen.
+    """
+    if not type(module).__module__.startswith(("torch.nn.modules", "torch.ao.nn")):
+        return False
+    if isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
+        return False
+    return not any(_is_interfered_with(part) for part in module.modules())
+
+
+def _is_interfered_with(module: nn.Module) -> bool:
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or is_parametrized(module)
+    )
+
+
+class CallListener:
+    """Is told by hooks when a module is called and when it returns."""
+
+    def enter(
+        self, path: str, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> None:
+        """A module is called."""
+        raise NotImplementedError
+
+    def leave(self, path: str, module: nn.Module, result: object) -> object:
+        """A module returns; what this returns takes the result's place, if it is not None."""
+        raise NotImplementedError
+
+
+def leaves(model: nn.Module) -> set[nn.Module]:
+    """Return the modules whose calls are one node each."""
+    found: set[nn.Module] = set()
+    inside: set[nn.Module] = set()
+    for module in model.modules():
+        if module not in inside and module is not model and is_leaf(module):
+            found.add(module)
+            inside.update(module.modules())
+    return found
+
+
+@contextmanager
+def follow_modules(model: nn.Module, whole: set[nn.Module], listener: CallListener) -> Iterator[None]:
+    """Tell a listener of modules' calls in this thread; the modules are left as they were.
+
+    Args:
+        model: the model.
+        whole: the modules in which nothing is looked at.
+        listener: who is told.
+    """
+    thread = threading.get_ident()
+    inside = {part for module in whole for part in module.modules()} - whole
+    handles: list[RemovableHandle] = []
+    try:
+        for path, module in model.named_modules():
+            # Scripted modules take no hooks; what they do is seen op by op.
+            if module not in inside and not isinstance(module, torch.jit.ScriptModule):
+                handles += _follow(path, module, listener, thread)
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _follow(path: str, module: nn.Module, listener: CallListener, thread: int) -> list[RemovableHandle]:
+    def entered(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        if threading.get_ident() == thread:
+            listener.enter(path, module, args, kwargs)
+
+    def left(module: nn.Module, args: object, result: object) -> object:
+        if threading.get_ident() == thread:
+            return listener.leave(path, module, result)
+        return None
+
+    # Next to forward itself: what a user's own hooks do belongs to the caller.
+    return [
+        module.register_forward_pre_hook(entered, with_kwargs=True),
+        module.register_forward_hook(left, prepend=True),
+    ]
+
+
+@functools.lru_cache(maxsize=1024)
+def _signature(forward: Callable[..., object]) -> inspect.Signature:
+    return inspect.signature(forward)
+
+
+def named_arguments(
+    forward: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> list[tuple[str, object]]:
+    """Return the arguments of a call with the names of the parameters that they are for."""
+    try:
+        bound = _signature(forward).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return [*((f"arg{i}", arg) for i, arg in enumerate(args)), *kwargs.items()]
+    named: list[tuple[str, object]] = []
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            named += [(f"{name.rstrip('s')}{i}", item) for i, item in enumerate(value)]
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            named += list(value.items())
+        else:
+            named.append((name, value))
+    return named

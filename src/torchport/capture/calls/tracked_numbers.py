@@ -1,0 +1,240 @@
+"""Python numbers that remember how they were computed from the sizes of tensors.
+
+They are ints and floats, so that a model takes the same way with them as with plain ones. What is
+asked of them (`n > 7`) is noted, since the graph holds for that answer only.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, SupportsIndex, TypeAlias
+
+from torch import fx
+
+Number: TypeAlias = "int | float"
+
+
+@dataclass(slots=True, eq=False)
+class Origin:
+    """How a number was computed.
+
+    Args:
+        target: a function, or the name of a tensor's method.
+        args: what it was applied to: tensors, tracked numbers, constants.
+        node: the node that gives the number, as soon as there is one.
+    """
+
+    target: Callable[..., object] | str
+    args: tuple[object, ...]
+    node: fx.Node | None = None
+
+
+class Observer(Protocol):
+    """Who is told what a model asks of tracked numbers."""
+
+    active: bool
+
+    def here(self) -> object:
+        """Return the place in the run at which a number is computed."""
+
+    def note_comparison(self, target: Callable[..., object], args: tuple[object, ...], answer: bool) -> None:
+        """Note that the model asked `target(*args)`, and went on with the answer."""
+
+
+class TrackedInt(int):
+    """An int with its origin."""
+
+    origin: Origin
+    observer: Observer
+    place: object
+
+    def __new__(cls, value: int, origin: Origin, observer: Observer) -> TrackedInt:
+        """Make a number that equals `value`."""
+        made = super().__new__(cls, value)
+        made.origin = origin
+        made.observer = observer
+        made.place = observer.here()
+        return made
+
+    def __bool__(self) -> bool:
+        return _ask(operator.ne, self, 0)
+
+    def __hash__(self) -> int:
+        return int.__hash__(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return int, (int(self),)
+
+    def __deepcopy__(self, memo: object) -> TrackedInt:
+        return self
+
+    def __pos__(self) -> int:
+        return self
+
+    def __round__(self, digits: SupportsIndex | None = None) -> int:
+        return self
+
+    __floor__ = __ceil__ = __trunc__ = __pos__
+
+
+class TrackedFloat(float):
+    """A float with its origin."""
+
+    origin: Origin
+    observer: Observer
+    place: object
+
+    def __new__(cls, value: float, origin: Origin, observer: Observer) -> TrackedFloat:
+        """Make a number that equals `value`."""
+        made = super().__new__(cls, value)
+        made.origin = origin
+        made.observer = observer
+        made.place = observer.here()
+        return made
+
+    def __bool__(self) -> bool:
+        return _ask(operator.ne, self, 0)
+
+    def __hash__(self) -> int:
+        return float.__hash__(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return float, (float(self),)
+
+    def __deepcopy__(self, memo: object) -> TrackedFloat:
+        return self
+
+    def __floor__(self) -> int:
+        return _rounded(math.floor, self)
+
+    def __ceil__(self) -> int:
+        return _rounded(math.ceil, self)
+
+    def __trunc__(self) -> int:
+        return _rounded(int, self)
+
+    def __round__(self, digits: SupportsIndex | None = None) -> float:  # type: ignore[override]
+        if digits is None:
+            return _rounded(round, self)
+        return _compute(round, self, int(digits), plain=round(plain(self), digits))
+
+
+Tracked = (TrackedInt, TrackedFloat)
+TrackedNumber: TypeAlias = "TrackedInt | TrackedFloat"
+
+
+class TrackedSize(tuple[int, ...]):
+    """A tensor's shape: tracked ints, with what `torch.Size` adds to a tuple."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> Any:
+        part = tuple.__getitem__(self, index)
+        return TrackedSize(part) if isinstance(part, tuple) else part
+
+    def __add__(self, other: Any) -> Any:
+        return TrackedSize((*self, *other))
+
+    def __radd__(self, other: Any) -> Any:
+        return TrackedSize((*other, *self))
+
+    def numel(self) -> int:
+        """Return how many elements a tensor of this shape has."""
+        count = 1
+        for size in self:
+            count = size * count if isinstance(count, int) and count == 1 else count * size
+        return count
+
+
+def plain(number: Number) -> Number:
+    """Return a number without its origin."""
+    if isinstance(number, TrackedInt):
+        return int.__int__(number)
+    return float.__float__(number) if isinstance(number, TrackedFloat) else number
+
+
+def track(value: Number, origin: Origin, observer: Observer) -> Number:
+    """Return a number that remembers its origin, for as long as the observer is active."""
+    if not observer.active:
+        return value
+    if isinstance(value, int):
+        return TrackedInt(value, origin, observer)
+    return TrackedFloat(value, origin, observer)
+
+
+def _observer(args: tuple[object, ...]) -> Observer:
+    return next(arg.observer for arg in args if isinstance(arg, Tracked))
+
+
+def _compute(target: Callable[..., object], *args: object, plain: Number) -> Number:
+    return track(plain, Origin(target, args), _observer(args))
+
+
+def _rounded(target: Callable[[float], int], number: TrackedFloat) -> int:
+    value = target(float.__float__(number))
+    result = _compute(target, number, plain=value)
+    assert isinstance(result, int)
+    return result
+
+
+def _ask(target: Callable[..., object], left: object, right: object) -> bool:
+    answer = bool(target(plain(left), plain(right)))  # type: ignore[arg-type]
+    observer = _observer((left, right))
+    if observer.active:
+        observer.note_comparison(target, (left, right), answer)
+    return answer
+
+
+_ARITHMETIC = ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow")
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float))
+
+
+def _install(cls: type) -> None:
+    """Give a class of tracked numbers its operators: each tracks its result, or notes the answer."""
+    for name in _ARITHMETIC:
+        target: Callable[..., object] = getattr(operator, name)
+
+        def compute(self: Number, other: object, target: Callable[..., object] = target) -> object:
+            if not _is_number(other):
+                return NotImplemented
+            value = target(plain(self), plain(other))  # type: ignore[arg-type]
+            return _compute(target, self, other, plain=value)  # type: ignore[arg-type]
+
+        def reflected(self: Number, other: object, target: Callable[..., object] = target) -> object:
+            if not _is_number(other):
+                return NotImplemented
+            value = target(plain(other), plain(self))  # type: ignore[arg-type]
+            return _compute(target, other, self, plain=value)  # type: ignore[arg-type]
+
+        setattr(cls, f"__{name}__", compute)
+        setattr(cls, f"__r{name}__", reflected)
+    for name in _COMPARISONS:
+        comparison: Callable[..., object] = getattr(operator, name)
+
+        def compare(self: Number, other: object, target: Callable[..., object] = comparison) -> object:
+            return _ask(target, self, other) if _is_number(other) else NotImplemented
+
+        setattr(cls, f"__{name}__", compare)
+
+    def negated(self: Number) -> Number:
+        return _compute(operator.neg, self, plain=-plain(self))
+
+    def divided(self: Number, other: object) -> object:
+        return (self // other, self % other) if _is_number(other) else NotImplemented  # type: ignore[operator]
+
+    def absolute(self: Number) -> Number:
+        return _compute(abs, self, plain=abs(plain(self)))
+
+    for name, method in {"neg": negated, "divmod": divided, "abs": absolute}.items():
+        setattr(cls, f"__{name}__", method)
+
+
+_install(TrackedInt)
+_install(TrackedFloat)

@@ -1,0 +1,1 @@
+"""A model as an exported graph: what is compiled."""

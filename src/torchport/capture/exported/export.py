@@ -1,0 +1,154 @@
+"""Captures a model as an `ExportedProgram` from tensors to tensors, whatever its inputs and outputs are.
+
+`torch.export` refuses classes that its pytrees do not know. Here the model is wrapped: the wrapper
+takes the inputs' tensors, puts the inputs together again, calls the model, and takes its result
+apart. What is left for `torch.export` is tensors in, tensors out.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.fx.traceback
+from torch import nn
+from torch.export import ExportedProgram
+
+from torchport.capture.exported.dynamic_shapes import spread_over_leaves
+from torchport.capture.exported.failure import explain_failure
+from torchport.capture.exported.module_state import ModuleState
+from torchport.capture.exported.own_containers import own_containers
+from torchport.capture.exported.replaced_buffers import held_buffers, write_replaced
+from torchport.capture.exported.source_lines import SourceLines
+from torchport.capture.quiet import quiet_torch
+from torchport.structure import Flat, Structure, flatten_call
+from torchport.structure.flatten import flatten_result
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedModel:
+    """A model as a graph.
+
+    Args:
+        name: the model's name.
+        module: the module itself.
+        program: the graph, from the inputs' tensors to the result's tensors.
+        leaves: the tensors it was captured with.
+        inputs: the structure of `(args, kwargs)`.
+        result: the structure of what the model returns.
+        state: the Python state that the graph stands for, but for what the model itself changes.
+    """
+
+    name: str
+    module: nn.Module
+    program: ExportedProgram
+    leaves: tuple[torch.Tensor, ...]
+    inputs: Structure
+    result: Structure
+    state: ModuleState
+
+
+def export(
+    model: nn.Module | Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | None = None,
+    *,
+    name: str = "",
+    dynamic_shapes: object = None,
+) -> CapturedModel:
+    """Capture a model as an exported graph.
+
+    Args:
+        model: a module, or any callable on tensors.
+        args, kwargs: example inputs, of any class.
+        name: the model's name in messages.
+        dynamic_shapes: which dimensions may vary, as `torch.export` takes it.
+
+    Returns:
+        The graph and the structures around it. Nodes carry the module path and the source line.
+
+    Raises:
+        CaptureError: the model raises, or depends on its data in a way that a graph cannot show.
+
+    Example:
+        >>> export(torch.nn.Linear(2, 3), (torch.ones(1, 2),)).result.paths
+        ('output',)
+    """
+    module = model if isinstance(model, nn.Module) else CallableModule(model)
+    name = name or type(model).__name__
+    flat = flatten_call(tuple(args), dict(kwargs or {}))
+    dims = spread_over_leaves(module, args, kwargs or {}, flat, dynamic_shapes)
+    state = ModuleState(module)
+    try:
+        program, call = _trace(module, flat, dims)
+    except Exception as error:  # a model may raise anything: it is explained, once, here
+        raise explain_failure(name, module, args, kwargs or {}, error) from error
+    if call.changes:
+        named = ", ".join(f"self.{path}" for path in call.changes[:5])
+        _log.warning("%s: its forward changes %s; what is captured does not", name, named)
+    state.forget([*call.changes, *state.changed()])  # the latter are lists that torch left copies of
+    assert call.result is not None
+    return CapturedModel(name, module, program, tuple(flat.leaves), flat.structure, call.result, state)
+
+
+class CallableModule(nn.Module):
+    """Lets a plain function stand where a module is wanted."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Call the function."""
+        return self.function(*args, **kwargs)
+
+
+@dataclass(slots=True)
+class _Call:
+    """What is seen of the model's call besides its graph: its result, and the state that it changes."""
+
+    result: Structure | None = None
+    changes: Sequence[str] = ()
+
+
+class _TensorsInTensorsOut(nn.Module):
+    """The model between putting its inputs together and taking its result apart."""
+
+    def __init__(self, module: nn.Module, flat: Flat, call: _Call) -> None:
+        super().__init__()
+        self.model = module
+        self._structure = flat.structure
+        self._call = call
+        # What the modules hold already, such as their configuration, is shared and not rebuilt.
+        self._shared = frozenset(id(held) for part in module.modules() for held in vars(part).values())
+
+    def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Call the model on inputs made of `leaves` and return its result's tensors."""
+        call, objects = self._structure.rebuild_with_objects(leaves)
+        assert isinstance(call, tuple)  # the structure of (args, kwargs)
+        args, kwargs = call
+        buffers = list(held_buffers(self.model))
+        state = ModuleState(self.model)
+        with torch.fx.traceback.preserve_node_meta(), SourceLines(sys._getframe()):
+            value = self.model(*args, **kwargs)
+        torch.fx.traceback.current_meta.pop("stack_trace", None)
+        flat = flatten_result(value, leaves, objects, self._structure, by_reference=self._shared)
+        write_replaced(buffers)
+        self._call.result, self._call.changes = flat.structure, state.changed()
+        return tuple(flat.leaves)
+
+
+def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram, _Call]:
+    call = _Call()
+    wrapper = _TensorsInTensorsOut(module, flat, call)
+    wrapper.training = module.training
+    with quiet_torch(), torch.no_grad(), own_containers(module):
+        program = torch.export.export(
+            wrapper, tuple(flat.leaves), dynamic_shapes=None if dims is None else (dims,), strict=False
+        )
+    return program, call

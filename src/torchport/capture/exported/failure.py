@@ -1,0 +1,89 @@
+"""Says why a model could not be captured: what it did, at which line, and what to do."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
+from torchport.capture.exported.replaced_buffers import held_buffers
+from torchport.capture.exported.source_lines import user_line
+from torchport.errors import CaptureError
+
+_DATA_DEPENDENT = re.compile(
+    r"data-dependent|DataDependent|_local_scalar_dense|Could not guard|\.item\(\)|\.tolist\(\)|"
+    r"Cannot call numel|unbacked|boolean value of Tensor",
+    re.IGNORECASE,
+)
+
+
+def explain_failure(
+    name: str,
+    module: nn.Module,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    error: Exception,
+) -> CaptureError:
+    """Return the refusal that tells the user what stopped the capture."""
+    own = _error_of_the_model(module, args, kwargs)
+    if own is not None:
+        return CaptureError(
+            f"the model raises {type(own).__name__}: {_first_lines(own)}",
+            where=_at(name, user_line(own)),
+            remedy="call the model on these inputs without torchport, and mend it or the inputs first",
+        )
+    line = user_line(error)
+    if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)) or (
+        _DATA_DEPENDENT.search(str(error))
+    ):
+        return CaptureError(
+            f"the model's path depends on the values of a tensor ({_first_lines(error)})",
+            where=_at(name, line),
+            remedy='use torch.compile(model, backend="torchport"), which breaks the graph there, '
+            "or write the branch with torch.where or torch.cond",
+        )
+    return CaptureError(
+        f"torch.export refuses the model: {type(error).__name__}: {_first_lines(error)}",
+        where=_at(name, line),
+        remedy='use torch.compile(model, backend="torchport"), which breaks the graph there',
+    )
+
+
+def _error_of_the_model(
+    module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
+) -> Exception | None:
+    """Return what the model itself raises on these inputs, if it does."""
+    parameters = [(parameter, parameter.detach().clone()) for parameter in module.parameters()]
+    buffers = [(held, held.tensor.clone()) for held in held_buffers(module) if held.tensor is not None]
+    try:
+        with torch.no_grad():
+            module(*copy.deepcopy(tuple(args)), **copy.deepcopy(dict(kwargs)))
+    except Exception as error:  # noqa: BLE001  # whatever the model raises is the answer
+        return error
+    finally:
+        # The trial call may have updated or replaced buffers.
+        for held, value in buffers:
+            held.holder[held.name] = held.tensor
+            _restore(held.tensor, value)
+        for parameter, value in parameters:
+            _restore(parameter, value)
+    return None
+
+
+def _restore(tensor: torch.Tensor | None, value: torch.Tensor) -> None:
+    if tensor is not None and not torch.equal(tensor, value):
+        with torch.no_grad():
+            tensor.copy_(value)
+
+
+def _first_lines(error: BaseException, limit: int = 300) -> str:
+    text = " ".join(str(error).strip().split("\n\n")[0].split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _at(name: str, line: str) -> str:
+    return f"{name}, {line}" if line else name

@@ -1,0 +1,156 @@
+"""Follows which module runs: the path of the module that calls an op, and what each call took and gave."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from torchport.capture.stream.op_call import tensor_spec
+from torchport.records import TensorSpec
+
+
+@dataclass(slots=True, eq=False)
+class ModuleCall:
+    """One call of a module.
+
+    Args:
+        path: the module's path; empty for the model itself.
+        module: the module.
+        inputs: the tensors that it was given, each with its name.
+        outputs: the tensors that it returned.
+    """
+
+    path: str
+    module: nn.Module
+    inputs: tuple[tuple[str, TensorSpec], ...]
+    outputs: tuple[TensorSpec, ...] = ()
+    # How often each module was called from here, to tell a shared module's places apart.
+    counts: dict[int, int] = field(default_factory=dict)
+
+
+class ModuleCalls:
+    """Hooks on every module that note its calls; a context manager.
+
+    Args:
+        root: the model.
+    """
+
+    def __init__(self, root: nn.Module) -> None:
+        self.calls: list[ModuleCall] = []
+        self.recording = True
+        self._stack: list[ModuleCall] = []
+        self._handles: list[RemovableHandle] = []
+        self._paths: dict[int, list[str]] = {}
+        self._modules: list[nn.Module] = []
+        self._names: dict[type[nn.Module], tuple[str, ...]] = {}  # of the arguments of each class's forward
+        for path, module in root.named_modules(remove_duplicate=False):
+            if id(module) not in self._paths:
+                self._modules.append(module)
+            self._paths.setdefault(id(module), []).append(path)
+
+    @property
+    def current(self) -> ModuleCall | None:
+        """The innermost call that runs now."""
+        return self._stack[-1] if self._stack else None
+
+    def __enter__(self) -> ModuleCalls:
+        for module in self._modules:
+            if isinstance(module, torch.jit.ScriptModule):
+                continue  # torch takes no hooks on one: its ops are those of the module that calls it
+            # Around the user's own hooks, so that their ops count as the module's.
+            self._handles.append(
+                module.register_forward_pre_hook(self._begin, prepend=True, with_kwargs=True)
+            )
+            self._handles.append(module.register_forward_hook(self._end))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def run(self, root: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """Call the model."""
+        if not isinstance(root, torch.jit.ScriptModule):
+            return root(*args, **kwargs)
+        self._begin(root, args, kwargs)
+        result = root(*args, **kwargs)
+        self._end(root, args, result)
+        return result
+
+    def _begin(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        kind = type(module)
+        if kind not in self._names:
+            self._names[kind] = _argument_names(kind)
+        inputs = tuple(_named_tensors(self._names[kind], args, kwargs))
+        call = ModuleCall(self._path(module), module, inputs)
+        self._stack.append(call)
+        if self.recording:
+            self.calls.append(call)
+
+    def _end(self, module: nn.Module, _: object, result: object) -> None:
+        while self._stack:
+            call = self._stack.pop()
+            if call.module is module:
+                call.outputs = tuple(tensor_spec(tensor) for _, tensor in walk_tensors(result, ""))
+                return
+
+    def _path(self, module: nn.Module) -> str:
+        """Return the path by which a module is called; one that is held in several places has several."""
+        paths = self._paths[id(module)]
+        caller = self.current
+        if len(paths) == 1 or caller is None:
+            return paths[0]
+        prefix = f"{caller.path}." if caller.path else ""
+        below = [path for path in paths if path.startswith(prefix)] or paths
+        number = caller.counts.get(id(module), 0)
+        caller.counts[id(module)] = number + 1
+        return below[number % len(below)]
+
+
+def _argument_names(kind: type[nn.Module]) -> tuple[str, ...]:
+    """Return the names of the positional arguments of a module's forward, as far as it has any."""
+    try:
+        parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
+    except (AttributeError, TypeError, ValueError):  # a scripted module has no signature
+        return ()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(parameter.name for parameter in parameters if parameter.kind in positional)
+
+
+def _named_tensors(
+    names: tuple[str, ...], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> Iterator[tuple[str, TensorSpec]]:
+    for index, value in enumerate(args):
+        name = names[index] if index < len(names) else str(index)
+        for path, tensor in walk_tensors(value, name):
+            yield path, tensor_spec(tensor)
+    for name, value in kwargs.items():
+        for path, tensor in walk_tensors(value, name):
+            yield path, tensor_spec(tensor)
+
+
+def walk_tensors(value: object, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of a value with their paths.
+
+    Only plain containers are opened. A cache that every layer is handed holds what earlier layers left in
+    it: that is the model's state, and no input of the layer.
+    """
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from walk_tensors(item, f"{path}[{index}]")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from walk_tensors(item, f"{path}.{key}" if path else str(key))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for entry in dataclasses.fields(value):
+            yield from walk_tensors(
+                getattr(value, entry.name, None), f"{path}.{entry.name}" if path else entry.name
+            )

@@ -1,0 +1,159 @@
+"""One call of a torch op: its arguments by their names in the op's schema, its tensors by what they are."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import _disable_current_modes
+
+from torchport.records import TensorSpec
+
+UNKNOWN_SIZE = -1  # a size that is known at run time only
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """A call of an op.
+
+    Args:
+        op: the op.
+        arguments: every argument of the op's schema by its name, defaults included; a `TensorSpec` stands
+            for each tensor, also within lists.
+        results: what it returned, flat; None where it returned no tensor.
+    """
+
+    op: OpOverload
+    arguments: Mapping[str, object]
+    results: tuple[TensorSpec | None, ...]
+
+    @property
+    def name(self) -> str:
+        """The op without its overload, such as `aten::conv2d`."""
+        return str(self.op._schema.name)
+
+    def tensor(self, argument: str) -> TensorSpec:
+        """Return the tensor that an argument is.
+
+        Raises:
+            KeyError: the argument is no tensor.
+        """
+        value = self.arguments[argument]
+        if not isinstance(value, TensorSpec):
+            raise KeyError(argument)
+        return value
+
+    def tensors(self) -> Iterator[tuple[str, TensorSpec]]:
+        """Yield the arguments' tensors by name; those of a list as `name[0]`, …"""
+        for name, value in self.arguments.items():
+            if isinstance(value, TensorSpec):
+                yield name, value
+            elif isinstance(value, tuple):
+                for index, item in enumerate(value):
+                    if isinstance(item, TensorSpec):
+                        yield f"{name}[{index}]", item
+
+
+@dataclass(frozen=True, slots=True)
+class OpArgument:
+    """An argument of an op's schema: its name, its default, and whether the op writes to it."""
+
+    name: str
+    default: object
+    written: bool
+
+
+@functools.lru_cache(maxsize=4096)
+def schema_arguments(op: OpOverload) -> tuple[OpArgument, ...]:
+    """Return the arguments of an op's schema, positional ones first."""
+    return tuple(
+        OpArgument(
+            argument.name,
+            argument.default_value if argument.has_default_value() else None,
+            argument.alias_info is not None and argument.alias_info.is_write,
+        )
+        for argument in op._schema.arguments
+    )
+
+
+def describe_call(
+    op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], result: object
+) -> OpCall:
+    """Return a call as it was made, without its tensors' values.
+
+    Example:
+        >>> x = torch.ones(2)
+        >>> describe_call(torch.ops.aten.add.Tensor, (x, x), {}, x).arguments["alpha"]
+        1
+    """
+    arguments: dict[str, object] = {}
+    for index, argument in enumerate(schema_arguments(op)):
+        if index < len(args):
+            arguments[argument.name] = _described(args[index])
+        else:
+            arguments[argument.name] = _described(kwargs.get(argument.name, argument.default))
+    return OpCall(op, arguments, tuple(_results(result)))
+
+
+def _described(value: object) -> object:
+    """Return a value with specs in place of tensors; lists become tuples, so that calls can be compared."""
+    if isinstance(value, torch.Tensor):
+        return tensor_spec(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(_described(item) for item in value)
+    if isinstance(value, torch.ScriptObject):
+        return _packed(value)
+    return value
+
+
+def _packed(value: torch.ScriptObject) -> object:
+    """Return a quantized op's packed weight as the tensor that it holds, else the object's class."""
+    name = str(value._type()).rpartition(".")[2]
+    try:
+        with _disable_current_modes():  # it computes the weight, and is no op of the model's
+            unpacked = value.unpack()  # type: ignore[attr-defined]
+    except (AttributeError, RuntimeError):
+        return name
+    weight = unpacked[0] if isinstance(unpacked, tuple) else unpacked
+    return tensor_spec(weight) if isinstance(weight, torch.Tensor) else name
+
+
+def _results(result: object) -> Iterator[TensorSpec | None]:
+    if isinstance(result, (list, tuple)):
+        for item in result:
+            yield from _results(item)
+    else:
+        yield tensor_spec(result) if isinstance(result, torch.Tensor) else None
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is an array of numbers, and neither sparse, nested nor quantized."""
+    return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
+
+
+def tensor_spec(tensor: torch.Tensor) -> TensorSpec:
+    """Return a tensor's shape and dtype; a size known at run time only is `UNKNOWN_SIZE`."""
+    if tensor.is_nested:
+        return _spec((UNKNOWN_SIZE,) * tensor.dim(), tensor.dtype)  # its parts have sizes of their own
+    sizes = tensor.shape
+    for size in sizes:
+        if type(size) is not int:
+            return _spec(tuple(_size(size) for size in sizes), tensor.dtype)
+    return _spec(tuple(sizes), tensor.dtype)
+
+
+@functools.lru_cache(maxsize=65536)
+def _spec(shape: tuple[int, ...], dtype: torch.dtype) -> TensorSpec:
+    return TensorSpec(shape, str(dtype).removeprefix("torch."))
+
+
+def _size(size: int | torch.SymInt) -> int:
+    """Return a size as a number, without torch taking note that anyone asked."""
+    if isinstance(size, int):
+        return size
+    node = size.node
+    hint = node.hint if node.has_hint() else None
+    return hint if isinstance(hint, int) else UNKNOWN_SIZE

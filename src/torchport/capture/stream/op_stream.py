@@ -1,0 +1,269 @@
+"""Runs a model and notes every op: what the model's code called, and the kernels that this came down to.
+
+The run is on fake tensors, so that it needs neither weights nor memory. Where fake tensors do not do, because
+the model's path depends on values or an op knows no fake ones, it is on copies of the real ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchport.capture.stream.live_memory import LiveMemory, is_held_by_autograd_alone
+from torchport.capture.stream.module_calls import ModuleCall, ModuleCalls
+from torchport.capture.stream.op_call import OpCall, describe_call, is_dense
+from torchport.capture.stream.workspace import workspace_of
+
+Phase = Literal["forward", "backward"]
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+# What torch asks a tensor about itself, and what a check leaves behind: no work of the model's.
+_QUESTIONS = frozenset(
+    """
+    aten::_assert_async aten::_assert_tensor_metadata aten::_has_compatible_shallow_copy_type aten::dim
+    aten::is_complex aten::is_contiguous aten::is_floating_point aten::is_inference aten::is_nested
+    aten::is_non_overlapping_and_dense aten::is_same_size aten::is_signed aten::is_strides_like_format
+    aten::numel aten::result_type aten::size aten::storage_offset aten::stride aten::sym_constrain_range
+    aten::sym_constrain_range_for_size aten::sym_is_contiguous aten::sym_numel aten::sym_size
+    aten::sym_storage_offset aten::sym_stride aten::_version
+    """.split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An op that ran as it is: nothing below it but a device's own code.
+
+    Args:
+        call: the call.
+        allocated: how many bytes of new memory it returned.
+        live: how many bytes lived when it had run, of what the run allocated.
+        workspace: how many bytes it took for itself meanwhile, as far as that is known.
+    """
+
+    call: OpCall
+    allocated: int
+    live: int
+    workspace: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class StreamedOp:
+    """An op that the model's code called, or that autograd did.
+
+    Args:
+        call: the call.
+        path: the path of the module that called it.
+        phase: whether it ran in the forward or the backward pass.
+        module_call: the call of the module, where one is known.
+        sources: for each of its tensors that another op made, that op's number.
+        kernels: what it came down to; the op itself if it is one.
+    """
+
+    call: OpCall
+    path: str
+    phase: Phase
+    module_call: ModuleCall | None
+    sources: tuple[int, ...]
+    kernels: list[Kernel] = field(default_factory=list)
+
+
+class OpRecorder(TorchDispatchMode):
+    """While active, notes every op.
+
+    Args:
+        calls: makes known which module runs.
+        memory: follows what is allocated.
+        owners: the paths of the modules that hold parameters, by the parameters' ids.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(
+        self,
+        calls: ModuleCalls,
+        memory: LiveMemory,
+        owners: Mapping[int, str],
+    ) -> None:
+        super().__init__()
+        self.phase: Phase = "forward"
+        self.higher_order: Counter[str] = Counter()  # how often ops ran that call functions
+        self.ops: list[StreamedOp] = []
+        self._calls = calls
+        self._memory = memory
+        self._owners = owners
+        self._outer: StreamedOp | None = None  # the op of the model's that is being taken apart
+        self._origin = _Origins()
+        self._calls_by_number: dict[int, ModuleCall | None] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to be skipped costs an import of Dynamo, which takes seconds
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        if not isinstance(func, OpOverload):
+            return self._run_higher_order(func, args, kwargs)
+        name = func._schema.name
+        if func.namespace == "prim" or name in _QUESTIONS:
+            return func(*args, **kwargs)
+        # Other tensors than dense ones have kernels of their own for what is composite for these.
+        if _is_composite(func) and all(is_dense(tensor) for tensor in _tensors((args, kwargs))):
+            return self._take_apart(func, args, kwargs)
+        return self._run_kernel(func, args, kwargs)
+
+    def _run_higher_order(
+        self, func: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> object:
+        """Run an op that calls functions: those functions' ops are noted, and that it ran is."""
+        self.higher_order[getattr(func, "__name__", str(func))] += 1
+        return func(*(self._watched(arg) for arg in args), **kwargs)
+
+    def _watched(self, argument: object) -> object:
+        """Return a function that runs under this mode; anything else as it is."""
+        if isinstance(argument, torch.Tensor) or not callable(argument):
+            return argument
+
+        @functools.wraps(argument)
+        def run(*args: object, **kwargs: object) -> object:
+            with self:
+                return argument(*args, **kwargs)
+
+        return run
+
+    def _take_apart(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
+        """Run a composite op by the ops that it is made of; only the outermost one is the model's own."""
+        if self._outer is not None:
+            with self:
+                return func._op_dk(_COMPOSITE, *args, **kwargs)
+        place = len(self.ops)
+        self._outer = streamed = self._begin(func, args, kwargs)
+        try:
+            with self:
+                result = func._op_dk(_COMPOSITE, *args, **kwargs)
+        except BaseException:
+            del self.ops[place:]
+            raise
+        finally:
+            self._outer = None
+        self._finish(streamed, place, args, kwargs, result)
+        return result
+
+    def _run_kernel(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
+        in_place = self.phase == "backward" and func is torch.ops.aten.add.Tensor
+        in_place = in_place and is_held_by_autograd_alone(cast(torch.Tensor, args[0]))
+        for tensor in _tensors((args, kwargs)):
+            self._memory.know(tensor)
+        place = len(self.ops)
+        own = self._begin(func, args, kwargs) if self._outer is None else None
+        try:
+            result = func(*args, **kwargs)
+        except BaseException:
+            del self.ops[place:]
+            raise
+        if in_place:
+            self._memory.give_up(cast(torch.Tensor, args[0]))
+        allocated = sum(self._memory.count(tensor) for tensor in _tensors(result))
+        workspace = workspace_of(func, args, kwargs, result)
+        if own is not None:
+            self._finish(own, place, args, kwargs, result)
+            own.kernels.append(Kernel(own.call, allocated, self._memory.live, workspace))
+        else:
+            assert self._outer is not None
+            call = describe_call(func, args, kwargs, result)
+            self._outer.kernels.append(Kernel(call, allocated, self._memory.live, workspace))
+        return result
+
+    def _begin(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> StreamedOp:
+        path, caller = self._caller()
+        sources = tuple(self._origin.find(tensor) for tensor in _tensors((args, kwargs)))
+        streamed = StreamedOp(
+            OpCall(func, {}, ()),
+            path,
+            self.phase,
+            caller,
+            tuple(dict.fromkeys(source for source in sources if source >= 0)),
+        )
+        self.ops.append(streamed)
+        return streamed
+
+    def _finish(
+        self,
+        streamed: StreamedOp,
+        place: int,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        result: object,
+    ) -> None:
+        streamed.call = describe_call(streamed.call.op, args, kwargs, result)
+        for tensor in _tensors(result):
+            self._origin.note(tensor, place)
+
+    def _caller(self) -> tuple[str, ModuleCall | None]:
+        """Return where an op belongs: in the backward pass, where the forward op did that it is for."""
+        current = self._calls.current
+        if self.phase == "forward" and not torch.is_inference_mode_enabled():
+            # The node that autograd made for this op has the last number given out. Without gradients it made
+            # none: the last one is another op's, unless this is the first in a function of the user's own.
+            number = torch._C._autograd._get_sequence_nr() - 1
+            if torch.is_grad_enabled():
+                self._calls_by_number[number] = current
+            else:
+                self._calls_by_number.setdefault(number, current)
+        if self.phase == "backward" and current is None:  # not None: a checkpoint runs its forward pass again
+            node = torch._C._current_autograd_node()
+            if node is not None and hasattr(node, "variable"):  # it adds to a parameter's gradient
+                return self._owners.get(id(node.variable), ""), None
+            current = None if node is None else self._calls_by_number.get(node._sequence_nr())
+        return (current.path if current is not None else "", current)
+
+
+class _Origins:
+    """Which op made a tensor."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[object, int]] = {}
+
+    def note(self, tensor: torch.Tensor, number: int) -> None:
+        """Say that an op made a tensor."""
+        self._made[id(tensor)] = (weakref.ref(tensor), number)
+
+    def find(self, tensor: torch.Tensor) -> int:
+        """Return the number of the op that made a tensor; -1 if none did."""
+        known = self._made.get(id(tensor))
+        return known[1] if known is not None and known[0]() is tensor else -1  # type: ignore[operator]
+
+
+def _is_composite(op: OpOverload) -> bool:
+    known = _composites.get(op)
+    if known is None:
+        known = _composites[op] = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _COMPOSITE)
+    return known
+
+
+_composites: dict[OpOverload, bool] = {}
+
+
+def _tensors(value: object) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)

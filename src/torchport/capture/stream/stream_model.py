@@ -1,0 +1,288 @@
+"""A model and its inputs → the stream of its ops: on fake tensors, or on copies of real ones."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.nn.parameter import is_lazy
+
+from torchport.capture.exported.export import CallableModule
+from torchport.capture.exported.source_lines import user_line
+from torchport.capture.quiet import quiet_streams
+from torchport.capture.stream.live_memory import LiveMemory
+from torchport.capture.stream.module_calls import ModuleCall, ModuleCalls, walk_tensors
+from torchport.capture.stream.op_call import tensor_spec
+from torchport.capture.stream.op_stream import OpRecorder, StreamedOp
+from torchport.capture.stream.stand_ins import Once, copy_of, faker, standing_in
+from torchport.errors import CaptureError, one_line
+from torchport.structure import flatten, flatten_call
+
+Values = Literal["fake", "real"]
+# Under `inference_mode` torch leaves composite ops whole, so that they are seen as the model calls them.
+_Pass = Literal["inference", "training"]
+
+_one_at_a_time = threading.RLock()  # hooks and stand-ins are put on the module itself
+
+
+@dataclass(frozen=True, slots=True)
+class OpStream:
+    """What a run of a model did.
+
+    Args:
+        module: the model.
+        ops: the ops in the order in which they ran.
+        module_calls: the calls of modules, in the order in which they began.
+        values: whether the run was on fake tensors or on real ones.
+        note: why it was on real ones, or what is not as usual; else empty.
+        higher_order: how often ops ran that call functions, as `cond` does: on fake tensors every branch of
+            one runs, and its own kernel is not seen.
+    """
+
+    module: nn.Module
+    ops: tuple[StreamedOp, ...]
+    module_calls: tuple[ModuleCall, ...]
+    values: Values
+    note: str
+    higher_order: Mapping[str, int] = field(default_factory=dict)
+
+
+def stream_ops(
+    model: nn.Module | Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | None = None,
+    *,
+    backward: bool = False,
+    name: str = "",
+) -> OpStream:
+    """Run a model and return its ops.
+
+    The model is left as it was, and torch's generator too. Neither needs weights: a model on the meta device
+    is run as one on the CPU would be.
+
+    Args:
+        model: a module, or any callable on tensors.
+        args, kwargs: its inputs, of any class.
+        backward: whether the backward pass is wanted too, of every output with a gradient. Composite ops
+            then come as those that autograd takes them apart into.
+        name: the model's name in messages.
+
+    Raises:
+        CaptureError: the inputs do not fit, the model raises, or it needs values that it does not have.
+
+    Example:
+        >>> [op.call.name for op in stream_ops(torch.nn.Linear(2, 3), (torch.ones(1, 2),)).ops]
+        ['aten::linear']
+    """
+    module = model if isinstance(model, nn.Module) else CallableModule(model)
+    run = _Run(module, tuple(args), dict(kwargs or {}), name or type(model).__name__)
+    run.check_inputs()
+    with _one_at_a_time:
+        return run.first_that_works(backward)
+
+
+class _Run:
+    """One model on one set of inputs, tried in one way after another."""
+
+    def __init__(
+        self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], name: str
+    ) -> None:
+        self._module = module
+        self._inputs = flatten_call(args, kwargs)
+        self._args = args
+        self._kwargs = kwargs
+        self._name = name
+        self._at: ModuleCall | None = None  # the module that ran when the last try failed
+
+    def check_inputs(self) -> None:
+        """Refuse inputs that the model's forward has no place for.
+
+        Raises:
+            CaptureError: names the argument.
+        """
+        for path, parameter in self._module.named_parameters():
+            if is_lazy(parameter):
+                raise CaptureError(
+                    f"the parameter {path} of a lazy module has no shape yet",
+                    where=self._name,
+                    remedy="call the model once on its inputs first",
+                )
+        try:
+            signature = inspect.signature(self._module.forward)
+        except (TypeError, ValueError):
+            return
+        try:
+            signature.bind(*self._args, **self._kwargs)
+        except TypeError as error:
+            raise CaptureError(
+                f"the inputs do not fit the model's forward{signature}: {error}",
+                where=self._name,
+                remedy="give each argument once: positional ones in args, others by name in kwargs",
+            ) from None
+
+    def first_that_works(self, backward: bool) -> OpStream:
+        """Return the stream of the first way to run the model that works."""
+        usual: _Pass = "training" if backward else "inference"
+        ways: list[tuple[Values, _Pass]] = [("fake", usual), ("real", usual)]
+        if not backward:  # a model that uses autograd within its forward cannot run in inference mode
+            ways = [("fake", usual), ("fake", "training"), ("real", usual), ("real", "training")]
+        if self._has_no_values():
+            ways = [way for way in ways if way[0] == "fake"]
+        errors: list[Exception] = []
+        for values, kind in ways:
+            if values == "fake" and errors and _depends_on_values(errors[0]):
+                continue
+            try:
+                recorder, calls = self._try(values, kind, backward)
+            except CaptureError:
+                raise
+            except Exception as error:  # noqa: BLE001  # a model may raise anything; the last way's is told
+                errors.append(error)
+                continue
+            note = self._note(values, kind != usual, errors)
+            higher = dict(recorder.higher_order)
+            return OpStream(self._module, tuple(recorder.ops), tuple(calls.calls), values, note, higher)
+        raise self._explain(errors) from errors[-1]
+
+    def _has_no_values(self) -> bool:
+        held = [*self._module.parameters(), *self._module.buffers(), *self._inputs.leaves]
+        return any(tensor.is_meta for tensor in held)
+
+    def _try(self, values: Values, kind: _Pass, backward: bool) -> tuple[OpRecorder, ModuleCalls]:
+        with ExitStack() as stack:
+            stack.enter_context(quiet_streams())
+            stack.enter_context(_as_eager())
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+            stack.enter_context(_without_collections())
+            fake = FakeTensorMode(allow_non_fake_inputs=True) if values == "fake" else None
+            substitute = Once(faker(fake) if fake is not None else copy_of)
+            call = self._inputs.structure.rebuild([substitute(leaf) for leaf in self._inputs.leaves])
+            args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", call)
+            stack.enter_context(standing_in(self._module, substitute))
+            memory = LiveMemory(substitute.results())
+            calls = stack.enter_context(ModuleCalls(self._module))
+            recorder = OpRecorder(calls, memory, _owners(self._module))
+            stack.enter_context(torch.inference_mode() if kind == "inference" else torch.enable_grad())
+            if fake is not None:
+                stack.enter_context(fake)
+            stack.enter_context(recorder)
+            try:
+                result = calls.run(self._module, args, kwargs)
+                if backward:
+                    calls.recording, recorder.phase = False, "backward"
+                    self._run_backward(result)
+            except Exception:
+                self._at = calls.current
+                raise
+        return recorder, calls
+
+    def _run_backward(self, result: object) -> None:
+        outputs = [leaf for _, leaf in walk_tensors(result, "") if leaf.requires_grad]
+        if not outputs:
+            raise CaptureError(
+                "no output has a gradient, so there is no backward pass",
+                where=self._name,
+                remedy="let a parameter or an input require one, with .requires_grad_()",
+            )
+        torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])
+
+    def _note(self, values: Values, unusual: bool, errors: list[Exception]) -> str:
+        notes = []
+        if values == "real":
+            line = user_line(errors[0])
+            notes.append(
+                f"ran on real values, since fake tensors do not do: {one_line(errors[0])}"
+                + (f" (at {line})" if line else "")
+            )
+        if unusual:
+            notes.append(
+                "ran with autograd, which the model needs: composite ops are taken apart, and what autograd "
+                "keeps counts as memory"
+            )
+        return "; ".join(notes)
+
+    def _explain(self, errors: list[Exception]) -> CaptureError:
+        error = errors[-1]
+        line = user_line(error)
+        where = self._name + (f", {line}" if line else "")
+        if self._has_no_values() and _depends_on_values(errors[0]):
+            return CaptureError(
+                f"the model's path depends on the values of a tensor, and on the meta device there are none "
+                f"({one_line(errors[0])})",
+                where=where,
+                remedy="load it on the CPU, with values",
+            )
+        at = ""
+        if self._at is not None:
+            at = f" in {self._at.path or 'the model itself'} ({type(self._at.module).__name__})"
+        return CaptureError(
+            f"the model raises{at}: {one_line(error)}",
+            where=where,
+            remedy=f"see whether the inputs fit: {self._inputs_described()}",
+        )
+
+    def _inputs_described(self) -> str:
+        try:
+            bound = inspect.signature(self._module.forward).bind(*self._args, **self._kwargs).arguments
+        except (TypeError, ValueError):
+            bound = {str(index): value for index, value in enumerate(self._args)} | self._kwargs
+        texts = []
+        for name, value in bound.items():
+            flat = flatten(value)
+            for path, leaf in zip(flat.structure.paths, flat.leaves, strict=True):
+                inner = "" if path == "output" else (path if path.startswith("[") else f".{path}")
+                texts.append(f"{name}{inner} is {tensor_spec(leaf)}")
+        return ", ".join(texts[:8]) + (", …" if len(texts) > 8 else "") if texts else "there are no tensors"
+
+
+def _depends_on_values(error: Exception) -> bool:
+    return isinstance(error, (DataDependentOutputException, DynamicOutputShapeException))
+
+
+def _owners(module: nn.Module) -> dict[int, str]:
+    return {
+        id(parameter): path
+        for path, part in module.named_modules()
+        for parameter in part._parameters.values()
+        if parameter is not None
+    }
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Keep Python from looking for cycles meanwhile: among so many new objects that takes its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def _as_eager() -> Iterator[None]:
+    """Let every module run as its Python says: no fused fast path, and nothing compiled."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        if "torch._dynamo" in sys.modules:  # else nothing can have been compiled
+            with torch.compiler.set_stance("force_eager"):
+                yield
+        else:
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)

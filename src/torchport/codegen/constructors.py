@@ -1,0 +1,174 @@
+"""The constructor arguments of torch's own modules, read back from them: those that are no defaults."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchport.errors import CodegenError
+
+# Not arguments that a module is described by: the weights' own, which come from the weights file.
+_IGNORED = frozenset({"self", "device", "dtype", "args", "kwargs", "_weight", "_freeze"})
+
+
+def constructor_arguments(module: nn.Module) -> dict[str, object]:
+    """Return the arguments with which a module like this one is made, without those that are defaults.
+
+    Raises:
+        CodegenError: what the module was made with cannot be told from it.
+
+    Example:
+        >>> constructor_arguments(nn.Conv2d(3, 8, 3, padding=1, bias=False))
+        {'in_channels': 3, 'out_channels': 8, 'kernel_size': 3, 'padding': 1, 'bias': False}
+    """
+    kind: Any = type(module)
+    parameters = _parameters(kind)
+    arguments: dict[str, object] = {}
+    for name, parameter in parameters.items():
+        value = _read(module, name)
+        if value is _MISSING:
+            raise CodegenError(
+                f"the argument {name!r} of a {type(module).__name__} cannot be told from it",
+                remedy="trace through it: wrap it in a module of your own",
+            )
+        default = parameter.default
+        value = _simplest(module, name, value)
+        if default is inspect.Parameter.empty or not _same(value, default):
+            arguments[name] = value
+    return arguments
+
+
+_MISSING = object()
+
+
+@functools.cache
+def _parameters(kind: Any) -> Mapping[str, inspect.Parameter]:
+    if issubclass(kind, nn.RNNBase) and kind is not nn.RNNBase:
+        base = dict(inspect.signature(nn.RNNBase.__init__).parameters)
+        base.pop("mode")
+        if kind is nn.RNN:
+            base["nonlinearity"] = inspect.Parameter(
+                "nonlinearity", inspect.Parameter.KEYWORD_ONLY, default="tanh"
+            )
+        return {name: value for name, value in base.items() if name not in _IGNORED}
+    signature = inspect.signature(kind.__init__)
+    return {name: value for name, value in signature.parameters.items() if name not in _IGNORED}
+
+
+def is_required(kind: Any, name: str) -> bool:
+    """Whether a class's constructor has no default for an argument."""
+    return _parameters(kind)[name].default is inspect.Parameter.empty
+
+
+def _read(module: nn.Module, name: str) -> object:
+    """Return the value that a constructor's argument had."""
+    special = _SPECIAL.get(type(module).__name__, {}).get(name)
+    if special is not None:
+        return special(module)
+    if name in ("bias", "add_bias_kv"):
+        held = getattr(module, "bias_k" if name == "add_bias_kv" else "bias", None)
+        return held if isinstance(held, bool) else held is not None
+    for attribute in (name, f"_{name}"):
+        value = getattr(module, attribute, _MISSING)
+        if value is not _MISSING:
+            return value
+    return _MISSING
+
+
+def _activation(layer: nn.Module) -> object:
+    activation = getattr(layer, "activation", None)
+    return "gelu" if activation is nn.functional.gelu else activation
+
+
+# Arguments that a module does not keep under their names.
+_LAYER: dict[str, Callable[[Any], object]] = {
+    "d_model": lambda layer: layer.self_attn.embed_dim,
+    "nhead": lambda layer: layer.self_attn.num_heads,
+    "dim_feedforward": lambda layer: layer.linear1.out_features,
+    "dropout": lambda layer: layer.dropout.p,
+    "activation": _activation,
+    "layer_norm_eps": lambda layer: layer.norm1.eps,
+    "batch_first": lambda layer: layer.self_attn.batch_first,
+    "bias": lambda layer: layer.linear1.bias is not None,
+}
+_SPECIAL: dict[str, dict[str, Callable[[Any], object]]] = {
+    "MultiheadAttention": {
+        "bias": lambda module: module.in_proj_bias is not None,
+        "kdim": lambda module: None if module.kdim == module.embed_dim else module.kdim,
+        "vdim": lambda module: None if module.vdim == module.embed_dim else module.vdim,
+    },
+    "TransformerEncoderLayer": _LAYER,
+    "TransformerDecoderLayer": _LAYER,
+    "TransformerEncoder": {"encoder_layer": lambda module: module.layers[0]},
+    "TransformerDecoder": {"decoder_layer": lambda module: module.layers[0]},
+    "Transformer": {
+        "num_encoder_layers": lambda module: module.encoder.num_layers,
+        "num_decoder_layers": lambda module: module.decoder.num_layers,
+        "dim_feedforward": lambda module: module.encoder.layers[0].linear1.out_features,
+        "dropout": lambda module: module.encoder.layers[0].dropout.p,
+        "activation": lambda module: _activation(module.encoder.layers[0]),
+        "layer_norm_eps": lambda module: module.encoder.layers[0].norm1.eps,
+        "norm_first": lambda module: module.encoder.layers[0].norm_first,
+        "bias": lambda module: module.encoder.layers[0].linear1.bias is not None,
+        "custom_encoder": lambda module: None,
+        "custom_decoder": lambda module: None,
+    },
+    "AdaptiveLogSoftmaxWithLoss": {"cutoffs": lambda module: list(module.cutoffs)[:-1]},
+}
+
+
+def _simplest(module: nn.Module, name: str, value: object) -> object:
+    """Return a value as one writes it: 3 for (3, 3), where the constructor takes both."""
+    if isinstance(value, torch.Size):
+        value = tuple(value)
+    if name == "stride" and "Pool" in type(module).__name__ and value == module.kernel_size:
+        return None  # as the default has it
+    if isinstance(value, tuple) and value and all(item == value[0] for item in value):
+        spread = (
+            "kernel_size",
+            "stride",
+            "padding",
+            "dilation",
+            "output_padding",
+            "output_size",
+            "scale_factor",
+        )
+        single = name == "normalized_shape" and len(value) == 1
+        pads = type(module).__name__.endswith(("Pad1d", "Pad2d", "Pad3d"))
+        if name in spread or single or pads:
+            return value[0]
+    return value
+
+
+def _same(value: object, default: object) -> bool:
+    if isinstance(value, nn.Module) or isinstance(default, nn.Module):
+        return value is default
+    try:
+        return type(value) is type(default) and bool(value == default)
+    except (TypeError, RuntimeError):
+        return False
+
+
+def rebuilt_alike(module: nn.Module, arguments: Mapping[str, object]) -> bool:
+    """Whether a module made with these arguments has the same weights and settings."""
+    with torch.device("meta"):
+        made = type(module)(**arguments)
+    if {k: v.shape for k, v in made.state_dict().items()} != {
+        k: v.shape for k, v in module.state_dict().items()
+    }:
+        return False
+    for name, value in vars(module).items():
+        if name.startswith("_") or name == "training" or not _is_plain(value):
+            continue
+        if getattr(made, name, _MISSING) != value:
+            return False
+    return True
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, (bool, int, float, str, tuple)) or value is None

@@ -1,0 +1,181 @@
+"""The imports of a generated file, and the names by which functions and classes are known in it."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional
+from torch import nn
+
+from torchport.codegen.code import WIDTH
+from torchport.errors import CodegenError
+
+_HOMES = (
+    ("F", torch.nn.functional),
+    ("torch", torch),
+    ("torch.linalg", torch.linalg),
+    ("torch.fft", torch.fft),
+    ("torch.special", torch.special),
+    ("nn.init", torch.nn.init),
+    ("nn.utils.rnn", torch.nn.utils.rnn),
+)
+
+
+@functools.cache
+def _public_names() -> dict[int, str]:
+    """Return by what name torch's functions are called, by their ids; the first home is the best."""
+    names: dict[int, str] = {}
+    for private in (False, True):
+        for prefix, module in _HOMES:
+            for name, value in vars(module).items():
+                if callable(value) and name.startswith("_") == private and not isinstance(value, type):
+                    names.setdefault(id(value), f"{prefix}.{name}")
+    return names
+
+
+class Imports:
+    """Collects what a file imports.
+
+    Args:
+        reserved: names that mean something else in the file, such as its classes.
+    """
+
+    def __init__(self) -> None:
+        self.taken: dict[str, object] = {}
+        self._lines: dict[str, set[str]] = {}
+        self._modules: set[str] = set()
+        self.uses_nn = False
+        self.uses_functional = False
+        self.assembles = False
+
+    def name_of(self, value: object) -> str:
+        """Return how a function or class is called in the file.
+
+        Raises:
+            CodegenError: it cannot be imported.
+        """
+        own = str(getattr(value, "__name__", ""))
+        if getattr(builtins, own, None) is value:
+            return own
+        if isinstance(value, torch._ops.OpOverload):
+            return self._custom_op(
+                value, f"torch.ops.{value._schema.name.replace('::', '.')}.{value._overloadname}"
+            )
+        if isinstance(value, torch._ops.OpOverloadPacket):
+            return self._custom_op(value, f"torch.ops.{value._qualified_op_name.replace('::', '.')}")
+        known = _public_names().get(id(value))
+        if known is not None:
+            self._note(known)
+            return known
+        return self._import(value)
+
+    def module_class(self, kind: type) -> str:
+        """Return how one of torch's module classes is called in the file."""
+        if getattr(nn, kind.__name__, None) is kind:
+            self.uses_nn = True
+            return f"nn.{kind.__name__}"
+        return self._import(kind)
+
+    def use(self, module: str, name: str) -> None:
+        """Import a name from a module."""
+        self.taken[name] = module
+        self._lines.setdefault(module, set()).add(name)
+
+    def third_party(self, words: set[str], *, safetensors: bool) -> list[str]:
+        """Return the lines that import torch and others, in ruff's order.
+
+        Args:
+            words: the words of the file: what is not among them is not imported.
+            safetensors: whether the weights are loaded with safetensors.
+        """
+        froms = {module: {name for name in names if name in words} for module, names in self._lines.items()}
+        froms.pop("collections", None)
+        froms.setdefault("torch", set()).add("nn")
+        if safetensors:
+            froms["safetensors.torch"] = {"load_file"}
+        plain = {"torch": "import torch", **{name: f"import {name}" for name in self._modules}}
+        if self.uses_functional:
+            plain["torch.nn.functional"] = "import torch.nn.functional as F"
+        imported = [plain[name] for name in sorted(plain)]
+        for module, found in sorted(froms.items()):
+            if found:
+                imported += _from_lines(module, sorted(found))
+        return imported
+
+    def _note(self, name: str) -> None:
+        if name.startswith("F."):
+            self.uses_functional = True
+        elif name.startswith("nn."):
+            self.uses_nn = True
+
+    def _custom_op(self, op: object, name: str) -> str:
+        """Name an op, and import who registers it."""
+        qualified = getattr(op, "_qualified_op_name", None) or op._schema.name  # type: ignore[attr-defined]
+        namespace = qualified.split("::")[0]
+        if namespace in ("aten", "prims"):
+            return name
+        from torch._library.custom_ops import OPDEFS
+
+        definition = OPDEFS.get(qualified)
+        module = getattr(getattr(definition, "_init_fn", None), "__module__", "")
+        if not module and namespace in sys.modules:
+            module = namespace
+        if not module or module == "__main__":
+            raise CodegenError(
+                f"the custom op {qualified} comes from no module that could be imported",
+                remedy="define it in a module of its own",
+            )
+        if not module.startswith("torch."):
+            self._modules.add(module)
+        return name
+
+    def _import(self, value: object) -> str:
+        module = getattr(value, "__module__", None)
+        name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
+        if not module or not name or "<" in name or module == "__main__":
+            raise _not_importable(value)
+        try:
+            found: object = importlib.import_module(module)
+            for part in name.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError):
+            found = None
+        if found is not value:
+            raise _not_importable(value)
+        if module == "torch":
+            return f"torch.{name}"
+        first = name.split(".")[0]
+        if self.taken.setdefault(first, module) != module:
+            self._modules.add(module)
+            return f"{module}.{name}"
+        self._lines.setdefault(module, set()).add(first)
+        return str(name)
+
+
+def _from_lines(module: str, names: list[str]) -> list[str]:
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= WIDTH:
+        return [line]
+    return [f"from {module} import (", *[f"    {name}," for name in names], ")"]
+
+
+def _not_importable(value: object) -> CodegenError:
+    name = getattr(value, "__qualname__", repr(value))
+    return CodegenError(
+        f"{name} cannot be imported by the generated file",
+        remedy="define it at the top level of a module that can be imported",
+    )
+
+
+def importable(value: Callable[..., object] | type) -> bool:
+    """Whether a generated file can import a function or class."""
+    try:
+        Imports().name_of(value)
+    except CodegenError:
+        return False
+    return True

@@ -1,0 +1,143 @@
+"""Where the modules and weights of a model stand in the generated classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx, nn
+
+from torchport.codegen.code import Code, text
+from torchport.codegen.scopes import Scope
+from torchport.codegen.variables import identifier
+
+
+@dataclass(slots=True)
+class Places:
+    """The places of a model's parts.
+
+    Args:
+        model: the model.
+        graph: its graph, which holds what it uses.
+        classes: the paths of modules that become classes; the model's own is empty.
+        chains: the paths of modules that become `nn.Sequential`.
+        whole: the paths of modules that are kept as they are.
+        used: the paths of modules that are called.
+        aliases: paths that stand for the module at another path.
+        hierarchy: whether there are classes for submodules.
+    """
+
+    model: nn.Module
+    graph: fx.GraphModule
+    classes: set[str]
+    chains: set[str]
+    whole: set[str]
+    hierarchy: bool
+    used: set[str] = field(default_factory=set)
+    aliases: dict[str, str] = field(default_factory=dict)
+
+    def owner_of(self, path: str) -> str:
+        """Return the path of the class that holds a part: the nearest around it."""
+        parent = path
+        while parent:
+            parent = parent.rpartition(".")[0]
+            if parent in self.classes:
+                return parent
+        return ""
+
+    def segments(self, path: str) -> list[str]:
+        """Return how a part is reached from its class, such as `['.layer1', '[0]']`."""
+        owner = self.owner_of(path)
+        names = path[len(owner) + 1 if owner else 0 :].split(".")
+        found: list[str] = []
+        current = owner
+        for position, name in enumerate(names):
+            above = current
+            current = f"{above}.{name}" if above else name
+            if position and (above in self.whole or above in self.chains or self._is_list(above)):
+                found.append(f"[{name}]" if name.isdigit() and above not in self.whole else f".{name}")
+            elif position and self._is_dict(above):
+                found.append(f"[{text(name)}]")
+            elif position:  # a module that only holds others: its name becomes a part of theirs
+                found[-1] = f".{identifier(found[-1].strip('.') + '_' + name)}"
+            else:
+                found.append(f".{identifier(name)}")
+        return found
+
+    def code(self, scope: Scope, path: str) -> Code:
+        """Return how a scope names the part at a path."""
+        return ("self" + "".join(self.route(scope.path, path)),)
+
+    def route(self, start: str, path: str) -> list[str]:
+        """Return how a part is reached from the class at `start`."""
+        chain: list[str] = []
+        while path != start:
+            owner = self.owner_of(path)
+            chain = self.segments(path) + chain
+            if not path or (owner == "" and start != ""):
+                break
+            path = owner
+        return chain
+
+    def within(self, scope_path: str, path: str) -> str:
+        """Return the path by which a scope reaches a module: its own name for one that is shared."""
+        if not scope_path or path.startswith(scope_path + "."):
+            return path
+        return self.aliases_of(scope_path, path)
+
+    def aliases_of(self, scope_path: str, path: str) -> str:
+        """Return a path inside a scope that stands for a module outside of it."""
+        module = find_module(self.model, path)
+        every: Iterable[tuple[str, nn.Module]] = self.model.named_modules(remove_duplicate=False)
+        for other, found in every:
+            if found is module and other.startswith(scope_path + "."):
+                self.aliases[other] = path
+                return other
+        made = f"{scope_path}.{path.rpartition('.')[2]}"
+        self.aliases[made] = path
+        return made
+
+    def _is_list(self, path: str) -> bool:
+        return self.hierarchy and path not in self.classes and is_list(find_module(self.model, path))
+
+    def _is_dict(self, path: str) -> bool:
+        return self.hierarchy and isinstance(find_module(self.model, path), nn.ModuleDict)
+
+    def key(self, path: str) -> str:
+        """Return a weight's name in the weights file."""
+        joined = "".join(self.route("", path))
+        return joined.replace('["', ".").replace('"]', "").replace("[", ".").replace("]", "").lstrip(".")
+
+
+def is_list(module: nn.Module | None) -> bool:
+    """Whether a module holds others by their numbers."""
+    return isinstance(module, (nn.ModuleList, nn.Sequential)) and all(map(str.isdigit, module._modules))
+
+
+def find_module(model: nn.Module, path: str) -> nn.Module | None:
+    """Return the module at a path; None where there is none."""
+    found: object = model
+    for name in path.split(".") if path else ():
+        found = getattr(found, name, None)
+        if found is None:
+            return None
+    return found if isinstance(found, nn.Module) else None
+
+
+def find_used(graph: fx.GraphModule, model: nn.Module, path: str) -> nn.Module | None:
+    """Return the module at a path that a graph calls: the graph's own, which may have been replaced."""
+    found = find_module(graph, path)
+    # A graph holds an empty module where it uses nothing but a weight.
+    return found if found is not None and type(found) is not nn.Module else find_module(model, path)
+
+
+def find_tensor(graph: fx.GraphModule, model: nn.Module, path: str) -> torch.Tensor:
+    """Return the weight at a path."""
+    for root in (graph, model):
+        found: object = root
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        if isinstance(found, torch.Tensor):
+            return found
+    raise KeyError(path)

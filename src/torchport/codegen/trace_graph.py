@@ -1,0 +1,145 @@
+"""A model as a graph that can be walked, changed, run, and written back as Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import fx, nn
+
+from torchport.capture import Argument, CallGraph, OnDataDependent, Size, capture_calls
+from torchport.codegen.generate import Generator
+from torchport.codegen.script import Loading, write_script
+from torchport.codegen.verify import verify_code
+from torchport.codegen.weights_file import write_weights
+from torchport.errors import CodegenError
+from torchport.records import write_text
+
+
+class TraceGraph(fx.GraphModule):
+    """A model as the calls that its code makes.
+
+    A `torch.fx.GraphModule`: `graph.graph.nodes` are its nodes, and what is done to them is run by the next
+    call after `recompile()`. A node's `meta` has the shapes and dtypes of its result (`val`), the module that
+    called it (`nn_module_stack`) and the user's line (`stack_trace`).
+    """
+
+    model: nn.Module
+    arguments: tuple[Argument, ...]
+    free: tuple[Size, ...] | None
+
+    @classmethod
+    def of(cls, captured: CallGraph) -> TraceGraph:
+        """Make one of a captured model."""
+        made = cls(captured.parts, captured.graph, type(captured.model).__name__)
+        made.train(captured.model.training)
+        # Not as submodules: the graph holds what it uses, and no more.
+        made.__dict__["model"] = captured.model
+        made.__dict__["arguments"] = captured.arguments
+        made.__dict__["free"] = captured.free
+        made.__dict__["original_code"] = made.code
+        return made
+
+    def source(self) -> nn.Module:
+        """Return what generated code is compared with: the model, or this graph once it was changed."""
+        return self.model if self.code == self.__dict__["original_code"] else self
+
+    def to_code(
+        self, class_name: str = "Model", *, weights: str = "", hierarchy: bool = True, shapes: bool = False
+    ) -> str:
+        """Return the text of a file with this model.
+
+        Args:
+            class_name: the name of the model's class.
+            weights: the name of the weights file that it loads; none is loaded if it is empty.
+            hierarchy: whether submodules become classes of their own, or all stands in one.
+            shapes: whether statements say the shapes of what they give.
+        """
+        return self._write(class_name, weights, hierarchy, shapes)[0]
+
+    def generate_code(
+        self,
+        code_path: str | Path,
+        weights_path: str | Path | None = None,
+        class_name: str = "Model",
+        *,
+        hierarchy: bool = True,
+        shapes: bool = False,
+        check: bool = True,
+    ) -> str:
+        """Write this model as a Python file and a weights file, and prove that they do what it does.
+
+        Args:
+            code_path: the Python file.
+            weights_path: the weights file, `.pth` or `.safetensors`; beside the code if not given.
+            class_name: the name of the model's class.
+            hierarchy: whether submodules become classes of their own, or all stands in one.
+            shapes: whether statements say the shapes of what they give.
+            check: whether the file is imported, loaded, run and compared with the model before it is written.
+
+        Returns:
+            The file's text.
+
+        Raises:
+            CodegenError: the model cannot be written, or what is written differs from it.
+
+        Example:
+            >>> graph = trace_graph(torch.nn.Sequential(torch.nn.Linear(2, 3)), (torch.ones(1, 2),))
+            >>> text = graph.generate_code("net.py", "net.pth", "Net")
+        """
+        if not class_name.isidentifier():
+            raise CodegenError(f"{class_name!r} is no name for a class", remedy="give an identifier")
+        code_path = Path(code_path)
+        weights_path = Path(weights_path) if weights_path is not None else code_path.with_suffix(".pth")
+        text, state = self._write(class_name, weights_path.name, hierarchy, shapes)
+        if check:
+            verify_code(text, state, self, weights_path.name)
+        write_weights(state, weights_path)
+        write_text(text, code_path)
+        return text
+
+    def _write(
+        self, class_name: str, weights: str, hierarchy: bool, shapes: bool
+    ) -> tuple[str, dict[str, torch.Tensor]]:
+        generator = Generator(self, self.model, class_name, hierarchy=hierarchy, shapes=shapes)
+        generated = generator.generate()
+        assign = any(
+            tensor.is_floating_point() and tensor.dtype != torch.float32
+            for tensor in generated.weights.values()
+        )
+        mode = "" if self.model.training else ".eval()"
+        loading = Loading(weights if generated.weights else "", mode, assign, self.arguments)
+        title = f"{class_name}: written by torchport from a trace of {type(self.model).__name__}."
+        return write_script(generated, loading, title), generated.weights
+
+
+def trace_graph(
+    model: nn.Module | Callable[..., object],
+    args: Sequence[object] | torch.Tensor = (),
+    kwargs: Mapping[str, object] | None = None,
+    *,
+    on_data_dependent: OnDataDependent = "error",
+) -> TraceGraph:
+    """Trace a model on example inputs.
+
+    Args:
+        model: a module or function.
+        args: its positional inputs; one tensor stands for itself.
+        kwargs: its keyword inputs.
+        on_data_dependent: what happens where the model's path depends on a tensor's values: `error`, or
+            `specialize`, which keeps the path with a guard.
+
+    Returns:
+        The graph, which runs.
+
+    Raises:
+        CaptureError: the model raises, or its path depends on values.
+
+    Example:
+        >>> graph = trace_graph(torch.nn.Sequential(torch.nn.Linear(2, 3)), (torch.ones(1, 2),))
+        >>> [node.op for node in graph.graph.nodes]
+        ['placeholder', 'call_module', 'output']
+    """
+    given = (args,) if isinstance(args, torch.Tensor) else tuple(args)
+    return TraceGraph.of(capture_calls(model, given, kwargs, on_data_dependent=on_data_dependent))

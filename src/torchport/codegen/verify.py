@@ -1,0 +1,140 @@
+"""Proves generated code: imported fresh, loaded, run, and compared with the model bit for bit."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from torchport.capture import Argument, input_sizes, untouched, with_other_sizes
+from torchport.codegen.weights_file import write_weights
+from torchport.errors import CodegenError, one_line
+from torchport.structure import flatten
+
+if TYPE_CHECKING:
+    from torchport.codegen.trace_graph import TraceGraph
+
+
+def verify_code(text: str, state: dict[str, torch.Tensor], graph: TraceGraph, weights_name: str) -> None:
+    """Run generated code beside what it was generated from.
+
+    Raises:
+        CodegenError: it cannot be imported, loaded or run, or its results differ.
+    """
+    tensors = [*state.values(), *_leaves(graph.arguments)]
+    if any(tensor.is_meta for tensor in tensors):
+        return  # nothing has values to compare
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "generated.py"
+        path.write_text(text, encoding="utf-8")
+        write_weights(state, Path(folder) / weights_name)
+        module = _import(path)
+        try:
+            made = module.load_model()
+        except Exception as error:  # whatever is wrong with the code is what is to be said
+            text = " ".join(str(error).split())[:300]
+            raise CodegenError(f"the generated code does not load: {type(error).__name__}: {text}") from error
+        _compare(graph, made)
+
+
+def _import(path: Path) -> ModuleType:
+    name = f"torchport_generated_{uuid.uuid4().hex}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever is wrong with the code is what is to be said
+        raise CodegenError(f"the generated code cannot be imported: {one_line(error)}") from error
+    finally:
+        del sys.modules[name]
+    return module
+
+
+def _compare(graph: TraceGraph, made: nn.Module) -> None:
+    """Compare on the example, and on inputs of other sizes where the model takes them."""
+    expected = _run(graph.source(), graph.arguments)
+    actual = _run(made, graph.arguments)
+    difference = first_difference(expected, actual)
+    if difference:
+        raise CodegenError(f"the generated code gives another result: {difference}")
+    for arguments, wanted in _others(graph):
+        try:
+            actual = _run(made, arguments)
+        except ValueError as refusal:
+            if "this code holds" in str(refusal):
+                continue  # it says itself what it does not hold for
+            raise _fails_elsewhere(refusal, arguments) from refusal
+        except Exception as error:  # the model itself has just run on these
+            raise _fails_elsewhere(error, arguments) from error
+        difference = first_difference(wanted, actual)
+        if difference:
+            sizes = [tuple(leaf.shape) for leaf in _leaves(arguments)]
+            raise CodegenError(f"the generated code gives another result for inputs of {sizes}: {difference}")
+
+
+def _others(graph: TraceGraph) -> Iterator[tuple[list[Argument], object]]:
+    """Yield inputs of other sizes that the model takes, with its results: those that change most."""
+    sizes = input_sizes(graph.arguments)
+    trials = [graph.free] if graph.free else []
+    if graph.free is None:
+        trials = [tuple(sizes), *((size,) for size in sizes)]
+    for trial in trials:
+        arguments = with_other_sizes(graph.arguments, trial)
+        try:
+            wanted = _run(graph.source(), arguments)
+        except Exception:  # noqa: BLE001  # a model may refuse other sizes in any way
+            continue
+        yield arguments, wanted
+        if len(trial) == len(sizes):
+            return
+
+
+def _fails_elsewhere(error: Exception, arguments: Sequence[Argument]) -> CodegenError:
+    sizes = [tuple(leaf.shape) for leaf in _leaves(arguments)]
+    return CodegenError(f"the generated code fails for inputs of {sizes}: {one_line(error)}")
+
+
+def _leaves(arguments: Sequence[Argument]) -> list[torch.Tensor]:
+    return flatten([argument.value for argument in arguments]).leaves
+
+
+def _run(module: nn.Module, arguments: Sequence[Argument]) -> object:
+    flat = flatten([argument.value for argument in arguments])
+    inputs = flat.structure.rebuild([leaf.detach().clone() for leaf in flat.leaves])
+    assert isinstance(inputs, list)
+    args = [value for value, argument in zip(inputs, arguments, strict=True) if not argument.keyword]
+    kwargs = {argument.name: v for v, argument in zip(inputs, arguments, strict=True) if argument.keyword}
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), untouched(module, values=True):
+        torch.manual_seed(0)
+        return module(*args, **kwargs)
+
+
+def first_difference(expected: object, actual: object) -> str:
+    """Return where two results part, bit for bit; empty if they do not."""
+    if type(expected) is not type(actual):
+        return f"a {type(actual).__name__} in place of a {type(expected).__name__}"
+    theirs, ours = flatten(expected), flatten(actual)
+    if theirs.structure.paths != ours.structure.paths:
+        return f"tensors at {list(ours.structure.paths)} in place of {list(theirs.structure.paths)}"
+    for path, left, right in zip(theirs.structure.paths, theirs.leaves, ours.leaves, strict=True):
+        if left.shape != right.shape or left.dtype != right.dtype:
+            return f"{path} is {tuple(right.shape)} {right.dtype}, not {tuple(left.shape)} {left.dtype}"
+        if not torch.equal(_bits(left), _bits(right)):
+            error = (left.to(torch.float64) - right.to(torch.float64)).abs().max().item()
+            return f"{path} differs by up to {error:.3g}"
+    return ""
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().reshape(-1).contiguous().view(torch.uint8)

@@ -1,0 +1,72 @@
+"""A compiled program → files that run without torchport; and how long it would take on the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from torchport.compiler.specialise import Specialised
+from torchport.errors import CompileError
+from torchport.records import IslandMeta
+from torchport.records.storage import write_bytes
+from torchport.runtime.program import Program
+from torchport.targets import Artifact, Options, Target
+
+
+def emit_program(specialised: Specialised, target: Target, options: Options, path: Path) -> list[Path]:
+    """Write a program that is one island as the target's own kind of program.
+
+    Raises:
+        CompileError: it is more than one island.
+        TargetError: the target writes no programs.
+    """
+    program = specialised.program
+    record, call = _only_island(program)
+    placeholders = [node for node in program.graph_module.graph.nodes if node.op == "placeholder"]
+    leaves = dict(zip(placeholders, specialised.examples, strict=True))
+    sources = call.args[2]
+    assert isinstance(sources, (list, tuple))
+    if any(source not in leaves for source in sources):
+        raise CompileError(
+            "an island reads a buffer that the model writes, which no single program can keep",
+            where=program.record.model,
+        )
+    examples = [leaves[source] for source in sources]
+    files = target.emit(_artifact(program, record), examples, options, program.record.model, path.stem)
+    written = []
+    for name, content in files.items():
+        written.append(path.with_name(name))
+        write_bytes(content, written[-1])
+    return written
+
+
+def _only_island(program: Program) -> tuple[IslandMeta, torch.fx.Node]:
+    calls = [
+        node for node in program.graph_module.graph.nodes if node.target is torch.ops.torchport.island.default
+    ]
+    coverage = program.record.coverage
+    if len(calls) == 1 and coverage.complete and not program.record.mutated:
+        return program.record.islands[0], calls[0]
+    stays = sorted({row.op for row in coverage.stayed})
+    raise CompileError(
+        f"no program is all of the model: {len(calls)} islands, {coverage.ops_remain} ops on the host "
+        f"({', '.join(stays) or 'none'}), {len(program.record.mutated)} buffers or inputs written",
+        where=program.record.model,
+        remedy="see why each op stays with torchport explain",
+    )
+
+
+def _artifact(program: Program, record: IslandMeta) -> Artifact:
+    blob = getattr(program.graph_module, record.name)
+    return Artifact(blob.numpy(), record.properties)
+
+
+def simulated_seconds(specialised: Specialised, target: Target, options: Options) -> float | None:
+    """Return the sum of the estimates of a program's islands; None where they run for real."""
+    program = specialised.program
+    found = [
+        target.simulated_seconds(_artifact(program, record), options) for record in program.record.islands
+    ]
+    times = [seconds for seconds in found if seconds is not None]
+    return sum(times) if times else None

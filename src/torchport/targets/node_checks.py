@@ -1,0 +1,102 @@
+"""Checks on a node that hold for every op of a target: its tensors, and its integers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterator
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from torchport.records import Verdict
+from torchport.targets.value_ranges import Bounds, bounds_of, fits, index_limits
+
+_KEEPS = "it stays on the host; cast the model to float32 if that precision will do"
+
+
+def tensors_of(node: fx.Node) -> Iterator[torch.Tensor]:
+    """Yield the fake tensors that go into a node and come out of it."""
+    for source in node.all_input_nodes:
+        yield from _values(source.meta.get("val"))
+    value = node.meta.get("val")
+    if isinstance(value, (list, tuple)):
+        # Of several results only those that are looked at count; batch norm's others are empty.
+        value = [value[user.args[1]] for user in node.users if user.target is operator.getitem]  # type: ignore[index]
+    yield from _values(value)
+
+
+def _values(value: object) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _values(item)
+
+
+def check_tensors(node: fx.Node, dtypes: Collection[torch.dtype]) -> Verdict | None:
+    """Refuse tensors of other dtypes, elsewhere than on the CPU, sparse, empty or of unknown shape."""
+    found = False
+    for tensor in tensors_of(node):
+        found = True
+        if tensor.dtype not in dtypes:
+            name = str(tensor.dtype).removeprefix("torch.")
+            return Verdict(False, "dtype", f"{node.target} is not computed in {name} as torch does", _KEEPS)
+        if tensor.device.type not in ("cpu", "meta"):
+            return Verdict(False, "argument", f"a tensor is on {tensor.device}", "move the model to the CPU")
+        if tensor.layout is not torch.strided:
+            return Verdict(False, "argument", f"a tensor has the layout {tensor.layout}")
+        if any(not isinstance(size, int) for size in tensor.shape):
+            return Verdict(False, "shape", "a shape is known only at run time")
+        if tensor.numel() == 0:
+            return Verdict(False, "shape", "a tensor is empty")
+    if not found:
+        return Verdict(False, "not_a_tensor", f"{node.target} gives no tensor")
+    return None
+
+
+def check_integers(node: fx.Node, exact: Bounds) -> Verdict | None:
+    """Refuse where an integer might not be exact on the device, or an index out of bounds.
+
+    Args:
+        node: the op.
+        exact: between which integers the device computes exactly.
+    """
+    for index, limits in index_limits(node):
+        if not fits(bounds_of(index), limits):
+            return Verdict(
+                False, "integer_range",
+                f"the index {index} could lie outside {limits[0]} … {limits[1]}, which torch would refuse",
+                "clamp the index",
+            )  # fmt: skip
+    integers = [item for item in (*node.all_input_nodes, node) if _is_wide_integer(item)]
+    numbers = _scalars(node) if integers else []
+    if not all(fits(bounds_of(item), exact) for item in (*integers, *numbers)):
+        return Verdict(
+            False, "integer_range",
+            f"the device computes integers exactly up to {_power(exact[1])}, "
+            "and those of this op could be larger",
+            "use smaller integers, or compute this part outside the model",
+        )  # fmt: skip
+    return None
+
+
+def _is_wide_integer(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.int64, torch.int32)
+
+
+def _scalars(node: fx.Node) -> list[int]:
+    """Return the integers that a node computes with, and not those that say where or how."""
+    assert isinstance(node.target, OpOverload)
+    arguments = zip(node.target._schema.arguments, node.args, strict=False)
+    return [
+        given
+        for argument, given in arguments
+        if isinstance(given, int) and ("number" in str(argument.type) or str(argument.type) == "Tensor")
+    ]
+
+
+def _power(number: int) -> str:
+    """Return a number near a power of two as that."""
+    return f"2**{number.bit_length() - (number.bit_count() == 1)}"

@@ -1,0 +1,183 @@
+"""Writes a program call by call; every call is judged by its simulated kernel at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchport.targets.ttnn.program import (
+    Argument,
+    Call,
+    Crossing,
+    DeviceTensor,
+    Dtype,
+    Layout,
+    Make,
+    Name,
+    Ref,
+)
+from torchport.targets.ttnn.program import Weight as WeightRecord
+from torchport.targets.ttnn.refusal import refuse
+from torchport.targets.ttnn.simulator import KERNELS, Held
+from torchport.targets.ttnn.simulator.run import plain
+from torchport.targets.ttnn.simulator.tensors import HELD_IN
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor of the program that is being written."""
+
+    name: str
+    held: Held  # without values
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its sizes."""
+        return self.held.shape
+
+    @property
+    def dtype(self) -> Dtype:
+        """Its dtype on the device."""
+        return self.held.dtype
+
+    @property
+    def layout(self) -> Layout:
+        """Its layout on the device."""
+        return self.held.layout
+
+
+# What a script calls its own things; see `emit.py`.
+RESERVED = frozenset(
+    "FILE Path arrays compute device load load_file main make_compute numpy on_device read run ttnn w".split()
+)
+
+Data = Callable[[], torch.Tensor]
+
+
+class Builder:
+    """A program in the making. The same call with the same arguments is made once."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Crossing] = []
+        self.weights: dict[str, tuple[WeightRecord, Data]] = {}
+        self.load: list[Call] = []
+        self.calls: list[Call] = []
+        self.constants: set[str] = set()  # weights, and what is made of them alone
+        self.module = ""  # where the calls that are added come from
+        self._made: dict[object, Value] = {}
+        self._names: set[str] = set(RESERVED)
+
+    def fresh(self, wish: str) -> str:
+        """Return a name that nothing has yet."""
+        name, number = wish, 1
+        while name in self._names:
+            number += 1
+            name = f"{wish}_{number}"
+        self._names.add(name)
+        return name
+
+    def input(self, crossing: Crossing) -> Value:
+        """Add a tensor that crosses to the device."""
+        self.inputs.append(crossing)
+        return Value(crossing.name, _without_values(crossing.tensor))
+
+    def weight(
+        self,
+        wish: str,
+        shape: tuple[int, ...],
+        dtype: Dtype,
+        layout: Layout,
+        data: Data,
+        key: object,
+        *,
+        on_device: bool = True,
+    ) -> Value:
+        """Add a weight; its values are computed when the program is finished.
+
+        Args:
+            wish: its name, if that is free.
+            shape, dtype, layout: what it is on the device.
+            data: gives its values.
+            key: the same weight has the same key.
+            on_device: whether it goes to the device as it is.
+        """
+        full_key = ("weight", key, dtype, layout, on_device)
+        if full_key in self._made:
+            return self._made[full_key]
+        tensor = DeviceTensor(shape, dtype, layout)
+        name = self.fresh(wish)
+        self.weights[name] = (WeightRecord(name, tensor, on_device), data)
+        self.constants.add(name)
+        value = self._made[full_key] = Value(name, _without_values(tensor))
+        return value
+
+    def call(self, function: str, *args: Any, wish: str = "", load: bool = False, **kwargs: Any) -> Value:
+        """Add a call and return its result.
+
+        Args:
+            function: its name in the library, without the leading `ttnn.`.
+            args, kwargs: its arguments; `None` among the keywords is left out.
+            wish: the result's name, if that is free.
+            load: whether it is made once, when the program is loaded.
+
+        Raises:
+            Refused: the library would not take it.
+        """
+        given = {key: item for key, item in kwargs.items() if item is not None}
+        frozen_args = tuple(_frozen(item) for item in args)
+        frozen_kwargs = tuple((key, _frozen(item)) for key, item in given.items())
+        key = (function, _hashable(frozen_args), _hashable(frozen_kwargs))
+        if key in self._made:
+            return self._made[key]
+        try:
+            returned = KERNELS[function](
+                *[_seen(item) for item in args], **{name: _seen(item) for name, item in given.items()}
+            )
+        except RuntimeError as error:  # torch itself finds that the arguments do not fit
+            refuse("argument", f"ttnn.{function}: {str(error).splitlines()[0][:200]}")
+        if 0 in returned.shape:
+            refuse("shape", "a tensor is empty")
+        name = self.fresh(wish or function.rpartition(".")[2].rstrip("_"))
+        made = Call(function, frozen_args, frozen_kwargs, (name,), (returned.description,), (), self.module)
+        (self.load if load else self.calls).append(made)
+        if load:
+            self.constants.add(name)
+        value = self._made[key] = Value(name, returned)
+        return value
+
+
+def _without_values(tensor: DeviceTensor) -> Held:
+    data = torch.empty(tensor.shape, dtype=HELD_IN[tensor.dtype], device="meta")
+    return Held(data, tensor.dtype, tensor.layout)
+
+
+def _frozen(argument: Any) -> Argument:
+    if isinstance(argument, Value):
+        return Ref(argument.name)
+    if isinstance(argument, (list, tuple)):
+        return tuple(_frozen(item) for item in argument)
+    assert argument is None or isinstance(argument, (Name, Make, bool, int, float, str)), argument
+    return argument
+
+
+def _hashable(argument: object) -> object:
+    """Tell apart what is equal and not the same: 1, 1.0 and True; 0.0 and -0.0."""
+    if isinstance(argument, tuple):
+        return tuple(_hashable(item) for item in argument)
+    if isinstance(argument, (bool, int, float)):
+        return type(argument), repr(argument)
+    return argument
+
+
+def _seen(argument: Any) -> Any:
+    """Return an argument as a kernel sees it."""
+    if isinstance(argument, Value):
+        return argument.held
+    if isinstance(argument, (list, tuple)):
+        return tuple(_seen(item) for item in argument)
+    if argument == Name("device"):
+        return torch.device("meta")
+    return plain(argument)

@@ -1,0 +1,76 @@
+"""Estimates how long a program takes on a chip: an n150, one Wormhole.
+
+The model: each call takes the time to launch it, and the longer of computing and of moving its tensors;
+each tensor that crosses takes the time of its bytes over the bus, and of one transfer. Calls follow one
+another. Figures of the n150: 74 TFLOPS in bfloat16 at HiFi4 (a multiplication in four passes; each pass
+less makes it faster in proportion), 288 GB/s of memory, PCIe 4.0 ×16. What no kernel reaches in practice
+is taken off by the shares below.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torchport.targets.ttnn.program import Call, DeviceTensor, Name, Program, Ref, refs_in
+
+FLOPS = {"HiFi4": 74e12, "HiFi3": 98e12, "HiFi2": 148e12, "LoFi": 262e12}
+FLOAT32_SHARE = 0.25  # of the rate in bfloat16
+MEMORY = 288e9  # bytes a second
+BUS = 16e9  # bytes a second
+LAUNCH = 6e-6  # seconds a call
+TRANSFER = 20e-6  # seconds a transfer
+COMPUTE_SHARE = 0.35  # of the peak, in products and convolutions
+MEMORY_SHARE = 0.6  # of the peak
+
+_PRODUCTS = frozenset(
+    {"matmul", "linear", "conv2d", "conv_transpose2d", "transformer.scaled_dot_product_attention"}
+)
+
+
+def estimate(program: Program) -> float:
+    """Return the seconds that one run of a program is expected to take."""
+    tensors = {item.name: item.tensor for item in program.inputs}
+    tensors.update({item.name: item.tensor for item in program.weights})
+    for call in program.load:
+        tensors.update(zip(call.results, call.tensors, strict=True))
+    seconds = 0.0
+    near: set[str] = set()  # beside the cores: what lies there is not read from memory
+    for call in program.calls:
+        tensors.update(zip(call.results, call.tensors, strict=True))
+        if dict(call.kwargs).get("memory_config") == Name("L1_MEMORY_CONFIG"):
+            near.update(call.results)
+        seconds += LAUNCH + _busy(call, tensors, program.math_fidelity, near)
+    for crossing in (*program.inputs, *program.outputs):
+        seconds += TRANSFER + crossing.tensor.bytes / BUS
+    return seconds
+
+
+def _busy(call: Call, tensors: dict[str, DeviceTensor], fidelity: str, near: set[str]) -> float:
+    moved = sum(tensors[name].bytes for name in {*refs_in(call), *call.results} if name not in near)
+    rate = FLOPS[fidelity] * COMPUTE_SHARE
+    if call.tensors[0].dtype == "float32":
+        rate *= FLOAT32_SHARE
+    return max(flops_of(call, tensors) / rate, moved / (MEMORY * MEMORY_SHARE))
+
+
+def flops_of(call: Call, tensors: dict[str, DeviceTensor]) -> float:
+    """Return how many floating-point operations a product or convolution takes, on whole tiles."""
+    if call.function not in _PRODUCTS:
+        return 0.0
+    kwargs = dict(call.kwargs)
+    result = math.prod(call.tensors[0].padded)
+    if call.function in ("conv2d", "conv_transpose2d"):
+        kernel, groups, channels = kwargs["kernel_size"], kwargs["groups"], kwargs["in_channels"]
+        assert isinstance(kernel, tuple)
+        assert isinstance(groups, int)
+        assert isinstance(channels, int)
+        size = kernel[0] * kernel[1]  # type: ignore[operator]  # two numbers
+        return 2.0 * result * size * channels / groups  # type: ignore[operator]
+    first = call.args[0]
+    assert isinstance(first, Ref)
+    inner = tensors[first.name].padded[-1]
+    if "attention" in call.function:
+        key = call.args[1]
+        assert isinstance(key, Ref)
+        return 4.0 * result * tensors[key.name].padded[-2]
+    return 2.0 * result * inner

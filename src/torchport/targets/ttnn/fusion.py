@@ -1,0 +1,87 @@
+"""Finds what ttnn computes along with a convolution, a linear layer or a sum: before anything is lowered."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+
+from torchport.targets.ttnn.lowering import arguments
+from torchport.targets.ttnn.ops.convolution import Followers
+from torchport.targets.ttnn.ops.matrix import is_weight
+
+# gelu and sigmoid are left alone: as part of another kernel they are approximated.
+_ACTIVATIONS = {"aten.relu.default": "relu", "aten.silu.default": "silu"}
+_BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
+_SUMS = frozenset({"aten.add.Tensor", "aten.linear.default", "aten.addmm.default"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fusions:
+    """What is computed along with what.
+
+    Args:
+        along: for a node, what its lowering applies too.
+        inside: the nodes whose value is that of another one, by that one.
+    """
+
+    along: dict[fx.Node, Any] = field(default_factory=dict)
+    inside: dict[fx.Node, fx.Node] = field(default_factory=dict)
+
+
+def find_fusions(graph: fx.Graph) -> Fusions:
+    """Return what can be computed along with what in a graph."""
+    found = Fusions()
+    for node in graph.nodes:
+        name = str(node.target)
+        if name == "aten.convolution.default":
+            _follow_convolution(node, found)
+        elif name in _SUMS:
+            activation = _activation(node)
+            if activation is not None:
+                found.along[node] = _name_of(activation)
+                found.inside[activation] = node
+    return found
+
+
+def _follow_convolution(node: fx.Node, found: Fusions) -> None:
+    last, norm = node, None
+    user = _only_user(node)
+    if user is not None and str(user.target) == _BATCH_NORM and user.args[0] is node and _is_fixed(user):
+        look = _only_user(user)
+        if look is not None and look.target is operator.getitem and look.args[1] == 0:
+            norm, last = user, look
+            found.inside[user] = node
+            found.inside[look] = node
+    activation = _activation(last)
+    if activation is not None:
+        found.inside[activation] = node
+    if norm is not None or activation is not None:
+        name = _name_of(activation) if activation is not None else None
+        found.along[node] = Followers(norm, name)
+
+
+def _is_fixed(norm: fx.Node) -> bool:
+    given = arguments(norm)
+    names = ("running_mean", "running_var", "weight", "bias")
+    return all(given[name] is None or is_weight(given[name]) for name in names)
+
+
+def _only_user(node: fx.Node) -> fx.Node | None:
+    users = list(node.users)
+    return users[0] if len(users) == 1 and users[0].op == "call_function" else None
+
+
+def _activation(node: fx.Node) -> fx.Node | None:
+    user = _only_user(node)
+    return user if user is not None and _name_of(user) else None
+
+
+def _name_of(node: fx.Node) -> str:
+    """Return ttnn's name of an activation; empty for other ops."""
+    if str(node.target) == "aten.hardtanh.default":
+        given = arguments(node)
+        return "relu6" if (given["min_val"], given["max_val"]) == (0, 6) else ""
+    return _ACTIVATIONS.get(str(node.target), "")

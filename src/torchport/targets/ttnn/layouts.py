@@ -1,0 +1,166 @@
+"""Assigns tiles or rows over a whole program so that the least is converted between the two.
+
+requires: calls that are each valid, with a `to_layout` wherever a kernel wants the other layout
+ensures: the same results; of all assignments to the calls that take both layouts, one with the fewest bytes
+converted
+
+Kernels that compute want one layout. Kernels that move elements take both, and give what they take. So each
+of the latter is on one of two sides, what lies between two sides costs its bytes, and the cheapest choice is
+a minimum cut between the kernels that want tiles and those that want rows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from torchport.targets.ttnn.program import Argument, Call, DeviceTensor, Layout, Name, Ref, refs_in
+
+_MOVING = frozenset({"reshape", "permute", "slice", "concat", "repeat", "pad"})
+_NAMES: dict[Layout, Name] = {"tile": Name("TILE_LAYOUT"), "row_major": Name("ROW_MAJOR_LAYOUT")}
+
+Side = str | int  # a layout, or the place of a call that takes both
+
+
+def assign_layouts(calls: list[Call], tensors: dict[str, DeviceTensor], kept: set[str]) -> list[Call]:
+    """Return the calls with as little converted as can be.
+
+    Args:
+        calls: the calls, in order.
+        tensors: what is known of inputs and weights.
+        kept: the tensors that cross to the host, or are needed for another reason.
+    """
+    if not any(call.function == "to_layout" for call in calls):
+        return calls
+    program = _Flow(calls, tensors, kept)
+    chosen = program.cheapest()
+    if all(call.tensors[0].layout == chosen[place] for place, call in program.free.items()):
+        return calls
+    return program.rewritten(chosen)
+
+
+class _Flow:
+    """Who makes a tensor, who takes it, and in which layout."""
+
+    def __init__(self, calls: list[Call], tensors: dict[str, DeviceTensor], kept: set[str]) -> None:
+        self.calls = calls
+        self.tensors = tensors | {call.results[0]: call.tensors[0] for call in calls}
+        self.kept = kept
+        self.origin: dict[str, str] = {}  # what a converted tensor was before
+        self.free: dict[int, Call] = {}
+        for place, call in enumerate(calls):
+            if call.function == "to_layout":
+                [source] = refs_in(call)
+                self.origin[call.results[0]] = self.origin.get(source, source)
+            elif _takes_both(call):
+                self.free[place] = call
+
+    def _before(self, name: str) -> str:
+        return self.origin.get(name, name)
+
+    def _fresh(self, wish: str) -> str:
+        while wish in self.tensors:
+            wish += "_2"
+        return wish
+
+    def cheapest(self) -> dict[int, Layout]:
+        """Return the layout of each call that takes both."""
+        makers: dict[str, Side] = {name: tensor.layout for name, tensor in self.tensors.items()}
+        makers.update({call.results[0]: place for place, call in self.free.items()})
+        room: dict[Side, dict[Side, int]] = defaultdict(lambda: defaultdict(int))
+        for place, call in enumerate(self.calls):
+            if call.function == "to_layout":
+                continue
+            for name in refs_in(call):
+                before = self._before(name)
+                taker: Side = place if place in self.free else self.tensors[name].layout
+                _connect(room, makers[before], taker, self.tensors[before].bytes)
+        for name in self.kept:
+            before = self._before(name)
+            if before in makers:
+                _connect(room, makers[before], self.tensors[name].layout, self.tensors[before].bytes)
+        rows = _side_of(room, "row_major", "tile")
+        return {place: "row_major" if place in rows else "tile" for place in self.free}
+
+    def rewritten(self, chosen: dict[int, Layout]) -> list[Call]:
+        """Return the calls with the chosen layouts, converting where two sides meet."""
+        layouts = {name: tensor.layout for name, tensor in self.tensors.items()}
+        layouts.update({self.free[place].results[0]: layout for place, layout in chosen.items()})
+        made: dict[tuple[str, Layout], str] = {}
+        found: list[Call] = []
+
+        def wanted(name: str, layout: Layout, near: Call) -> str:
+            before = self._before(name)
+            if layouts[before] == layout:
+                return before
+            key = (before, layout)
+            if key not in made:
+                made[key] = self._fresh(f"{before}_{'rows' if layout == 'row_major' else 'tiles'}")
+                tensor = replace(self.tensors[before], layout=layout)
+                args = (Ref(before), _NAMES[layout])
+                found.append(Call("to_layout", args, (), (made[key],), (tensor,), (), near.module))
+            return made[key]
+
+        for place, call in enumerate(self.calls):
+            if call.function == "to_layout":
+                if call.results[0] in self.kept:  # its name is known outside
+                    source = wanted(call.results[0], call.tensors[0].layout, call)
+                    found.append(replace(call, args=(Ref(source), _NAMES[call.tensors[0].layout])))
+                continue
+            names = {
+                name: wanted(name, chosen[place] if place in chosen else self.tensors[name].layout, call)
+                for name in dict.fromkeys(refs_in(call))
+            }
+            tensor = replace(call.tensors[0], layout=chosen.get(place, call.tensors[0].layout))
+            found.append(replace(_renamed(call, names), tensors=(tensor,)))
+        return found
+
+
+def _takes_both(call: Call) -> bool:
+    if call.function not in _MOVING or call.tensors[0].dtype not in ("bfloat16", "float32", "int32"):
+        return False
+    if call.function == "pad":
+        padding = call.args[1]
+        assert isinstance(padding, tuple)
+        return not any(pair[0] for pair in padding if isinstance(pair, tuple))
+    return True
+
+
+def _renamed(call: Call, names: dict[str, str]) -> Call:
+    def change(argument: Argument) -> Argument:
+        if isinstance(argument, Ref):
+            return Ref(names[argument.name])
+        if isinstance(argument, tuple):
+            return tuple(change(item) for item in argument)
+        return argument
+
+    kwargs = tuple((key, change(item)) for key, item in call.kwargs)
+    return replace(call, args=tuple(change(item) for item in call.args), kwargs=kwargs)
+
+
+def _connect(room: dict[Side, dict[Side, int]], one: Side, other: Side, size: int) -> None:
+    if one != other:
+        room[one][other] += size
+        room[other][one] += size
+
+
+def _side_of(room: dict[Side, dict[Side, int]], source: Side, sink: Side) -> set[Side]:
+    """Return the side of `source` in a minimum cut: augmenting along shortest paths until there is none."""
+    while True:
+        before: dict[Side, Side] = {source: source}
+        queue = [source]
+        for node in queue:
+            for other, left in room[node].items():
+                if left > 0 and other not in before:
+                    before[other] = node
+                    queue.append(other)
+        if sink not in before:
+            return set(before)
+        path = [sink]
+        while path[-1] != source:
+            path.append(before[path[-1]])
+        steps = list(zip(path[1:], path[:-1], strict=True))
+        amount = min(room[start][end] for start, end in steps)
+        for start, end in steps:
+            room[start][end] -= amount
+            room[end][start] += amount

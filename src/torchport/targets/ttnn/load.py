@@ -1,0 +1,55 @@
+"""Loads a built island: on the chip if there is one, else on the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from torchport.records import TensorSpec
+from torchport.targets.target import Artifact, GaveNaN, OutOfRange, Runner
+from torchport.targets.ttnn.format import unpack
+from torchport.targets.ttnn.library import has_device
+from torchport.targets.ttnn.options import TtnnOptions
+from torchport.targets.ttnn.simulator import Simulation
+
+
+def load(artifact: Artifact, inputs: Sequence[TensorSpec], options: TtnnOptions) -> Runner:
+    """Return a function that runs the island.
+
+    Raises:
+        TargetError: the artefact is of another format, or the library refuses it.
+    """
+    program, weights = unpack(artifact)
+    run: Runner
+    if has_device() and not options.simulate:
+        from torchport.targets.ttnn.chip import on_chip
+
+        run = on_chip(program, weights, options.device_id)
+    else:
+        run = Simulation(program, weights)
+    ranges = artifact.properties["input_ranges"]
+    assert isinstance(ranges, Mapping)
+    bounds = [(int(index), limits[0], limits[1]) for index, limits in ranges.items()]
+    floats = [index for index, spec in enumerate(inputs) if "float" in spec.dtype]
+
+    def checked(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        for index, low, high in bounds:
+            _check_range(arguments[index], low, high)
+        if any(arguments[index].isnan().any() for index in floats):
+            raise OutOfRange("an input holds NaN, which the device loses in places")
+        results = run(arguments)
+        if any(result.is_floating_point() and result.isnan().any() for result in results):
+            raise GaveNaN(results)
+        return results
+
+    return checked
+
+
+def _check_range(argument: torch.Tensor, low: int, high: int) -> None:
+    """Refuse integers that the device would cut off, or that index nothing."""
+    if argument.numel() == 0:
+        return
+    least, most = torch.aminmax(argument)
+    if least.item() < low or most.item() > high:
+        raise OutOfRange(f"an integer input holds values outside {low} … {high}")

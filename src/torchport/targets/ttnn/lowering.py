@@ -1,0 +1,317 @@
+"""What a lowering works with: the values of nodes in the form, dtype and layout that it asks for.
+
+A node's tensor has one of two forms on the device. *plain*: its own shape. *last*: its channels, torch's
+dimension 1, stand last and the rest is flattened, [1, 1, images × pixels, channels]; convolution and
+pooling take and give that. Ops on single elements keep the form that they find, so that a chain of them
+moves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from torchport.targets.ttnn.builder import Builder, Value
+from torchport.targets.ttnn.program import COMPUTE, Dtype, Layout, Name
+from torchport.targets.ttnn.refusal import refuse
+from torchport.targets.value_ranges import bounds_of, fits
+
+Form = Literal["plain", "last"]
+Transform = Callable[[torch.Tensor], torch.Tensor]
+
+TILE_LAYOUT, ROW_MAJOR_LAYOUT = Name("TILE_LAYOUT"), Name("ROW_MAJOR_LAYOUT")
+_LAYOUTS = {"tile": TILE_LAYOUT, "row_major": ROW_MAJOR_LAYOUT}
+_BFLOAT16_EXACT = (-256, 256)  # bfloat16 holds these integers exactly
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Formed:
+    """A result with the form that it has."""
+
+    value: Value
+    form: Form
+
+
+Result = Value | Formed
+Results = Result | list["Result | None"]
+
+
+class Lowering:
+    """The values of a graph's nodes while its program is written.
+
+    Args:
+        builder: takes the calls.
+        compute_dtype: what float32 becomes on the device.
+        weight_dtype: what the weights of products and convolutions become.
+        weights: the tensors of `get_attr` nodes; on the meta device where only a verdict is wanted.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        compute_dtype: Dtype,
+        weight_dtype: Dtype,
+        weights: Callable[[fx.Node], torch.Tensor | None],
+    ) -> None:
+        self.builder = builder
+        self.compute_dtype = compute_dtype
+        self.weight_dtype = weight_dtype
+        self._weights = weights
+        self._values: dict[fx.Node, dict[Form, Value]] = {}
+        self._unshaped: dict[str, Value] = {}  # what a reshaped value was before
+        self.fused: dict[fx.Node, Any] = {}
+
+    # Values
+
+    def put(self, node: fx.Node, result: Result) -> None:
+        """Set the value of a node."""
+        formed = result if isinstance(result, Formed) else Formed(result, "plain")
+        expected = torch_value(node).shape if formed.form == "plain" else flat_shape(torch_value(node).shape)
+        if tuple(expected) != formed.value.shape:
+            refuse("shape", f"{node.target} gives {list(formed.value.shape)} instead of {list(expected)}")
+        self._values.setdefault(node, {})[formed.form] = formed.value
+
+    def share(self, node: fx.Node, origin: fx.Node) -> None:
+        """Let a node have the value of another one."""
+        self._values[node] = self._values[origin]
+
+    def has(self, node: fx.Node, form: Form) -> bool:
+        """Whether a node's value is there in a form."""
+        return form in self._values.get(node, {})
+
+    def only_last(self, node: object) -> bool:
+        """Whether a node's value is there with channels last alone."""
+        return isinstance(node, fx.Node) and self.has(node, "last") and not self.has(node, "plain")
+
+    def get(
+        self, node: object, dtype: Dtype | None = None, layout: Layout = "tile", form: Form = "plain"
+    ) -> Value:
+        """Return the value of a node, moved and cast as asked for."""
+        assert isinstance(node, fx.Node)
+        if node.op == "get_attr":
+            return self._constant(node, dtype or self.device_dtype(node), layout, form)
+        forms = self._values[node]
+        if form not in forms:
+            forms[form] = self._reformed(node, form)
+        return self.laid_out(self.cast(forms[form], dtype), layout)
+
+    def _constant(self, node: fx.Node, dtype: Dtype, layout: Layout, form: Form) -> Value:
+        if form == "plain":
+            return self.weight(node, dtype=dtype, layout=layout)
+        return self.weight(node, channels_last, "channels last", dtype=dtype, layout=layout)
+
+    def _reformed(self, node: fx.Node, form: Form) -> Value:
+        shape = tuple(torch_value(node).shape)
+        spatial = shape[2:]
+        if form == "last":
+            value = self._values[node]["plain"]
+            if shape[1] != 1 and math.prod(spatial) != 1:
+                value = self.call("permute", value, (0, *range(2, len(shape)), 1))
+            return self.reshaped(value, flat_shape(shape))
+        value = self._values[node]["last"]
+        if shape[1] == 1 or math.prod(spatial) == 1:
+            return self.reshaped(value, shape)
+        value = self.reshaped(value, (shape[0], *spatial, shape[1]))
+        return self.call("permute", value, (0, len(shape) - 1, *range(1, len(shape) - 1)))
+
+    # Weights
+
+    def tensor_of(self, node: object) -> torch.Tensor | None:
+        """Return the values of a weight, if the node is one and they are at hand."""
+        return self._weights(node) if isinstance(node, fx.Node) and node.op == "get_attr" else None
+
+    def weight(
+        self,
+        node: fx.Node,
+        transform: Transform | None = None,
+        key: object = "",
+        *,
+        dtype: Dtype | None = None,
+        layout: Layout = "tile",
+        on_device: bool = True,
+    ) -> Value:
+        """Return a weight, changed at compile time as asked for.
+
+        Args:
+            node: the weight's node.
+            transform: what becomes of it.
+            key: tells transforms apart.
+            dtype, layout, on_device: as in `Builder.weight`.
+        """
+        tensor = self._weights(node)
+        assert tensor is not None
+        return self.constant(
+            tensor, transform, (str(node.target), key), str(node.target),
+            dtype=dtype or self.device_dtype(node), layout=layout, on_device=on_device,
+        )  # fmt: skip
+
+    def computed(
+        self,
+        nodes: Sequence[fx.Node],
+        compute: Callable[..., torch.Tensor],
+        key: object,
+        *,
+        dtype: Dtype,
+        layout: Layout = "tile",
+        on_device: bool = True,
+    ) -> Value:
+        """Return what is computed of weights at compile time."""
+        tensors = [self._weights(node) for node in nodes]
+        shape = tuple(compute(*[tensor.detach().to("meta") for tensor in tensors]).shape)  # type: ignore[union-attr]
+        names = tuple(str(node.target) for node in nodes)
+        return self.builder.weight(
+            names[0], shape, dtype, layout,
+            lambda: compute(*[tensor.detach() for tensor in tensors]),  # type: ignore[union-attr]
+            (names, key), on_device=on_device,
+        )  # fmt: skip
+
+    def constant(
+        self,
+        tensor: torch.Tensor,
+        transform: Transform | None,
+        key: object,
+        wish: str,
+        *,
+        dtype: Dtype,
+        layout: Layout = "tile",
+        on_device: bool = True,
+    ) -> Value:
+        """Return a tensor that the program brings along."""
+        apply = transform or (lambda given: given)
+        shape = tuple(apply(tensor.detach().to("meta")).shape)
+        return self.builder.weight(
+            wish, shape, dtype, layout, lambda: apply(tensor.detach()), key, on_device=on_device
+        )
+
+    # Calls
+
+    def call(self, function: str, *args: Any, **kwargs: Any) -> Value:
+        """Add a call."""
+        return self.builder.call(function, *args, **kwargs)
+
+    def precise(self, function: str, *args: Any, **kwargs: Any) -> Value:
+        """Add a call of a kernel that can be told how precisely to compute."""
+        return self.builder.call(function, *args, compute_kernel_config=COMPUTE, **kwargs)
+
+    def cast(self, value: Value, dtype: Dtype | None) -> Value:
+        """Return a value in another dtype."""
+        if dtype is None or value.dtype == dtype:
+            return value
+        return self.call("typecast", value, Name(dtype), wish=f"{value.name}_{dtype}")
+
+    def laid_out(self, value: Value, layout: Layout) -> Value:
+        """Return a value in another layout."""
+        if value.layout == layout:
+            return value
+        return self.call("to_layout", value, _LAYOUTS[layout])
+
+    def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
+        """Return a value in another shape."""
+        origin = self._unshaped.get(value.name, value)
+        if origin.shape == tuple(shape):
+            return origin
+        result = self.call("reshape", origin, tuple(shape))
+        self._unshaped[result.name] = origin
+        return result
+
+    def permuted(self, value: Value, order: Sequence[int]) -> Value:
+        """Return a value with its dimensions in another order; free where only single ones move."""
+        if list(order) == list(range(len(order))):
+            return value
+        moving = [place for place in order if value.shape[place] != 1]
+        if moving == sorted(moving):
+            return self.reshaped(value, [value.shape[place] for place in order])
+        result = tuple(value.shape[place] for place in order)
+        if is_wasteful(value.shape) or is_wasteful(result):
+            ranks = {place: rank for rank, place in enumerate(sorted(moving))}
+            thin = self.reshaped(value, [size for size in value.shape if size != 1])
+            return self.reshaped(self.call("permute", thin, tuple(ranks[place] for place in moving)), result)
+        return self.call("permute", value, tuple(order))
+
+    # Dtypes
+
+    def device_dtype(self, node: fx.Node) -> Dtype:
+        """Return what a node's dtype is on the device."""
+        return self.dtype_for(torch_value(node).dtype)
+
+    def dtype_for(self, dtype: torch.dtype) -> Dtype:
+        """Return what a dtype of torch's is on the device: booleans are zeros and ones in bfloat16."""
+        if dtype is torch.float32:
+            return self.compute_dtype
+        if dtype in (torch.bfloat16, torch.bool):
+            return "bfloat16"
+        if dtype in (torch.int64, torch.int32):
+            return "int32"
+        return refuse("dtype", f"ttnn has nothing that holds {str(dtype).removeprefix('torch.')} exactly")
+
+    def held_dtype(self, node: fx.Node) -> Dtype:
+        """Return in which dtype a node's value is on the device."""
+        forms = self._values.get(node)
+        return next(iter(forms.values())).dtype if forms else self.device_dtype(node)
+
+    def held_layout(self, node: fx.Node, form: Form) -> Layout:
+        """Return in which layout a node's value is on the device, in a form; tiles if it is not yet there."""
+        value = self._values.get(node, {}).get(form)
+        return value.layout if value is not None else "tile"
+
+    def exact_float(self, node: fx.Node) -> Dtype:
+        """Return the narrowest float that holds a node's numbers as well as torch's float32 would."""
+        if torch_value(node).dtype in (torch.int64, torch.int32) and not fits(
+            bounds_of(node), _BFLOAT16_EXACT
+        ):
+            return "float32"
+        return self.compute_dtype
+
+
+def torch_value(node: object) -> torch.Tensor:
+    """Return the fake tensor of a node."""
+    assert isinstance(node, fx.Node)
+    value = node.meta["val"]
+    assert isinstance(value, torch.Tensor)
+    return value
+
+
+def is_wasteful(shape: Sequence[int]) -> bool:
+    """Whether single rows or columns would each be padded to 32: such a shape is better without them."""
+    return len(shape) > 2 and 1 in shape[-2:]
+
+
+def flat_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the device's shape of a tensor with its channels last."""
+    return (1, 1, shape[0] * math.prod(shape[2:]), shape[1])
+
+
+def channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with its channels last, flattened."""
+    return tensor.movedim(1, -1).reshape(1, 1, -1, tensor.shape[1])
+
+
+def arguments(node: fx.Node) -> dict[str, Any]:
+    """Return all arguments of a node by their names, defaults filled in."""
+    assert isinstance(node.target, OpOverload)
+    found: dict[str, Any] = {}
+    for place, argument in enumerate(node.target._schema.arguments):
+        if place < len(node.args):
+            found[argument.name] = node.args[place]
+        elif argument.name in node.kwargs:
+            found[argument.name] = node.kwargs[argument.name]
+        else:
+            found[argument.name] = argument.default_value if argument.has_default_value() else None
+    return found
+
+
+def positive(dim: int, rank: int) -> int:
+    """Return a dimension counted from the front."""
+    return dim % rank if rank else 0
+
+
+def size_pair(value: object, default: Sequence[int] = ()) -> tuple[int, int]:
+    """Return one or two numbers as two."""
+    numbers = [value] if isinstance(value, int) else list(value or default)  # type: ignore[call-overload]
+    return (numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])

@@ -1,0 +1,142 @@
+"""Settles what moves: what crosses in which form, what is left out, and when memory is freed.
+
+requires: the calls of a program, each valid by itself
+ensures: each input crosses once, in the dtype and layout in which it is used; no call is without use;
+every tensor is freed after its last use
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torchport.targets.ttnn.builder import Builder
+from torchport.targets.ttnn.layouts import assign_layouts
+from torchport.targets.ttnn.placement import place_tensors
+from torchport.targets.ttnn.program import Argument, Call, Crossing, Program, Ref, refs_in
+
+# What the host does just as well, while a tensor crosses anyway.
+_BY_THE_HOST = frozenset({"typecast", "to_layout", "reshape"})
+
+
+def settle(
+    builder: Builder, outputs: tuple[Crossing, ...], math_fidelity: str, memory: str = "dram"
+) -> Program:
+    """Return the finished program.
+
+    Args:
+        builder: its calls, weights and inputs.
+        outputs: what crosses back.
+        math_fidelity, memory: the options of these names.
+    """
+    kept = {crossing.name for crossing in outputs}
+    fixed_tensors = {item.name: item.tensor for item in builder.inputs}
+    fixed_tensors.update({name: record.tensor for name, (record, _) in builder.weights.items()})
+    fixed_tensors.update({call.results[0]: call.tensors[0] for call in builder.load})
+    calls = assign_layouts(_used(builder.calls, kept), fixed_tensors, kept)
+    once, calls = _hoisted(calls, fixed_tensors.keys() - {item.name for item in builder.inputs})
+    inputs, calls = _absorb(builder.inputs, calls, kept)
+    wanted = kept | {name for call in calls for name in refs_in(call)}
+    load = _used([*builder.load, *once], wanted)
+    wanted |= {name for call in load for name in refs_in(call)}
+    weights = tuple(record for name, (record, _) in builder.weights.items() if name in wanted)
+    fixed = {record.name for record in weights} | {name for call in load for name in call.results}
+    calls = _freeing(calls, kept | fixed)
+    if memory == "l1":
+        calls = place_tensors(calls)
+    program = Program(tuple(inputs), weights, tuple(load), tuple(calls), outputs, math_fidelity)
+    return replace(program, peak_bytes=peak_bytes(program))
+
+
+def _used(calls: list[Call], wanted: set[str]) -> list[Call]:
+    """Leave out calls whose results nobody needs."""
+    needed = set(wanted)
+    kept: list[Call] = []
+    for call in reversed(calls):
+        if any(name in needed for name in call.results):
+            kept.append(call)
+            needed.update(refs_in(call))
+    return kept[::-1]
+
+
+def _hoisted(calls: list[Call], constants: set[str]) -> tuple[list[Call], list[Call]]:
+    """Take out the calls that depend on weights alone: they are made once, when the program is loaded."""
+    once: list[Call] = []
+    each: list[Call] = []
+    for call in calls:
+        if constants.issuperset(refs_in(call)):
+            once.append(call)
+            constants = constants | set(call.results)
+        else:
+            each.append(call)
+    return once, each
+
+
+def _absorb(inputs: list[Crossing], calls: list[Call], kept: set[str]) -> tuple[list[Crossing], list[Call]]:
+    """Let inputs cross in the dtype, layout and shape in which all their users want them."""
+    found: list[Crossing] = []
+    for given in inputs:
+        crossing = given
+        while crossing.name not in kept:
+            users = [call for call in calls if crossing.name in refs_in(call)]
+            if len(users) != 1 or users[0].function not in _BY_THE_HOST:
+                break
+            [call] = users
+            old = crossing.name
+            if call.results[0] in kept or call.tensors[0].dtype not in _host_gives(crossing):
+                break
+            crossing = replace(crossing, tensor=call.tensors[0])
+            calls = [_renamed(item, call.results[0], old) for item in calls if item is not call]
+        found.append(crossing)
+    return found, calls
+
+
+def _host_gives(crossing: Crossing) -> tuple[str, ...]:
+    """Return the dtypes in which the host can send a tensor, as exact as the device would cast it."""
+    if crossing.host_dtype in ("int64", "int32"):
+        return ("int32", "uint32")
+    return ("bfloat16", "float32") if crossing.tensor.dtype == "bfloat16" else (crossing.tensor.dtype,)
+
+
+def _renamed(call: Call, old: str, new: str) -> Call:
+    def change(argument: Argument) -> Argument:
+        if isinstance(argument, Ref):
+            return Ref(new) if argument.name == old else argument
+        if isinstance(argument, tuple):
+            return tuple(change(item) for item in argument)
+        return argument
+
+    return replace(
+        call,
+        args=tuple(change(item) for item in call.args),
+        kwargs=tuple((key, change(item)) for key, item in call.kwargs),
+    )
+
+
+def _freeing(calls: list[Call], kept: set[str]) -> list[Call]:
+    """Say after which call each tensor is no longer needed."""
+    last: dict[str, int] = {}
+    for place, call in enumerate(calls):
+        for name in (*refs_in(call), *call.results):
+            last[name] = place
+    freed: dict[int, list[str]] = {}
+    for name, place in last.items():
+        if name not in kept:
+            freed.setdefault(place, []).append(name)
+    return [replace(call, frees=tuple(freed.get(place, ()))) for place, call in enumerate(calls)]
+
+
+def peak_bytes(program: Program) -> int:
+    """Return the most memory that a program's weights and tensors take at once."""
+    sizes = {item.name: item.tensor.bytes for item in program.inputs}
+    prepared = {name for call in program.load for name in refs_in(call)}
+    fixed = sum(item.tensor.bytes for item in program.weights if item.name not in prepared)
+    fixed += sum(tensor.bytes for call in program.load for tensor in call.tensors)
+    live = sum(sizes.values())
+    most = live
+    for call in program.calls:
+        for name, tensor in zip(call.results, call.tensors, strict=True):
+            sizes[name] = tensor.bytes
+            live += tensor.bytes
+        most = max(most, live)
+        live -= sum(sizes[name] for name in call.frees)
+    return fixed + most

@@ -1,0 +1,37 @@
+"""The lowerings, one op family a file; importing this fills the registry."""
+
+from torchport.targets.ttnn.ops import (
+    activation,
+    arithmetic,
+    attention,
+    casting,
+    comparison,
+    convolution,
+    creation,
+    indexing,
+    matrix,
+    normalisation,
+    pooling,
+    reduction,
+    resampling,
+    shaping,
+)
+from torchport.targets.ttnn.rules import RULES
+
+__all__ = [
+    "RULES",
+    "activation",
+    "arithmetic",
+    "attention",
+    "casting",
+    "comparison",
+    "convolution",
+    "creation",
+    "indexing",
+    "matrix",
+    "normalisation",
+    "pooling",
+    "reduction",
+    "resampling",
+    "shaping",
+]

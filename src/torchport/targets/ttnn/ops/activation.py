@@ -1,0 +1,136 @@
+"""Functions of a single element."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchport.targets.ttnn.builder import Value
+from torchport.targets.ttnn.lowering import Lowering, Result, arguments, torch_value
+from torchport.targets.ttnn.placing import elementwise, meeting_dtype
+from torchport.targets.ttnn.program import Name
+from torchport.targets.ttnn.refusal import refuse
+from torchport.targets.ttnn.rules import lowers
+
+_ON_FLOATS = """
+acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh erf erfc exp exp2 expm1 log log2 log10 log1p sqrt
+rsqrt reciprocal sigmoid
+""".split()
+
+
+def unary(lowering: Lowering, node: fx.Node, function: str, *args: object, **kwargs: object) -> Result:
+    """Lower a function of one element by the one of ttnn's that computes it."""
+    source = node.args[0]
+    dtype = meeting_dtype(lowering, (source,), torch_value(node).dtype)
+    return elementwise(
+        lowering, node, (source,), (dtype,), lambda a: lowering.call(function, a, *args, **kwargs)
+    )
+
+
+def _named(lowering: Lowering, node: fx.Node, *, function: str) -> Result:
+    return unary(lowering, node, function)
+
+
+for _name in _ON_FLOATS:
+    lowers(f"{_name}.default", "fib")(functools.partial(_named, function=_name))
+for _name in "silu mish hardswish hardsigmoid".split():
+    lowers(f"{_name}.default", "f")(functools.partial(_named, function=_name))
+for _name in "relu abs neg".split():
+    lowers(f"{_name}.default", "fi")(functools.partial(_named, function=_name))
+lowers("sign.default", "f")(functools.partial(_named, function="sign"))
+
+
+@lowers("ceil.default floor.default round.default trunc.default", "f")
+def _rounding(lowering: Lowering, node: fx.Node) -> Result:
+    """A number that is rounded to bfloat16 first may end up at another integer."""
+    if lowering.held_dtype(node.args[0]) != "float32" and torch_value(node).dtype is torch.float32:  # type: ignore[arg-type]
+        refuse("dtype", "a number in bfloat16 could be rounded to another integer", "use dtype=float32")
+    return unary(lowering, node, str(node.target).split(".")[1])
+
+
+@lowers("gelu.default", "f")
+def _gelu(lowering: Lowering, node: fx.Node) -> Result:
+    variant = {"none": "Accurate", "tanh": "Tanh"}[arguments(node)["approximate"]]
+    return unary(lowering, node, "gelu", variant=Name(f"GeluVariant.{variant}"))
+
+
+@lowers("leaky_relu.default", "f")
+def _leaky_relu(lowering: Lowering, node: fx.Node) -> Result:
+    return unary(lowering, node, "leaky_relu", float(arguments(node)["negative_slope"]))
+
+
+@lowers("elu.default", "f")
+def _elu(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    if given["scale"] != 1 or given["input_scale"] != 1:
+        refuse("argument", "elu with a scale")
+    return unary(lowering, node, "elu", float(given["alpha"]))
+
+
+@lowers("softplus.default", "f")
+def _softplus(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    return unary(lowering, node, "softplus", beta=float(given["beta"]), threshold=float(given["threshold"]))
+
+
+@lowers("hardtanh.default", "f")
+def _hardtanh(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    return _limited(lowering, node, given["min_val"], given["max_val"])
+
+
+@lowers("clamp.default", "fi")
+def _clamp(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    return _limited(lowering, node, given["min"], given["max"])
+
+
+@lowers("clamp_min.default", "fi")
+def _clamp_min(lowering: Lowering, node: fx.Node) -> Result:
+    return _limited(lowering, node, arguments(node)["min"], None)
+
+
+@lowers("clamp_max.default", "fi")
+def _clamp_max(lowering: Lowering, node: fx.Node) -> Result:
+    return _limited(lowering, node, None, arguments(node)["max"])
+
+
+def _limited(lowering: Lowering, node: fx.Node, least: object, most: object) -> Result:
+    limits = [limit for limit in (least, most) if limit is not None]
+    whole = not torch_value(node).is_floating_point()
+    for limit in limits:
+        if not isinstance(limit, (int, float)) or math.isnan(limit):
+            refuse("argument", f"a limit is {limit!r}")
+        if whole and (not isinstance(limit, int) or abs(limit) >= 2**31):
+            refuse("argument", f"integers are limited by {limit!r}")
+    if len(limits) == 2 and limits[0] > limits[1]:  # type: ignore[operator]  # both are numbers
+        refuse("argument", "the lower limit is above the upper one")
+    if (least, most) == (0, 6) and not whole:
+        return unary(lowering, node, "relu6")
+
+    def number(limit: Any) -> int | float | None:
+        return limit if limit is None or whole else float(limit)
+
+    return unary(
+        lowering, node, "clamp",
+        min=number(least), max=number(most),
+    )  # fmt: skip
+
+
+@lowers("logical_not.default bitwise_not.default", "fib")
+def _not(lowering: Lowering, node: fx.Node) -> Result:
+    source = node.args[0]
+    kind = torch_value(source).dtype
+    if "bitwise" in str(node.target) and kind is not torch.bool:
+        if kind.is_floating_point:
+            refuse("dtype", "the bits of a float are inverted")
+        return unary(lowering, node, "bitwise_not")
+
+    def compute(a: Value) -> Value:
+        return lowering.cast(lowering.call("logical_not", a), "bfloat16")
+
+    return elementwise(lowering, node, (source,), (None,), compute)

@@ -1,0 +1,247 @@
+"""Sums, products, quotients and powers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchport.targets.ttnn.builder import Value
+from torchport.targets.ttnn.lowering import Lowering, Result, arguments, torch_value
+from torchport.targets.ttnn.placing import elementwise, meeting_dtype, number_in
+from torchport.targets.ttnn.program import Dtype, Make, Name
+from torchport.targets.ttnn.refusal import refuse
+from torchport.targets.ttnn.rules import lowers
+
+
+def binary(
+    lowering: Lowering, node: fx.Node, left: object, right: object, function: str, reverse: str = ""
+) -> Result:
+    """Lower an op on two operands, of which one may be a number.
+
+    Args:
+        lowering, node: as in every lowering.
+        left, right: the operands.
+        function: what computes it.
+        reverse: what computes it with the operands exchanged; the same function if empty.
+    """
+    left, right = number_in(lowering, left), number_in(lowering, right)
+    dtype = meeting_dtype(lowering, (left, right), torch_value(node).dtype)
+    activations = fused_activation(lowering, node)
+
+    def compute(a: Any, b: Any) -> Value:
+        if not isinstance(a, Value):
+            return lowering.call(reverse or function, b, _number(a, dtype), activations=activations)
+        other = b if isinstance(b, Value) else _number(b, dtype)
+        return lowering.call(function, a, other, activations=activations)
+
+    if not isinstance(left, fx.Node) and not isinstance(right, fx.Node):
+        return lowering.constant(
+            torch.empty(torch_value(node).shape, device="meta"), None, node.name, node.name, dtype=dtype
+        )
+    return elementwise(lowering, node, (left, right), (dtype, dtype), compute)
+
+
+def fused_activation(lowering: Lowering, node: fx.Node) -> tuple[Make, ...] | None:
+    """Return the activation that is applied along with an op, as ttnn takes it."""
+    name = lowering.fused.get(node)
+    return (unary_with_param(name),) if name else None
+
+
+def unary_with_param(name: str) -> Make:
+    """Return an activation as ttnn's kernels take it."""
+    return Make("UnaryWithParam", (Name(f"UnaryOpType.{name.upper()}"),), ())
+
+
+def _number(number: object, dtype: Dtype) -> int | float:
+    """Return a number in the kind of the tensor that it meets."""
+    assert isinstance(number, (bool, int, float))
+    return int(number) if dtype == "int32" and float(number).is_integer() else float(number)
+
+
+def _scaled(lowering: Lowering, node: fx.Node, operand: object, alpha: Any) -> object:
+    """Return an operand multiplied by `alpha`: a number, or a node that stands for it."""
+    if alpha == 1:
+        return operand
+    if not isinstance(operand, fx.Node):
+        return operand * alpha
+    return _times(lowering, node, operand, alpha)
+
+
+def _times(lowering: Lowering, node: fx.Node, operand: fx.Node, alpha: Any) -> fx.Node:
+    """Return a node outside of the graph whose value is the operand times alpha."""
+    graph = fx.Graph()
+    made = graph.placeholder(f"{node.name}_scaled")
+    dtype = torch.result_type(torch_value(operand), alpha)
+    made.meta = {"val": torch.empty(torch_value(operand).shape, dtype=dtype, device="meta")}
+    device = meeting_dtype(lowering, (operand,), dtype)
+    lowering.put(
+        made,
+        elementwise(
+            lowering,
+            made,
+            (operand,),
+            (device,),
+            lambda a: lowering.call("mul", a, _number(alpha, device)),
+        ),
+    )
+    return made
+
+
+@lowers("add.Tensor add.Scalar", "fib")
+def _add(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    if torch_value(node).dtype is torch.bool:
+        return _on_booleans(lowering, node, "logical_or")
+    other = _scaled(lowering, node, number_in(lowering, given["other"]), given["alpha"])
+    return binary(lowering, node, given["self"], other, "add")
+
+
+@lowers("sub.Tensor sub.Scalar", "fib")
+def _sub(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    other = _scaled(lowering, node, number_in(lowering, given["other"]), given["alpha"])
+    return binary(lowering, node, given["self"], other, "sub", "rsub")
+
+
+@lowers("rsub.Scalar rsub.Tensor", "fib")
+def _rsub(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    first = _scaled(lowering, node, given["self"], given["alpha"])
+    return binary(lowering, node, given["other"], first, "sub", "rsub")
+
+
+@lowers("mul.Tensor mul.Scalar", "fib")
+def _mul(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    if torch_value(node).dtype is torch.bool:
+        return _on_booleans(lowering, node, "logical_and")
+    return binary(lowering, node, given["self"], given["other"], "mul")
+
+
+def _on_booleans(lowering: Lowering, node: fx.Node, function: str) -> Result:
+    given = arguments(node)
+    if given.get("alpha", 1) != 1 or not all(isinstance(given[key], fx.Node) for key in ("self", "other")):
+        refuse("argument", "booleans are added to a number, or with alpha")
+    operands = (given["self"], given["other"])
+    return elementwise(
+        lowering, node, operands, ("bfloat16", "bfloat16"), lambda a, b: lowering.call(function, a, b)
+    )
+
+
+@lowers("div.Tensor div.Scalar", "fib")
+def _div(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    left, right = number_in(lowering, given["self"]), number_in(lowering, given["other"])
+    if not isinstance(right, fx.Node):
+        if right == 0:
+            refuse("argument", "the divisor is 0")
+        mantissa = math.frexp(float(right))[0]  # type: ignore[arg-type]  # a number
+        if abs(mantissa) == 0.5:
+            return binary(lowering, node, left, 1 / right, "mul")  # type: ignore[operator]  # exact
+        return binary(lowering, node, left, right, "div")
+    if not isinstance(left, fx.Node):
+        refuse("argument", "a number is divided by a tensor")
+    return binary(lowering, node, left, right, "div")
+
+
+@lowers("maximum.default minimum.default", "fi")
+def _extreme(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    function = "maximum" if "maximum" in str(node.target) else "minimum"
+    return binary(lowering, node, given["self"], given["other"], function)
+
+
+@lowers("atan2.default", "f")
+def _atan2(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    dtype = lowering.device_dtype(node)
+    return elementwise(
+        lowering, node, (given["self"], given["other"]), (dtype, dtype),
+        lambda a, b: lowering.call("atan2", a, b),
+    )  # fmt: skip
+
+
+@lowers("pow.Tensor_Scalar", "f")
+def _power(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    exponent = given["exponent"]
+    if not isinstance(exponent, (int, float)) or not math.isfinite(exponent):
+        refuse("argument", f"the exponent is {exponent!r}")
+    dtype = meeting_dtype(lowering, (given["self"],), torch_value(node).dtype)
+    named = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}.get(exponent)
+
+    def compute(a: Value) -> Value:
+        if exponent == 1:
+            return a
+        if named:
+            return lowering.call(named, a)
+        if exponent == 3:
+            return lowering.call("mul", lowering.call("square", a), a)
+        if not float(exponent).is_integer() or exponent < 0:
+            return lowering.call("pow", a, float(exponent))
+        return lowering.call("pow", a, int(exponent))
+
+    return elementwise(lowering, node, (given["self"],), (dtype,), compute)
+
+
+@lowers("pow.Scalar", "f")
+def _power_of_number(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    base = given["self"]
+    if not isinstance(base, (int, float)) or not 0 < base < math.inf:
+        refuse("argument", f"the base is {base!r}")
+    dtype = meeting_dtype(lowering, (given["exponent"],), torch_value(node).dtype)
+    return elementwise(
+        lowering, node, (given["exponent"],), (dtype,), lambda a: lowering.call("rpow", a, float(base))
+    )
+
+
+@lowers("remainder.Scalar fmod.Scalar", "i")
+def _modulo(lowering: Lowering, node: fx.Node) -> Result:
+    """Of integers alone: the remainder of rounded floats can be anything."""
+    given = arguments(node)
+    if not isinstance(given["other"], int) or given["other"] <= 0:
+        refuse("argument", f"the divisor is {given['other']!r}")
+    function = "remainder" if "remainder" in str(node.target) else "fmod"
+    return binary(lowering, node, given["self"], given["other"], function)
+
+
+@lowers("where.self", "fib")
+def _where(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    return choice(lowering, node, given["condition"], given["self"], given["other"])
+
+
+@lowers("masked_fill.Scalar masked_fill.Tensor", "fib")
+def _masked_fill(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    return choice(lowering, node, given["mask"], given["value"], given["self"])
+
+
+def choice(lowering: Lowering, node: fx.Node, condition: object, yes: object, no: object) -> Result:
+    """Lower a choice between two by a mask."""
+    if torch_value(condition).dtype is not torch.bool:
+        refuse("dtype", "the condition is no boolean")
+    yes, no = number_in(lowering, yes), number_in(lowering, no)
+    dtype = meeting_dtype(lowering, (yes, no), torch_value(node).dtype)
+    if any(isinstance(item, float) and math.isnan(item) for item in (yes, no)):
+        refuse("argument", "NaN is filled in")
+
+    def compute(mask: Value, a: Any, b: Any) -> Value:
+        first = a if isinstance(a, Value) else _number(a, dtype)
+        second = b if isinstance(b, Value) else _number(b, dtype)
+        if not isinstance(first, Value) and not isinstance(second, Value):
+            first = lowering.call(
+                "full",
+                mask.shape,
+                first,
+                dtype=Name(dtype),
+                layout=Name("TILE_LAYOUT"),
+                device=Name("device"),
+            )
+        return lowering.call("where", mask, first, second)
+
+    return elementwise(lowering, node, (condition, yes, no), ("bfloat16", dtype, dtype), compute)

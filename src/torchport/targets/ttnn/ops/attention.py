@@ -1,0 +1,116 @@
+"""Attention, as one kernel where its shapes allow it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchport.targets.ttnn.builder import Value
+from torchport.targets.ttnn.lowering import TILE_LAYOUT, Lowering, Result, arguments, torch_value
+from torchport.targets.ttnn.ops.matrix import is_weight
+from torchport.targets.ttnn.program import DEVICE, TILE, Dtype, Name
+from torchport.targets.ttnn.refusal import refuse
+from torchport.targets.ttnn.rules import lowers
+
+
+@lowers("scaled_dot_product_attention.default", "fb")
+def _attention(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    if given["dropout_p"]:
+        refuse("random", "dropout draws random numbers", "call model.eval() first")
+    query, key, value = (torch_value(given[name]) for name in ("query", "key", "value"))
+    if query.dim() not in (3, 4) or query.dim() != key.dim() or query.dim() != value.dim():
+        refuse("shape", "attention of other than three or four dimensions")
+    if query.shape[0] != key.shape[0] or key.shape[0] != value.shape[0]:
+        refuse("shape", "attention of different batches")
+    dtype = lowering.device_dtype(node)
+    scale = given["scale"] if given["scale"] is not None else 1 / math.sqrt(query.shape[-1])
+    operands = [_four(lowering, lowering.get(given[name], dtype)) for name in ("query", "key", "value")]
+    mask = _mask(lowering, given, dtype)
+    heads = [item.shape[1] for item in operands]
+    grouped = heads[1] == 1 or given["enable_gqa"]  # a single head of keys is for all queries anyway
+    if heads[1] != heads[2] or heads[0] % heads[1] or (heads[0] != heads[1] and not grouped):
+        refuse("shape", "the heads of queries, keys and values do not fit")
+    if _one_kernel(operands, given["is_causal"], mask):
+        result = lowering.precise(
+            "transformer.scaled_dot_product_attention", *operands, is_causal=bool(given["is_causal"]),
+            attn_mask=mask and _full(lowering, mask, operands), scale=float(scale), wish="attention",
+        )  # fmt: skip
+    else:
+        result = _step_by_step(lowering, operands, mask, given["is_causal"], float(scale), dtype)
+    return lowering.reshaped(result, tuple(torch_value(node).shape))
+
+
+def _four(lowering: Lowering, value: Value) -> Value:
+    """Return a value in four dimensions; a batch without heads becomes one of one head each."""
+    if len(value.shape) == 4:
+        return value
+    return lowering.reshaped(value, (value.shape[0], 1, *value.shape[1:]))
+
+
+def _one_kernel(operands: list[Value], causal: bool, mask: Value | None) -> bool:
+    query, key, value = operands
+    return (
+        query.dtype == "bfloat16"
+        and key.shape == value.shape
+        and query.shape[-1] % TILE == 0
+        and not (causal and (mask is not None or query.shape[2] != key.shape[2]))
+    )
+
+
+def _mask(lowering: Lowering, given: dict[str, Any], dtype: Dtype) -> Value | None:
+    """Return the mask as numbers that are added, in four dimensions."""
+    mask = given["attn_mask"]
+    if mask is None:
+        return None
+    if given["is_causal"]:
+        refuse("argument", "a mask is given besides is_causal")
+    shape = tuple(torch_value(mask).shape)
+    query_rank = torch_value(given["query"]).dim()
+    four = (1,) * (4 - len(shape)) + shape
+    if query_rank == 3 and len(shape) == 3:
+        four = (shape[0], 1, *shape[1:])
+    if torch_value(mask).dtype is not torch.bool:
+        return lowering.reshaped(lowering.get(mask, dtype), four)
+    if is_weight(mask):
+        added = lowering.computed((mask,), _as_numbers, "added to scores", dtype=dtype)
+        return lowering.reshaped(added, four)
+    value = lowering.get(mask, "bfloat16")
+    zero = lowering.call(
+        "full", value.shape, 0.0, dtype=Name(dtype), layout=TILE_LAYOUT, device=DEVICE, wish="zero"
+    )
+    return lowering.reshaped(lowering.call("where", value, zero, -math.inf), four)
+
+
+def _as_numbers(mask: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -math.inf)
+
+
+def _full(lowering: Lowering, mask: Value, operands: list[Value]) -> Value:
+    """Return a mask with a row for each query."""
+    wanted = (*mask.shape[:2], operands[0].shape[2], operands[1].shape[2])
+    return mask if mask.shape == wanted else lowering.call("expand", mask, wanted)
+
+
+def _step_by_step(
+    lowering: Lowering, operands: list[Value], mask: Value | None, causal: bool, scale: float, dtype: Dtype
+) -> Value:
+    query, key, value = operands
+    if query.shape[1] != key.shape[1]:
+        times = query.shape[1] // key.shape[1]
+        key = lowering.call("repeat_interleave", key, times, dim=1)
+        value = lowering.call("repeat_interleave", value, times, dim=1)
+    scores = lowering.call("mul", lowering.precise("matmul", query, key, transpose_b=True), scale)
+    if causal:
+        rows, columns = query.shape[2], key.shape[2]
+        mask = lowering.constant(
+            torch.ones(rows, columns, dtype=torch.bool).tril(),
+            lambda tensor: _as_numbers(tensor).reshape(1, 1, rows, columns),
+            ("causal", rows, columns), "causal_mask", dtype=dtype,
+        )  # fmt: skip
+    if mask is not None:
+        scores = lowering.call("add", scores, mask)
+    return lowering.precise("matmul", lowering.precise("softmax", scores, dim=3, numeric_stable=True), value)

@@ -1,0 +1,52 @@
+"""Copies, and changes of dtype."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from torchport.targets.ttnn.builder import Value
+from torchport.targets.ttnn.lowering import Formed, Lowering, Result, arguments, torch_value
+from torchport.targets.ttnn.placing import elementwise
+from torchport.targets.ttnn.program import Dtype, Name
+from torchport.targets.ttnn.refusal import refuse
+from torchport.targets.ttnn.rules import lowers
+
+
+@lowers("clone.default", "fib")
+def _clone(lowering: Lowering, node: fx.Node) -> Result:
+    """Nothing on the device is written twice, so a copy is the same tensor."""
+    return same(lowering, node, node.args[0])
+
+
+def same(lowering: Lowering, node: fx.Node, source: object) -> Result:
+    """Return a node's value as that of another of the same shape."""
+    if lowering.only_last(source):
+        return Formed(lowering.get(source, form="last"), "last")
+    return lowering.get(source)
+
+
+@lowers("_to_copy.default", "fib")
+def _to_copy(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    extra = {key for key in ("pin_memory", "non_blocking") if given[key]}
+    if extra:
+        refuse("argument", f"{', '.join(sorted(extra))} cannot be kept")
+    source = given["self"]
+    old, new = torch_value(source).dtype, torch_value(node).dtype
+    if old == new:
+        return same(lowering, node, source)
+    if new is torch.bool:
+        return elementwise(lowering, node, (source,), (None,), lambda a: _as_mask(lowering, a))
+    dtype: Dtype = lowering.dtype_for(new)
+    if new.is_floating_point:
+        if not old.is_floating_point and old is not torch.bool:
+            dtype = lowering.exact_float(source) if new is torch.float32 else dtype
+    elif old.is_floating_point:
+        refuse("integer_range", "a float could become an integer that is wider than the device's")
+    return elementwise(lowering, node, (source,), (dtype,), lambda a: a)
+
+
+def _as_mask(lowering: Lowering, value: Value) -> Value:
+    zero: int | float = 0 if value.dtype == "int32" else 0.0
+    return lowering.call("ne", value, zero, dtype=None if value.dtype == "bfloat16" else Name("bfloat16"))

@@ -1,0 +1,91 @@
+"""Matrix products, and linear layers with their bias and activation."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import fx
+
+from torchport.targets.ttnn.builder import Value
+from torchport.targets.ttnn.lowering import Lowering, Result, arguments, torch_value
+from torchport.targets.ttnn.program import Dtype
+from torchport.targets.ttnn.refusal import refuse
+from torchport.targets.ttnn.rules import lowers
+
+
+def is_weight(node: object) -> bool:
+    """Whether a node is a weight, so that it can be changed at compile time."""
+    return isinstance(node, fx.Node) and node.op == "get_attr"
+
+
+@lowers("linear.default", "f")
+def _linear(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    weight, shape = given["weight"], tuple(torch_value(node).shape)
+    if torch_value(weight).dim() != 2:
+        refuse("shape", "the weights of a linear layer are no matrix")
+    dtype = lowering.device_dtype(node)
+    value = lowering.get(given["input"], dtype)
+    if len(value.shape) == 1 or value.shape[-2] == 1:  # rows of their own would be padded to 32 each
+        value = lowering.reshaped(value, (math.prod(value.shape[:-1]), value.shape[-1]))
+    if is_weight(weight):
+        matrix = lowering.weight(
+            weight, lambda tensor: tensor.t().contiguous(), "transposed", dtype=_weight_dtype(lowering, node)
+        )
+    else:
+        matrix = lowering.get(weight, dtype)
+    result = lowering.precise(
+        "linear", value, matrix, bias=_bias(lowering, given["bias"], node),
+        transpose_b=None if is_weight(weight) else True, activation=lowering.fused.get(node),
+    )  # fmt: skip
+    return lowering.reshaped(result, shape)
+
+
+def _weight_dtype(lowering: Lowering, node: fx.Node) -> Dtype:
+    return lowering.weight_dtype if torch_value(node).dtype is torch.float32 else "bfloat16"
+
+
+def _bias(lowering: Lowering, bias: object, node: fx.Node) -> Value | None:
+    if bias is None:
+        return None
+    assert isinstance(bias, fx.Node)
+    if is_weight(bias):
+        return lowering.weight(
+            bias, lambda tensor: tensor.reshape(1, -1), "a row", dtype=lowering.device_dtype(node)
+        )
+    value = lowering.get(bias, lowering.device_dtype(node))
+    return lowering.reshaped(value, (1, torch_value(bias).numel()))
+
+
+@lowers("addmm.default", "f")
+def _addmm(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    if given["alpha"] != 1 or given["beta"] != 1:
+        refuse("argument", "the product or the bias is scaled")
+    bias = given["self"]
+    columns = torch_value(node).shape[1]
+    left, right = (
+        _operand(lowering, given["mat1"], node),
+        _operand(lowering, given["mat2"], node, matrix=True),
+    )
+    if torch_value(bias).numel() == columns and torch_value(bias).shape[-1:] == (columns,):
+        row = _bias(lowering, bias, node)
+        return lowering.precise("linear", left, right, bias=row, activation=lowering.fused.get(node))
+    product = lowering.precise("matmul", left, right)
+    return lowering.call("add", product, lowering.get(bias, lowering.device_dtype(node)))
+
+
+@lowers("mm.default bmm.default", "f")
+def _product(lowering: Lowering, node: fx.Node) -> Result:
+    left, right = node.args[0], node.args[1]
+    return lowering.precise(
+        "matmul", _operand(lowering, left, node), _operand(lowering, right, node, matrix=True)
+    )
+
+
+def _operand(lowering: Lowering, operand: object, node: fx.Node, matrix: bool = False) -> Value:
+    assert isinstance(operand, fx.Node)
+    if matrix and is_weight(operand):
+        return lowering.weight(operand, dtype=_weight_dtype(lowering, node))
+    return lowering.get(operand, lowering.device_dtype(node))

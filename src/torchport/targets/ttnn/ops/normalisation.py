@@ -1,0 +1,161 @@
+"""Normalisation layers. Their second and third results, the statistics, are torch's alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchport.targets.ttnn.builder import Value
+from torchport.targets.ttnn.lowering import Lowering, Result, Results, arguments, torch_value
+from torchport.targets.ttnn.ops.matrix import is_weight
+from torchport.targets.ttnn.placing import elementwise
+from torchport.targets.ttnn.program import Dtype
+from torchport.targets.ttnn.refusal import refuse
+from torchport.targets.ttnn.rules import lowers
+
+
+def _only_first(node: fx.Node) -> None:
+    if any(user.args[1] != 0 for user in node.users):
+        refuse("argument", "the mean and deviation are used, which ttnn does not give")
+
+
+def _first_value(node: fx.Node) -> torch.Tensor:
+    value = node.meta["val"][0]
+    assert isinstance(value, torch.Tensor)
+    return value
+
+
+def _row(lowering: Lowering, node: object, dtype: Dtype) -> Value | None:
+    """Return a scale or shift as a row."""
+    if node is None:
+        return None
+    assert isinstance(node, fx.Node)
+    if is_weight(node):
+        return lowering.weight(node, lambda tensor: tensor.reshape(1, -1), "a row", dtype=dtype)
+    return lowering.reshaped(lowering.get(node, dtype), (1, torch_value(node).numel()))
+
+
+@lowers("native_layer_norm.default", "f")
+def _layer_norm(lowering: Lowering, node: fx.Node) -> Results:
+    _only_first(node)
+    given = arguments(node)
+    value = _rows_of(lowering, given["input"], given["normalized_shape"])
+    dtype = value.dtype
+    result = lowering.precise(
+        "layer_norm", value, epsilon=float(given["eps"]), weight=_row(lowering, given["weight"], dtype),
+        bias=_row(lowering, given["bias"], dtype),
+    )  # fmt: skip
+    return [lowering.reshaped(result, tuple(_first_value(node).shape)), None, None]
+
+
+def _rows_of(lowering: Lowering, source: object, normalised: list[int]) -> Value:
+    """Return a value with the dimensions that are normalised as one."""
+    shape = tuple(torch_value(source).shape)
+    kept = shape[: len(shape) - len(normalised)]
+    return lowering.reshaped(lowering.get(source), (*(kept or (1,)), math.prod(normalised)))
+
+
+@lowers("rms_norm.default", "f")
+def _rms_norm(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    value = _rows_of(lowering, given["input"], given["normalized_shape"])
+    epsilon = given["eps"]
+    if epsilon is None:
+        epsilon = torch.finfo(torch_value(node).dtype).eps
+    weight = _row(lowering, given["weight"], value.dtype)
+    result = lowering.precise("rms_norm", value, epsilon=float(epsilon), weight=weight)
+    return lowering.reshaped(result, tuple(torch_value(node).shape))
+
+
+@lowers("native_group_norm.default", "f")
+def _group_norm(lowering: Lowering, node: fx.Node) -> Results:
+    """Each group is a row that is normalised; the channels are scaled and shifted then."""
+    _only_first(node)
+    given = arguments(node)
+    shape = tuple(torch_value(given["input"]).shape)
+    value = lowering.get(given["input"])
+    dtype = value.dtype
+    rows = (shape[0], given["group"], math.prod(shape) // (shape[0] * given["group"]))
+    value = lowering.precise("layer_norm", lowering.reshaped(value, rows), epsilon=float(given["eps"]))
+    value = lowering.reshaped(value, shape)
+    for name, function in (("weight", "mul"), ("bias", "add")):
+        row = _row(lowering, given[name], dtype)
+        if row is not None:
+            column = lowering.reshaped(row, (1, shape[1], *[1] * (len(shape) - 2)))
+            value = lowering.call(function, value, column)
+    return [value, None, None]
+
+
+@lowers("_native_batch_norm_legit_no_training.default", "f")
+def _batch_norm(lowering: Lowering, node: fx.Node) -> Results:
+    """A scale and a shift for each channel, both known at compile time."""
+    _only_first(node)
+    given = arguments(node)
+    source = given["input"]
+    dtype = lowering.device_dtype(source)
+    scale, shift = folded_statistics(lowering, given, dtype, torch_value(source).dim())
+    inner = _like(source, scale.shape)
+    lowering.put(inner, scale)
+    outer = _like(source, shift.shape)
+    lowering.put(outer, shift)
+    look = _like(source, tuple(torch_value(source).shape))
+    result = elementwise(
+        lowering, look, (source, inner, outer), (dtype,) * 3,
+        lambda a, b, c: lowering.call("add", lowering.call("mul", a, b), c),
+    )  # fmt: skip
+    return [result, None, None]
+
+
+def _like(source: fx.Node, shape: tuple[int, ...]) -> fx.Node:
+    """Return a node outside of the graph that stands for a tensor of a shape."""
+    node = fx.Graph().placeholder("stands_for")
+    node.meta["val"] = torch.empty(shape, dtype=torch_value(source).dtype, device="meta")
+    return node
+
+
+def folded_statistics(
+    lowering: Lowering, given: dict[str, Any], dtype: Dtype, rank: int
+) -> tuple[Value, Value]:
+    """Return a batch norm's scale and shift, with a dimension for the channels."""
+    nodes = statistics_nodes(given)
+    eps = given["eps"]
+    shape = (1, -1, *[1] * (rank - 2))
+
+    def scale(*tensors: torch.Tensor) -> torch.Tensor:
+        return scale_and_shift(given, tensors, eps)[0].reshape(shape)
+
+    def shift(*tensors: torch.Tensor) -> torch.Tensor:
+        return scale_and_shift(given, tensors, eps)[1].reshape(shape)
+
+    return (
+        lowering.computed(nodes, scale, ("scale", eps, rank), dtype=dtype),
+        lowering.computed(nodes, shift, ("shift", eps, rank), dtype=dtype),
+    )
+
+
+def statistics_nodes(given: dict[str, Any]) -> list[fx.Node]:
+    """Return the weights of a batch norm."""
+    nodes = [
+        given[name] for name in ("running_mean", "running_var", "weight", "bias") if given[name] is not None
+    ]
+    if not all(is_weight(item) for item in nodes):
+        refuse("argument", "the statistics of a batch norm are computed in the model")
+    return nodes
+
+
+def scale_and_shift(
+    given: dict[str, Any], tensors: tuple[torch.Tensor, ...], eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what a batch norm multiplies by and adds, for each channel."""
+    names = [name for name in ("running_mean", "running_var", "weight", "bias") if given[name] is not None]
+    found = {name: tensor.double() for name, tensor in zip(names, tensors, strict=True)}
+    scale = torch.rsqrt(found["running_var"] + eps)
+    if "weight" in found:
+        scale = scale * found["weight"]
+    shift = -found["running_mean"] * scale
+    if "bias" in found:
+        shift = shift + found["bias"]
+    return scale.float(), shift.float()

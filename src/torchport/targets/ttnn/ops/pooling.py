@@ -1,0 +1,120 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchport.targets.ttnn.builder import Value
+from torchport.targets.ttnn.lowering import (
+    TILE_LAYOUT,
+    Formed,
+    Lowering,
+    Result,
+    Results,
+    arguments,
+    size_pair,
+    torch_value,
+)
+from torchport.targets.ttnn.ops.resampling import by_matrices
+from torchport.targets.ttnn.program import Name
+from torchport.targets.ttnn.refusal import refuse
+from torchport.targets.ttnn.rules import lowers
+
+_DRAM = Name("DRAM_MEMORY_CONFIG")
+
+
+def _images(lowering: Lowering, node: fx.Node, source: fx.Node) -> tuple[Value, dict[str, Any]]:
+    """Return what is pooled, with its sizes."""
+    shape = torch_value(source).shape
+    if len(shape) != 4:
+        refuse("shape", "the input has no batch dimension")
+    value = lowering.get(source, layout=lowering.held_layout(source, "last"), form="last")
+    if value.dtype != "bfloat16":
+        refuse("dtype", "ttnn pools in bfloat16 alone", "use dtype=bfloat16")
+    sizes = {"batch_size": shape[0], "input_h": shape[2], "input_w": shape[3], "channels": shape[1]}
+    return value, sizes
+
+
+def _windows(given: dict[str, Any]) -> dict[str, Any]:
+    kernel = size_pair(given["kernel_size"])
+    return {
+        "kernel_size": kernel,
+        "stride": size_pair(given["stride"], kernel),
+        "padding": size_pair(given["padding"]),
+    }
+
+
+@lowers("max_pool2d_with_indices.default", "fi")
+def _max_pool(lowering: Lowering, node: fx.Node) -> Results:
+    if any(user.args[1] == 1 for user in node.users):
+        refuse("argument", "the indices are used, and ties are broken in another way")
+    given = arguments(node)
+    value, sizes = _images(lowering, node, given["self"])
+    result = lowering.call(
+        "max_pool2d", input_tensor=value, **sizes, **_windows(given), dilation=size_pair(given["dilation"]),
+        ceil_mode=bool(given["ceil_mode"]), output_layout=TILE_LAYOUT, memory_config=_DRAM,
+    )  # fmt: skip
+    return [Formed(result, "last"), None]
+
+
+@lowers("avg_pool2d.default", "f")
+def _average_pool(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    value, sizes = _images(lowering, node, given["self"])
+    result = _averages(
+        lowering, value, sizes, _windows(given), bool(given["ceil_mode"]), bool(given["count_include_pad"]),
+        given["divisor_override"],
+    )  # fmt: skip
+    return Formed(result, "last")
+
+
+def _averages(
+    lowering: Lowering,
+    value: Value,
+    sizes: dict[str, Any],
+    windows: dict[str, Any],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+) -> Value:
+    return lowering.call(
+        "avg_pool2d", input_tensor=value, **sizes, **windows, ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad, divisor_override=divisor, output_layout=TILE_LAYOUT,
+        memory_config=_DRAM,
+    )  # fmt: skip
+
+
+@lowers("_adaptive_avg_pool2d.default", "f")
+def _adaptive(lowering: Lowering, node: fx.Node) -> Result:
+    """The mean of all, windows of one size, or else means as products with matrices."""
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    shape = tuple(torch_value(source).shape)
+    height, width = tuple(torch_value(node).shape)[-2:]
+    if len(shape) != 4:
+        refuse("shape", "the input has no batch dimension")
+    if shape[2:] == (height, width):
+        return Formed(lowering.get(source, form="last"), "last")
+    if (height, width) == (1, 1):
+        value = lowering.reshaped(
+            lowering.get(source, form="last"), (shape[0], 1, math.prod(shape[2:]), shape[1])
+        )
+        mean = lowering.call("mean", value, dim=(2,), keepdim=True)
+        return Formed(lowering.reshaped(mean, (1, 1, shape[0], shape[1])), "last")
+    if lowering.device_dtype(node) == "bfloat16" and not (shape[2] % height or shape[3] % width):
+        value, sizes = _images(lowering, node, source)
+        window = (shape[2] // height, shape[3] // width)
+        windows = {"kernel_size": window, "stride": window, "padding": (0, 0)}
+        return Formed(_averages(lowering, value, sizes, windows, False, True, None), "last")
+    return by_matrices(lowering, node, _bins(shape[2], height), _bins(shape[3], width), "adaptive")
+
+
+def _bins(size: int, bins: int) -> torch.Tensor:
+    """Return the matrix that takes means over a line: [bins, size]."""
+    lines = torch.eye(size).reshape(1, size, 1, size)
+    means: torch.Tensor = torch.ops.aten._adaptive_avg_pool2d(lines, [1, bins])
+    return means.reshape(size, bins).t().contiguous()

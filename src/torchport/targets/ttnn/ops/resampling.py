@@ -1,0 +1,98 @@
+"""Changes of resolution: by whole factors as one kernel, else as products with matrices.
+
+Interpolation is linear in the pixels and works on rows and columns apart, so two matrices say all of it.
+They come from torch's own kernels, applied to the unit vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchport.targets.ttnn.lowering import Formed, Lowering, Result, arguments, flat_shape, torch_value
+from torchport.targets.ttnn.rules import lowers
+
+aten = torch.ops.aten
+
+
+def by_matrices(
+    lowering: Lowering, node: fx.Node, rows: torch.Tensor, columns: torch.Tensor, kind: str
+) -> Result:
+    """Return the images of a node's first argument, resampled.
+
+    Args:
+        lowering, node: as in every lowering.
+        rows: what becomes of a column of pixels: [height after, height before].
+        columns: what becomes of a row of them: [width after, width before].
+        kind: tells matrices of the same sizes apart.
+    """
+    dtype = lowering.device_dtype(node)
+    value = lowering.get(node.args[0], dtype)
+    right = lowering.constant(
+        columns.t().contiguous().reshape(1, 1, *columns.t().shape), None,
+        (kind, "columns", tuple(columns.shape)), f"{node.name}_columns", dtype=dtype,
+    )  # fmt: skip
+    left = lowering.constant(
+        rows.reshape(1, 1, *rows.shape),
+        None,
+        (kind, "rows", tuple(rows.shape)),
+        f"{node.name}_rows",
+        dtype=dtype,
+    )
+    return lowering.precise("matmul", left, lowering.precise("matmul", value, right))
+
+
+def _line(resample: Callable[[torch.Tensor, list[int], float | None], torch.Tensor], size: int, wanted: int,
+          scale: float | None) -> torch.Tensor:  # fmt: skip
+    """Return the matrix of a resampling along a line: [wanted, size]."""
+    lines = torch.eye(size).reshape(1, size, 1, size)
+    return resample(lines, [1, wanted], scale).reshape(size, wanted).t().contiguous()
+
+
+def _matrices(lowering: Lowering, node: fx.Node, resample: Callable[..., torch.Tensor], kind: str) -> Result:
+    given = arguments(node)
+    before = torch_value(given["input"]).shape[2:]
+    after = torch_value(node).shape[2:]
+    scales: list[Any] = list(given["scale_factors"] or (None, None))
+    rows = _line(resample, before[0], after[0], scales[0])
+    columns = _line(resample, before[1], after[1], scales[1])
+    return by_matrices(lowering, node, rows, columns, f"{kind} {scales}")
+
+
+@lowers("upsample_nearest2d.vec", "f")
+def _nearest(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    shape, after = torch_value(given["input"]).shape, torch_value(node).shape
+    whole = not (after[2] % shape[2] or after[3] % shape[3])
+    factors = (after[2] // shape[2], after[3] // shape[3])
+    if whole and given["scale_factors"] in (None, list(factors)):
+        value = lowering.get(given["input"], form="last")
+        value = lowering.reshaped(value, (shape[0], shape[2], shape[3], shape[1]))
+        value = lowering.call("upsample", lowering.laid_out(value, "row_major"), factors, mode="nearest")
+        return Formed(lowering.reshaped(lowering.laid_out(value, "tile"), flat_shape(after)), "last")
+    return _matrices(
+        lowering, node, lambda lines, size, scale: aten.upsample_nearest2d(lines, size, 1.0, scale), "nearest"
+    )
+
+
+@lowers("upsample_bilinear2d.vec", "f")
+def _bilinear(lowering: Lowering, node: fx.Node) -> Result:
+    corners = bool(arguments(node)["align_corners"])
+    return _matrices(
+        lowering, node,
+        lambda lines, size, scale: aten.upsample_bilinear2d(lines, size, corners, 1.0, scale),
+        f"bilinear {corners}",
+    )  # fmt: skip
+
+
+@lowers("upsample_bicubic2d.vec", "f")
+def _bicubic(lowering: Lowering, node: fx.Node) -> Result:
+    corners = bool(arguments(node)["align_corners"])
+    return _matrices(
+        lowering, node,
+        lambda lines, size, scale: aten.upsample_bicubic2d(lines, size, corners, 1.0, scale),
+        f"bicubic {corners}",
+    )  # fmt: skip

@@ -1,0 +1,229 @@
+"""Ops that move elements without changing them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import fx
+
+from torchport.targets.ttnn.builder import Value
+from torchport.targets.ttnn.lowering import (
+    Formed,
+    Lowering,
+    Result,
+    arguments,
+    flat_shape,
+    positive,
+    torch_value,
+)
+from torchport.targets.ttnn.ops.casting import same
+from torchport.targets.ttnn.ops.slicing import cut, cut_last
+from torchport.targets.ttnn.refusal import refuse
+from torchport.targets.ttnn.rules import lowers
+
+
+@lowers("view.default _unsafe_view.default reshape.default", "fib")
+def _view(lowering: Lowering, node: fx.Node) -> Result:
+    source = node.args[0]
+    old, new = tuple(torch_value(source).shape), tuple(torch_value(node).shape)
+    if lowering.only_last(source):
+        if len(new) >= 2 and new[:2] == old[:2]:
+            if len(new) == 2:  # single pixels
+                return lowering.reshaped(lowering.get(source, form="last"), new)
+            return Formed(lowering.get(source, form="last"), "last")
+        if len(new) == 2 and new[0] == old[0] and all(size == 1 for size in old[2:]):
+            return lowering.reshaped(lowering.get(source, form="last"), new)
+    return lowering.reshaped(lowering.get(source), new)
+
+
+@lowers("unsqueeze.default squeeze.dim squeeze.dims squeeze.default", "fib")
+def _thinner(lowering: Lowering, node: fx.Node) -> Result:
+    return lowering.reshaped(lowering.get(node.args[0]), tuple(torch_value(node).shape))
+
+
+@lowers("permute.default", "fib")
+def _permute(lowering: Lowering, node: fx.Node) -> Result:
+    rank = torch_value(node).dim()
+    return permuted(lowering, node, [positive(dim, rank) for dim in arguments(node)["dims"]])
+
+
+@lowers("transpose.int", "fib")
+def _transpose(lowering: Lowering, node: fx.Node) -> Result:
+    given, rank = arguments(node), torch_value(node).dim()
+    order = list(range(rank))
+    if rank:
+        first, second = positive(given["dim0"], rank), positive(given["dim1"], rank)
+        order[first], order[second] = order[second], order[first]
+    return permuted(lowering, node, order)
+
+
+@lowers("t.default", "fib")
+def _t(lowering: Lowering, node: fx.Node) -> Result:
+    return permuted(lowering, node, list(reversed(range(torch_value(node).dim()))))
+
+
+def permuted(lowering: Lowering, node: fx.Node, order: list[int]) -> Result:
+    """Lower an exchange of dimensions; between channels first and last it moves nothing yet."""
+    source, rank = node.args[0], len(order)
+    shape = tuple(torch_value(node).shape)
+    if rank >= 3 and order == [0, *range(2, rank), 1] and lowering.only_last(source):
+        return lowering.reshaped(lowering.get(source, form="last"), shape)
+    if rank >= 3 and order == [0, rank - 1, *range(1, rank - 1)] and not lowering.only_last(source):
+        return Formed(lowering.reshaped(lowering.get(source), flat_shape(shape)), "last")
+    return lowering.permuted(lowering.get(source), order)
+
+
+@lowers("expand.default", "fib")
+def _expand(lowering: Lowering, node: fx.Node) -> Result:
+    source = node.args[0]
+    old, new = tuple(torch_value(source).shape), tuple(torch_value(node).shape)
+    if old == new:
+        return same(lowering, node, source)
+    value = lowering.reshaped(lowering.get(source), (1,) * (len(new) - len(old)) + old)
+    return value if value.shape == new else lowering.call("expand", value, new)
+
+
+@lowers("repeat.default", "fib")
+def _repeat(lowering: Lowering, node: fx.Node) -> Result:
+    source, repeats = node.args[0], tuple(arguments(node)["repeats"])
+    old = tuple(torch_value(source).shape)
+    value = lowering.reshaped(lowering.get(source), (1,) * (len(repeats) - len(old)) + old)
+    return value if all(count == 1 for count in repeats) else lowering.call("repeat", value, repeats)
+
+
+@lowers("slice.Tensor", "fib")
+def _slice(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    shape = torch_value(given["self"]).shape
+    dim = positive(given["dim"], len(shape))
+    start, end, _ = slice(given["start"], given["end"]).indices(shape[dim])
+    step = given["step"]
+    if dim == 1 and lowering.only_last(given["self"]):
+        return Formed(cut_last(lowering, given["self"], start, end, step), "last")
+    return cut(lowering, lowering.get(given["self"]), dim, start, end, step)
+
+
+@lowers("select.int", "fib")
+def _select(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    shape = torch_value(given["self"]).shape
+    dim = positive(given["dim"], len(shape))
+    index = given["index"] % shape[dim]
+    part = cut(lowering, lowering.get(given["self"]), dim, index, index + 1)
+    return lowering.reshaped(part, tuple(torch_value(node).shape))
+
+
+@lowers("split.Tensor", "fib")
+def _split(lowering: Lowering, node: fx.Node) -> list[Result | None]:
+    given = arguments(node)
+    size = torch_value(given["self"]).shape[given["dim"]]
+    step = given["split_size"]
+    if not step:
+        refuse("argument", "a tensor is split into nothing")
+    return _parts(lowering, node, [min(step, size - start) for start in range(0, size, step)])
+
+
+@lowers("split_with_sizes.default", "fib")
+def _split_with_sizes(lowering: Lowering, node: fx.Node) -> list[Result | None]:
+    return _parts(lowering, node, list(arguments(node)["split_sizes"]))
+
+
+@lowers("unbind.int", "fib")
+def _unbind(lowering: Lowering, node: fx.Node) -> list[Result | None]:
+    shape = torch_value(node.args[0]).shape
+    dim = positive(arguments(node)["dim"], len(shape))
+    parts = _parts(lowering, node, [1] * shape[dim])
+    thin = [*shape[:dim], *shape[dim + 1 :]]
+    return [part and lowering.reshaped(part, thin) for part in parts]  # type: ignore[arg-type]  # all plain
+
+
+def _parts(lowering: Lowering, node: fx.Node, sizes: Sequence[int]) -> list[Result | None]:
+    given = arguments(node)
+    source = given["self"]
+    dim = positive(given["dim"], torch_value(source).dim())
+    last = dim == 1 and lowering.only_last(source) and "unbind" not in str(node.target)
+    wanted = {user.args[1] for user in node.users}
+    found: list[Result | None] = []
+    start = 0
+    for place, size in enumerate(sizes):
+        if place not in wanted and wanted:
+            found.append(None)
+        elif last:
+            found.append(Formed(cut_last(lowering, source, start, start + size), "last"))
+        else:
+            found.append(cut(lowering, lowering.get(source), dim, start, start + size))
+        start += size
+    return found
+
+
+@lowers("cat.default", "fib")
+def _cat(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    tensors = list(given["tensors"])
+    rank = torch_value(node).dim()
+    dim = positive(given["dim"], rank)
+    if any(torch_value(item).dim() != rank for item in tensors):
+        refuse("shape", "an empty tensor is concatenated")
+    dtype = lowering.device_dtype(node)
+    if len(tensors) == 1:
+        return same(lowering, node, tensors[0])
+    if dim == 1 and rank >= 3 and any(lowering.only_last(item) for item in tensors):
+        parts = [lowering.get(item, dtype, form="last") for item in tensors]
+        return Formed(lowering.call("concat", parts, dim=3), "last")
+    return lowering.call("concat", [lowering.get(item, dtype) for item in tensors], dim=dim)
+
+
+@lowers("constant_pad_nd.default", "fib")
+def _pad(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    shape = torch_value(given["self"]).shape
+    amounts = list(given["pad"])
+    if any(amount < 0 for amount in amounts):
+        refuse("argument", "a negative padding cuts off", "cut it off with a slice")
+    if not any(amounts):
+        return same(lowering, node, given["self"])
+    pairs = [(amounts[place], amounts[place + 1]) for place in range(0, len(amounts), 2)]
+    padding = [(0, 0)] * (len(shape) - len(pairs)) + pairs[::-1]
+    value = given["value"]
+    number: int | float = int(value) if lowering.device_dtype(node) == "int32" else float(value)
+    front = any(before for before, _ in padding)
+    source = lowering.get(given["self"], layout="row_major" if front else "tile")
+    return lowering.laid_out(lowering.call("pad", source, tuple(padding), number), "tile")
+
+
+@lowers("slice_scatter.default", "fib")
+def _slice_scatter(lowering: Lowering, node: fx.Node) -> Result:
+    """What stands before the slice, the slice's new content, and what stands behind it."""
+    given = arguments(node)
+    shape = torch_value(node).shape
+    dim = positive(given["dim"], len(shape))
+    start, end = slice(given["start"], given["end"]).indices(shape[dim])[:2]
+    if given["step"] != 1:
+        refuse("argument", "every n-th element is overwritten")
+    return _overwritten(
+        lowering, node, dim, start, end, lowering.get(given["src"], lowering.device_dtype(node))
+    )
+
+
+@lowers("select_scatter.default", "fib")
+def _select_scatter(lowering: Lowering, node: fx.Node) -> Result:
+    given = arguments(node)
+    shape = list(torch_value(node).shape)
+    dim = positive(given["dim"], len(shape))
+    index = given["index"] % shape[dim]
+    source = lowering.get(given["src"], lowering.device_dtype(node))
+    source = lowering.reshaped(source, [*shape[:dim], 1, *shape[dim + 1 :]])
+    return _overwritten(lowering, node, dim, index, index + 1, source)
+
+
+def _overwritten(lowering: Lowering, node: fx.Node, dim: int, start: int, end: int, new: Value) -> Value:
+    size = torch_value(node).shape[dim]
+    if start >= end:
+        return lowering.get(node.args[0])
+    old = None if (start, end) == (0, size) else lowering.get(node.args[0])
+    parts = [new]
+    if old is not None and start > 0:
+        parts.insert(0, cut(lowering, old, dim, 0, start))
+    if old is not None and end < size:
+        parts.append(cut(lowering, old, dim, end, size))
+    return parts[0] if len(parts) == 1 else lowering.call("concat", parts, dim=dim)

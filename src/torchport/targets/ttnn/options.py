@@ -1,0 +1,31 @@
+"""The options of the ttnn target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchport.targets.target import Options
+
+DTYPES = ("bfloat16", "bfloat8_b", "float32")
+MEMORIES = ("dram", "l1")
+FIDELITIES = ("LoFi", "HiFi2", "HiFi3", "HiFi4")
+
+
+@dataclass(frozen=True)
+class TtnnOptions(Options):
+    """How programs for Tenstorrent's chips are built and run.
+
+    Args:
+        device_id: which chip.
+        dtype: what float32 becomes on the device: `bfloat16`; `bfloat8_b` for the weights of products
+            and convolutions, and bfloat16 for the rest; or `float32`.
+        math_fidelity: how many passes a multiplication takes: `LoFi`, `HiFi2`, `HiFi3` or `HiFi4`.
+        memory: where tensors lie between calls: `dram`, or `l1` for those that fit beside the cores.
+        simulate: whether to run on the simulator even where the library and a chip are there.
+    """
+
+    device_id: int = 0
+    dtype: str = "bfloat16"
+    math_fidelity: str = "HiFi4"
+    memory: str = "dram"
+    simulate: bool = False

@@ -1,0 +1,135 @@
+"""Puts the operands of an op on single elements into one form, so that they meet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import fx
+
+from torchport.targets.ttnn.builder import Value
+from torchport.targets.ttnn.lowering import Formed, Lowering, Result, flat_shape, torch_value
+from torchport.targets.ttnn.program import Dtype
+
+Number = bool | int | float
+Operand = Value | Number
+Compute = Callable[..., Value]
+
+
+def elementwise(
+    lowering: Lowering,
+    node: fx.Node,
+    operands: Sequence[object],
+    dtypes: Sequence[Dtype | None],
+    compute: Compute,
+) -> Result:
+    """Compute an op on single elements, in the form in which its operands are.
+
+    Args:
+        lowering: the values.
+        node: the op, for its shape.
+        operands: nodes and numbers.
+        dtypes: what each is cast to; nothing for numbers.
+        compute: adds the call, given the operands' values.
+    """
+    shape = tuple(torch_value(node).shape)
+    nodes = [item for item in operands if isinstance(item, fx.Node)]
+    if any(lowering.only_last(item) for item in nodes):
+        placed = _placed_last(lowering, shape, operands, dtypes)
+        if placed is not None:
+            result = compute(*placed)
+            return Formed(lowering.reshaped(result, flat_shape(shape)), "last")
+    values = [
+        lowering.get(item, dtype) if isinstance(item, fx.Node) else item
+        for item, dtype in zip(operands, dtypes, strict=True)
+    ]
+    return compute(*values)
+
+
+def _placed_last(
+    lowering: Lowering, shape: tuple[int, ...], operands: Sequence[object], dtypes: Sequence[Dtype | None]
+) -> list[object] | None:
+    """Return the operands with channels last; None if one of them cannot be."""
+    places: list[tuple[int, ...] | None] = []
+    for item in operands:
+        if isinstance(item, fx.Node):
+            place = _place(tuple(torch_value(item).shape), shape)
+            if place is None:
+                return None
+            places.append(place)
+        else:
+            places.append(None)
+    # An operand with one number for each image and channel needs the images in a dimension of their own.
+    apart = shape[0] > 1 and any(place and place[0] > 1 for place in places)
+    whole = (shape[0], 1, math.prod(shape[2:]), shape[1]) if apart else flat_shape(shape)
+    found: list[object] = []
+    for item, place, dtype in zip(operands, places, dtypes, strict=True):
+        if place is None:
+            found.append(item)
+        elif place == ():
+            found.append(lowering.reshaped(lowering.get(item, dtype, form="last"), whole))
+        else:
+            found.append(lowering.reshaped(lowering.get(item, dtype), place))
+    return found
+
+
+def _place(shape: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the shape with which a smaller operand meets flattened images; () for one of full size."""
+    if shape == whole:
+        return ()
+    if math.prod(shape) == 1:
+        return (1, 1, 1, 1)
+    full = (1,) * (len(whole) - len(shape)) + shape
+    if any(size != 1 for size in full[2:]):
+        return None
+    return (full[0], 1, 1, full[1])
+
+
+def number_in(lowering: Lowering, item: object) -> object:
+    """Return a weight of a single number as that number; other operands as they are."""
+    tensor = lowering.tensor_of(item)
+    if tensor is not None and tensor.dim() == 0 and not tensor.is_meta:
+        return tensor.item()
+    return item
+
+
+def common_dtype(operands: Sequence[object]) -> torch.dtype:
+    """Return the dtype in which torch computes with these operands."""
+    examples: list[torch.Tensor | Number] = [
+        torch_value(item) if isinstance(item, fx.Node) else item  # type: ignore[misc]  # nodes and numbers
+        for item in operands
+    ]
+    result = examples[0]
+    dtype = result.dtype if isinstance(result, torch.Tensor) else torch.result_type(result, result)
+    for item in examples[1:]:
+        dtype = torch.result_type(result, item)
+        result = (
+            torch.empty((), dtype=dtype)
+            if not isinstance(item, torch.Tensor)
+            else item.new_empty(
+                (1,) * max(item.dim(), result.dim() if isinstance(result, torch.Tensor) else 0), dtype=dtype
+            )
+        )
+    return dtype
+
+
+def meeting_dtype(lowering: Lowering, operands: Sequence[object], dtype: torch.dtype) -> Dtype:
+    """Return the device's dtype in which operands meet, for the dtype in which torch computes.
+
+    Integers that become floats may need more bits than bfloat16 has; so do the numbers that were
+    computed from such ones, and they keep them until they meet a tensor in bfloat16.
+    """
+    device = lowering.dtype_for(dtype)
+    if not dtype.is_floating_point or device == "float32":
+        return device
+    kinds = set()
+    for item in operands:
+        if not isinstance(item, fx.Node) or item.op == "get_attr":
+            continue
+        tensor = torch_value(item)
+        if tensor.is_floating_point():
+            kinds.add(lowering.held_dtype(item))
+        elif tensor.dtype is not torch.bool:
+            kinds.add(lowering.exact_float(item))
+    return "float32" if kinds == {"float32"} else device

@@ -1,0 +1,104 @@
+"""Runs a program's calls on the simulated device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from torchport.targets.ttnn.program import Argument, Call, Crossing, Make, Name, Program, Ref
+from torchport.targets.ttnn.simulator.kernels import KERNELS, Held, Made
+from torchport.targets.ttnn.simulator.tensors import hold
+
+Values = dict[str, Held]
+
+
+class Simulation:
+    """A program with its weights on the simulated device.
+
+    Args:
+        program: the calls.
+        weights: the weights by name, as they are stored.
+    """
+
+    def __init__(self, program: Program, weights: Mapping[str, torch.Tensor]) -> None:
+        self.program = program
+        held: Values = {
+            weight.name: hold(weights[weight.name], weight.tensor.dtype, weight.tensor.layout)
+            for weight in program.weights
+        }
+        for call in program.load:
+            _prepared(call)(held)
+        self._weights = held
+        self._steps = [_prepared(call) for call in program.calls]
+
+    def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the program once."""
+        values: Values = dict(self._weights)
+        for crossing, argument in zip(self.program.inputs, arguments, strict=True):
+            values[crossing.name] = to_device(crossing, argument)
+        for step in self._steps:
+            step(values)
+        return [to_host(crossing, values[crossing.name]) for crossing in self.program.outputs]
+
+
+def to_device(crossing: Crossing, tensor: torch.Tensor) -> Held:
+    """Return a tensor of the host's as the device holds it."""
+    if crossing.order:
+        tensor = tensor.permute(crossing.order)
+    return hold(tensor.reshape(crossing.tensor.shape), crossing.tensor.dtype, crossing.tensor.layout)
+
+
+def to_host(crossing: Crossing, held: Held) -> torch.Tensor:
+    """Return a tensor of the device's as the host knows it."""
+    data = held.data
+    if crossing.order:
+        data = data.reshape([crossing.host_shape[place] for place in crossing.order])
+        inverse = sorted(range(len(crossing.order)), key=crossing.order.__getitem__)
+        data = data.permute(inverse)
+    # Always a copy: what is returned must not share memory with a weight, or with an input.
+    return data.reshape(crossing.host_shape).to(getattr(torch, crossing.host_dtype), copy=True).contiguous()
+
+
+def _prepared(call: Call) -> Callable[[Values], None]:
+    """Return a call as a function on the values so far, so that arguments are looked at once only."""
+    run = KERNELS[call.function]
+    args = [_getter(argument) for argument in call.args]
+    # Where a result lies changes nothing about it.
+    kwargs = [(key, _getter(argument)) for key, argument in call.kwargs if key != "memory_config"]
+    results, frees = call.results, call.frees
+
+    def step(values: Values) -> None:
+        returned = run(*[get(values) for get in args], **{key: get(values) for key, get in kwargs})
+        if len(results) == 1:
+            values[results[0]] = returned
+        else:
+            values.update(zip(results, returned, strict=True))
+        for name in frees:
+            del values[name]
+
+    return step
+
+
+def _getter(argument: Argument) -> Callable[[Values], Any]:
+    if isinstance(argument, Ref):
+        name = argument.name
+        return lambda values: values[name]
+    if isinstance(argument, tuple):
+        parts = [_getter(item) for item in argument]
+        return lambda values: tuple(part(values) for part in parts)
+    constant = plain(argument)
+    return lambda values: constant
+
+
+def plain(argument: Argument) -> Any:
+    """Return an argument without tensors as kernels take it."""
+    if isinstance(argument, Name):
+        return argument.path
+    if isinstance(argument, Make):
+        args = tuple(plain(item) for item in argument.args)
+        return Made(argument.function, args, {key: plain(item) for key, item in argument.kwargs})
+    if isinstance(argument, tuple):
+        return tuple(plain(item) for item in argument)
+    return argument

@@ -1,0 +1,140 @@
+"""Writes an island as a program: every node is lowered, in order."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import torch
+from torch import fx
+
+from torchport.capture import module_path
+from torchport.errors import TargetError
+from torchport.targets.target import Island
+from torchport.targets.ttnn.builder import Builder
+from torchport.targets.ttnn.fusion import find_fusions
+from torchport.targets.ttnn.lowering import Formed, Lowering, Result, flat_shape, torch_value
+from torchport.targets.ttnn.movement import settle
+from torchport.targets.ttnn.ops import RULES
+from torchport.targets.ttnn.options import TtnnOptions
+from torchport.targets.ttnn.program import TILE, Crossing, DeviceTensor, Dtype, Program
+from torchport.targets.ttnn.refusal import Refused
+from torchport.targets.ttnn.simulator.tensors import HELD_IN
+
+_ON_IMAGES = frozenset(
+    {"aten.convolution.default", "aten.max_pool2d_with_indices.default", "aten.avg_pool2d.default"}
+)
+
+
+def make_lowering(options: TtnnOptions, weights: Callable[[fx.Node], torch.Tensor | None]) -> Lowering:
+    """Return a lowering with nothing in it yet."""
+    compute: Dtype = "float32" if options.dtype == "float32" else "bfloat16"
+    weight: Dtype = "bfloat8_b" if options.dtype == "bfloat8_b" else compute
+    return Lowering(Builder(), compute, weight, weights)
+
+
+def write_program(island: Island, options: TtnnOptions) -> tuple[Program, dict[str, torch.Tensor]]:
+    """Return an island's program, and its weights by name, each in the dtype that holds it.
+
+    Raises:
+        TargetError: an op cannot be lowered where it stands.
+    """
+    module = island.graph_module
+    lowering = make_lowering(options, lambda node: getattr(module, str(node.target)))
+    writer = _Writer(lowering, module.graph)
+    for node in module.graph.nodes:
+        try:
+            writer.add(node)
+        except Refused as refusal:
+            raise TargetError(
+                f"{node.target} cannot be lowered: {refusal.verdict.detail}", where=f"ttnn, {island.name}"
+            ) from refusal
+    builder = lowering.builder
+    program = settle(builder, tuple(writer.outputs), options.math_fidelity, options.memory)
+    return program, {
+        weight.name: _stored(builder.weights[weight.name][1](), weight.tensor.dtype)
+        for weight in program.weights
+    }
+
+
+def _stored(tensor: torch.Tensor, dtype: Dtype) -> torch.Tensor:
+    held = torch.int32 if dtype in ("uint32", "uint16") else HELD_IN[dtype]
+    if dtype == "bfloat8_b":
+        held = torch.bfloat16
+    # Detached from the model's own memory: what is stored must not change with it.
+    return tensor.to(held).clone(memory_format=torch.contiguous_format)
+
+
+class _Writer:
+    """Adds nodes to a program."""
+
+    def __init__(self, lowering: Lowering, graph: fx.Graph) -> None:
+        self.lowering = lowering
+        self.fusions = find_fusions(graph)
+        lowering.fused = self.fusions.along
+        self.outputs: list[Crossing] = []
+        self._several: dict[fx.Node, list[Result | None]] = {}
+
+    def add(self, node: fx.Node) -> None:
+        """Add one node of the graph."""
+        if node.op == "placeholder":
+            self.lowering.put(node, self._input(node))
+        elif node.op == "output":
+            assert isinstance(node.args[0], (tuple, list))
+            for place, item in enumerate(node.args[0]):
+                assert isinstance(item, fx.Node)
+                self.outputs.append(self._output(item, place))
+        elif node.op == "call_function":
+            self.lowering.builder.module = module_path(node)
+            self._call(node)
+
+    def _call(self, node: fx.Node) -> None:
+        origin = self.fusions.inside.get(node)
+        if origin is not None:
+            if isinstance(node.meta["val"], torch.Tensor):
+                self.lowering.share(node, origin)
+            return
+        if node.target is operator.getitem:
+            source, place = node.args
+            assert isinstance(source, fx.Node)
+            assert isinstance(place, int)
+            result = self._several[source][place]
+            assert result is not None
+            self.lowering.put(node, result)
+            return
+        results = RULES[str(node.target)].lower(self.lowering, node)
+        if isinstance(results, list):
+            self._several[node] = results
+        else:
+            self.lowering.put(node, results)
+
+    def _input(self, node: fx.Node) -> Result:
+        """Let a tensor cross in the form in which it is used."""
+        tensor = torch_value(node)
+        dtype = self.lowering.device_dtype(node)
+        shape = tuple(tensor.shape)
+        host = str(tensor.dtype).removeprefix("torch.")
+        name = self.lowering.builder.fresh(node.name)
+        images = len(shape) in (3, 4) and all(
+            str(user.target) in _ON_IMAGES and user.args[0] is node for user in node.users
+        )
+        if not images:
+            crossing = Crossing(name, DeviceTensor(shape, dtype, "tile"), shape, host)
+            return self.lowering.builder.input(crossing)
+        # Few channels would be padded to whole tiles; convolution and pooling take rows as well.
+        layout = "row_major" if shape[1] % TILE else "tile"
+        order = (0, *range(2, len(shape)), 1)
+        described = DeviceTensor(flat_shape(shape), dtype, layout)  # type: ignore[arg-type]  # one of two
+        return Formed(self.lowering.builder.input(Crossing(name, described, shape, host, order)), "last")
+
+    def _output(self, node: fx.Node, place: int) -> Crossing:
+        """Let a result cross as it is; the host puts channels first again."""
+        tensor = torch_value(node)
+        shape = tuple(tensor.shape)
+        host = str(tensor.dtype).removeprefix("torch.")
+        last = self.lowering.only_last(node)
+        value = self.lowering.get(node, form="last" if last else "plain")
+        if tensor.is_floating_point() or tensor.dtype is torch.bool:
+            value = self.lowering.cast(value, "float32")  # the host has no bfloat16 outside of torch
+        order = (0, *range(2, len(shape)), 1) if last else ()
+        return Crossing(value.name, value.held.description, shape, host, order)

@@ -1,0 +1,69 @@
+"""Never wrong on ttnn: over torch's own samples of every op, the program in float32 equals eager torch.
+
+The islands' trial is turned off here, so that what is tested are the lowerings themselves. The whole sweep
+is `make conformance`; every fortieth op runs in `make test`.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+import torchport
+from conformance.test_op_samples import DTYPES, OPS, SAMPLES, _copy, _name
+from torchport.errors import CaptureError
+from torchport.structure import flatten
+
+OPTIONS = {"check": False, "cache": False, "dtype": "float32"}
+SLICE = [
+    pytest.param(op, id=_name(op), marks=[] if index % 40 == 7 else [pytest.mark.conformance])
+    for index, op in enumerate(OPS)
+]
+
+
+@pytest.mark.parametrize("op", SLICE)
+def test_equals_eager_on_torchs_own_samples(op: object) -> None:
+    for dtype in DTYPES:
+        if dtype not in op.supported_dtypes("cpu"):
+            continue
+        torch.manual_seed(0)
+        for number, sample in enumerate(itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES)):
+            _check(op, (sample.input, *sample.args), sample.kwargs, f"{_name(op)} {dtype} sample {number}")
+
+
+def _eager(op: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[torch.Tensor]:
+    return flatten(op(*_copy(args), **_copy(kwargs))).leaves
+
+
+def _check(op: object, args: tuple[object, ...], kwargs: dict[str, object], what: str) -> None:
+    expected, again = _eager(op, args, kwargs), _eager(op, args, kwargs)
+    if not all(
+        torch.equal(one.nan_to_num(), two.nan_to_num()) for one, two in zip(expected, again, strict=True)
+    ):
+        return  # random: dropout stands among some samples' arguments
+    try:
+        compiled = torchport.compile(
+            lambda *args, **kwargs: op(*args, **kwargs),
+            _copy(args),
+            _copy(kwargs),
+            target="ttnn",
+            options=OPTIONS,
+        )
+    except CaptureError:
+        return  # refused, with a reason
+    failed = [row.detail for row in compiled.coverage.stayed if row.reason == "build_failed"]
+    assert not failed, f"{what}: a verdict and its lowering part: {failed}"
+    actual = flatten(compiled(*_copy(args), **_copy(kwargs))).leaves
+    assert len(actual) == len(expected), what
+    for mine, eager in zip(actual, expected, strict=True):
+        torch.testing.assert_close(
+            mine,
+            eager,
+            rtol=1e-3,
+            atol=1e-3,
+            equal_nan=True,
+            check_stride=False,
+            msg=lambda text: f"{what}: {text}",
+        )

@@ -1,0 +1,73 @@
+"""Judges programs in the interpreter with the mock chip: `judge.py SRC FOLDER…` prints JSON, a line for each.
+
+A folder holds `program.json` (the record) and `program.py` with its weights (the script). Each call of the
+record is made by the library, and what it infers is held against what the record expects. Then the script
+runs as it is. Nothing is computed: a mock chip gives zeros.
+"""
+
+import importlib.util
+import json
+import os
+import sys
+import traceback
+import types
+from pathlib import Path
+
+
+def import_without_torch(source):
+    """Let the target's modules that need no torch be imported where there is none."""
+    sys.path.insert(0, source)
+    for name in ("torchport.targets", "torchport.targets.ttnn"):
+        module = types.ModuleType(name)
+        module.__path__ = [os.path.join(source, *name.split("."))]
+        sys.modules[name] = module
+
+
+def script_of(folder):
+    """Import a script; it must not need torch."""
+    spec = importlib.util.spec_from_file_location("emitted", folder / "program.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert "torch" not in sys.modules
+    return module
+
+
+def judge(folder):
+    """Return what the library says of a program."""
+    import ttnn
+
+    from torchport.targets.ttnn.execution import Execution
+    from torchport.targets.ttnn.program import L1_SMALL_BYTES, Program
+
+    program = Program.from_json(json.loads((folder / "program.json").read_text()))
+    script = script_of(folder)
+    arrays = script.read()
+    examples = [arrays[f"example_{place}"] for place in range(len(program.inputs))]
+    device = ttnn.open_device(device_id=0, l1_small_size=L1_SMALL_BYTES)
+    try:
+        Execution(program, arrays, ttnn, device)(examples)
+        outputs = script.run(device, script.load(device, arrays), *examples)
+    finally:
+        ttnn.close_device(device)
+    return {
+        "accepted": True,
+        "calls": len(program.calls),
+        "outputs": [[str(output.dtype), list(output.shape)] for output in outputs],
+    }
+
+
+def main():
+    """Judge every folder."""
+    import_without_torch(sys.argv[1])
+    for name in sys.argv[2:]:
+        try:
+            verdict = judge(Path(name))
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is the verdict
+            text = f"{type(error).__name__}: {error}"
+            verdict = {"accepted": False, "refusal": text[:1000], "traceback": traceback.format_exc()[-2000:]}
+        sys.stdout.write(json.dumps({"folder": name, **verdict}) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Programs for tests: compiled from functions and models, run, looked into, and handed to the judge."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchport
+from targets.ttnn.mock_chip import environment
+from torchport.targets import Artifact
+from torchport.targets.ttnn.format import unpack
+from torchport.targets.ttnn.program import Program
+
+SOURCE = Path(torchport.__file__).parents[1]
+
+
+def compiled_for(function, *args, check=False, **options):
+    """Compile a function or module for ttnn, without the trial: what is tested is the lowering itself."""
+    return torchport.compile(
+        function, args, target="ttnn", options={"check": check, "cache": False, **options}
+    )
+
+
+def program_of(compiled) -> Program:
+    """Return the program of a model that is a single island."""
+    [record] = compiled.record.islands
+    blob = getattr(compiled._first.program.graph_module, record.name)
+    return unpack(Artifact(blob.numpy(), record.properties))[0]
+
+
+def functions_in(program: Program) -> list[str]:
+    """Return the library's functions that a program calls, in order."""
+    return [call.function for call in program.calls]
+
+
+def store(compiled, folder: Path) -> Path:
+    """Write a compiled model's program and script for the judge."""
+    folder.mkdir(parents=True, exist_ok=True)
+    compiled.emit(folder / "program.py")
+    (folder / "program.json").write_text(json.dumps(program_of(compiled).to_json()))
+    return folder
+
+
+def judged(folders: list[Path]) -> list[dict]:
+    """Return what the real library says of programs; skips, with the reason, where it cannot be had."""
+    try:
+        command = environment.command()
+    except environment.Unavailable as reason:
+        pytest.skip(f"the real library with a mock chip cannot be had here: {reason}")
+    judge = Path(environment.__file__).with_name("judge.py")
+    done = subprocess.run(
+        [*command, str(judge), str(SOURCE), *map(str, folders)],
+        env=environment.variables(), capture_output=True, text=True, timeout=540, cwd=folders[0],
+    )  # fmt: skip
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"folder"')]
+    assert len(lines) == len(folders), done.stderr[-2000:]
+    return lines
+
+
+def assert_accepted(folders: list[Path]) -> None:
+    """Fail unless the real library takes every program, whole."""
+    refused = [line for line in judged(folders) if not line["accepted"]]
+    assert not refused, "\n".join(f"{line['folder']}: {line['refusal']}" for line in refused)
+
+
+def expected_outputs(compiled) -> list[list]:
+    """Return dtype and shape of what a compiled model returns, as the judge prints them."""
+    return [[spec.dtype, list(spec.shape)] for spec in compiled.record.islands[0].outputs]
+
+
+def random(*shape: int) -> torch.Tensor:
+    """Return the same random numbers each time."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))

@@ -1,0 +1,50 @@
+"""Each lowering, over a spread of shapes and arguments: equals eager torch, and the real library takes it."""
+
+import pytest
+import torch
+
+from targets.ttnn.cases import BFLOAT16_CASES, CASES
+from targets.ttnn.programs import assert_accepted, compiled_for, store
+from torchport.structure import flatten
+
+
+def sliced(cases):
+    """Every seventh case runs in `make test`, all of them in `make conformance`."""
+    return [
+        pytest.param(name, marks=[] if place % 7 == 0 else [pytest.mark.conformance])
+        for place, name in enumerate(cases)
+    ]
+
+
+def results(function, args):
+    with torch.no_grad():
+        return flatten(function(*args)).leaves
+
+
+@pytest.mark.parametrize("name", sliced(CASES))
+def test_equals_eager_in_float32(name):
+    function, args = CASES[name]
+    compiled = compiled_for(function, *args, dtype="float32")
+    assert compiled.coverage.ops_remain == 0, [row.detail for row in compiled.coverage.stayed]
+    for ours, theirs in zip(results(compiled, args), results(function, args), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3, check_stride=False)
+
+
+@pytest.mark.parametrize("name", sliced(BFLOAT16_CASES | CASES))
+def test_is_near_eager_in_bfloat16(name):
+    function, args = (CASES | BFLOAT16_CASES)[name]
+    compiled = compiled_for(function, *args)
+    assert compiled.coverage.ops_remain == 0, [row.detail for row in compiled.coverage.stayed]
+    for ours, theirs in zip(results(compiled, args), results(function, args), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=5e-2, atol=5e-2, check_stride=False)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "bfloat8_b"])
+def test_the_real_library_takes_every_call(dtype, tmp_path):
+    cases = CASES if dtype == "float32" else CASES | BFLOAT16_CASES
+    folders = [
+        store(compiled_for(function, *args, dtype=dtype), tmp_path / name)
+        for name, (function, args) in cases.items()
+    ]
+    assert_accepted(folders)

@@ -1,0 +1,56 @@
+"""The program record: sizes by hand, and JSON there and back."""
+
+import json
+import math
+
+import pytest
+
+from torchport.errors import RecordError
+from torchport.targets.ttnn.program import (
+    Call,
+    Crossing,
+    DeviceTensor,
+    Make,
+    Name,
+    Program,
+    Ref,
+    Weight,
+    refs_in,
+)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "layout", "size"),
+    [
+        ((1, 1, 49, 512), "bfloat16", "tile", 64 * 512 * 2),  # 49 rows are two tiles high
+        ((3, 5), "float32", "tile", 32 * 32 * 4),
+        ((3, 5), "float32", "row_major", 3 * 5 * 4),
+        ((), "bfloat16", "tile", 32 * 32 * 2),
+        ((7,), "int32", "tile", 32 * 32 * 4),
+        ((64, 64), "bfloat8_b", "tile", 64 * 64 + 64 * 64 // 16),  # an exponent for every sixteen
+    ],
+)
+def test_a_tensor_takes_whole_tiles(shape, dtype, layout, size):
+    assert DeviceTensor(shape, dtype, layout).bytes == size
+
+
+def test_a_program_survives_json():
+    tensor = DeviceTensor((2, 3), "bfloat16", "tile")
+    config = Make("Conv2dConfig", (), (("weights_dtype", Name("bfloat16")),))
+    call = Call(
+        "where", (Ref("x"), (Ref("w"), -math.inf), True, 1, 1.0, None), (("config", config),), ("y",),
+        (tensor,), ("x",), "encoder.layer.0",
+    )  # fmt: skip
+    program = Program(
+        (Crossing("x", tensor, (2, 3), "float32", (1, 0)),), (Weight("w", tensor, False),), (call,), (call,),
+        (Crossing("y", tensor, (2, 3), "bool"),), "HiFi2", 17,
+    )  # fmt: skip
+    again = Program.from_json(json.loads(json.dumps(program.to_json(), allow_nan=False)))
+    assert again == program
+    assert [type(item) for item in again.calls[0].args[2:5]] == [bool, int, float]
+    assert refs_in(again.calls[0]) == ["x", "w"]
+
+
+def test_another_schema_is_refused():
+    with pytest.raises(RecordError, match="schema"):
+        Program.from_json({"schema": "torchport.ttnn_program/0"})
