@@ -22,7 +22,7 @@ else:
     model = torch.export.load(file).module()
 with torch.no_grad():
     result = model(*args, **kwargs)
-values = [result] if isinstance(result, torch.Tensor) else list(result.values() if hasattr(result, "values") else result)
+values = [result] if isinstance(result, torch.Tensor) else list(result.values())
 print(len(values) == len(expected) and all(torch.equal(a, b) for a, b in zip(values, expected)))
 """
 
