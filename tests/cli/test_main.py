@@ -15,7 +15,9 @@ from torchport.errors import TorchportError
 from torchport.version import __version__
 
 PROGRAM = [sys.executable, "-c", "from torchport.cli.main import main; main()"]
-COMMANDS = "analyze explain compile run inspect codegen bench report targets doctor".split()
+COMMANDS = [
+    "analyze", "explain", "compile", "run", "inspect", "codegen", "bench", "report", "targets", "doctor"
+]  # fmt: skip
 
 
 def start(*arguments, **more):

@@ -37,12 +37,12 @@ from torchport.records import BringUp
     "--atol", type=click.FloatRange(min=0), help="Allowed absolute error; one that is not given is then 0."
 )
 @click.option(
+    "-o", "--output", "file", type=click.Path(path_type=Path), help="A file to keep it in: .pt2, or .pt."
+)
+@click.option(
     "--emit",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the target's program to this file, its weights beside it (ttnn).",
-)
-@click.option(
-    "-o", "--output", "file", type=click.Path(path_type=Path), help="A file to keep it in: .pt2, or .pt."
 )
 @click.pass_obj
 def compile_command(
@@ -55,8 +55,8 @@ def compile_command(
     batch: int | None,
     rtol: float | None,
     atol: float | None,
-    emit: Path | None,
     file: Path | None,
+    emit: Path | None,
 ) -> int:
     """Compile MODEL for a target, run it, and compare its results with eager torch.
 

@@ -47,8 +47,17 @@ def cli() -> None:
 
 
 for _command in (
-    analyze, explain, compile_command, run_command, inspect, codegen, bench, report, targets, doctor,
-):  # fmt: skip
+    analyze,
+    explain,
+    compile_command,
+    run_command,
+    inspect,
+    codegen,
+    bench,
+    report,
+    targets,
+    doctor,
+):
     cli.add_command(_command)
 
 

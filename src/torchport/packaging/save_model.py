@@ -20,6 +20,7 @@ from torchport.errors import PackageError, RecordError, one_line
 from torchport.packaging.archive import PACKAGE
 from torchport.packaging.graph_json import encode_graph
 from torchport.packaging.structure_json import encode_structure
+from torchport.packaging.torchscript import plain_result
 from torchport.records import InputTensor, Package, PackagedProgram, StoredTensor, written_whole
 from torchport.runtime.input_kind import LeafKey
 from torchport.structure import Structure, flatten_call
@@ -154,7 +155,7 @@ def _export(specialised: Specialised, graph_module: fx.GraphModule) -> ExportedP
     """Return the program as torch's own: called as the model is, where torch's pytrees know its inputs."""
     kind, result = specialised.kind, specialised.program.result
     leaves = [_example(key) for key in kind.keys]
-    whole = _is_plain(kind.structure) and _is_plain(result) and not result.changed
+    whole = _is_plain(kind.structure) and not result.changed
     call = kind.structure.rebuild(leaves) if whole else (tuple(leaves), {})
     assert isinstance(call, tuple)  # the structure of (args, kwargs)
     try:
@@ -191,7 +192,14 @@ class _Caller(nn.Module):
         if self._result is None:
             return self.program(*args)
         flat = flatten_call(args, kwargs)
-        return self._result.rebuild(self.program(*flat.leaves), flat.leaves, flat.objects)
+        outputs = self.program(*flat.leaves)
+        value = self._result.rebuild(outputs, flat.leaves, flat.objects)
+        if _is_plain(self._result):
+            return value
+        try:
+            return plain_result(value)
+        except PackageError:  # a class that pytrees do not know
+            return outputs
 
 
 def _is_plain(structure: Structure) -> bool:

@@ -21,7 +21,7 @@ from torchport.errors import CompileError, VerificationError
 from torchport.packaging.compiler_args import read_compiler_args
 from torchport.packaging.torchscript import Script, plain_result, put_back, to_torchscript
 from torchport.records import Coverage, write_record
-from torchport.targets.isolation import IsolatedTarget
+from torchport.targets.isolation import isolated
 from torchport.verification import Tolerance, assert_close
 from torchport.verification.isolation import buffers_kept, copy_tensors
 
@@ -98,7 +98,7 @@ def trace(
     name = name or getattr(callee, "__name__", type(callee).__name__)
     args, kwargs = _inputs(example_inputs, example_kwarg_inputs)
     check_kept_modules(callee, chosen, name)
-    builder = IsolatedTarget(found, compiler_timeout, compiler_workdir) if child_process else found
+    builder = isolated(found, compiler_timeout, compiler_workdir) if child_process else found
     compiled = CompiledModel(Specialiser(callee, builder, chosen, name), args, kwargs)
     if compiler_workdir is not None:
         write_record(compiled.record, Path(compiler_workdir, "plan.json"))

@@ -39,8 +39,8 @@ def bring_up(
     options: Mapping[str, object] | None = None,
     dynamic_shapes: object = None,
     tolerance: Tolerance | None = None,
-    emit: Path | None = None,
     output: Path | None = None,
+    emit: Path | None = None,
 ) -> BringUp:
     """Compile a model for a target, run both on the model's inputs, and compare what they give.
 

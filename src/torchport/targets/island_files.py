@@ -10,6 +10,8 @@ import safetensors.torch
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.passes.shape_prop import _extract_tensor_metadata
+from torch.utils._pytree import tree_map_only
 
 from torchport.errors import TargetError
 from torchport.records import TensorSpec
@@ -66,7 +68,12 @@ def _stored(tensor: torch.Tensor, node: fx.Node, complexes: list[str]) -> torch.
 
 
 def _notes(node: fx.Node) -> dict[str, object]:
-    return {key: value for key, value in node.meta.items() if key.startswith(_NOTES)}
+    """Return what targets noted of a node; tensors among it are for verdicts, which were given before."""
+    return {
+        key: value
+        for key, value in node.meta.items()
+        if key.startswith(_NOTES) and not isinstance(value, torch.Tensor)
+    }
 
 
 def read_island(folder: Path) -> Island:
@@ -101,18 +108,28 @@ def _tuples(value: object) -> object:
 
 
 class _Shapes(fx.Interpreter):
-    """Gives each node the fake tensor that it computes."""
+    """Notes at each node what it computes, as a capture does: targets' compilers read both notes."""
+
+    def __init__(self, graph_module: fx.GraphModule, mode: FakeTensorMode) -> None:
+        super().__init__(graph_module)
+        self._mode = mode
 
     def run_node(self, n: fx.Node) -> object:
+        """Run a node on fake tensors."""
         value = super().run_node(n)
-        n.meta["val"] = value
+        if n.op == "get_attr":
+            assert isinstance(value, torch.Tensor)
+            value = self._mode.from_tensor(value)
+        if n.op != "output":
+            n.meta["val"] = value
+            n.meta["tensor_meta"] = tree_map_only(torch.Tensor, _extract_tensor_metadata, value)
         return value
 
 
 def _describe(graph_module: fx.GraphModule, inputs: tuple[TensorSpec, ...]) -> None:
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    with FakeTensorMode() as mode, torch.no_grad():
         leaves = [_fake(spec) for spec in inputs]
-        _Shapes(graph_module).run(*leaves)
+        _Shapes(graph_module, mode).run(*leaves)
 
 
 def _fake(spec: TensorSpec) -> torch.Tensor:

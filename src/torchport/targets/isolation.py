@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -9,23 +10,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from torch import fx
-from torch._ops import OpOverload
-
 from torchport.errors import TargetError
-from torchport.records import TensorSpec, Verdict
 from torchport.targets.island_files import BUILT, read_artifact, write_island
-from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
+from torchport.targets.target import Artifact, Island, Options, Target
 
 LOG, FAILURE, REQUEST = "compiler.log", "failure.json", "request.json"
 
 
-class IsolatedTarget(Target):
-    """Another target, but for its `build`, which runs in a child process.
+def isolated(
+    target: Target, timeout: float | None = None, workdir: str | os.PathLike[str] | None = None
+) -> Target:
+    """Return the same target, but for its `build`, which runs in a child process.
 
     Args:
         target: the target.
@@ -33,58 +31,20 @@ class IsolatedTarget(Target):
         workdir: a folder in which each island has one with its graph, the compiler's log and what was
             built; without it, they are removed.
     """
+    made = copy.copy(target)
+    made.build = _ChildBuild(target, timeout, None if workdir is None else Path(workdir))  # type: ignore[method-assign]
+    return made
 
-    def __init__(
-        self, target: Target, timeout: float | None = None, workdir: str | os.PathLike[str] | None = None
-    ) -> None:
+
+class _ChildBuild:
+    """Builds islands in child processes."""
+
+    def __init__(self, target: Target, timeout: float | None, workdir: Path | None) -> None:
         self._target = target
         self._timeout = timeout
-        self._workdir = None if workdir is None else Path(workdir)
-        # What the class says of itself is what the target says.
-        self.name = target.name  # type: ignore[misc]
-        self.description = target.description  # type: ignore[misc]
-        self.options_type = target.options_type  # type: ignore[misc]
-        self.build_format = target.build_format  # type: ignore[misc]
+        self._workdir = workdir
 
-    def availability(self) -> Availability:
-        """Ask the target."""
-        return self._target.availability()
-
-    def check_ready(self, options: Options) -> None:
-        """Ask the target."""
-        self._target.check_ready(options)
-
-    def version(self) -> str:
-        """Ask the target."""
-        return self._target.version()
-
-    def decompositions(self) -> Decompositions:
-        """Ask the target."""
-        return self._target.decompositions()
-
-    def kept_composites(self) -> Collection[OpOverload]:
-        """Ask the target."""
-        return self._target.kept_composites()
-
-    def prepare(self, graph_module: fx.GraphModule) -> None:
-        """Ask the target."""
-        self._target.prepare(graph_module)
-
-    def verdict(self, node: fx.Node, options: Options) -> Verdict:
-        """Ask the target."""
-        return self._target.verdict(node, options)
-
-    def load(
-        self,
-        artifact: Artifact,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
-        options: Options,
-    ) -> Runner:
-        """Ask the target."""
-        return self._target.load(artifact, inputs, outputs, options)
-
-    def build(self, island: Island, options: Options) -> Artifact:
+    def __call__(self, island: Island, options: Options) -> Artifact:
         """Build the island in a child process.
 
         Raises:
@@ -94,11 +54,11 @@ class IsolatedTarget(Target):
         with self._folder(island.name) as name:
             folder = Path(name)
             write_island(island, folder)
-            request = {"target": self.name, "options": self.options_json(options)}
+            request = {"target": self._target.name, "options": self._target.options_json(options)}
             (folder / REQUEST).write_text(json.dumps(request, indent=1))
             code = self._run_child(folder)
             if not (folder / BUILT).is_file():
-                raise _failure(folder, code, self.name, kept=self._workdir is not None)
+                raise _failure(folder, code, self._target.name, kept=self._workdir is not None)
             return read_artifact(folder)
 
     def _folder(self, island: str) -> AbstractContextManager[str]:
