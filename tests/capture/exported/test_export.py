@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import DynamicCache
 
-from torchport.capture import export
+from torchport.capture import export, module_path
 
 Pair = collections.namedtuple("Pair", "left right")
 
@@ -107,3 +107,12 @@ def test_any_dtype(dtype):
     x = torch.tensor([1, 0, 1]).to(dtype)
     captured = export(lambda x: x.flip(0), (x,))
     assert torch.equal(run(captured, x), x.flip(0))
+
+
+def test_modules_are_found_whatever_an_earlier_trace_left_behind(monkeypatch):
+    left = {"nn_module_stack": {"other": ("other", "Other")}, "stack_trace": "elsewhere"}
+    monkeypatch.setattr(torch.fx.traceback, "current_meta", left)
+    captured = export(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), (torch.ones(1, 2),))
+    paths = [module_path(node) for node in captured.program.graph.nodes if node.op == "call_function"]
+    assert paths == ["0", "1"]
+    assert torch.fx.traceback.current_meta is left

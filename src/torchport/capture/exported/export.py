@@ -7,9 +7,11 @@ apart. What is left for `torch.export` is tensors in, tensors out.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +30,8 @@ from torchport.structure import Flat, Structure, flatten_call
 from torchport.structure.flatten import flatten_result
 
 _log = logging.getLogger(__name__)
+# torch.export patches classes and keeps what it knows of the current node in globals.
+_lock = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +151,19 @@ def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram
     call = _Call()
     wrapper = _TensorsInTensorsOut(module, flat, call)
     wrapper.training = module.training
-    with quiet_torch(), torch.no_grad(), own_containers(module):
+    with _lock, quiet_torch(), torch.no_grad(), own_containers(module), _own_meta():
         program = torch.export.export(
             wrapper, tuple(flat.leaves), dynamic_shapes=None if dims is None else (dims,), strict=False
         )
     return program, call
+
+
+@contextlib.contextmanager
+def _own_meta() -> Iterator[None]:
+    """Let nodes have this capture's own meta: two threads that trace can leave torch with that of another."""
+    before = torch.fx.traceback.current_meta
+    torch.fx.traceback.current_meta = {}
+    try:
+        yield
+    finally:
+        torch.fx.traceback.current_meta = before
