@@ -73,7 +73,8 @@ def measure_call(name: str, turns: Turns) -> dict[str, float | None]:
         bare, expected = _bare_call(made[-1], [tensor for _, tensor in tensors_in((args, dict(kwargs)))])
         bare()
         ours = [tensor for _, tensor in tensors_in(compiled(*args, **kwargs))]
-        if not all(torch.equal(left, right) for left, right in zip(ours, expected, strict=True)):
+        # The device's model gives sums after the outputs, by which what is not finite is found.
+        if not all(map(torch.equal, ours, expected[: len(ours)])):
             raise RuntimeError(f"{name}: the bare request gives another result")
         times = time_in_turns({"bare": bare, "torchport": lambda: compiled(*args, **kwargs)}, turns)
         outside = _outside(lambda: compiled(*args, **kwargs), len(times["torchport"]))
