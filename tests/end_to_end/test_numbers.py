@@ -116,6 +116,7 @@ MAKES_NAN = {
     "far behind": (lambda x: F.gelu((torch.sqrt(x)[None] @ torch.ones(3, 4)).relu().softmax(-1)), 3),
     "maximum with a number": (lambda x: torch.maximum(torch.sqrt(x), torch.ones(3)), 3),
     "a power": (lambda x: torch.relu(x**0.5 + x**-1), 3),
+    "variance of one": (lambda x: torch.relu(x[:1].var(0)), 3),
     "silu": (lambda x: F.silu(torch.sqrt(x)).sigmoid().tanh(), 3),
 }
 

@@ -56,8 +56,21 @@ def test_what_models_usually_do_needs_no_watch(case):
         (lambda x: torch.relu(x**2 + 1), []),
         (lambda x: torch.softmax(x.masked_fill(x > 0, -INF), 1), [("masked_fill", 1)]),
         (lambda x: torch.relu(torch.tensor([INF, 1.0]) * x[..., :2]), [("mul", None)]),
+        (lambda x: torch.relu(x[:1].var(0)), [("var", None)]),
+        (lambda x: torch.relu(x.var(0)), []),
     ],
-    ids=["sqrt", "0/0", "seen", "sqrt of abs", "1/0", "square", "masked softmax", "inf weight"],
+    ids=[
+        "sqrt",
+        "0/0",
+        "seen",
+        "sqrt of abs",
+        "1/0",
+        "square",
+        "masked softmax",
+        "inf weight",
+        "var of one",
+        "var",
+    ],
 )
 def test_a_value_that_could_be_nan_is_watched_where_it_could_get_lost(function, expected):
     assert watched(function, X)[0] == expected
