@@ -37,8 +37,8 @@ RAW_COLUMNS: dict[str, str] = {
   list of tensors too). `null` is None. A dtype, layout, device or memory format is a JSON string
   (`"torch.float32"`), a symbolic size the string of its expression.
 - `inputs`: every tensor among the arguments, those in lists too, in order: the op that made it (`node`; NULL
-  for a graph input, whose `name` then says which), its dtype (`float32`), shape (`1x3x224x224`, a symbol for a
-  symbolic size, empty for a scalar) and bytes (NULL if symbolic).
+  for a graph input, whose `name` then says which), its dtype (`float32`), shape (`1x3x224x224`, a symbol for
+  a symbolic size, empty for a scalar) and bytes (NULL if symbolic).
 - `outputs`: every tensor that the op returns.
 - `input_bytes`, `output_bytes`: the sums; `flops`: what `torchport analyze` counts, NULL if unknown.
 - `module_path`, `source`: where the op comes from, empty if unknown.
