@@ -25,16 +25,20 @@ class Turns:
     Args:
         rounds: how many turns each gets; by default as many as fit `seconds`.
         seconds: about how long to go on if `rounds` is not given; five rounds are made in any case.
-        burst: how many calls of a turn are timed. One uncounted call goes before them: it finds the caches,
-            and the threads, as another left them.
-        pause: seconds of rest before a turn. The threads of a library spin for a while after its last
-            call, and would take a core from the next.
+        burst: how many calls of a turn are timed at least.
+        turn: seconds that a turn's timed calls go on for, if more of them fit.
+        settle: seconds of uncounted calls before them, one at least: they find the caches, and the threads,
+            as another left them.
+        pause: seconds of rest before a turn. The threads of a library spin after its last call, some for
+            more than 50 ms, and would take a core from the next.
     """
 
     rounds: int | None = None
     seconds: float = 30.0
     burst: int = 3
-    pause: float = 0.02
+    turn: float = 0.1
+    settle: float = 0.05
+    pause: float = 0.15
 
     def enough(self, done: int, elapsed: float) -> bool:
         """Whether no further round is needed."""
@@ -65,14 +69,20 @@ def time_in_turns(calls: Mapping[str, Call], turns: Turns) -> dict[str, list[flo
         # Nobody always follows the same one.
         first = done % len(names)
         for name in names[first:] + names[:first]:
-            call = calls[name]
             time.sleep(turns.pause)
-            call()
-            for _ in range(turns.burst):
-                begin = time.perf_counter()
-                call()
-                times[name].append(time.perf_counter() - begin)
+            _repeat(calls[name], 1, turns.settle)
+            times[name] += _repeat(calls[name], turns.burst, turns.turn)
         done += 1
+    return times
+
+
+def _repeat(call: Call, least: int, seconds: float) -> list[float]:
+    """Return the seconds of each call of some, which go on for as long."""
+    times: list[float] = []
+    while len(times) < least or sum(times) < seconds:
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
     return times
 
 

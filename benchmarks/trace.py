@@ -51,7 +51,7 @@ def measure_trace(name: str, rounds: int) -> dict[str, float]:
                 "torch.jit.trace": jit,
                 "code": lambda: graph.to_code("Model"),
             },
-            Turns(rounds=rounds, burst=1),
+            Turns(rounds=rounds, burst=1, turn=0.0),
         )
     return {way: median(values) for way, values in times.items()}
 

@@ -140,3 +140,12 @@ def test_values_that_an_island_does_not_take_run_with_eager_torch(caplog):
     model = compiled(torch.relu, torch.ones(3), target="picky")
     assert model(torch.tensor([-1.0, 0.0, 2.0])).tolist() == [0.0, 0.0, 2.0]
     assert "this call runs with eager torch: a negative number" in caplog.text
+
+
+def test_a_lazily_negated_input_at_the_address_of_the_last_one(target):
+    model = nn.Linear(3, 4).eval()
+    ported = compiled(model, target=target)
+    x = torch.rand(2, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(ported(x), model(x))
+        torch.testing.assert_close(ported(torch._neg_view(x)), model(-x))

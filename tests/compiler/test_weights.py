@@ -39,6 +39,8 @@ CHANGES = {
     "a view's base": lambda m: m.head.weight.view(-1)[:1].zero_(),
     "through data": lambda m: m.head.weight.data.mul_(2),
     "data replaced": lambda m: setattr(m.head.weight, "data", torch.ones(3, 3)),
+    "data transposed": lambda m: setattr(m.head.weight, "data", m.head.weight.data.t()),
+    "tensors swapped": lambda m: torch.utils.swap_tensors(m.head.weight, nn.Parameter(torch.ones(3, 3))),
     "storage replaced": lambda m: m.head.weight.set_(torch.ones(3, 3)),
     "parameter replaced": lambda m: setattr(m.head, "weight", nn.Parameter(m.head.weight.clone())),
     "parameter removed": lambda m: setattr(m.head, "weight", None),

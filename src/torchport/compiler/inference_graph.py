@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import threading
 from dataclasses import dataclass
 
@@ -50,6 +51,8 @@ class InferenceGraph:
         self._programs: dict[Key, _Specialised] = {}
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         self._fixed = [index for index, node in enumerate(placeholders) if _is_weight(node)]
+        # Two at least, so that it gives a tuple.
+        self._get_fixed = operator.itemgetter(*self._fixed, *[0] * (2 - len(self._fixed)))
         self._free = [index for index, node in enumerate(placeholders) if not _is_weight(node)]
 
     def __call__(self, *args: object) -> object:
@@ -82,7 +85,7 @@ class InferenceGraph:
             return found
 
     def _has_weights(self, found: _Specialised, args: tuple[object, ...]) -> bool:
-        return all(args[index] is weight for index, weight in zip(self._fixed, found.weights, strict=True))
+        return not self._fixed or all(map(operator.is_, found.weights, self._get_fixed(args)))
 
     def _build(self, key: Key, args: tuple[object, ...]) -> _Specialised:
         weights = [args[index] for index in self._fixed]

@@ -2,7 +2,7 @@
 
 Three things are looked at, because each alone misses some change: what the modules hold
 (`module.weight = other`, `module.head = other`, `module.train()`), a weight's version
-counter and address (`weight.mul_(2)`, `weight.data = other`), and one word of its memory
+counter, address and shape (`weight.mul_(2)`, `weight.data = other`), and one word of its memory
 (`weight.data.mul_(2)`, which has a version counter of its own).
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy
 import torch
 
 from torchport.capture import ModuleState
 from torchport.compiler.normalise import Weight
 from torchport.structure.memory_words import MemoryWords
+from torchport.structure.tensor_words import TensorWords, is_readable, layout
 
 
 class Changed(Exception):
@@ -31,16 +31,17 @@ class WeightGuard:
     """
 
     def __init__(self, weights: Iterable[Weight], state: ModuleState | None = None) -> None:
-        kept = [weight for weight in weights if weight.tensor.numel()]
-        self._tensors = [weight.tensor for weight in kept]
-        self._storages = [tensor.untyped_storage() for tensor in self._tensors]
+        tensors = [weight.tensor for weight in weights if weight.tensor.numel()]
+        self._storages = [tensor.untyped_storage() for tensor in tensors]
         self._state = state
-        self._counted = [tensor for tensor in self._tensors if not tensor.is_inference()]
-        held = [tensor for tensor in self._tensors if tensor.device.type == "cpu"]
+        known = layout()
+        quick = [tensor for tensor in tensors if known and is_readable(tensor)]
+        self._quick = TensorWords(quick, known) if known else None
+        self._asked = [tensor for tensor in tensors if not (known and is_readable(tensor))]
+        self._answers = self._ask()
+        held = [tensor for tensor in tensors if tensor.device.type == "cpu"]
         self._words = MemoryWords([address for tensor in held for address in _middle(tensor)], 4)
-        self._versions = [tensor._version for tensor in self._counted]
-        self._addresses = [tensor.data_ptr() for tensor in self._tensors]
-        self._values = self._words.read()
+        self._values = self._words.read().tobytes()
 
     def check(self) -> None:
         """Raise `Changed` if a weight is not as it was."""
@@ -50,12 +51,23 @@ class WeightGuard:
     def unchanged(self) -> bool:
         """Whether all weights are as they were."""
         return (
-            [tensor._version for tensor in self._counted] == self._versions
-            and list(map(torch.Tensor.data_ptr, self._tensors)) == self._addresses
+            (self._quick is None or self._quick.unchanged())
+            and (not self._asked or self._ask() == self._answers)
             # After the addresses: memory that was freed must not be read.
-            and numpy.array_equal(self._words.read(), self._values)
+            and self._words.read().tobytes() == self._values
             and (self._state is None or self._state.unchanged())
         )
+
+    def _ask(self) -> list[object]:
+        return [
+            (
+                None if tensor.is_inference() else tensor._version,
+                tensor.data_ptr(),
+                tensor.shape,
+                tensor.stride() if tensor.layout is torch.strided else None,
+            )
+            for tensor in self._asked
+        ]
 
 
 def _middle(tensor: torch.Tensor) -> list[int]:

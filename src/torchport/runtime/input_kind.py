@@ -45,8 +45,7 @@ class InputKind:
     def fits(self, flat: Flat) -> bool:
         """Whether the program was built for inputs like these."""
         return (
-            len(self.keys) == len(flat.leaves)
-            and all(key == key_of(leaf) for key, leaf in zip(self.keys, flat.leaves, strict=True))
+            self.keys == tuple([key_of(leaf) for leaf in flat.leaves])
             and self.autocast == autocast_key()
             and (self.structure is flat.structure or self.structure == flat.structure)
         )

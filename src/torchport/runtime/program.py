@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
@@ -52,7 +53,7 @@ class Program:
             OutOfRange: the program was not built for these values; nothing was written or drawn.
         """
         if self._whole is not None and check is not None:
-            with torch.no_grad():
+            with _without_gradients():
                 outputs: Sequence[torch.Tensor] = self._whole.run_beside(leaves, check)
             return self.result.rebuild(outputs, leaves, objects)
         if check is not None:
@@ -61,7 +62,7 @@ class Program:
             self._refuse_shared_memory(leaves)
         state = torch.get_rng_state() if self._draws else None
         try:
-            with torch.no_grad():
+            with _without_gradients():
                 outputs = self._call(leaves)
         except Exception:
             if state is not None:  # who runs the call in another way must draw the same numbers
@@ -77,6 +78,14 @@ class Program:
         readers = sum(storage in written for storage in storages)
         if readers > len(inputs) or len(set(written)) < len(written):
             raise OutOfRange("an input that is written shares its memory with another one")
+
+
+_AS_IT_IS = contextlib.nullcontext()
+
+
+def _without_gradients() -> contextlib.AbstractContextManager[object]:
+    """Return `no_grad`, or nothing where gradients are off already: to switch takes longer than to ask."""
+    return torch.no_grad() if torch.is_grad_enabled() else _AS_IT_IS
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -102,7 +102,7 @@ class _Island:
             (spec.shape, getattr(torch, spec.dtype))
             for index, spec in enumerate(outputs)
             if str(index) not in copies
-        ] + [((), torch.float32)] * len(sums)
+        ]
         self._ranges = [(int(index), bounds[0], bounds[1]) for index, bounds in ranges.items()]
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -116,11 +116,13 @@ class _Island:
         for index, low, high in self._ranges:
             _check_range(arguments[index], low, high)
         # The request does not keep the memory of its tensors alive: this list does, until it has run.
-        kept = [argument.detach().contiguous() for argument in arguments]
+        kept = [_as_in_memory(argument) for argument in arguments]
         try:
             request: _Request = self._idle.pop()
         except IndexError:
-            request = _Request(self._compiled.create_infer_request(), len(kept), self._outputs)
+            request = _Request(
+                self._compiled.create_infer_request(), len(kept), self._outputs, len(self._sums)
+            )
         try:
             request.give(kept)
             # Not `infer`, which copies every output once more.
@@ -131,11 +133,13 @@ class _Island:
             finally:
                 request.request.wait()  # whatever happens: it writes to memory that is freed afterwards
             results = request.take()
+            odd = [
+                name for name, total in zip(self._sums, request.sums, strict=True) if not math.isfinite(total)
+            ]
         except RuntimeError as error:
             raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:
             self._idle.append(request)
-        odd = [name for name in reversed(self._sums) if not math.isfinite(results.pop().item())]
         for output, source, shape in self._copies:  # in the order of the outputs
             results.insert(output, kept[source].reshape(shape).clone())
         if odd:
@@ -161,9 +165,12 @@ class _Request:
     """
 
     def __init__(
-        self, request: Any, inputs: int, outputs: Sequence[tuple[tuple[int, ...], torch.dtype]]
+        self, request: Any, inputs: int, outputs: Sequence[tuple[tuple[int, ...], torch.dtype]], sums: int
     ) -> None:
         self.request = request
+        self.sums = [numpy.zeros((), dtype=numpy.float32) for _ in range(sums)]
+        for index, total in enumerate(self.sums, len(outputs)):
+            request.set_output_tensor(index, openvino().Tensor(total, True))
         self._addresses = [-1] * inputs
         self._outputs = outputs
         self._small = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs) <= _SMALL_OUTPUTS
@@ -205,9 +212,16 @@ def _check_range(argument: torch.Tensor, low: int, high: int) -> None:
         raise OutOfRange(f"an integer input holds values outside {low} … {high}")
 
 
+def _as_in_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose elements lie in memory one after the other and as they are."""
+    if tensor.is_contiguous() and not tensor.is_neg():
+        return tensor
+    return tensor.contiguous().resolve_neg()
+
+
 def _as_openvino(tensor: torch.Tensor) -> Any:
     """Return an OpenVINO tensor on the same memory."""
     if tensor.dtype is torch.bfloat16:
-        array = tensor.view(torch.int16).numpy()
+        array = tensor.detach().view(torch.int16).numpy()
         return openvino().Tensor(array.view(numpy.uint16), tensor.shape, openvino().Type.bf16)
-    return openvino().Tensor(tensor.numpy(), True)
+    return openvino().Tensor(tensor.detach().numpy(), True)
