@@ -162,6 +162,11 @@ def loops_over_what_it_finds(model, x):
     return total
 
 
+def takes_its_example_only(model, x):
+    last = x[2:]
+    return last[last > 0.5].view(1)
+
+
 def picks(model, x):
     return x[x > 0.5].sum() + x.masked_select(x < 0.2).sum()
 

@@ -237,3 +237,16 @@ def test_a_buffer_may_be_looked_at_unless_it_is_updated(tmp_path):
     both(tmp_path, models.reads_a_weight, torch.rand(3), count=torch.zeros(()))
     with pytest.raises(CaptureError, match=r"models\.py:\d+ in initialises_once.*buffer count"):
         trace_graph(Lambda(models.initialises_once, count=torch.zeros(())), (torch.rand(3),))
+
+
+def test_inputs_that_are_all_alike_are_varied_too():
+    for x in (torch.ones(2, 2), torch.ones(2, 2, dtype=torch.bool)):
+        with pytest.raises(CaptureError, match="values of a tensor"):
+            trace_graph(Lambda(models.loops_over_what_it_finds), (x,))
+
+
+def test_a_model_that_takes_no_other_values_is_refused():
+    x = torch.tensor([0.1, 0.2, 0.6])
+    with pytest.raises(CaptureError, match="runs on no others than the example's") as caught:
+        trace_graph(Lambda(models.takes_its_example_only), (x,))
+    assert 'on_data_dependent="specialize"' in caught.value.remedy

@@ -17,7 +17,7 @@ from torchport.capture.calls.call_outputs import output_of
 from torchport.capture.calls.dispatch_mode import OpMode
 from torchport.capture.calls.fake_calls import FakeCalls, RealCalls
 from torchport.capture.calls.function_mode import CallMode
-from torchport.capture.calls.other_sizes import Size, with_other_values
+from torchport.capture.calls.other_sizes import OTHER_VALUES, Size, with_other_values
 from torchport.capture.calls.recorder import Recorder
 from torchport.capture.calls.size_guards import first_difference, guard_sizes
 from torchport.capture.calls.tensor_nodes import LostTensor
@@ -129,17 +129,30 @@ class _Session:
 
     def _try_other_values(self, recorder: Recorder, arguments: list[Argument]) -> None:
         """Refuse a model that does something else for other values: fake tensors would have found it."""
-        for floats_only in (False, True):
+        others = [with_other_values(arguments, change) for change in OTHER_VALUES]
+        tried = [changed for changed in others if changed is not None]
+        if not tried:
+            return  # there is nothing in the inputs that it could depend on
+        ran = 0
+        for changed in tried:
             try:
-                second = self._run(with_other_values(arguments, floats_only=floats_only))
+                second = self._run(changed)
             except TorchportError:
                 raise
             except Exception:  # noqa: BLE001  # other values may be none that the model takes
                 continue
             line = first_difference(recorder, second)
-            if line is None:
-                return
-            raise ValueReads(recorder, self._calls, self._policy, self.name).refusal("their number", line)
+            if line is not None:
+                reads = ValueReads(recorder, self._calls, self._policy, self.name)
+                raise reads.refusal("their number", line)
+            ran += 1
+        if not ran:
+            raise CaptureError(
+                "the shapes of its tensors depend on values, and it runs on no others than the example's: "
+                "nothing shows whether its calls depend on them too",
+                where=self.name,
+                remedy='trace it with on_data_dependent="specialize", for the values of the example',
+            )
 
     def _run_anyhow(self, arguments: list[Argument]) -> Recorder:
         """Run on fake tensors, or on real ones if fake ones cannot do it."""

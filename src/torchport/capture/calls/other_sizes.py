@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -61,19 +61,21 @@ def _resized(tensor: torch.Tensor, sizes: Collection[Size]) -> torch.Tensor:
     return tensor
 
 
-def with_other_values(arguments: Sequence[Argument], *, floats_only: bool) -> list[Argument]:
+def with_other_values(arguments: Sequence[Argument], change: ValueChange) -> list[Argument] | None:
     """Return inputs of the same shapes with other values, in the range of the example's.
 
     Args:
         arguments: the example.
-        floats_only: whether other tensors keep their values, which may mean something.
+        change: one of `OTHER_VALUES`.
+
+    Returns:
+        The inputs; None if they would be the example's own.
     """
     generator = torch.Generator().manual_seed(1)
     flat = flatten([argument.value for argument in arguments])
-    leaves = [
-        _revalued(leaf, generator) if leaf.is_floating_point() or not floats_only else leaf
-        for leaf in flat.leaves
-    ]
+    leaves = [change(leaf, generator) for leaf in flat.leaves]
+    if all(map(torch.equal, leaves, flat.leaves)):
+        return None
     values = flat.structure.rebuild(leaves)
     assert isinstance(values, list)
     return [replace(argument, value=value) for argument, value in zip(arguments, values, strict=True)]
@@ -82,9 +84,40 @@ def with_other_values(arguments: Sequence[Argument], *, floats_only: bool) -> li
 def _revalued(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if not tensor.numel() or tensor.is_complex():
         return tensor
+    if tensor.dtype is torch.bool:
+        return torch.rand(tensor.shape, generator=generator).gt(0.5).to(tensor.device)
     low, high = tensor.min().item(), tensor.max().item()
     if tensor.is_floating_point():
+        low, high = (low - abs(low) - 1, high + abs(high) + 1) if high == low else (low, high)
         random = torch.rand(tensor.shape, generator=generator) * (high - low) + low
     else:
+        high = high + 1 if high == low else high
         random = torch.randint(int(low), int(high) + 1, tensor.shape, generator=generator)
     return random.to(tensor.dtype).to(tensor.device)
+
+
+def _revalued_if_float(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return _revalued(tensor, generator) if tensor.is_floating_point() else tensor
+
+
+def _rolled(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return tensor.roll(1, -1) if tensor.dim() else tensor
+
+
+def _scaled_if_float(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return tensor * 0.75 if tensor.is_floating_point() else tensor
+
+
+def _negated_if_float(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return -tensor if tensor.is_floating_point() else tensor
+
+
+ValueChange = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
+# Not all of them alike: integers may mean something, so that a model takes no others.
+OTHER_VALUES: tuple[ValueChange, ...] = (
+    _revalued,
+    _revalued_if_float,
+    _rolled,
+    _scaled_if_float,
+    _negated_if_float,
+)
