@@ -13,6 +13,7 @@ from torchport.capture.calls.untouched import untouched
 from torchport.capture.calls.value_reads import OnDataDependent
 from torchport.capture.exported.export import CallableModule, CapturedModel, export
 from torchport.capture.exported.module_state import ModuleState
+from torchport.capture.exported.shared_memory import SharedResult
 from torchport.capture.node_origin import module_path, source_line, user_name
 from torchport.capture.quiet import quiet_torch
 from torchport.capture.stream.module_calls import ModuleCall
@@ -37,6 +38,7 @@ __all__ = [
     "OpCall",
     "OpStream",
     "Phase",
+    "SharedResult",
     "StreamedOp",
     "UNKNOWN_SIZE",
     "describe_call",

@@ -9,9 +9,9 @@ from __future__ import annotations
 import operator
 
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.compiler.normalise import NormalGraph
+from torchport.compiler.views import base_of
 
 
 def aliasing_nodes(graph: NormalGraph) -> dict[fx.Node, str]:
@@ -33,21 +33,3 @@ def aliasing_nodes(graph: NormalGraph) -> dict[fx.Node, str]:
             found.update({node.args[0]: what for node in chain if node.target is operator.getitem})  # type: ignore[misc]
             break
     return found
-
-
-def base_of(node: fx.Node) -> fx.Node | None:
-    """Return the node whose memory this one is a view of."""
-    if node.target is operator.getitem:
-        source = node.args[0]
-        assert isinstance(source, fx.Node)
-        return base_of(source)
-    if not isinstance(node.target, OpOverload):
-        return None
-    schema = node.target._schema
-    if not any(result.alias_info is not None for result in schema.returns):
-        return None
-    for index, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and index < len(node.args):
-            source = node.args[index]
-            return source if isinstance(source, fx.Node) else None
-    return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import fx
@@ -11,8 +12,9 @@ from torch.export import ExportedProgram
 from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import InputKind, OutputKind
 
-from torchport.capture import CapturedModel, quiet_torch, user_name
+from torchport.capture import CapturedModel, SharedResult, quiet_torch, user_name
 from torchport.compiler.decompose import decompose
+from torchport.compiler.views import is_view_of, strided_view
 from torchport.errors import CaptureError
 from torchport.targets import Target
 
@@ -39,11 +41,13 @@ class NormalGraph:
             is a tuple of what is written, then what is returned.
         weights: the weights by the attribute that holds them.
         writes: the nodes that are overwritten at the end of a call, in the order of the output.
+        shared: the results that show memory which is written, by their places, with which write it is.
     """
 
     graph_module: fx.GraphModule
     weights: dict[str, Weight]
     writes: tuple[fx.Node, ...]
+    shared: Mapping[int, tuple[int, SharedResult]] = field(default_factory=dict)
 
     @property
     def output(self) -> fx.Node:
@@ -78,12 +82,12 @@ def normalise(captured: CapturedModel, target: Target) -> NormalGraph:
             where=captured.name,
             remedy='use torch.compile(model, backend="torchport"), which runs such a graph with eager torch',
         ) from error
-    graph = _unlift(program)
+    graph = _unlift(program, captured.shared)
     remove_no_ops(graph.graph_module)
     return graph
 
 
-def _unlift(program: ExportedProgram) -> NormalGraph:
+def _unlift(program: ExportedProgram, shared: Sequence[SharedResult]) -> NormalGraph:
     graph_module = program.graph_module
     graph = graph_module.graph
     weights: dict[str, Weight] = {}
@@ -121,8 +125,32 @@ def _unlift(program: ExportedProgram) -> NormalGraph:
         ):
             assert output.target is not None
             writes.append(by_name[output.target])
+    inputs = program.graph_signature.user_inputs
+    found = {}
+    for item in shared:
+        if item.kind == "result":
+            _share_result(graph, len(writes), item)
+            continue
+        base = by_name.get(str(inputs[item.base] if isinstance(item.base, int) else item.base))
+        if base in writes:
+            found[item.result] = (writes.index(base), item)
     graph_module.recompile()
-    return NormalGraph(graph_module, weights, tuple(writes))
+    return NormalGraph(graph_module, weights, tuple(writes), found)
+
+
+def _share_result(graph: fx.Graph, writes: int, item: SharedResult) -> None:
+    """Return a view of another result, rather than the same elements once more."""
+    output = graph.output_node()
+    values = list(output.args[0])  # type: ignore[arg-type]  # a tuple
+    base, value = values[writes + int(item.base)], values[writes + item.result]
+    assert isinstance(base, fx.Node)
+    assert isinstance(value, fx.Node)
+    if is_view_of(value, base):
+        return  # the graph shows it
+    with graph.inserting_before(output):
+        view = strided_view(graph, base, item)
+    values[writes + item.result] = view
+    output.args = (tuple(values),)
 
 
 def _tensor_of(program: ExportedProgram, name: str) -> object:

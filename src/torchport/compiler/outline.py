@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from torchport.compiler.aliases import base_of
 from torchport.compiler.normalise import NormalGraph, is_op
 from torchport.compiler.partition import Partition
+from torchport.compiler.views import base_of, strided_view
 from torchport.records import TensorSpec
 from torchport.targets import Island
 
@@ -139,9 +139,13 @@ def host_graph(
         for node in cut.host.get(level, []):
             copies[node] = made.node_copy(node, copies.__getitem__)
     values = [_own_memory(made, value, copies[value]) for value in graph.written]
-    for destination, value in zip(graph.writes, values, strict=True):
+    written = [
         made.call_function(torch.ops.aten.copy_.default, (copies[destination], value))
+        for destination, value in zip(graph.writes, values, strict=True)
+    ]
     returned = [copies[value] if isinstance(value, fx.Node) else value for value in graph.returned]
+    for place, (write, item) in graph.shared.items():
+        returned[place] = strided_view(made, written[write], item)
     made.output(tuple(returned))  # type: ignore[arg-type]  # nodes and constants
     return fx.GraphModule(attributes, made, "Program")
 

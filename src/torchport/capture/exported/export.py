@@ -24,6 +24,7 @@ from torchport.capture.exported.failure import explain_failure
 from torchport.capture.exported.module_state import ModuleState
 from torchport.capture.exported.own_containers import own_containers
 from torchport.capture.exported.replaced_buffers import held_buffers, write_replaced
+from torchport.capture.exported.shared_memory import SharedResult, WatchedMemory
 from torchport.capture.exported.source_lines import SourceLines
 from torchport.capture.quiet import quiet_torch
 from torchport.structure import Flat, Structure, flatten_call
@@ -46,6 +47,7 @@ class CapturedModel:
         inputs: the structure of `(args, kwargs)`.
         result: the structure of what the model returns.
         state: the Python state that the graph stands for, but for what the model itself changes.
+        shared: which results share memory in a way that the graph does not show.
     """
 
     name: str
@@ -55,6 +57,7 @@ class CapturedModel:
     inputs: Structure
     result: Structure
     state: ModuleState
+    shared: tuple[SharedResult, ...] = ()
 
 
 def export(
@@ -97,7 +100,9 @@ def export(
         _log.warning("%s: its forward changes %s; what is captured does not", name, named)
     state.forget([*call.changes, *state.changed()])  # the latter are lists that torch left copies of
     assert call.result is not None
-    return CapturedModel(name, module, program, tuple(flat.leaves), flat.structure, call.result, state)
+    return CapturedModel(
+        name, module, program, tuple(flat.leaves), flat.structure, call.result, state, call.shared
+    )
 
 
 class CallableModule(nn.Module):
@@ -114,10 +119,11 @@ class CallableModule(nn.Module):
 
 @dataclass(slots=True)
 class _Call:
-    """What is seen of the model's call besides its graph: its result, and the state that it changes."""
+    """What is seen of the model's call besides its graph."""
 
     result: Structure | None = None
     changes: Sequence[str] = ()
+    shared: tuple[SharedResult, ...] = ()
 
 
 class _TensorsInTensorsOut(nn.Module):
@@ -138,10 +144,12 @@ class _TensorsInTensorsOut(nn.Module):
         args, kwargs = call
         buffers = list(held_buffers(self.model))
         state = ModuleState(self.model)
+        memory = WatchedMemory(leaves, self)
         with torch.fx.traceback.preserve_node_meta(), SourceLines(sys._getframe()):
             value = self.model(*args, **kwargs)
         torch.fx.traceback.current_meta.pop("stack_trace", None)
         flat = flatten_result(value, leaves, objects, self._structure, by_reference=self._shared)
+        self._call.shared = memory.shared(flat.leaves)
         write_replaced(buffers)
         self._call.result, self._call.changes = flat.structure, state.changed()
         return tuple(flat.leaves)

@@ -1,0 +1,123 @@
+"""Sees which results of a model share memory with what it wrote, or with one another.
+
+A graph of values does not show that: where the model writes to a buffer and returns it, the graph returns
+what was written. While the model is captured its tensors are fake, and have storages as real ones do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class SharedResult:
+    """A result that shows memory which is not its own.
+
+    Args:
+        result: which of the results' tensors it is.
+        base: what it shows: an input's tensor or another result's by its number, a weight by its name.
+        kind: which of these.
+        size, stride: how it shows it.
+        offset: where it begins, in elements from where the base begins.
+    """
+
+    result: int
+    base: int | str
+    kind: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+class WatchedMemory:
+    """The memory that a model may write, before it is called.
+
+    Args:
+        leaves: its inputs' tensors.
+        module: what holds its weights.
+    """
+
+    def __init__(self, leaves: Sequence[torch.Tensor], module: nn.Module) -> None:
+        weights = {
+            **dict(module.named_parameters(remove_duplicate=False)),
+            **dict(module.named_buffers(remove_duplicate=False)),
+        }
+        held: list[tuple[str, int | str, torch.Tensor]] = [
+            ("input", index, leaf) for index, leaf in enumerate(leaves)
+        ]
+        held += [("weight", name, tensor) for name, tensor in weights.items()]
+        self._bases = [(kind, base, tensor, _version(tensor)) for kind, base, tensor in held]
+
+    def shared(self, results: Sequence[torch.Tensor]) -> tuple[SharedResult, ...]:
+        """Return which results share memory, in a way that a graph of values does not show."""
+        owned = {_storage(tensor) for _, _, tensor, _ in self._bases}
+        written = {
+            _storage(tensor): (kind, base, tensor)
+            for kind, base, tensor, version in reversed(self._bases)
+            if _version(tensor) != version
+        }
+        found = []
+        for index, result in enumerate(results):
+            key = _storage(result)
+            if key in written:
+                found.append(_view(index, result, *written[key]))
+            elif key is not None and key not in owned:
+                cover = _cover(index, results)
+                if cover is not None:
+                    found.append(_view(index, result, "result", cover, results[cover]))
+        return tuple(shared for shared in found if shared is not None)
+
+
+def _storage(tensor: torch.Tensor) -> int | None:
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _place(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
+    """Return size, stride and offset; None if one is known at run time only, which nobody may compare."""
+    numbers = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+    if not all(isinstance(number, int) for number in numbers):
+        return None
+    return tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset())
+
+
+def _view(
+    index: int, result: torch.Tensor, kind: str, base: int | str, owner: torch.Tensor
+) -> SharedResult | None:
+    shown, whole = _place(result), _place(owner)
+    if shown is None or whole is None or result.dtype != owner.dtype or shown[2] < whole[2]:
+        return None
+    return SharedResult(index, base, kind, shown[0], shown[1], shown[2] - whole[2])
+
+
+def _cover(index: int, results: Sequence[torch.Tensor]) -> int | None:
+    """Return another result whose memory is dense and has all of this one's in it, if there is one."""
+    result = results[index]
+    shown = _place(result)
+    if shown is None:
+        return None
+    for other, cover in enumerate(results):
+        if other == index or _storage(cover) != _storage(result):
+            continue
+        whole = _place(cover)
+        if whole is None or not cover.is_contiguous():
+            continue
+        # Of two that show the same, the first one is the base.
+        same = result.is_contiguous() and result.numel() == cover.numel() and other > index
+        if whole[2] <= shown[2] and _end(*shown) <= whole[2] + cover.numel() and not same:
+            return other
+    return None
+
+
+def _end(size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> int:
+    """Return the place after a tensor's last element in its storage."""
+    if 0 in size:
+        return offset
+    return offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True)) + 1
