@@ -278,6 +278,8 @@ class Structure:
             >>> flat.structure.rebuild([torch.zeros(2)])
             {'a': tensor([0., 0.]), 'b': 3}
         """
+        if type(self.root) is Leaf and not self.changed:
+            return leaves[self.root.index]  # most results are one tensor
         assembly = Assembly(leaves, inputs, input_objects)
         value = self.root.build(assembly)
         for index, content in self.changed:
