@@ -48,7 +48,11 @@ SLICE = [
 def _copy(value: object) -> object:
     """A copy with all of a tensor's memory: some samples show a part of theirs."""
     flat = flatten(value)
-    return flat.structure.rebuild([copy.deepcopy(leaf.detach()) for leaf in flat.leaves])
+    return flat.structure.rebuild([_own_copy(leaf.detach()) for leaf in flat.leaves])
+
+
+def _own_copy(tensor: torch.Tensor) -> torch.Tensor:
+    return copy.deepcopy(tensor) if tensor.layout is torch.strided else tensor.clone()
 
 
 def is_random(sample: object) -> bool:
