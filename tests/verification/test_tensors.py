@@ -191,3 +191,20 @@ def test_strides_do_not_matter():
 def test_a_tensor_without_values_is_refused():
     with pytest.raises(VerificationError, match="'meta' device"):
         compare_tensors(torch.ones(2, device="meta"), torch.ones(2, device="meta"))
+
+
+def test_a_tensor_may_be_close_as_a_whole():
+    allowed = Tolerance(0.0, 0.0, pcc=0.99)
+    expected = torch.linspace(-1, 1, 101)
+    noisy = expected + 0.05 * torch.linspace(0, 60, 101).sin()
+    assert not compare_tensors(noisy, expected, tolerance=Tolerance(0.0, 0.0)).ok
+    assert compare_tensors(noisy, expected, tolerance=allowed).ok
+    wrong = expected.clone()
+    wrong[:30] = 0  # the PCC of it is 0.9
+    assert not compare_tensors(wrong, expected, tolerance=allowed).ok
+    # The PCC of these is 1: it sees neither a factor nor a shift.
+    assert not compare_tensors(expected * 1.2, expected, tolerance=allowed).ok
+    assert not compare_tensors(expected + 0.2, expected, tolerance=allowed).ok
+    odd = expected.clone()
+    odd[3] = torch.nan
+    assert not compare_tensors(odd, expected, tolerance=allowed).ok

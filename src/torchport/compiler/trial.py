@@ -14,7 +14,7 @@ from torchport.errors import one_line
 from torchport.records import Verdict
 from torchport.targets import Artifact, Island, Options, Target
 from torchport.targets.target import GaveNaN, OutOfRange
-from torchport.verification.correlation import correlation
+from torchport.verification.correlation import close_as_a_whole, correlation
 
 _LEAST_CORRELATION = 0.99
 
@@ -91,7 +91,8 @@ def correlates(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor])
         if not theirs.is_floating_point() or not torch.equal(finite, torch.isfinite(ours)):
             return False
         left, right = ours[finite].double().flatten(), theirs[finite].double().flatten()
-        if correlation(left, right, step=2.0**-8, close=False) < _LEAST_CORRELATION:
+        pcc = correlation(left, right, step=2.0**-8, close=False)
+        if not close_as_a_whole(left, right, pcc=pcc, least=_LEAST_CORRELATION):
             return False
     return True
 

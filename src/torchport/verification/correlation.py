@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 # A spread of so many rounding steps around the mean is noise, and noise correlates with nothing.
@@ -36,6 +38,22 @@ def correlation(actual: torch.Tensor, expected: torch.Tensor, *, step: float, cl
         return 1.0 if close else 0.0
     cosine = float(torch.dot(centered[0], centered[1]))
     return max(-1.0, min(1.0, cosine))  # rounding may lead a hair past 1
+
+
+def close_as_a_whole(actual: torch.Tensor, expected: torch.Tensor, *, pcc: float, least: float) -> bool:
+    """Whether two tensors of finite numbers are close by their PCC, and of about the same scale.
+
+    The PCC sees no factor and no shift. Two vectors of length 1 whose PCC is `least` are √(2 (1 - least))
+    apart; no more than that, of the expected one's length, may they be here.
+
+    Args:
+        actual, expected: float64 tensors of one dimension and one length.
+        pcc: their PCC.
+        least: what it must reach.
+    """
+    length = float(torch.linalg.vector_norm(expected))
+    distance = float(torch.linalg.vector_norm(actual - expected))
+    return pcc >= least and distance <= math.sqrt(2 * (1 - least)) * length
 
 
 def _centered(values: torch.Tensor, step: float) -> torch.Tensor | None:

@@ -8,7 +8,7 @@ import torch
 
 from torchport.errors import VerificationError
 from torchport.records import TensorComparison
-from torchport.verification.correlation import correlation
+from torchport.verification.correlation import close_as_a_whole, correlation
 from torchport.verification.tolerance import EXACT, Tolerance, tolerance_for
 
 
@@ -98,10 +98,13 @@ def _compare_values(
     ok = bool(close.all())
     parted = not bool((same | finite).all())  # NaN or an infinity on one side alone
     nonzero = finite & (size > 0)
+    pcc = 0.0 if parted else _correlation(got[finite], wanted[finite], expected.dtype, ok)
+    if not ok and not parted and allowed.pcc is not None:
+        ok = close_as_a_whole(got[finite], wanted[finite], pcc=pcc, least=allowed.pcc)
     return TensorComparison(
         path,
         ok,
-        0.0 if parted else _correlation(got[finite], wanted[finite], expected.dtype, ok),
+        pcc,
         math.inf if parted else _largest(error[finite]),
         math.inf if parted else _largest(error[nonzero] / size[nonzero]),
         "" if ok else _explain(actual, expected, error, close, allowed),

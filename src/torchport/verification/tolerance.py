@@ -16,10 +16,14 @@ class Tolerance(Record):
     Args:
         rtol: what is allowed relative to the expected value.
         atol: what is allowed in any case.
+        pcc: where given, a tensor with values that are off is close as a whole if its PCC reaches this, and
+            it is no further off in length than such a PCC allows. For devices that store few bits:
+            rounding adds up over hundreds of ops, and one unlucky element says little.
     """
 
     rtol: float
     atol: float
+    pcc: float | None = None
 
 
 EXACT = Tolerance(0.0, 0.0)
