@@ -298,3 +298,15 @@ def test_results_that_share_memory_with_sizes_that_vary(bring_up):
         assert flat.tolist() == [2.0] * (2 * rows)
         flat.zero_()
         assert row.tolist() == [0.0, 0.0]
+
+
+def test_a_view_that_comes_before_its_base_and_shows_the_same():
+    def model(x):
+        y = x @ x.t()
+        return y.t(), y
+
+    compiled = torchport.compile(model, (torch.ones(1, 2),), target="openvino")
+    assert [stayed.op for stayed in compiled.coverage.stayed] == ["aten.transpose.int"]
+    turned, whole = compiled(torch.ones(1, 2))
+    turned.zero_()
+    assert whole.tolist() == [[0.0]]

@@ -145,7 +145,7 @@ def _share_result(graph: fx.Graph, writes: int, item: SharedResult) -> None:
     base, value = values[writes + int(item.base)], values[writes + item.result]
     assert isinstance(base, fx.Node)
     assert isinstance(value, fx.Node)
-    if is_view_of(value, base):
+    if is_view_of(value, base) or is_view_of(base, value):
         return  # the graph shows it
     with graph.inserting_before(output):
         view = strided_view(graph, base, item)
