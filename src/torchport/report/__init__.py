@@ -1,4 +1,4 @@
-"""A directory of records → the results table, and what a survey found: Markdown, CSV, plots, HTML; no torch."""
+"""A directory of records → the results table, and what a survey found: Markdown, CSV, HTML; no torch."""
 
 from torchport.report.csv_table import render_csv
 from torchport.report.grouping import StayedGroup, group_stayed
@@ -11,6 +11,7 @@ from torchport.report.survey import (
     Survey,
     query_survey,
     read_survey,
+    render_answer,
     write_survey_report,
 )
 
@@ -24,6 +25,7 @@ __all__ = [
     "query_survey",
     "read_report",
     "read_survey",
+    "render_answer",
     "render_csv",
     "render_html",
     "render_markdown",

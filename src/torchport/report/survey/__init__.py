@@ -1,5 +1,6 @@
 """A survey's raw files and rows → what ops its models use: counts, distributions, plots, answers to SQL."""
 
+from torchport.report.survey.answer import render_answer
 from torchport.report.survey.query import QueryResult, query_survey
 from torchport.report.survey.reading import read_survey
 from torchport.report.survey.records import ArgumentCount, OpCount, SizeCount, Survey, SurveyModel
@@ -14,5 +15,6 @@ __all__ = [
     "SurveyModel",
     "query_survey",
     "read_survey",
+    "render_answer",
     "write_survey_report",
 ]

@@ -9,7 +9,15 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from torchport.report.survey.op_files import op_file_names
-from torchport.report.survey.records import DIRECTIONS, SIDES, ArgumentCount, Direction, Side, SizeCount, Survey
+from torchport.report.survey.records import (
+    DIRECTIONS,
+    SIDES,
+    ArgumentCount,
+    Direction,
+    Side,
+    SizeCount,
+    Survey,
+)
 
 UNKNOWN = "unknown"
 """What stands for bytes that depend on a symbolic size."""
@@ -53,7 +61,10 @@ def render_csv_files(survey: Survey) -> dict[str, str]:
             texts[count_file(direction)] = _csv(rows)
     for (direction, side, op), sizes in group_sizes(survey).items():
         texts[f"{size_folder(direction, side)}/{names[op]}.csv"] = _csv(
-            [("bytes", "count"), *((UNKNOWN if size.bytes is None else size.bytes, size.count) for size in sizes)]
+            [
+                ("bytes", "count"),
+                *((UNKNOWN if size.bytes is None else size.bytes, size.count) for size in sizes),
+            ]
         )
     for (direction, op), group in groupby(survey.arguments, key=lambda row: (row.direction, row.op)):
         texts[f"{argument_folder(direction)}/{names[op]}.csv"] = _csv(_argument_rows(group))

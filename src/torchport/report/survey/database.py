@@ -40,6 +40,9 @@ class Limits:
     threads: int | None = None
 
 
+DEFAULT_LIMITS = Limits()
+
+
 class SurveyDatabase:
     """A survey as tables: `ops`, `models` and the views upon them.
 
@@ -64,10 +67,8 @@ class SurveyDatabase:
 
         try:
             return self._connection.execute(sql)
-        except (duckdb.ParserException, duckdb.CatalogException):
-            raise
-        except duckdb.Error:
-            if not self._leave_out_damaged():
+        except duckdb.Error as error:
+            if isinstance(error, _mistakes()) or not self.leave_out_damaged():
                 raise
             return self._connection.execute(sql)
 
@@ -83,18 +84,25 @@ class SurveyDatabase:
         """Leave out the raw files that are of another format."""
         import duckdb
 
-        if not self.raw:
-            return
-        listed = ", ".join(text_literal(pattern_of(path)) for path in self.raw)
-        asked = f"SELECT file_name, value::VARCHAR FROM parquet_kv_metadata([{listed}]) WHERE key = 'format'"
         try:
-            formats = dict(self._connection.execute(asked).fetchall())
+            formats = self._formats()
         except duckdb.Error:  # one of them has no footer that can be read
             self._leave_out({path: reason for path in self.raw if (reason := self._damage(path))})
-            return self.check_formats()
+            formats = self._formats()
         self._leave_out(
-            {path: _wrong_format(found) for path in self.raw if (found := formats.get(str(path))) != RAW_FORMAT}
+            {
+                path: _wrong_format(found)
+                for path in self.raw
+                if (found := formats.get(str(path))) != RAW_FORMAT
+            }
         )
+
+    def _formats(self) -> dict[str, str]:
+        if not self.raw:
+            return {}
+        listed = ", ".join(text_literal(pattern_of(path)) for path in self.raw)
+        asked = f"SELECT file_name, value::VARCHAR FROM parquet_kv_metadata([{listed}]) WHERE key = 'format'"
+        return dict(self._connection.execute(asked).fetchall())
 
     def make_views(self) -> None:
         """Make the tables that SQL asks about."""
@@ -112,7 +120,7 @@ class SurveyDatabase:
         for name, select in VIEWS.items():
             self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {select}")
 
-    def _leave_out_damaged(self) -> bool:
+    def leave_out_damaged(self) -> bool:
         """Read every raw file whole, and leave out those that cannot be; say whether there are any."""
         damaged = {path: reason for path in self.raw if (reason := self._damage(path))}
         self._leave_out(damaged)
@@ -145,7 +153,7 @@ class SurveyDatabase:
 
 
 @contextlib.contextmanager
-def open_survey(files: SurveyFiles, limits: Limits = Limits()) -> Iterator[SurveyDatabase]:
+def open_survey(files: SurveyFiles, limits: Limits = DEFAULT_LIMITS) -> Iterator[SurveyDatabase]:
     """Open a survey for questions; closed, it leaves nothing behind.
 
     Statements can read the survey's raw files and no other file, and cannot lift that.
@@ -166,7 +174,11 @@ def open_survey(files: SurveyFiles, limits: Limits = Limits()) -> Iterator[Surve
             _confine(connection, folder, Path(spill), limits)
             database = SurveyDatabase(_resolved(files, folder), connection)
             database.check_formats()
-            database.make_views()
+            try:
+                database.make_views()
+            except duckdb.Error:  # the first file, which says what columns there are, is not as it should be
+                if not database.leave_out_damaged():
+                    raise
             yield database
 
 
@@ -180,9 +192,23 @@ def one_line_of(error: duckdb.Error) -> str:
     return " ".join(line for line in kept if line)
 
 
-def _confine(
-    connection: duckdb.DuckDBPyConnection, folder: Path, spill: Path, limits: Limits
-) -> None:
+def _mistakes() -> tuple[type[duckdb.Error], ...]:
+    """Return the errors that are the statement's own, whatever the files are like."""
+    import duckdb
+
+    return (
+        duckdb.ParserException,
+        duckdb.BinderException,
+        duckdb.CatalogException,
+        duckdb.ConversionException,
+        duckdb.InterruptException,
+        duckdb.OutOfMemoryException,
+        duckdb.OutOfRangeException,
+        duckdb.PermissionException,
+    )
+
+
+def _confine(connection: duckdb.DuckDBPyConnection, folder: Path, spill: Path, limits: Limits) -> None:
     settings = {
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",

@@ -85,11 +85,16 @@ def _named_by_rows(
 ) -> dict[str, Path]:
     named = {row.raw for row in rows if row.status == "ok" and row.raw}
     problems += [
-        Problem(str(folder / name), f"its row names it, but it is not there: {_AGAIN.replace('it', 'the row', 1)}")
+        Problem(
+            str(folder / name), f"its row names it, but it is not there: {_AGAIN.replace('it', 'the row', 1)}"
+        )
         for name in sorted(named - set(there))
     ]
     problems += [
-        Problem(str(path), "no row of an ok model names it, so it is not counted: survey its model again, or delete it")
+        Problem(
+            str(path),
+            "no row of an ok model names it, so it is not counted: survey its model again, or delete it",
+        )
         for name, path in there.items()
         if name not in named
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from functools import cache
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from torchport.errors import ReportError
@@ -85,7 +86,7 @@ def _font(size: int) -> FreeTypeFont | ImageFont:
 @cache
 def _palette() -> bytes:
     colours = bytearray()
-    for (low, dark), (high, bright) in zip(_RAMP, _RAMP[1:], strict=False):
+    for (low, dark), (high, bright) in pairwise(_RAMP):
         for grey in range(low, high):
             part = (grey - low) / (high - low)
             colours += bytes(round(a + part * (b - a)) for a, b in zip(dark, bright, strict=True))

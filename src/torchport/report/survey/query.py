@@ -12,7 +12,7 @@ from pathlib import Path
 from torchport.errors import ReportError
 from torchport.records import JSON
 from torchport.report.problem import Problem
-from torchport.report.survey.database import Limits, SurveyDatabase, one_line_of, open_survey
+from torchport.report.survey.database import DEFAULT_LIMITS, Limits, SurveyDatabase, one_line_of, open_survey
 from torchport.report.survey.files import find_survey
 from torchport.report.survey.views import NAMES
 
@@ -38,7 +38,7 @@ class QueryResult:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-def query_survey(directory: Path, sql: str, limits: Limits = Limits()) -> QueryResult:
+def query_survey(directory: Path, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryResult:
     """Ask a survey a question in SQL.
 
     The tables are `ops` (a row an op of a graph), `models` (a row a model), and the views `arguments`,

@@ -8,7 +8,7 @@ from pathlib import Path
 from torchport.errors import ReportError
 from torchport.records import SurveyRow
 from torchport.report.problem import Problem
-from torchport.report.survey.database import Limits, SurveyDatabase, one_line_of, open_survey
+from torchport.report.survey.database import DEFAULT_LIMITS, Limits, SurveyDatabase, one_line_of, open_survey
 from torchport.report.survey.files import RAW, find_survey
 from torchport.report.survey.records import (
     DIRECTIONS,
@@ -39,17 +39,21 @@ _ARGUMENTS = r"""
     SELECT direction, op, argument.name AS name, argument.value AS value, sum(count)::BIGINT
     FROM (SELECT direction, op, count, unnest(arguments) AS argument FROM uses)
     GROUP BY direction, op, name, value
-    ORDER BY direction DESC, op, try_cast(regexp_extract(name, '^arg(\d+)$', 1) AS BIGINT) NULLS LAST, name, value"""
+    ORDER BY direction DESC, op,
+             try_cast(regexp_extract(name, '^arg(\d+)$', 1) AS BIGINT) NULLS LAST, name, value"""
 _MODELS = """
     SELECT raw, model, sum(count) FILTER (direction = 'fw')::BIGINT, count(op) FILTER (direction = 'fw'),
            sum(count) FILTER (direction = 'bw')::BIGINT, count(op) FILTER (direction = 'bw'),
-           coalesce(max(graphs) FILTER (direction = 'fw'), 0) + coalesce(max(graphs) FILTER (direction = 'bw'), 0),
+           coalesce(max(graphs) FILTER (direction = 'fw'), 0)
+               + coalesce(max(graphs) FILTER (direction = 'bw'), 0),
            coalesce(sum(flops), 0)
     FROM counts GROUP BY raw, model ORDER BY model, raw"""
-_OTHER_DIRECTIONS = f"SELECT raw, direction FROM counts WHERE direction IS NULL OR direction NOT IN {DIRECTIONS} LIMIT 1"
+_OTHER_DIRECTIONS = (
+    f"SELECT raw, direction FROM counts WHERE direction IS NULL OR direction NOT IN {DIRECTIONS} LIMIT 1"
+)
 
 
-def read_survey(directory: Path, limits: Limits = Limits()) -> Survey:
+def read_survey(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Survey:
     """Add up what ops the models of a survey use.
 
     Needs no torch. A raw file that is cut off, damaged or of another format is left out, and is one of the

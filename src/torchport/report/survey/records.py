@@ -57,7 +57,7 @@ class OpCount(Record):
 
 @dataclass(frozen=True, slots=True)
 class SizeCount(Record):
-    """How many calls of an op have inputs, or outputs, of so many bytes in all; nothing if that is unknown."""
+    """How many calls of an op have inputs, or outputs, of so many bytes in all; nothing if unknown."""
 
     direction: Direction
     op: str

@@ -19,7 +19,8 @@ VIEWS = {
         SELECT * EXCLUDE (argument), argument.name, argument.parameter, argument.value
         FROM (SELECT raw, model, direction, graph, node, op, unnest(arguments) AS argument FROM ops)""",
     "inputs": """
-        SELECT * EXCLUDE (tensor), tensor.node AS producer, tensor.name, tensor.dtype, tensor.shape, tensor.bytes
+        SELECT * EXCLUDE (tensor), tensor.node AS producer, tensor.name, tensor.dtype, tensor.shape,
+               tensor.bytes
         FROM (SELECT raw, model, direction, graph, node, op, unnest(inputs) AS tensor FROM ops)""",
     "outputs": """
         SELECT * EXCLUDE (tensor), tensor.dtype, tensor.shape, tensor.bytes

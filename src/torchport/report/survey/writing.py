@@ -69,7 +69,8 @@ def _remove_stale(directory: Path, written: Iterable[Path]) -> None:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 raise RecordError(
-                    f"is of an earlier report and cannot be removed: {error.strerror or error}", where=str(path)
+                    f"is of an earlier report and cannot be removed: {error.strerror or error}",
+                    where=str(path),
                 ) from error
     for folder in FOLDERS:
         with contextlib.suppress(OSError):  # it is not empty, or not there
