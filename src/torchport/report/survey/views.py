@@ -31,7 +31,7 @@ VIEWS = {
     "configurations": f"""
         SELECT direction, op, shapes, dtypes, attributes, count(*) AS count, count(DISTINCT model) AS models,
                sum(flops) AS flops, sum(flops) / sum(sum(flops)) OVER () AS flop_share,
-               list_distinct(min(model || ' ' || module_path, 3)) AS examples
+               list_sort(list_distinct(min(model || ' ' || module_path, 3))) AS examples
         FROM (SELECT direction, op, model, module_path, flops,
                      list_transform(inputs, lambda tensor: tensor.shape) AS shapes,
                      list_transform(inputs, lambda tensor: tensor.dtype) AS dtypes,
