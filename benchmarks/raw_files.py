@@ -22,7 +22,8 @@ SHAPES = [
 CATALOG: dict[str, dict[str, list[str]]] = {
     "aten.convolution.default": {
         "arg0": [T], "arg1": [T], "arg2": ["null", T], "arg3": PAIRS[1:], "arg4": PAIRS[:4],
-        "arg5": PAIRS[1:3], "arg6": ["false"], "arg7": ["[0, 0]"], "arg8": ["1", "32", "64", "96", "144", "192"],
+        "arg5": PAIRS[1:3], "arg6": ["false"], "arg7": ["[0, 0]"],
+        "arg8": ["1", "32", "64", "96", "144", "192"],
     },
     "aten.convolution_backward.default": {
         "arg0": [T], "arg1": [T], "arg2": [T], "arg3": ["null", "[0]"], "arg4": PAIRS[1:], "arg5": PAIRS[:4],

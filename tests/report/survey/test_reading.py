@@ -239,3 +239,15 @@ def test_without_duckdb_it_says_what_to_install(stat, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(ReportError, match=r"pip install 'torchport\[survey\]'"):
         read_survey(stat)
+
+
+def test_rows_of_a_target_are_no_models_of_the_survey(stat):
+    write_row(stat, "zoo:t", None, settings={"backend": '"openvino"'})
+    write_row(stat, "zoo:s", write_raw(stat, "zoo:s", relu()), forward_ops=1, settings={"backend": '"stat"'})
+    assert [model.model for model in read_survey(stat).models] == ["zoo:a", "zoo:b", "zoo:c", "zoo:s"]
+
+
+def test_rows_of_a_target_alone_are_no_survey(tmp_path):
+    write_row(tmp_path, "m", None, settings={"backend": '"openvino"'})
+    with pytest.raises(ReportError, match="holds no survey"):
+        read_survey(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ RAW, ROWS, PROFILE = "raw", "rows", "profile"
 """The folders of a survey: one Parquet file a model, one JSON file a model, one trace a model."""
 
 _MAGIC = b"PAR1"  # what a Parquet file begins and ends with
+_STAT = json.dumps("stat")  # settings are JSON
 _AGAIN = "delete it, and survey its model again"
 
 
@@ -35,8 +37,10 @@ class SurveyFiles:
 
 
 def holds_survey(directory: Path) -> bool:
-    """Whether a directory holds a survey: a raw file or a row."""
-    return any((directory / RAW).glob("*.parquet")) or any((directory / ROWS).glob("*.json"))
+    """Whether a directory holds a survey of ops: a raw file, or a row that is not of a target's results."""
+    if any((directory / RAW).glob("*.parquet")):
+        return True
+    return any(_is_of_ops(path) for path in (directory / ROWS).glob("*.json"))
 
 
 def find_survey(directory: Path) -> SurveyFiles:
@@ -74,10 +78,25 @@ def _read_rows(folder: Path, problems: list[Problem]) -> list[SurveyRow]:
     rows = []
     for path in sorted(folder.glob("*.json")):
         try:
-            rows.append(read_record(path, SurveyRow))
+            row = read_record(path, SurveyRow)
         except RecordError as error:
             problems.append(Problem.of(error))
+            continue
+        if _records_ops(row):
+            rows.append(row)
     return sorted(rows, key=lambda row: (row.model, row.raw))
+
+
+def _is_of_ops(path: Path) -> bool:
+    try:
+        return _records_ops(read_record(path, SurveyRow))
+    except RecordError:
+        return True  # to be complained about
+
+
+def _records_ops(row: SurveyRow) -> bool:
+    """Whether a row is about recording ops; results of a target are in `bench/`, and shown from there."""
+    return row.settings.get("backend", _STAT) == _STAT
 
 
 def _named_by_rows(

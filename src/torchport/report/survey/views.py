@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import typing
 from collections.abc import Iterable
 from pathlib import Path
 
-from torchport.records import NOT_JSONABLE, RAW_COLUMNS
+from torchport.records import NOT_JSONABLE, RAW_COLUMNS, SurveyRow
 
+_KINDS: dict[object, str] = {
+    str: "VARCHAR",
+    int: "BIGINT",
+    int | None: "BIGINT",
+    float: "DOUBLE",
+    dict[str, str]: "JSON",
+}
+_HINTS = typing.get_type_hints(SurveyRow)
 ROW_COLUMNS = {
-    "model": "VARCHAR", "status": "VARCHAR", "error": "VARCHAR", "forward_ops": "BIGINT",
-    "backward_ops": "BIGINT", "graphs": "BIGINT", "raw": "VARCHAR", "seconds": "DOUBLE",
-    "peak_bytes": "BIGINT", "settings": "JSON", "versions": "JSON",
-}  # fmt: skip
+    field.name: _KINDS.get(_HINTS[field.name], "VARCHAR") for field in dataclasses.fields(SurveyRow)
+}
 """The columns of `models`: the fields of `SurveyRow`."""
 
 VIEWS = {
@@ -44,14 +52,18 @@ VIEWS = {
 }  # fmt: skip
 """The views upon `ops`, by name."""
 
-MODELS_WITHOUT_ROWS = """
-    SELECT model, 'ok' AS status, '' AS error,
-           CASE WHEN bool_or(direction = 'fw') THEN count(*) FILTER (direction = 'fw') END AS forward_ops,
-           CASE WHEN bool_or(direction = 'bw') THEN count(*) FILTER (direction = 'bw') END AS backward_ops,
-           count(DISTINCT (direction, graph)) AS graphs, raw, NULL::DOUBLE AS seconds,
-           NULL::BIGINT AS peak_bytes, NULL::JSON AS settings, NULL::JSON AS versions
-    FROM ops GROUP BY model, raw"""
-"""The view `models` where a survey has raw files only."""
+_WITHOUT_ROWS = {
+    "model": "model",
+    "status": "'ok'",
+    "forward_ops": "nullif(count(*) FILTER (direction = 'fw'), 0)",
+    "backward_ops": "nullif(count(*) FILTER (direction = 'bw'), 0)",
+    "graphs": "count(DISTINCT (direction, graph))",
+    "raw": "raw",
+}
+MODELS_WITHOUT_ROWS = "SELECT {} FROM ops GROUP BY model, raw".format(
+    ", ".join(f"{_WITHOUT_ROWS.get(name, 'NULL')}::{kind} AS {name}" for name, kind in ROW_COLUMNS.items())
+)
+"""The view `models` where a survey has raw files only: what those tell."""
 
 NAMES = ("ops", "models", *VIEWS)
 
