@@ -37,6 +37,7 @@ print(json.dumps({
     "read": read - begin, "total": time.perf_counter() - begin, "files": len(written),
     "ops": sum(op.count for op in survey.ops), "unique": len({op.op for op in survey.ops}),
     "problems": len(survey.problems), "memory": 1024 * int(peak),
+    "processor": time.process_time(),
 }))
 """
 
@@ -83,11 +84,21 @@ def main() -> int:
     read = {size: median([run["read"] for run in runs[size]]) for size in sizes}
     memory = {size: max(run["memory"] for run in runs[size]) for size in sizes}
     rows = [
-        [f"{size:,}", f"{read[size]:.1f}", f"{total[size]:.1f}", f"{1000 * read[size] / size:.2f}",
+        [f"{size:,}", f"{read[size]:.1f}", f"{total[size]:.1f}",
+         f"{median([run['processor'] for run in runs[size]]):.1f}", f"{1000 * read[size] / size:.2f}",
          f"{memory[size] / 1e6:.0f}", f"{runs[size][0]['ops']:,.0f}", f"{runs[size][0]['unique']:.0f}"]
         for size in sizes
     ]  # fmt: skip
-    header = ["raw files", "aggregate, s", "with files, s", "aggregate, ms a file", "MB", "ops", "unique"]
+    header = [
+        "raw files",
+        "aggregate, s",
+        "with files, s",
+        "processor, s",
+        "aggregate, ms a file",
+        "MB",
+        "ops",
+        "unique",
+    ]
     print(render_table(header, rows))
     largest, smallest = sizes[-1], sizes[0]
     checks = {

@@ -212,6 +212,7 @@ def _confine(connection: duckdb.DuckDBPyConnection, folder: Path, spill: Path, l
     settings = {
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
+        "enable_progress_bar": "false",  # it would write to standard output
         "preserve_insertion_order": "false",  # every answer here is sorted; keeping order costs memory
         "memory_limit": text_literal(limits.memory),
         "temp_directory": text_literal(str(spill)),
