@@ -143,6 +143,11 @@ def test_variables_of_the_program_are_out_of_reach(stat):
     assert secret
 
 
+def test_no_progress_is_shown_and_memory_is_limited(stat):
+    sql = "SELECT current_setting('enable_progress_bar'), current_setting('memory_limit')"
+    assert rows(stat, sql) == [(False, "953.6 MiB")]
+
+
 def test_too_many_rows_are_refused(stat, monkeypatch):
     monkeypatch.setattr(query, "MOST_ROWS", 4)
     assert len(rows(stat, "FROM ops LIMIT 4")) == 4

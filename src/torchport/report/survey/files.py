@@ -104,9 +104,7 @@ def _named_by_rows(
 ) -> dict[str, Path]:
     named = {row.raw for row in rows if row.status == "ok" and row.raw}
     problems += [
-        Problem(
-            str(folder / name), f"its row names it, but it is not there: {_AGAIN.replace('it', 'the row', 1)}"
-        )
+        Problem(str(folder / name), "its row names it, but it is not there: survey its model again")
         for name in sorted(named - set(there))
     ]
     problems += [
