@@ -1,10 +1,13 @@
 """`torchport report`."""
 
 import csv
+import sys
+from subprocess import run
 
+import duckdb
 import pytest
 
-from torchport.records import BenchRecord, write_record
+from torchport.records import RAW_COLUMNS, RAW_FORMAT, BenchRecord, SurveyRow, write_record
 from torchport.report import Report
 
 
@@ -60,3 +63,106 @@ def test_a_file_that_cannot_be_written_fails(command, records, tmp_path):
     ran = command("report", records, "--html", tmp_path / "file" / "index.html")
     assert ran.code == 2
     assert "cannot be written" in ran.err
+
+
+@pytest.fixture
+def stat(tmp_path):
+    """A survey of one ok model, of three ops, and one that failed."""
+    folder = tmp_path / "stat"
+    (folder / "raw").mkdir(parents=True)
+    values = {
+        "model": "'m'", "direction": "'fw'", "graph": "0", "arguments": "[]", "inputs": "[]", "outputs": "[]",
+        "op": "CASE WHEN i < 2 THEN 'aten.relu.default' ELSE 'aten.mm.default' END",
+        "input_bytes": "8", "output_bytes": "4",
+    }  # fmt: skip
+    columns = ", ".join(
+        f"({values.get(name, 'NULL')})::{kind} AS {name}" for name, kind in RAW_COLUMNS.items()
+    )
+    with duckdb.connect() as connection:
+        connection.execute(
+            f"COPY (SELECT {columns} FROM range(3) t(i)) TO '{folder}/raw/m.parquet' "
+            f"(FORMAT parquet, KV_METADATA {{format: '{RAW_FORMAT}'}})"
+        )
+    write_record(SurveyRow("m", "ok", forward_ops=3, graphs=1, raw="m.parquet"), folder / "rows" / "m.json")
+    write_record(SurveyRow("n", "timeout", "ran past 5 s"), folder / "rows" / "n.json")
+    return folder
+
+
+def test_a_survey_is_summarised_and_its_files_are_written(command, stat):
+    ran = command("report", stat)
+    assert ran.code == 0
+    assert ran.out.startswith("1 of 2 models ok, 3 ops forward (2 unique)\n\n| Op")
+    assert "- ❌ n: timeout: ran past 5 s" in ran.out
+    assert (
+        ran.err == f"wrote 13 files to {stat}\n"
+    )  # a count; of two ops two tables and four plots, no argument
+    assert (stat / "fw_node_count.csv").read_text() == "op,count\naten.relu.default,2\naten.mm.default,1\n"
+
+
+def test_plots_can_be_left_out(command, stat):
+    assert command("report", stat, "--no-plots").err == f"wrote 5 files to {stat}\n"
+    assert not list(stat.rglob("*.png"))
+
+
+def test_a_surveys_json_and_html(command, stat, tmp_path):
+    page = tmp_path / "index.html"
+    ran = command("report", stat, "--json", "--html", page, "--no-plots")
+    survey = Report.from_json(ran.json).survey
+    assert [(op.op, op.count) for op in survey.ops] == [("aten.relu.default", 2), ("aten.mm.default", 1)]
+    assert "survey-ops" in page.read_text(encoding="utf-8")
+
+
+def test_a_cut_raw_file_is_named_and_a_finding(command, stat):
+    (stat / "raw" / "cut.parquet").write_bytes(b"PAR1 and no more")
+    write_record(SurveyRow("cut", "ok", raw="cut.parquet"), stat / "rows" / "cut.json")
+    ran = command("report", stat, "--no-plots")
+    assert ran.code == 1
+    assert "3 ops forward" in ran.out
+    assert f"{stat / 'raw' / 'cut.parquet'}: is cut off: delete it" in ran.err
+
+
+def test_a_question_in_sql(command, stat):
+    sql = "SELECT op, count(*) AS n FROM ops GROUP BY op ORDER BY n DESC"
+    ran = command("report", stat, "--sql", sql)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[2] == "| aten.relu.default |   2 |"
+    assert command("report", stat, "--sql", sql, "--json").json == [
+        {"op": "aten.relu.default", "n": 2}, {"op": "aten.mm.default", "n": 1},
+    ]  # fmt: skip
+    assert sorted(path.name for path in stat.iterdir()) == ["raw", "rows"]
+
+
+def test_wrong_sql_fails_with_one_line(command, stat):
+    ran = command("report", stat, "--sql", "SELECT opp FROM ops")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.count("\n") == 1
+    assert 'column "opp" not found' in ran.err
+
+
+def test_sql_goes_with_no_file(command, stat, tmp_path):
+    ran = command("report", stat, "--sql", "FROM ops", "--html", tmp_path / "x.html")
+    assert ran.code == 2
+    assert "--sql writes no file" in ran.err
+
+
+def test_a_survey_alone_has_no_table_of_results(command, stat, tmp_path):
+    ran = command("report", stat, "--csv", tmp_path / "x.csv")
+    assert ran.code == 2
+    assert "holds no bench records, so there is no table for --csv" in ran.err
+
+
+def test_a_survey_with_no_ok_model_fails_with_one_line(command, tmp_path):
+    write_record(SurveyRow("n", "timeout", "ran past 5 s"), tmp_path / "rows" / "n.json")
+    ran = command("report", tmp_path)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "none of the survey's 1 models is ok; n: timeout: ran past 5 s" in ran.err
+
+
+def test_a_survey_is_reported_without_torch(stat):
+    script = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from pathlib import Path; from torchport.report import read_survey\n"
+        f"print(len(read_survey(Path({str(stat)!r})).ops))"
+    )
+    done = run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("2\n", "")

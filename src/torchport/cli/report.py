@@ -1,4 +1,4 @@
-"""`torchport report`: shows the records of a directory."""
+"""`torchport report`: shows the records of a directory, and answers questions about a survey."""
 
 from __future__ import annotations
 
@@ -9,21 +9,47 @@ import click
 from torchport.cli import exit_codes
 from torchport.cli.command import Command
 from torchport.cli.output import Output
+from torchport.errors import ReportError
 from torchport.records import write_text
-from torchport.report import read_report, render_csv, render_html, render_markdown
+from torchport.report import (
+    Problem,
+    Report,
+    query_survey,
+    read_report,
+    render_answer,
+    render_csv,
+    render_html,
+    render_markdown,
+    write_survey_report,
+)
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command(cls=Command, short_help="Show the results that bench wrote, as Markdown, CSV or HTML.")
+@click.command(cls=Command, short_help="Show what bench and survey wrote, as Markdown, CSV, plots or HTML.")
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--csv", "csv_path", type=_FILE, metavar="FILE", help="Write the table as CSV too.")
+@click.option("--csv", "csv_path", type=_FILE, metavar="FILE", help="Write the results table as CSV too.")
 @click.option(
     "--html", "html_path", type=_FILE, metavar="FILE", help="Write one self-contained HTML file too."
 )
+@click.option(
+    "--plots/--no-plots", default=True, help="Whether to draw a survey's distributions; drawn by default."
+)
+@click.option("--sql", metavar="SELECT", help="Ask a survey this instead, and write nothing.")
 @click.pass_obj
-def report(output: Output, directory: Path, csv_path: Path | None, html_path: Path | None) -> int:
-    """Show the records under DIR as a Markdown table.
+def report(
+    output: Output,
+    directory: Path,
+    csv_path: Path | None,
+    html_path: Path | None,
+    plots: bool,
+    sql: str | None,
+) -> int:
+    """Show the records under DIR as Markdown.
+
+    If DIR holds a survey, writes what ops its models use into it: how often each appears, and the
+    distributions of its sizes and arguments, as CSV files with plots. --sql asks any other question; the
+    tables are ops, models, arguments, inputs, outputs, op_counts and configurations.
 
     Exits with 0, or 1 if a file there cannot be read; the others are shown all the same. In Python:
     torchport.report.read_report.
@@ -32,11 +58,25 @@ def report(output: Output, directory: Path, csv_path: Path | None, html_path: Pa
     Examples:
       torchport report out
       torchport report out --html out/index.html --csv out/results.csv
-      torchport report out --json
+      torchport report stat
+      torchport report stat --sql "SELECT op, count(*) FROM ops GROUP BY op ORDER BY 2 DESC LIMIT 10"
     """
-    found = read_report(directory)
-    for problem in found.problems:
-        output.message(f"{problem.path}: {problem.detail}")
+    if sql is not None:
+        if csv_path is not None or html_path is not None:
+            raise click.UsageError("--sql writes no file: leave out --csv and --html")
+        return _answer(output, directory, sql)
+    with output.working("reading"):
+        found = read_report(directory)
+    if csv_path is not None and not found.benches:
+        raise ReportError("holds no bench records, so there is no table for --csv", where=str(directory))
+    if found.survey is not None:
+        with output.working("writing"):
+            written = write_survey_report(found.survey, directory, plots=plots)
+        output.message(f"wrote {len(written):,} files to {directory}")
+    return _show(output, found, csv_path, html_path)
+
+
+def _show(output: Output, found: Report, csv_path: Path | None, html_path: Path | None) -> int:
     if csv_path is not None:
         write_text(render_csv(found), csv_path)
         output.message(f"wrote {csv_path}")
@@ -44,4 +84,18 @@ def report(output: Output, directory: Path, csv_path: Path | None, html_path: Pa
         write_text(render_html(found), html_path)
         output.message(f"wrote {html_path}")
     output.result(found.to_json(), lambda _: output.text(render_markdown(found)))
-    return exit_codes.FINDING if found.problems else exit_codes.FINE
+    return _name(output, found.every_problem)
+
+
+def _answer(output: Output, directory: Path, sql: str) -> int:
+    with output.working("asking"):
+        answer = query_survey(directory, sql)
+    output.result(answer.to_json(), lambda _: output.text(render_answer(answer)))
+    return _name(output, answer.problems)
+
+
+def _name(output: Output, problems: tuple[Problem, ...]) -> int:
+    """Name the files that could not be shown; say whether there are any."""
+    for problem in problems:
+        output.message(f"{problem.path}: {problem.detail}")
+    return exit_codes.FINDING if problems else exit_codes.FINE

@@ -1,18 +1,33 @@
-"""A directory of records → the results table: Markdown, CSV, one self-contained HTML file; no torch."""
+"""A directory of records → the results table, and what a survey found: Markdown, CSV, HTML; no torch."""
 
 from torchport.report.csv_table import render_csv
 from torchport.report.grouping import StayedGroup, group_stayed
 from torchport.report.html_page import render_html
 from torchport.report.markdown import render_markdown
-from torchport.report.reading import Problem, Report, read_report
+from torchport.report.problem import Problem
+from torchport.report.reading import Report, read_report
+from torchport.report.survey import (
+    QueryResult,
+    Survey,
+    query_survey,
+    read_survey,
+    render_answer,
+    write_survey_report,
+)
 
 __all__ = [
     "Problem",
+    "QueryResult",
     "Report",
     "StayedGroup",
+    "Survey",
     "group_stayed",
+    "query_survey",
     "read_report",
+    "read_survey",
+    "render_answer",
     "render_csv",
     "render_html",
     "render_markdown",
+    "write_survey_report",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from html import escape
 
@@ -11,7 +10,10 @@ from torchport.report.columns import COLUMNS, STATUS_MARKS, Column, complaint
 from torchport.report.html_script import SCRIPT
 from torchport.report.html_stayed import anchor, render_stayed
 from torchport.report.html_style import STYLE
+from torchport.report.html_table import breakable, sortable, tile
 from torchport.report.reading import Report
+from torchport.report.survey.html import render_survey_html
+from torchport.report.survey.markdown import summarise
 
 # The page says itself that it loads nothing; a browser holds it to that.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -27,18 +29,29 @@ def render_html(report: Report, *, title: str = "torchport results") -> str:
     Example:
         >>> Path("index.html").write_text(render_html(read_report(Path("out/demo"))), encoding="utf-8")
     """
-    models = len({row.model for row in report.benches})
-    targets = sorted({row.target for row in report.benches})
+    shows_benches = bool(report.benches) or report.survey is None
     sections = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="lead">{models} model{"" if models == 1 else "s"} on {escape(", ".join(targets))}</p>',
-        _tiles(report),
-        _table(report),
+        f'<p class="lead">{escape(_lead(report))}</p>',
+        _tiles(report) if shows_benches else "",
+        _table(report) if shows_benches else "",
+        render_survey_html(report.survey) if report.survey else "",
         _complaints(report),
         render_stayed(report),
-        _footer(report),
+        _footer(report) if shows_benches else "",
     ]
     return _page(title, "\n".join(section for section in sections if section))
+
+
+def _lead(report: Report) -> str:
+    parts = []
+    if report.benches or report.survey is None:
+        models = len({row.model for row in report.benches})
+        targets = sorted({row.target for row in report.benches})
+        parts.append(f"{models} model{'' if models == 1 else 's'} on {', '.join(targets)}")
+    if report.survey is not None:
+        parts.append(f"survey: {summarise(report.survey)}")
+    return " · ".join(parts)
 
 
 def _page(title: str, content: str) -> str:
@@ -65,42 +78,29 @@ def _tiles(report: Report) -> str:
     rows = report.benches
     count = {status: sum(row.status == status for row in rows) for status in STATUS_MARKS}
     speedups = [row.speedup for row in rows if row.status == "ok" and row.speedup is not None]
-    tiles = [_tile(f"{count['ok']} / {len(rows)}", "ran and are accurate", "good" if count["ok"] else "bad")]
+    tiles = [tile(f"{count['ok']} / {len(rows)}", "ran and are accurate", "good" if count["ok"] else "bad")]
     if count["inaccurate"]:
-        tiles.append(_tile(str(count["inaccurate"]), "inaccurate", "bad"))
+        tiles.append(tile(str(count["inaccurate"]), "inaccurate", "bad"))
     if count["failed"]:
-        tiles.append(_tile(str(count["failed"]), "failed", "bad"))
+        tiles.append(tile(str(count["failed"]), "failed", "bad"))
     if speedups:
-        tiles.append(_tile(f"{statistics.median(speedups):.2f}x", "median speed-up", ""))
-        tiles.append(_tile(f"{max(speedups):.2f}x", "best speed-up", ""))
+        tiles.append(tile(f"{statistics.median(speedups):.2f}x", "median speed-up", ""))
+        tiles.append(tile(f"{max(speedups):.2f}x", "best speed-up", ""))
     covered = [row for row in rows if row.ops_remain is not None]
     if covered:
         whole = sum(row.ops_remain == 0 for row in covered)
-        tiles.append(_tile(f"{whole} / {len(covered)}", "with no torch op left", ""))
+        tiles.append(tile(f"{whole} / {len(covered)}", "with no torch op left", ""))
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
-def _tile(figure: str, caption: str, kind: str) -> str:
-    return f'<div class="tile"><b class="{kind}">{escape(figure)}</b><span>{escape(caption)}</span></div>'
-
-
 def _table(report: Report) -> str:
-    head = "".join(
-        f'<th scope="col" title="{escape(column.explanation)}"{_class(column)}>'
-        f'<button type="button">{escape(column.title)}</button></th>'
-        for column in COLUMNS
-    )
     fastest = max((row.speedup or 0.0 for row in report.benches), default=0.0)
     rows = "\n".join(
         f"<tr>{''.join(_cell(column, row, report, fastest) for column in COLUMNS)}</tr>"
         for row in report.benches
     )
-    return (
-        '<div class="tools"><input id="filter" type="search" placeholder="Filter rows" '
-        'aria-label="Filter rows"></div>\n'
-        f'<div class="card"><table id="results"><thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody></table></div>"
-    )
+    heads = [(column.title, column.explanation, _class(column)) for column in COLUMNS]
+    return sortable("results", heads, rows, "rows")
 
 
 def _class(column: Column) -> str:
@@ -113,7 +113,7 @@ def _cell(column: Column, row: BenchRecord, report: Report, fastest: float) -> s
     if column.title == "Speed-up" and row.speedup is not None:
         content = _bar(row.speedup, fastest)
     elif column.title == "Model":
-        content = _breakable(content)
+        content = breakable(content)
     elif column.title == "Status":
         content = (
             f'<span role="img" aria-label="{row.status}" title="{escape(complaint(row))}">{content}</span>'
@@ -121,11 +121,6 @@ def _cell(column: Column, row: BenchRecord, report: Report, fastest: float) -> s
     elif column.title == "Torch Ops Remain (Unique)" and row.ops_remain and report.coverage_of(row):
         content = f'<a href="#{anchor(row.model, row.target)}">{content}</a>'
     return f'<td{_class(column)} data-value="{"" if value is None else escape(str(value))}">{content}</td>'
-
-
-def _breakable(name: str) -> str:
-    """Let a long name wrap where it has a separator, rather than within a word."""
-    return re.sub(r"([:/_.-]+)", r"\1<wbr>", name)
 
 
 def _bar(speedup: float, fastest: float) -> str:
@@ -143,7 +138,7 @@ def _complaints(report: Report) -> str:
         if row.status != "ok"
     ] + [
         f"<li>⚠️ <code>{escape(problem.path)}</code>: {escape(problem.detail)}</li>"
-        for problem in report.problems
+        for problem in report.every_problem
     ]
     if not lines:
         return ""

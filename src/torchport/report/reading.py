@@ -9,19 +9,10 @@ from typing import ClassVar
 
 from torchport.errors import RecordError, ReportError
 from torchport.records import JSON, BenchRecord, Coverage, Record, decode_record, read_json
-
-
-@dataclass(frozen=True, slots=True)
-class Problem(Record):
-    """A file that cannot be shown.
-
-    Args:
-        path: the file.
-        detail: what is wrong with it, and what to do, in a sentence.
-    """
-
-    path: str
-    detail: str
+from torchport.report.problem import Problem
+from torchport.report.survey.files import PROFILE, ROWS, holds_survey
+from torchport.report.survey.reading import read_survey
+from torchport.report.survey.records import Survey
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +23,7 @@ class Report(Record):
         benches: the rows of the results table, by model and target.
         coverages: what each target took of each model, and why the rest stays.
         problems: the files that cannot be shown.
+        survey: what ops the models of a survey use, if the directory holds one.
     """
 
     schema: ClassVar[str] = "torchport.report/1"
@@ -39,6 +31,19 @@ class Report(Record):
     benches: tuple[BenchRecord, ...]
     coverages: tuple[Coverage, ...]
     problems: tuple[Problem, ...]
+    survey: Survey | None = None
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return the report as a JSON-ready dict; `survey` is in it if there is one."""
+        data = Record.to_json(self)
+        if self.survey is None:
+            del data["survey"]
+        return data
+
+    @property
+    def every_problem(self) -> tuple[Problem, ...]:
+        """The files that cannot be shown, those of the survey too."""
+        return self.problems + (self.survey.problems if self.survey else ())
 
     def coverage_of(self, bench: BenchRecord) -> Coverage | None:
         """Return the coverage of a row's model on its target, if there is a record of it."""
@@ -55,7 +60,7 @@ def read_report(directory: Path) -> Report:
     the report's problems.
 
     Args:
-        directory: what `torchport bench -o` wrote to.
+        directory: what `torchport bench -o` or `torchport survey -o` wrote to.
 
     Returns:
         The report, its rows sorted by model and target.
@@ -71,28 +76,49 @@ def read_report(directory: Path) -> Report:
     benches: list[BenchRecord] = []
     coverages: list[Coverage] = []
     problems: list[Problem] = []
-    for path in sorted(directory.rglob("*.json")):
+    for path in _candidates(directory):
         try:
             record = _read(path)
         except RecordError as error:
-            detail = f"{error.what}: {error.remedy}" if error.remedy else error.what
-            problems.append(Problem(error.where, detail))
+            problems.append(Problem.of(error))
             continue
         if isinstance(record, BenchRecord):
             benches.append(record)
         elif isinstance(record, Coverage):
             coverages.append(record)
-    if not benches and not problems:
-        raise ReportError("holds no bench records", where=str(directory), remedy=_REMEDY)
+    survey = _read_survey(directory, problems, alone=not benches) if holds_survey(directory) else None
+    if not benches and not problems and survey is None:
+        raise ReportError("holds no bench records and no survey", where=str(directory), remedy=_REMEDY)
     return Report(
         tuple(sorted(benches, key=lambda row: (row.model, row.target))),
         tuple(sorted(coverages, key=lambda row: (row.model, row.target))),
         tuple(problems),
+        survey,
     )
 
 
-_REMEDY = "write some with `torchport bench MODEL --target TARGET -o DIR`"
+_REMEDY = (
+    "write some with `torchport bench MODEL --target TARGET -o DIR`, or make one with "
+    "`torchport survey MODEL… -o DIR`"
+)
 _KINDS: tuple[type[BenchRecord] | type[Coverage], ...] = (BenchRecord, Coverage)
+
+
+def _candidates(directory: Path) -> list[Path]:
+    """Return the JSON files that may be records; a survey's rows are read with it, its traces not at all."""
+    own = {directory / ROWS, directory / PROFILE} if holds_survey(directory) else set()
+    return [path for path in sorted(directory.rglob("*.json")) if own.isdisjoint(path.parents)]
+
+
+def _read_survey(directory: Path, problems: list[Problem], *, alone: bool) -> Survey | None:
+    """Read the survey; if it has nothing to show but there are benches, that is a problem of theirs."""
+    try:
+        return read_survey(directory)
+    except ReportError as error:
+        if alone:
+            raise
+        problems.append(Problem.of(error))
+        return None
 
 
 def _read(path: Path) -> BenchRecord | Coverage | None:

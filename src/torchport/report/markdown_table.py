@@ -1,0 +1,41 @@
+"""Sets Markdown tables so that their columns align in a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+
+def align(header: list[str], rows: list[list[str]], right: Sequence[bool]) -> list[str]:
+    """Return the lines of a table whose columns are padded.
+
+    Args:
+        header: the titles.
+        rows: the cells, escaped.
+        right: which columns are set to the right.
+    """
+    widths = [max(3, *(_width(line[i]) for line in [header, *rows])) for i in range(len(header))]
+    rule = ["-" * (width - 1) + ":" if r else "-" * width for width, r in zip(widths, right, strict=True)]
+    return [_line(line, widths, right) for line in [header, rule, *rows]]
+
+
+def _line(cells: list[str], widths: list[int], right: Sequence[bool]) -> str:
+    padded = []
+    for cell, width, to_the_right in zip(cells, widths, right, strict=True):
+        space = " " * (width - _width(cell))
+        padded.append(space + cell if to_the_right else cell + space)
+    return f"| {' | '.join(padded)} |"
+
+
+def _width(text: str) -> int:
+    """Return how many columns a text takes in a terminal: an emoji or a Chinese sign takes two."""
+    return sum(
+        0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
+        for sign in text
+    )
+
+
+def escape(text: str) -> str:
+    """Return a text that can stand in a cell."""
+    # A bar would end the cell; a tag, such as `<lambda>` in an error, would vanish when rendered.
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")

@@ -1,0 +1,20 @@
+"""A survey's raw files and rows → what ops its models use: counts, distributions, plots, answers to SQL."""
+
+from torchport.report.survey.answer import render_answer
+from torchport.report.survey.query import QueryResult, query_survey
+from torchport.report.survey.reading import read_survey
+from torchport.report.survey.records import ArgumentCount, OpCount, SizeCount, Survey, SurveyModel
+from torchport.report.survey.writing import write_survey_report
+
+__all__ = [
+    "ArgumentCount",
+    "OpCount",
+    "QueryResult",
+    "SizeCount",
+    "Survey",
+    "SurveyModel",
+    "query_survey",
+    "read_survey",
+    "render_answer",
+    "write_survey_report",
+]

@@ -1,0 +1,95 @@
+"""Renders a survey as CSV files: how often each op appears, its sizes, and the values of its arguments."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from torchport.report.survey.op_files import op_file_names
+from torchport.report.survey.records import (
+    DIRECTIONS,
+    SIDES,
+    ArgumentCount,
+    Direction,
+    Side,
+    SizeCount,
+    Survey,
+)
+
+UNKNOWN = "unknown"
+"""What stands for bytes that depend on a symbolic size."""
+
+
+def size_folder(direction: Direction, side: Side) -> str:
+    """Return the folder of the distributions of a direction's inputs or outputs."""
+    return f"{direction}_total_{side}_size_dist"
+
+
+def argument_folder(direction: Direction) -> str:
+    """Return the folder of the values of arguments."""
+    return f"{direction}_total_arguments"
+
+
+def count_file(direction: Direction) -> str:
+    """Return the file that counts the ops of a direction."""
+    return f"{direction}_node_count.csv"
+
+
+FOLDERS = (
+    *(size_folder(direction, side) for direction in DIRECTIONS for side in SIDES),
+    *(argument_folder(direction) for direction in DIRECTIONS),
+)
+"""The folders that a report fills; whatever else of its kinds of files stands there is of an older one."""
+
+
+def render_csv_files(survey: Survey) -> dict[str, str]:
+    """Return the CSV files of a survey, by their path in its directory.
+
+    A direction that no model was recorded in has none.
+
+    Args:
+        survey: what `read_survey` returned.
+    """
+    names = op_file_names(op.op for op in survey.ops)
+    texts = {}
+    for direction in DIRECTIONS:
+        if ops := survey.ops_of(direction):
+            rows = [("op", "count"), *((op.op, op.count) for op in ops)]
+            texts[count_file(direction)] = _csv(rows)
+    for (direction, side, op), sizes in group_sizes(survey).items():
+        texts[f"{size_folder(direction, side)}/{names[op]}.csv"] = _csv(
+            [
+                ("bytes", "count"),
+                *((UNKNOWN if size.bytes is None else size.bytes, size.count) for size in sizes),
+            ]
+        )
+    for (direction, op), group in groupby(survey.arguments, key=lambda row: (row.direction, row.op)):
+        texts[f"{argument_folder(direction)}/{names[op]}.csv"] = _csv(_argument_rows(group))
+    return texts
+
+
+def group_sizes(survey: Survey) -> dict[tuple[Direction, Side, str], list[SizeCount]]:
+    """Return the distributions of a survey, by direction, side and op."""
+    groups: dict[tuple[Direction, Side, str], list[SizeCount]] = defaultdict(list)
+    for size in survey.sizes:
+        groups[size.direction, size.side, size.op].append(size)
+    return groups
+
+
+def _argument_rows(arguments: Iterable[ArgumentCount]) -> list[Sequence[object]]:
+    """Return two rows for each argument: the values that it has, and how often it has each."""
+    rows: list[Sequence[object]] = []
+    for name, group in groupby(arguments, key=lambda row: row.name):
+        values = list(group)
+        rows.append([f"{name}'s appeared value", *(row.value for row in values)])
+        rows.append([f"{name}'s appeared value's count", *(row.count for row in values)])
+    return rows
+
+
+def _csv(rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

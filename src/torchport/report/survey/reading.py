@@ -1,0 +1,192 @@
+"""Adds a survey up over its models, in DuckDB: two passes over the raw files, whatever is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchport.errors import ReportError
+from torchport.records import SurveyRow
+from torchport.report.problem import Problem
+from torchport.report.survey.database import DEFAULT_LIMITS, Limits, SurveyDatabase, one_line_of, open_survey
+from torchport.report.survey.files import RAW, find_survey
+from torchport.report.survey.records import (
+    DIRECTIONS,
+    ArgumentCount,
+    OpCount,
+    SizeCount,
+    Survey,
+    SurveyModel,
+)
+
+# What is alike is counted first; only then are the arguments, a few thousand lists rather than millions,
+# taken apart.
+_PASSES = (
+    """CREATE OR REPLACE TEMP TABLE uses AS
+       SELECT direction, op, arguments, input_bytes, output_bytes, count(*) AS count
+       FROM ops GROUP BY direction, op, arguments, input_bytes, output_bytes""",
+    "CREATE OR REPLACE TEMP TABLE counts AS FROM op_counts",
+)
+_OPS = """
+    SELECT direction, op, sum(count)::BIGINT AS times, count(DISTINCT (raw, model)), coalesce(sum(flops), 0)
+    FROM counts GROUP BY direction, op ORDER BY direction DESC, times DESC, op"""
+_SIZES = """
+    SELECT direction, op, side, bytes, sum(count)::BIGINT
+    FROM (SELECT direction, op, 'input' AS side, input_bytes AS bytes, count FROM uses
+          UNION ALL SELECT direction, op, 'output', output_bytes, count FROM uses)
+    GROUP BY direction, op, side, bytes ORDER BY direction DESC, op, side, bytes NULLS LAST"""
+_ARGUMENTS = r"""
+    SELECT direction, op, argument.name AS name, argument.value AS value, sum(count)::BIGINT
+    FROM (SELECT direction, op, count, unnest(arguments) AS argument FROM uses)
+    GROUP BY direction, op, name, value
+    ORDER BY direction DESC, op,
+             try_cast(regexp_extract(name, '^arg(\d+)$', 1) AS BIGINT) NULLS LAST, name, value"""
+_MODELS = """
+    SELECT raw, model, sum(count) FILTER (direction = 'fw')::BIGINT, count(op) FILTER (direction = 'fw'),
+           sum(count) FILTER (direction = 'bw')::BIGINT, count(op) FILTER (direction = 'bw'),
+           coalesce(max(graphs) FILTER (direction = 'fw'), 0)
+               + coalesce(max(graphs) FILTER (direction = 'bw'), 0),
+           coalesce(sum(flops), 0)
+    FROM counts GROUP BY raw, model ORDER BY model, raw"""
+_OTHER_DIRECTIONS = (
+    f"SELECT raw, direction FROM counts WHERE direction IS NULL OR direction NOT IN {DIRECTIONS} LIMIT 1"
+)
+
+
+def read_survey(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Survey:
+    """Add up what ops the models of a survey use.
+
+    Needs no torch. A raw file that is cut off, damaged or of another format is left out, and is one of the
+    survey's problems.
+
+    Args:
+        directory: what `torchport survey -o` wrote to.
+        limits: of memory and threads.
+
+    Returns:
+        The survey; the same for the same raw files, whatever their order and the number of threads.
+
+    Raises:
+        ReportError: there is no such directory, it holds no survey, or none of its models is ok.
+
+    Example:
+        >>> survey = read_survey(Path("stat"))
+        >>> [(op.op, op.count) for op in survey.ops_of("fw")[:3]]
+    """
+    with open_survey(find_survey(directory), limits) as database:
+        import duckdb
+
+        try:
+            _count(database)
+            models = _models(database)
+            if not any(model.status == "ok" for model in models):
+                raise _nothing_to_show(directory, models, database.problems)
+            return Survey(
+                models,
+                tuple(OpCount(*row) for row in database.run(_OPS).fetchall()),
+                tuple(SizeCount(*row) for row in database.run(_SIZES).fetchall()),
+                tuple(ArgumentCount(*row) for row in database.run(_ARGUMENTS).fetchall()),
+                tuple(database.problems),
+            )
+        except duckdb.Error as error:
+            raise ReportError(f"cannot be added up: {one_line_of(error)}", where=str(directory)) from error
+
+
+def _count(database: SurveyDatabase) -> None:
+    """Make the two passes; again if one of them found a damaged file, so that both count the same files."""
+    counted = -1
+    while counted != len(database.raw):
+        counted = len(database.raw)
+        for statement in _PASSES:
+            database.run(statement)
+    for raw, direction in database.run(_OTHER_DIRECTIONS).fetchall():
+        raise ReportError(
+            f"holds ops of the direction {direction!r}, which is none of {', '.join(DIRECTIONS)}",
+            where=str(database.files.directory / RAW / raw),
+            remedy="delete it, and survey its model again",
+        )
+
+
+def _models(database: SurveyDatabase) -> tuple[SurveyModel, ...]:
+    """Return a row for each model: what its row says, and what its raw file holds."""
+    counted = {row[0]: _Counted(*row[1:]) for row in database.run(_MODELS).fetchall()}
+    if not database.files.rows:
+        return tuple(_model(None, found) for found in counted.values())
+    models = []
+    for row in database.files.rows:
+        found = counted.get(row.raw)
+        if row.status == "ok" and found is not None:
+            database.problems += _contradictions(database, row, found)
+        models.append(_model(row, found))
+    return tuple(models)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What a raw file holds."""
+
+    model: str
+    forward_ops: int | None
+    forward_unique: int
+    backward_ops: int | None
+    backward_unique: int
+    graphs: int
+    flops: int
+
+
+def _model(row: SurveyRow | None, found: _Counted | None) -> SurveyModel:
+    if row is not None and (found is None or row.status != "ok"):
+        # An ok model without ops in its raw file has none, or its file is among the problems.
+        return SurveyModel(
+            row.model,
+            row.status,
+            row.error,
+            forward_ops=row.forward_ops,
+            backward_ops=row.backward_ops,
+            graphs=row.graphs,
+            seconds=row.seconds,
+            peak_bytes=row.peak_bytes,
+        )
+    assert found is not None
+    return SurveyModel(
+        row.model if row else found.model,
+        "ok",
+        "",
+        found.forward_ops,
+        found.forward_unique if found.forward_ops is not None else None,
+        found.backward_ops,
+        found.backward_unique if found.backward_ops is not None else None,
+        row.graphs if row else found.graphs,
+        found.flops,
+        row.seconds if row else None,
+        row.peak_bytes if row else None,
+    )
+
+
+def _contradictions(database: SurveyDatabase, row: SurveyRow, found: _Counted) -> list[Problem]:
+    """Return where a row and its raw file disagree: one of them is not of this survey."""
+    path = str(database.files.directory / RAW / row.raw)
+    facts = [
+        ("model", row.model, found.model),
+        ("forward ops", row.forward_ops or 0, found.forward_ops or 0),
+        ("backward ops", row.backward_ops or 0, found.backward_ops or 0),
+    ]
+    return [
+        Problem(path, f"its row says {said!r} for {what}, the file {held!r}: survey the model again")
+        for what, said, held in facts
+        if said != held
+    ]
+
+
+def _nothing_to_show(
+    directory: Path, models: tuple[SurveyModel, ...], problems: list[Problem]
+) -> ReportError:
+    if models:
+        first = models[0]
+        return ReportError(
+            f"none of the survey's {len(models)} models is ok; {first.model}: {first.status}: {first.error}",
+            where=str(directory),
+            remedy="mend what the rows say, and survey again",
+        )
+    first_problem = f"; {problems[0].path}: {problems[0].detail}" if problems else ""
+    return ReportError(f"the survey holds no op{first_problem}", where=str(directory))

@@ -1,0 +1,77 @@
+"""Writes the report of a survey: CSV files and plots, all of them or none, and removes an older report's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from torchport.errors import RecordError
+from torchport.records import write_files
+from torchport.report.survey.csv_files import FOLDERS, count_file, group_sizes, render_csv_files, size_folder
+from torchport.report.survey.histogram import draw_histogram
+from torchport.report.survey.op_files import op_file_names
+from torchport.report.survey.pictures import render_png, render_svg
+from torchport.report.survey.records import DIRECTIONS, Survey
+
+_ENDINGS = {".csv", ".png", ".svg"}
+
+
+def write_survey_report(survey: Survey, directory: Path, *, plots: bool = True) -> tuple[Path, ...]:
+    """Write what ops a survey's models use, as files in its directory.
+
+    Writes `fw_node_count.csv`, `fw_total_input_size_dist/OP.csv`, `fw_total_output_size_dist/OP.csv` and
+    `fw_total_arguments/OP.csv`, the same for `bw`, and a PNG and an SVG beside each distribution of sizes.
+    If one file cannot be written, none is. What an earlier report wrote and this one does not is removed.
+
+    Args:
+        survey: what `read_survey` returned.
+        directory: where to write: the survey's own.
+        plots: whether to draw; without, plots of an earlier report are removed too.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        RecordError: a file cannot be written.
+        ReportError: Pillow is not installed.
+
+    Example:
+        >>> write_survey_report(read_survey(Path("stat")), Path("stat"))
+    """
+    contents = {directory / name: text.encode() for name, text in render_csv_files(survey).items()}
+    if plots:
+        contents |= {directory / name: content for name, content in _plots(survey).items()}
+    write_files(contents)
+    _remove_stale(directory, contents)
+    return tuple(contents)
+
+
+def _plots(survey: Survey) -> dict[str, bytes]:
+    names = op_file_names(op.op for op in survey.ops)
+    pictures = {}
+    for (direction, side, op), sizes in group_sizes(survey).items():
+        drawing = draw_histogram(sizes)
+        stem = f"{size_folder(direction, side)}/{names[op]}"
+        pictures[f"{stem}.svg"] = render_svg(drawing).encode()
+        pictures[f"{stem}.png"] = render_png(drawing)
+    return pictures
+
+
+def _remove_stale(directory: Path, written: Iterable[Path]) -> None:
+    kept = set(written)
+    stale = [directory / count_file(direction) for direction in DIRECTIONS]
+    for folder in FOLDERS:
+        stale += [path for path in (directory / folder).glob("*") if path.suffix in _ENDINGS]
+    for path in stale:
+        if path not in kept:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise RecordError(
+                    f"is of an earlier report and cannot be removed: {error.strerror or error}",
+                    where=str(path),
+                ) from error
+    for folder in FOLDERS:
+        with contextlib.suppress(OSError):  # it is not empty, or not there
+            (directory / folder).rmdir()
