@@ -153,6 +153,24 @@ def test_softmax_of_an_input_that_is_minus_infinity(bring_up):
         torch.testing.assert_close(compiled(x), torch.softmax(x, -1), equal_nan=True)
 
 
+EXTREMES = {
+    "amax": lambda x: x.amax(-1),
+    "amax of all": lambda x: x.amax(),
+    "amin": lambda x: x.amin(-1),
+    "max_pool2d": lambda x: F.max_pool2d(x[None], (1, 3)),
+    "masked": lambda x: x.masked_fill(x > 0, -INF).amax((0, 1)),
+    "difference": lambda x: torch.relu(x - x.amax(-1, keepdim=True)),
+}
+
+
+@pytest.mark.parametrize("function", EXTREMES.values(), ids=EXTREMES)
+def test_the_largest_and_least_of_nothing_but_infinities(function, bring_up):
+    compiled = bring_up(function, torch.randn(2, 3))
+    for row in ([-INF, -INF, -INF], [INF, INF, INF], [-INF, 1.0, -INF], [INF, -INF, 0.0]):
+        x = torch.tensor([row, row])
+        torch.testing.assert_close(compiled(x), function(x), equal_nan=True)
+
+
 def test_indices_whose_number_is_known_only_at_run_time(bring_up):
     def model(x, table):
         places = (x > 0).nonzero().squeeze(1)

@@ -17,7 +17,7 @@ INF = float("inf")
 def watched(model, *args):
     graph = normalise(capture.export(model, args), find("openvino"))
     watches, finite = find_watches(graph.graph_module)
-    return [(str(watch.node.target).split(".")[1], watch.dim) for watch in watches], finite
+    return [(str(watch.node.target).split(".")[1], watch.dims) for watch in watches], finite
 
 
 class Norm(nn.Module):
@@ -54,7 +54,11 @@ def test_what_models_usually_do_needs_no_watch(case):
         (lambda x: torch.relu(torch.sqrt(x.abs())), []),
         (lambda x: torch.relu(x**-1), [("pow", None)]),
         (lambda x: torch.relu(x**2 + 1), []),
-        (lambda x: torch.softmax(x.masked_fill(x > 0, -INF), 1), [("masked_fill", 1)]),
+        (lambda x: torch.softmax(x.masked_fill(x > 0, -INF), 1), [("masked_fill", (1,))]),
+        (lambda x: x.masked_fill(x > 0, -INF).amax((2, 3)), [("masked_fill", (2, 3))]),
+        (lambda x: x.relu().masked_fill(x > 0, INF).amax(2), []),
+        (lambda x: x.masked_fill(x > 0, INF).amin(2), [("masked_fill", None)]),
+        (lambda x: F.max_pool2d(x.masked_fill(x > 0, -INF), 2), [("masked_fill", None)]),
         (lambda x: torch.relu(torch.tensor([INF, 1.0]) * x[..., :2]), [("mul", None)]),
         (lambda x: torch.relu(x[:1].var(0)), [("var", None)]),
         (lambda x: torch.relu(x.var(0)), []),
@@ -67,6 +71,10 @@ def test_what_models_usually_do_needs_no_watch(case):
         "1/0",
         "square",
         "masked softmax",
+        "masked amax",
+        "amax of inf",
+        "masked amin",
+        "masked pooling",
         "inf weight",
         "var of one",
         "var",
@@ -81,5 +89,5 @@ def test_a_mask_may_be_infinite_and_an_image_may_not():
         return torch.softmax(torch.relu(x) + mask, -1)
 
     watches, finite = watched(model, X, torch.zeros(8, 8))
-    assert watches == [("add", -1)]
+    assert watches == [("add", (-1,))]
     assert finite == [0]

@@ -11,4 +11,4 @@ properties are:
 - `sums`: the names of the numbers that the model gives after its outputs; see `watches.py`.
 """
 
-FORMAT = 4
+FORMAT = 6

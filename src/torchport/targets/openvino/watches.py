@@ -1,9 +1,10 @@
 """Finds where an island could lose a NaN, so that those places are watched on each call.
 
 Many of OpenVINO's kernels take NaN for a number: relu gives 0 for it, maximum the other operand, and on
-ARM the softmax of nothing but -inf is uniform. Where such an op reads a value that could be NaN, it is added
-to a sum that the island gives besides its outputs: that is not finite just when the caller must run with
-eager torch. Another sum goes over its inputs and outputs, so that nobody else need look at each of them.
+ARM the softmax of nothing but -inf is uniform. The largest of nothing but -inf is the least finite number
+to them. Where such an op reads a value that could be NaN or such an infinity, it is added to a sum that the
+island gives besides its outputs: that is not finite just when the caller must run with eager torch. Another
+sum goes over its inputs and outputs, so that nobody else need look at each of them.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ class Watch:
 
     Args:
         node: the value.
-        dim: if it is the input of a softmax, along which dimension: each row must have a finite maximum.
+        dims: if it is the input of a softmax or a maximum, along which dimensions: each row must have a
+            finite maximum.
     """
 
     node: fx.Node
-    dim: int | None = None
+    dims: tuple[int, ...] | None = None
 
 
 def find_watches(graph_module: fx.GraphModule) -> tuple[list[Watch], list[int]]:
@@ -55,7 +57,7 @@ def find_watches(graph_module: fx.GraphModule) -> tuple[list[Watch], list[int]]:
     # Small ones first: a mask is smaller than what it masks.
     for index in sorted(floats, key=lambda index: inputs[index].meta["val"].numel()):
         wider = _watches(graph_module, {inputs[other] for other in (*free, index)})
-        if {watch for watch in wider if watch.dim is None} <= least:
+        if {watch for watch in wider if watch.dims is None} <= least:
             watches = wider
             free.append(index)
     return watches, [index for index in floats if index not in free]
@@ -73,21 +75,21 @@ def add_sums(graph_module: fx.GraphModule, watches: Collection[Watch]) -> tuple[
     assert isinstance(returned, tuple)
     inputs = [copies[node] for node in graph_module.graph.nodes if node.op == "placeholder"]
     crossing = [_summed(graph, node) for node in dict.fromkeys([*inputs, *returned]) if is_float(node)]
-    inside = [_watched(graph, copies[watch.node], watch.dim) for watch in watches]
+    inside = [_watched(graph, copies[watch.node], watch.dims) for watch in watches]
     sums = {"crossing": _added(graph, crossing), "inside": _added(graph, inside)}
     found = {name: total for name, total in sums.items() if total is not None}
     graph.output((*returned, *found.values()))
     return fx.GraphModule(graph_module, graph), list(found)
 
 
-def _watched(graph: fx.Graph, value: fx.Node, dim: int | None) -> fx.Node:
-    """Return a number that is not finite if a value is NaN, or a softmax's row has no finite maximum."""
-    if dim is None:
+def _watched(graph: fx.Graph, value: fx.Node, dims: tuple[int, ...] | None) -> fx.Node:
+    """Return a number that is not finite if a value is NaN, or a row has no finite maximum."""
+    if dims is None:
         return _summed(graph, value)
     # The largest of a row, bounded first: kernels differ in what the maximum of nothing but -inf is.
     value = _call(graph, torch.ops.aten.clamp.default, value, -_HUGE, _HUGE)
     if value.meta["val"].dim():
-        value = _call(graph, torch.ops.aten.amax.default, value, [dim])
+        value = _call(graph, torch.ops.aten.amax.default, value, list(dims))
     return _summed(graph, _call(graph, torch.ops.aten.mul.Tensor, value, _HUGE))
 
 
@@ -140,10 +142,25 @@ def _needed(node: fx.Node, ranges: Mapping[fx.Node, Range]) -> list[Watch]:
         [source] = sources
         dim = node.args[1]
         assert isinstance(dim, int)
-        found += [Watch(source, dim)] if ranges[source].infinite else []
+        found += [Watch(source, (dim,))] if ranges[source].infinite else []
+    elif name == "aten.amax.default" and ranges[sources[0]].below:
+        found.append(Watch(sources[0], _dims_of(node)))
+    elif (name == "aten.amin.default" and ranges[sources[0]].above) or (
+        name in _LARGEST and ranges[sources[0]].below
+    ):
+        found.append(Watch(sources[0]))
     return found
 
 
+def _dims_of(node: fx.Node) -> tuple[int, ...]:
+    """Return the dimensions that a reduction goes along; none stand for all."""
+    dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", ())
+    found = (dims,) if isinstance(dims, int) else tuple(dims or ())  # type: ignore[arg-type]  # a list of them
+    return found or tuple(range(node.args[0].meta["val"].dim()))  # type: ignore[union-attr]
+
+
+# Of nothing but -inf, OpenVINO's give the least finite number.
+_LARGEST = op_names("max_pool2d_with_indices.default max_pool3d_with_indices.default")
 _SOFTMAXES = frozenset({"aten._softmax.default", "aten._log_softmax.default"})
 # What they are given and is NaN makes their result NaN: nothing but arithmetic.
 _KEEPERS = op_names(
