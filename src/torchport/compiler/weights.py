@@ -2,13 +2,13 @@
 
 Three things are looked at, because each alone misses some change: what the modules hold
 (`module.weight = other`, `module.head = other`, `module.train()`), a weight's version
-counter, address and shape (`weight.mul_(2)`, `weight.data = other`), and one word of its memory
+counter, address and shape (`weight.mul_(2)`, `weight.data = other`), and some words of its memory
 (`weight.data.mul_(2)`, which has a version counter of its own).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -16,6 +16,11 @@ from torchport.capture import ModuleState
 from torchport.compiler.normalise import Weight
 from torchport.structure.memory_words import MemoryWords
 from torchport.structure.tensor_words import TensorWords, is_readable, layout
+
+# How many elements of a small and of a large weight are looked at: one that is pruned through `.data` is
+# noticed, and so are most writes to many rows.
+_FEW, _MANY = 2, 8
+_LARGE = 4096
 
 
 class Changed(Exception):
@@ -40,7 +45,7 @@ class WeightGuard:
         self._asked = [tensor for tensor in tensors if not (known and is_readable(tensor))]
         self._answers = self._ask()
         held = [tensor for tensor in tensors if tensor.device.type == "cpu"]
-        self._words = MemoryWords([address for tensor in held for address in _middle(tensor)], 4)
+        self._words = MemoryWords([address for tensor in held for address in _samples(tensor)], 4)
         self._values = self._words.read().tobytes()
 
     def check(self) -> None:
@@ -70,8 +75,16 @@ class WeightGuard:
         ]
 
 
-def _middle(tensor: torch.Tensor) -> list[int]:
-    """Return where an element in the middle lies, four bytes each; the guard keeps the storage alive."""
-    flat = tensor.reshape(-1) if tensor.is_contiguous() else None
-    element = tensor[(0,) * tensor.dim()] if flat is None else flat[flat.numel() // 2]
-    return [element.data_ptr() + place for place in range(0, element.element_size(), 4)]
+def _samples(tensor: torch.Tensor) -> Iterator[int]:
+    """Yield where some elements lie, spread over all of them, four bytes each.
+
+    The guard keeps the storage alive.
+    """
+    count = min(_MANY if tensor.numel() >= _LARGE else _FEW, tensor.numel())
+    for number in range(count):
+        place = (2 * number + 1) * tensor.numel() // (2 * count)
+        address = tensor.data_ptr()
+        for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+            place, index = divmod(place, size)
+            address += index * stride * tensor.element_size()
+        yield from range(address, address + tensor.element_size(), 4)
