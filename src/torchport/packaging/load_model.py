@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from torchport.packaging.archive import PACKAGE, Archive, weight_files
 from torchport.packaging.graph_json import decode_graph
 from torchport.packaging.loaded_model import LoadedModel, LoadedProgram
 from torchport.packaging.structure_json import decode_structure, dtype_of
-from torchport.records import InputTensor, Package, PackagedProgram, StoredTensor
+from torchport.records import InputTensor, Package, PackagedProgram, StoredTensor, digest_of
 from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind, LeafKey
 from torchport.runtime.program import Program
@@ -107,8 +106,8 @@ class _Tensors:
         model, _, name = key.partition("/")
         if model not in self._files:
             self._files[model] = weight_files(self._archive, model)
-        payload = self._archive.bytes(self._files[model][f"program.{name}"])
-        if check and hashlib.sha256(payload.data).hexdigest() != stored.digest:
+        payload = self._archive.bytes(self._files[model][f"program.{name}"], check=False)
+        if check and digest_of(payload.data) != stored.digest:
             raise PackageError(f"{key} is damaged: its checksum is another one", remedy="get the file again")
         return _restored(torch.from_numpy(payload), stored, key)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import dataclasses
 import json
 import os
 import warnings
@@ -18,16 +18,17 @@ from torchport.compiler import CompiledModel
 from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, RecordError, one_line
 from torchport.packaging.archive import PACKAGE
+from torchport.packaging.embedding import embed_compiled
 from torchport.packaging.graph_json import encode_graph
 from torchport.packaging.structure_json import encode_structure
 from torchport.packaging.torchscript import plain_result
-from torchport.records import InputTensor, Package, PackagedProgram, StoredTensor, written_whole
+from torchport.records import InputTensor, Package, PackagedProgram, StoredTensor, digest_of, written_whole
 from torchport.runtime.input_kind import LeafKey
 from torchport.structure import Structure, flatten_call
 from torchport.structure.nodes import Constant, Dict, InputLeaf, Leaf, List, Node, Tuple
 
 
-def save(compiled: CompiledModel, path: str | os.PathLike[str]) -> None:
+def save(compiled: CompiledModel, path: str | os.PathLike[str], *, compiled_form: bool = True) -> None:
     """Write a compiled model to a file, whole or not at all.
 
     The file holds the program of every kind of inputs that the model was compiled for so far, with all
@@ -37,6 +38,9 @@ def save(compiled: CompiledModel, path: str | os.PathLike[str]) -> None:
     Args:
         compiled: what `torchport.compile` returned.
         path: where to; a name that ends in `.pt2`.
+        compiled_form: whether the device's own compiled form is written beside the portable one. With it,
+            loading compiles nothing on a device like this one. Where it must hold the weights once more,
+            the file is up to twice as large.
 
     Raises:
         PackageError: it holds what cannot be written down as data, or the file cannot be written.
@@ -61,7 +65,7 @@ def save(compiled: CompiledModel, path: str | os.PathLike[str]) -> None:
             where=compiled.record.model,
             remedy="call the model once, so that it is compiled again, then save it",
         )
-    writer = _Writer()
+    writer = _Writer(compiled_form)
     packaged = tuple(writer.add(specialised) for specialised in programs)
     first = programs[0].program.record
     package = Package(first.model, first.target, packaged, writer.tensors, first.versions)
@@ -75,18 +79,28 @@ def save(compiled: CompiledModel, path: str | os.PathLike[str]) -> None:
 
 
 class _Writer:
-    """Gathers what goes into the archive: exported programs by name, and the tensors of them."""
+    """Gathers what goes into the archive: exported programs by name, and the tensors of them.
 
-    def __init__(self) -> None:
+    Args:
+        compiled_form: whether islands hold the device's own compiled form.
+    """
+
+    def __init__(self, compiled_form: bool) -> None:
+        self._compiled_form = compiled_form
         self.exported: dict[str, ExportedProgram] = {}
         self.tensors: dict[str, StoredTensor] = {}
         self._names: dict[int, str] = {}
+        self._kept: list[fx.GraphModule] = []  # an id names a tensor only as long as the tensor lives
 
     def add(self, specialised: Specialised) -> PackagedProgram:
         """Take a program in."""
         program, kind = specialised.program, specialised.kind
         model = f"model_{len(self.exported)}" if self.exported else "model"
-        graph_module = program.graph_module
+        graph_module, record = program.graph_module, program.record
+        if self._compiled_form:
+            graph_module, islands = embed_compiled(program)
+            record = dataclasses.replace(record, islands=islands)
+        self._kept.append(graph_module)
         attributes = {
             str(node.target): getattr(graph_module, str(node.target))
             for node in graph_module.graph.nodes
@@ -95,7 +109,7 @@ class _Writer:
         _refuse_shared_writes(program.record.mutated, attributes, program.record.model)
         own = {name: _own_memory(tensor) for name, tensor in attributes.items()}
         packaged = PackagedProgram(
-            record=program.record,
+            record=record,
             graph=encode_graph(graph_module.graph),
             inputs=encode_structure(kind.structure),
             result=encode_structure(program.result),
@@ -141,9 +155,9 @@ def _own_memory(tensor: torch.Tensor) -> torch.Tensor:
 
 def _digest(tensor: torch.Tensor) -> str:
     if not tensor.numel():
-        return hashlib.sha256(b"").hexdigest()
+        return digest_of(memoryview(b""))
     flat = tensor.as_strided((tensor.numel(),), (1,))
-    return hashlib.sha256(flat.view(torch.uint8).numpy().data).hexdigest()
+    return digest_of(flat.view(torch.uint8).numpy().data)
 
 
 def _input_tensor(key: LeafKey) -> InputTensor:

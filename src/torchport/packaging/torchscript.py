@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import json
@@ -14,6 +15,7 @@ from torch import fx, nn
 
 from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, one_line
+from torchport.packaging.embedding import embed_compiled
 from torchport.records import TensorSpec
 from torchport.runtime.input_kind import LeafKey
 from torchport.structure import flatten_call
@@ -30,6 +32,7 @@ def to_torchscript(
     kwargs: Mapping[str, object],
     *,
     as_function: bool,
+    compiled_form: bool = True,
 ) -> Script:
     """Return a program as TorchScript.
 
@@ -38,14 +41,19 @@ def to_torchscript(
         signature: how the model is called; the names of its inputs are kept.
         args, kwargs: example inputs, as the program was compiled for.
         as_function: whether a `ScriptFunction` is wanted, or a `ScriptModule`.
+        compiled_form: whether islands hold the device's own compiled form beside the portable one.
 
     Raises:
         PackageError: TorchScript cannot hold its inputs or results.
     """
     program = specialised.program
+    graph_module, record = program.graph_module, program.record
+    if compiled_form:
+        graph_module, islands = embed_compiled(program)
+        record = dataclasses.replace(record, islands=islands)
     names = _names(signature, len(args), kwargs)
-    own = _own_tensors(program.graph_module)
-    caller = _Caller(specialised, fx.GraphModule(own, program.graph_module.graph), names, len(args))
+    own = _own_tensors(graph_module)
+    caller = _Caller(specialised, fx.GraphModule(own, graph_module.graph), names, len(args))
     args, kwargs = copy_tensors((tuple(args), dict(kwargs)))  # type: ignore[misc]  # a program may write its inputs
     by_name = dict(zip(names, (*args, *kwargs.values()), strict=True)) if kwargs else None
     traced: Callable[..., object] = caller.forward if as_function else caller
@@ -63,10 +71,10 @@ def to_torchscript(
     except Exception as error:  # TorchScript raises many kinds; each is a refusal
         raise PackageError(
             f"TorchScript cannot hold it: {one_line(error)}",
-            where=program.record.model,
+            where=record.model,
             remedy="torchport.save(compiled, 'model.pt2') keeps inputs and results of any structure",
         ) from error
-    report = json.dumps(program.record.to_json())
+    report = json.dumps(record.to_json())
     if as_function:
         setattr(script, REPORT, report)
     else:  # an attribute of TorchScript's own, so that it is saved too

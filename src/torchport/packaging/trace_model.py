@@ -46,6 +46,7 @@ def trace(
     keep_ops: Sequence[str] = (),
     keep_modules: Sequence[str] = (),
     child_process: bool = True,
+    compiled_form: bool = True,
     name: str = "",
 ) -> Script | Callee:
     """Compile a model ahead of time, and return it as TorchScript with the compiled islands embedded.
@@ -66,6 +67,7 @@ def trace(
         min_island_size: islands of fewer ops stay on the host.
         keep_ops, keep_modules: what stays on the host, by op or by module path.
         child_process: whether the compiler runs in a process of its own, so that it can crash or hang.
+        compiled_form: whether the device's own compiled form is embedded beside the portable one.
         name: the model's name in records and messages.
 
     Returns:
@@ -106,7 +108,12 @@ def trace(
         _refuse_host_ops(compiled.coverage)
     [specialised] = compiled.current_programs
     script = to_torchscript(
-        specialised, _signature(model), args, kwargs, as_function=not isinstance(callee, nn.Module)
+        specialised,
+        _signature(model),
+        args,
+        kwargs,
+        as_function=not isinstance(callee, nn.Module),
+        compiled_form=compiled_form,
     )
     if check_trace:
         _check(script, callee, _checks(check_inputs, args, kwargs), check_tolerance, name)

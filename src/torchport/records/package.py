@@ -16,7 +16,7 @@ class StoredTensor(Record):
     Args:
         shape, dtype: as in `TensorSpec`.
         strides: where its elements lie.
-        digest: SHA-256 of its bytes.
+        digest: of its bytes, by `digest_of`.
     """
 
     shape: tuple[int, ...]
@@ -75,7 +75,7 @@ class Package(Record):
         versions: of torchport, torch and the target's library at build time.
     """
 
-    schema: ClassVar[str] = "torchport.package/1"
+    schema: ClassVar[str] = "torchport.package/2"
 
     model: str
     target: str

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import threading
 import weakref
 from collections.abc import Sequence
 
-import numpy
 import torch
 
 from torchport import targets
 from torchport.errors import RuntimeRefusal
-from torchport.records import IslandMeta, TensorSpec
+from torchport.records import IslandMeta, TensorSpec, digest_of
 from torchport.targets import Artifact
 from torchport.targets.target import Meanwhile, OutOfRange, Runner, RunsBeside
 
@@ -22,17 +20,17 @@ from torchport.targets.target import Meanwhile, OutOfRange, Runner, RunsBeside
 class LoadedIsland:
     """An island that is ready to run."""
 
-    __slots__ = ("__weakref__", "_beside", "_orders", "_runner", "meta")
+    __slots__ = ("__weakref__", "_beside", "_orders", "meta", "runner")
 
     def __init__(self, meta: IslandMeta, runner: Runner) -> None:
         self.meta = meta
-        self._runner = runner
+        self.runner = runner
         self._beside = runner.run_beside if isinstance(runner, RunsBeside) else None
         self._orders = [(index, spec) for index, spec in enumerate(meta.outputs) if spec.order]
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the island; its results have the memory order that torch's own would have."""
-        return self._ordered(self._runner(arguments))
+        return self._ordered(self.runner(arguments))
 
     def run_beside(self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile) -> list[torch.Tensor]:
         """Run the island, and `meanwhile` beside it if the device can, else before it."""
@@ -83,7 +81,7 @@ def load_island(blob: torch.Tensor, meta: str) -> LoadedIsland:
 def _load(blob: torch.Tensor, meta: str) -> LoadedIsland:
     record = parse_meta(meta)
     payload = blob.detach().contiguous().numpy()
-    if payload_digest(payload) != record.digest:
+    if digest_of(payload.data) != record.digest:
         raise RuntimeRefusal(
             "the island's payload is damaged: its checksum is another one",
             where=record.name,
@@ -93,11 +91,6 @@ def _load(blob: torch.Tensor, meta: str) -> LoadedIsland:
     options = target.make_options(record.options)
     runner = target.load(Artifact(payload, record.properties), record.inputs, record.outputs, options)
     return LoadedIsland(record, runner)
-
-
-def payload_digest(payload: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]) -> str:
-    """Return the SHA-256 of a payload."""
-    return hashlib.sha256(payload.data).hexdigest()
 
 
 @functools.lru_cache(maxsize=256)

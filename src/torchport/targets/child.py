@@ -29,6 +29,9 @@ def main(folder: Path) -> int:
         said = error if isinstance(error, TorchportError) else TorchportError(one_line(error))
         (folder / FAILURE).write_text(json.dumps(said.to_json(), indent=1))
         return 1
+    if request["keep"]:
+        for name, content in target.readable(artifact).items():
+            (folder / name).write_bytes(content)
     write_artifact(artifact, folder)
     return 0
 
