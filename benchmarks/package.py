@@ -4,7 +4,7 @@
     python benchmarks/package.py --rounds 5
 
 Each is a fresh process that imports its libraries and is then timed, in turns: until the model is there, and
-until its first result is. `openvino` reads the blob that OpenVINO's `export_model` wrote of the same model and
+until its first result is. `openvino` reads the blob that OpenVINO's `export_model` wrote of the model and its
 settings; `portable` is the file without the compiled form, so that loading compiles; `compile` is
 `torchport.compile` with nothing in its cache.
 """
