@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterable
@@ -12,11 +13,13 @@ import torch
 from torchport.errors import PackageError, RecordError, TorchportError, one_line
 from torchport.packaging.archive import PACKAGE, Archive, weight_files
 from torchport.packaging.graph_json import decode_graph
+from torchport.packaging.loaded_graph import LoadedGraph
 from torchport.packaging.loaded_model import LoadedModel, LoadedProgram
 from torchport.packaging.structure_json import decode_structure, dtype_of
-from torchport.records import InputTensor, Package, PackagedProgram, StoredTensor, digest_of
+from torchport.records import InputTensor, Package, PackagedGraph, PackagedProgram, StoredTensor, digest_of
 from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind, LeafKey
+from torchport.runtime.island import load_island
 from torchport.runtime.program import Program
 
 
@@ -47,7 +50,8 @@ def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Loade
             package = _package(archive)
             tensors = _Tensors(archive, package)
             programs = [_program(packaged, tensors, classes) for packaged in package.programs]
-        return LoadedModel(package, programs)
+            graphs = [_graph(packaged, package, tensors, classes) for packaged in package.graphs]
+        return LoadedModel(package, programs, graphs[0] if graphs else None)
     except PackageError as error:
         raise PackageError(error.what, where=error.where or str(where), remedy=error.remedy) from error
     except TorchportError as error:  # a target that is not here, a record of another version
@@ -144,6 +148,16 @@ def _program(packaged: PackagedProgram, tensors: _Tensors, classes: Iterable[typ
     )
     result = decode_structure(packaged.result, classes)
     return LoadedProgram(Program(packaged.record, decode_graph(packaged.graph, held), result), kind)
+
+
+def _graph(
+    packaged: PackagedGraph, package: Package, tensors: _Tensors, classes: Iterable[type]
+) -> LoadedGraph:
+    result = packaged.island.properties["result"]
+    assert isinstance(result, dict)
+    payload = tensors.read(packaged.tensor, check=False)  # the runtime does
+    island = load_island(payload, json.dumps(packaged.island.to_json(), sort_keys=True))
+    return LoadedGraph(island, decode_structure(result, classes), package.programs[0].record)
 
 
 def _leaf_key(leaf: InputTensor) -> LeafKey:

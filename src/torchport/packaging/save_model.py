@@ -14,21 +14,37 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.pt2_archive._package import package_pt2
 
+from torchport.capture import ANY_SHAPE
 from torchport.compiler import CompiledModel
 from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, RecordError, one_line
 from torchport.packaging.archive import PACKAGE
 from torchport.packaging.embedding import embed_compiled
+from torchport.packaging.general_form import make_general
 from torchport.packaging.graph_json import encode_graph
 from torchport.packaging.structure_json import encode_structure
 from torchport.packaging.torchscript import plain_result
-from torchport.records import InputTensor, Package, PackagedProgram, StoredTensor, digest_of, written_whole
+from torchport.records import (
+    InputTensor,
+    Package,
+    PackagedGraph,
+    PackagedProgram,
+    StoredTensor,
+    digest_of,
+    written_whole,
+)
 from torchport.runtime.input_kind import LeafKey
 from torchport.structure import Structure, flatten_call
 from torchport.structure.nodes import Constant, Dict, InputLeaf, Leaf, List, Node, Tuple
 
 
-def save(compiled: CompiledModel, path: str | os.PathLike[str], *, compiled_form: bool = True) -> None:
+def save(
+    compiled: CompiledModel,
+    path: str | os.PathLike[str],
+    *,
+    compiled_form: bool = True,
+    with_graph: bool = False,
+) -> None:
     """Write a compiled model to a file, whole or not at all.
 
     The file holds the program of every kind of inputs that the model was compiled for so far, with all
@@ -41,6 +57,8 @@ def save(compiled: CompiledModel, path: str | os.PathLike[str], *, compiled_form
         compiled_form: whether the device's own compiled form is written beside the portable one. With it,
             loading compiles nothing on a device like this one. Where it must hold the weights once more,
             the file is up to twice as large.
+        with_graph: whether the model's own graph is written too, with its weights once more. What is loaded
+            then takes inputs of other shapes, and values that an island was not built for.
 
     Raises:
         PackageError: it holds what cannot be written down as data, or the file cannot be written.
@@ -68,7 +86,8 @@ def save(compiled: CompiledModel, path: str | os.PathLike[str], *, compiled_form
     writer = _Writer(compiled_form)
     packaged = tuple(writer.add(specialised) for specialised in programs)
     first = programs[0].program.record
-    package = Package(first.model, first.target, packaged, writer.tensors, first.versions)
+    graphs = (writer.add_graph(compiled.original, programs[0]),) if with_graph else ()
+    package = Package(first.model, first.target, packaged, graphs, writer.tensors, first.versions)
     text = json.dumps(package.to_json(), ensure_ascii=False, allow_nan=False)
     try:
         with written_whole(where) as temporary, temporary.open("w+b") as file, warnings.catch_warnings():
@@ -121,6 +140,19 @@ class _Writer:
         )
         self.exported[model] = _export(specialised, fx.GraphModule(own, graph_module.graph))
         return packaged
+
+    def add_graph(self, model: nn.Module, specialised: Specialised) -> PackagedGraph:
+        """Take the model's own graph in: for all shapes that it lets vary, or for those of the program."""
+        call = specialised.kind.structure.rebuild(specialised.examples)
+        assert isinstance(call, tuple)  # the structure of (args, kwargs)
+        name = specialised.program.record.model
+        try:
+            payload, meta = make_general(model, *call, dynamic_shapes=ANY_SHAPE, name=name)
+        except PackageError:  # it takes no other shapes, but may take other values
+            payload, meta = make_general(model, *call, dynamic_shapes=None, name=name)
+        with torch.no_grad():
+            self.exported["graph"] = torch.export.export(_Holder(payload), (), strict=False)
+        return PackagedGraph(meta, self._store("graph", "payload", payload, payload))
 
     def _store(self, model: str, name: str, tensor: torch.Tensor, own: torch.Tensor) -> str:
         """Return the name of a tensor in the package: that of the program that had it first."""
@@ -191,6 +223,21 @@ def _example(key: LeafKey) -> torch.Tensor:
     if strides is None:
         return torch.zeros(shape, dtype=dtype, device=device)
     return torch.empty_strided(shape, strides, dtype=dtype, device=device).zero_()
+
+
+class _Holder(nn.Module):
+    """Gives a payload a place in an archive, whose tensors are those of programs."""
+
+    def __init__(self, payload: torch.Tensor) -> None:
+        super().__init__()
+        self.program = nn.Module()
+        self.program.register_buffer("payload", payload)
+
+    def forward(self) -> torch.Tensor:
+        """Return nothing of it."""
+        payload = self.program.payload
+        assert isinstance(payload, torch.Tensor)
+        return payload.narrow(0, 0, 0).clone()
 
 
 class _Caller(nn.Module):

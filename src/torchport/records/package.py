@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torchport.records.program import ProgramRecord
+from torchport.records.program import IslandMeta, ProgramRecord
 from torchport.records.record import Record
 
 
@@ -65,12 +65,26 @@ class PackagedProgram(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class PackagedGraph(Record):
+    """A model's own graph, written down: for inputs that no program was built for.
+
+    Args:
+        island: an island of the target `host`, with guards on the sizes of its inputs.
+        tensor: its payload, by its name in `Package.tensors`.
+    """
+
+    island: IslandMeta
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True)
 class Package(Record):
     """A compiled model, written down.
 
     Args:
         model, target: what was built for what.
         programs: one for each kind of inputs; that of the example inputs first.
+        graphs: the model's own graph, if the file holds it; one at most.
         tensors: payloads and weights, by where their bytes are: `MODEL/NAME` of the archive.
         versions: of torchport, torch and the target's library at build time.
     """
@@ -80,6 +94,7 @@ class Package(Record):
     model: str
     target: str
     programs: tuple[PackagedProgram, ...]
+    graphs: tuple[PackagedGraph, ...]
     tensors: dict[str, StoredTensor]
     versions: dict[str, str]
 

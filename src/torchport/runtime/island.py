@@ -13,6 +13,7 @@ import torch
 from torchport import targets
 from torchport.errors import RuntimeRefusal
 from torchport.records import IslandMeta, TensorSpec, digest_of
+from torchport.runtime.shape_guards import check_guards
 from torchport.targets import Artifact
 from torchport.targets.target import Meanwhile, OutOfRange, Runner, RunsBeside
 
@@ -109,27 +110,44 @@ def run_island(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> l
     island = _held.get(meta)
     if island is None:
         island = _held[meta] = load_island(blob, meta)
-    _check_inputs(island.meta, args)
+    check_inputs(island.meta, args)
     try:
         return island(args)
     except OutOfRange as reason:
         raise RuntimeRefusal(str(reason), where=island.meta.name, remedy=NO_MODEL) from reason
 
 
-NO_MODEL = "a package holds no model that could take over: run such inputs with the model itself"
+GUARDS = "guards"  # among an island's properties: what must hold of its inputs' sizes
+NO_MODEL = "save the model with its graph (with_graph=True), or run such inputs with the model itself"
 
 
-def _check_inputs(meta: IslandMeta, args: Sequence[torch.Tensor]) -> None:
+def check_inputs(meta: IslandMeta, args: Sequence[torch.Tensor]) -> None:
+    """Refuse tensors that an island was not built for.
+
+    Raises:
+        RuntimeRefusal: names the tensor, or what does not hold of the sizes.
+    """
     if len(args) != len(meta.inputs):
         raise RuntimeRefusal(f"{len(args)} tensors are given, {len(meta.inputs)} expected", where=meta.name)
     for index, (argument, spec) in enumerate(zip(args, meta.inputs, strict=True)):
-        if tuple(argument.shape) != spec.shape or argument.dtype is not getattr(torch, spec.dtype):
+        if not _fits(argument, spec):
             given = TensorSpec(tuple(argument.shape), str(argument.dtype).removeprefix("torch."))
             raise RuntimeRefusal(
                 f"input {index} is {given}, and the island was built for {spec}",
                 where=meta.name,
                 remedy="compile the model for inputs of this shape too",
             )
+    if GUARDS in meta.properties:
+        check_guards(meta.properties[GUARDS], [argument.shape for argument in args], meta.name)
+
+
+def _fits(argument: torch.Tensor, spec: TensorSpec) -> bool:
+    """Whether a tensor is of a shape and dtype; a size of -1 is any."""
+    return (
+        argument.dtype is getattr(torch, spec.dtype)
+        and len(spec.shape) == argument.dim()
+        and all(wanted in (-1, size) for size, wanted in zip(argument.shape, spec.shape, strict=True))
+    )
 
 
 def infer_island(meta: str) -> list[torch.Tensor]:
