@@ -139,6 +139,28 @@ def test_a_package_with_its_graph_takes_other_shapes(path, target):
     assert torch.equal(torch.export.load(path).module()(X)["y"], compiled(X)["y"])
 
 
+def test_the_graph_holds_for_a_batch_of_one_where_it_makes_the_same_calls(path):
+    model, one = Net().eval(), batch(1)
+    torchport.save(torchport.compile(model, (one,)), path, with_graph=True)
+    loaded = torchport.load(path)
+    odd = torch.full((1, 4), float("nan"))
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(odd), model(odd), equal_nan=True)
+        torch.testing.assert_close(loaded(batch(5)), model(batch(5)))
+
+
+def test_a_batch_of_one_that_is_a_case_of_its_own_is_not_taken_for_others(path):
+    def function(x):
+        return x.relu() if x.shape[0] > 1 else x.relu().clamp(max=1e9)
+
+    torchport.save(torchport.compile(function, (batch(1),)), path, with_graph=True)
+    loaded = torchport.load(path)
+    assert torch.equal(loaded(batch(1)), batch(1))
+    assert torch.equal(loaded(batch(5)), batch(5))
+    with pytest.raises(RuntimeRefusal, match="size 0 of tensor 0 >= 2"):
+        loaded(torch.full((1, 4), float("nan")))
+
+
 def test_a_number_in_the_result_that_is_a_size_stays_right(path):
     compiled = torchport.compile(lambda x: (x + 1, x.shape[0]), (X,), target="host")
     torchport.save(compiled, path, with_graph=True)  # the graph is kept for the example's shape alone

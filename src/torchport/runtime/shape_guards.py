@@ -45,10 +45,19 @@ def check_guards(guards: object, shapes: Sequence[Sequence[int]], where: str) ->
         if not _holds(guard, shapes):
             raise RuntimeRefusal(
                 f"the inputs have the shapes {[list(shape) for shape in shapes]}, and the model was captured "
-                f"for such where {render(guard)}",
+                f"for such where {render(_failing(guard, shapes))}",
                 where=where,
                 remedy="compile the model for inputs of this shape",
             )
+
+
+def _failing(guard: object, shapes: Sequence[Sequence[int]]) -> object:
+    """Return the part of a guard because of which it does not hold; of alternatives, that of the last."""
+    if isinstance(guard, list) and guard[:1] == ["or"]:
+        return _failing(guard[-1], shapes)
+    if isinstance(guard, list) and guard[:1] == ["and"]:
+        return next((_failing(part, shapes) for part in guard[1:] if not _holds(part, shapes)), guard)
+    return guard
 
 
 def _holds(guard: object, shapes: Sequence[Sequence[int]]) -> bool:
