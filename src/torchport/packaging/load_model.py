@@ -20,6 +20,7 @@ from torchport.records import InputTensor, Package, PackagedGraph, PackagedProgr
 from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind, LeafKey
 from torchport.runtime.island import load_island
+from torchport.runtime.payload_file import looking_in
 from torchport.runtime.program import Program
 
 
@@ -46,7 +47,7 @@ def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Loade
     """
     where = Path(path)
     try:
-        with Archive(where) as archive:
+        with Archive(where) as archive, looking_in(where.parent):
             package = _package(archive)
             tensors = _Tensors(archive, package)
             programs = [_program(packaged, tensors, classes) for packaged in package.programs]

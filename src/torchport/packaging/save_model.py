@@ -22,6 +22,7 @@ from torchport.packaging.archive import PACKAGE
 from torchport.packaging.embedding import embed_compiled
 from torchport.packaging.general_form import make_general
 from torchport.packaging.graph_json import encode_graph
+from torchport.packaging.separate_weights import move_payloads, new_file_beside, payloads_beside
 from torchport.packaging.structure_json import encode_structure
 from torchport.packaging.torchscript import plain_result
 from torchport.records import (
@@ -44,6 +45,7 @@ def save(
     *,
     compiled_form: bool = True,
     with_graph: bool = False,
+    separate_weights: bool = False,
 ) -> None:
     """Write a compiled model to a file, whole or not at all.
 
@@ -59,6 +61,8 @@ def save(
             the file is up to twice as large.
         with_graph: whether the model's own graph is written too, with its weights once more. What is loaded
             then takes inputs of other shapes, and values that an island was not built for.
+        separate_weights: whether the islands, with their weights, are written to a safetensors file beside
+            the package, which names it.
 
     Raises:
         PackageError: it holds what cannot be written down as data, or the file cannot be written.
@@ -83,14 +87,20 @@ def save(
             where=compiled.record.model,
             remedy="call the model once, so that it is compiled again, then save it",
         )
-    writer = _Writer(compiled_form)
+    beside = new_file_beside(where) if separate_weights else None
+    writer = _Writer(compiled_form, beside)
     packaged = tuple(writer.add(specialised) for specialised in programs)
     first = programs[0].program.record
     graphs = (writer.add_graph(compiled.original, programs[0]),) if with_graph else ()
     package = Package(first.model, first.target, packaged, graphs, writer.tensors, first.versions)
     text = json.dumps(package.to_json(), ensure_ascii=False, allow_nan=False)
     try:
-        with written_whole(where) as temporary, temporary.open("w+b") as file, warnings.catch_warnings():
+        with (
+            payloads_beside(where, beside, writer.payloads),
+            written_whole(where) as temporary,
+            temporary.open("w+b") as file,
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")  # about weights that are not contiguous, which is as it should be
             package_pt2(file, exported_programs=writer.exported, extra_files={PACKAGE: text})
     except RecordError as error:
@@ -102,10 +112,13 @@ class _Writer:
 
     Args:
         compiled_form: whether islands hold the device's own compiled form.
+        beside: the file that payloads are written to, if not to the archive.
     """
 
-    def __init__(self, compiled_form: bool) -> None:
+    def __init__(self, compiled_form: bool, beside: Path | None) -> None:
         self._compiled_form = compiled_form
+        self._beside = beside
+        self.payloads: dict[str, torch.Tensor] = {}
         self.exported: dict[str, ExportedProgram] = {}
         self.tensors: dict[str, StoredTensor] = {}
         self._names: dict[int, str] = {}
@@ -115,10 +128,15 @@ class _Writer:
         """Take a program in."""
         program, kind = specialised.program, specialised.kind
         model = f"model_{len(self.exported)}" if self.exported else "model"
-        graph_module, record = program.graph_module, program.record
+        graph_module, islands = program.graph_module, program.record.islands
         if self._compiled_form:
             graph_module, islands = embed_compiled(program)
-            record = dataclasses.replace(record, islands=islands)
+        if self._beside is not None:
+            graph_module, islands, payloads = move_payloads(
+                graph_module, islands, self._beside.name, f"{model}/"
+            )
+            self.payloads.update(payloads)
+        record = dataclasses.replace(program.record, islands=islands)
         self._kept.append(graph_module)
         attributes = {
             str(node.target): getattr(graph_module, str(node.target))

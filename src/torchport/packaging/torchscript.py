@@ -9,6 +9,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import fx, nn
@@ -17,6 +18,7 @@ from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, one_line
 from torchport.packaging.embedding import embed_compiled
 from torchport.packaging.general_form import meta_text
+from torchport.packaging.separate_weights import move_payloads, write_payloads
 from torchport.packaging.structure_json import encode_structure
 from torchport.records import IslandMeta, TensorSpec
 from torchport.runtime.input_kind import LeafKey
@@ -37,6 +39,7 @@ def to_torchscript(
     as_function: bool,
     compiled_form: bool = True,
     general: General | None = None,
+    separate_weights: Path | None = None,
 ) -> Script:
     """Return a program as TorchScript.
 
@@ -47,15 +50,19 @@ def to_torchscript(
         as_function: whether a `ScriptFunction` is wanted, or a `ScriptModule`.
         compiled_form: whether islands hold the device's own compiled form beside the portable one.
         general: the model's own graph, for inputs of other shapes; without it, they are refused.
+        separate_weights: a file to which the islands' payloads are written in place of the TorchScript.
 
     Raises:
         PackageError: TorchScript cannot hold its inputs or results.
     """
     program = specialised.program
-    graph_module, record = program.graph_module, program.record
+    graph_module, islands = program.graph_module, program.record.islands
     if compiled_form:
         graph_module, islands = embed_compiled(program)
-        record = dataclasses.replace(record, islands=islands)
+    if separate_weights is not None:
+        graph_module, islands, payloads = move_payloads(graph_module, islands, str(separate_weights))
+        write_payloads(payloads, separate_weights)
+    record = dataclasses.replace(program.record, islands=islands)
     names = _names(signature, len(args), kwargs)
     own = _own_tensors(graph_module)
     body = fx.GraphModule(own, graph_module.graph)

@@ -53,6 +53,7 @@ def trace(
     dynamic_shapes: object = None,
     child_process: bool = True,
     compiled_form: bool = True,
+    separate_weights: str | os.PathLike[str] | None = None,
     name: str = "",
 ) -> Script | Callee:
     """Compile a model ahead of time, and return it as TorchScript with the compiled islands embedded.
@@ -80,6 +81,8 @@ def trace(
             inputs of other shapes than the example's.
         child_process: whether the compiler runs in a process of its own, so that it can crash or hang.
         compiled_form: whether the device's own compiled form is embedded beside the portable one.
+        separate_weights: a safetensors file that the islands, with their weights, are written to. The
+            TorchScript names it: it must be there when the model is called.
         name: the model's name in records and messages.
 
     Returns:
@@ -129,6 +132,7 @@ def trace(
         as_function=not isinstance(callee, nn.Module),
         compiled_form=compiled_form,
         general=_general(compiled, args, kwargs, dynamic_batch_size, dynamic_shapes),
+        separate_weights=None if separate_weights is None else Path(separate_weights),
     )
     if check_trace:
         _check(script, callee, _checks(check_inputs, args, kwargs), check_tolerance, name)

@@ -13,6 +13,7 @@ import torch
 from torchport import targets
 from torchport.errors import RuntimeRefusal
 from torchport.records import IslandMeta, TensorSpec, digest_of
+from torchport.runtime.payload_file import PAYLOAD_IN, read_payload
 from torchport.runtime.shape_guards import check_guards
 from torchport.targets import Artifact
 from torchport.targets.target import Meanwhile, OutOfRange, Runner, RunsBeside
@@ -81,7 +82,10 @@ def load_island(blob: torch.Tensor, meta: str) -> LoadedIsland:
 
 def _load(blob: torch.Tensor, meta: str) -> LoadedIsland:
     record = parse_meta(meta)
-    payload = blob.detach().contiguous().numpy()
+    if PAYLOAD_IN in record.properties:
+        payload = read_payload(record.properties[PAYLOAD_IN], record.name)
+    else:
+        payload = blob.detach().contiguous().numpy()
     if digest_of(payload.data) != record.digest:
         raise RuntimeRefusal(
             "the island's payload is damaged: its checksum is another one",
