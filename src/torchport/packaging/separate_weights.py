@@ -17,6 +17,7 @@ from torchport.errors import PackageError, RecordError
 from torchport.packaging.load_model import read_package
 from torchport.records import IslandMeta, written_whole
 from torchport.runtime.payload_file import PAYLOAD_IN
+from torchport.targets.safetensors_file import write_safetensors
 
 
 def move_payloads(
@@ -101,18 +102,8 @@ def write_payloads(payloads: Mapping[str, torch.Tensor], path: Path) -> None:
     Raises:
         PackageError: the file cannot be written.
     """
-    head: dict[str, object] = {}
-    at = 0
-    for name, payload in payloads.items():
-        end = at + payload.numel()
-        head[name] = {"dtype": "U8", "shape": [payload.numel()], "data_offsets": [at, end]}
-        at = end
-    text = json.dumps(head).encode()
-    text += b" " * (-len(text) % 8)
     try:
-        with written_whole(path) as temporary, temporary.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for payload in payloads.values():
-                file.write(payload.numpy().data)
+        with written_whole(path) as temporary:
+            write_safetensors(payloads, temporary)
     except RecordError as error:
         raise PackageError(error.what, where=error.where) from error

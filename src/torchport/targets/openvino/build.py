@@ -35,7 +35,10 @@ def build(island: Island) -> Artifact:
     numbers = (TensorSpec((), "float32"),) * len(sums)
     model = _convert(replace(island, graph_module=with_sums, outputs=(*island.outputs, *numbers)))
     copies = _take_copies(model)
-    payload, properties = _serialise(model)
+    with tempfile.TemporaryDirectory(prefix="torchport-") as folder:
+        openvino().serialize(model, f"{folder}/island.xml", f"{folder}/island.bin")
+        del model  # its weights are not wanted in memory twice
+        payload, properties = _read_payload(Path(folder))
     ranges = input_ranges(island.graph_module)
     return Artifact(
         payload,
@@ -50,17 +53,21 @@ def build(island: Island) -> Artifact:
     )
 
 
-def _serialise(model: Any) -> tuple[Bytes, dict[str, object]]:
-    """Return a model as its payload, and where in it what lies."""
-    with tempfile.TemporaryDirectory(prefix="torchport-") as folder:
-        xml, weights = Path(folder, "island.xml"), Path(folder, "island.bin")
-        openvino().serialize(model, str(xml), str(weights))
-        text = numpy.frombuffer(xml.read_bytes(), dtype=numpy.uint8)
-        size = weights.stat().st_size
-        at = aligned(size)
-        payload = numpy.empty(at + text.size, dtype=numpy.uint8)
-        with weights.open("rb") as file:
-            file.readinto(payload[:size].data)
+def _read_payload(folder: Path) -> tuple[Bytes, dict[str, object]]:
+    """Return a model that was written to a folder as its payload, and where in it what lies."""
+    weights = folder / "island.bin"
+    text = numpy.frombuffer((folder / "island.xml").read_bytes(), dtype=numpy.uint8)
+    size = weights.stat().st_size
+    at = aligned(size)
+    payload = numpy.empty(at + text.size, dtype=numpy.uint8)
+    with weights.open("rb", buffering=0) as file:
+        read = 0
+        while read < size and (count := file.readinto(payload[read:size].data)):
+            read += count
+    if read < size:
+        raise TargetError(
+            "what OpenVINO wrote is cut off", where="openvino", remedy="see whether a disk is full"
+        )
     payload[size:at] = 0
     payload[at:] = text
     return payload, {"weights_bytes": size, "xml_at": at, "xml_bytes": int(text.size)}
