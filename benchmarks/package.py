@@ -4,7 +4,8 @@
     python benchmarks/package.py --rounds 5
 
 Each is a fresh process that imports its libraries and is then timed, in turns: until the model is there, and
-until its first result is. `openvino` reads the blob that `CompiledModel.export_model` wrote; `compile` is
+until its first result is. `openvino` reads the blob that OpenVINO's `export_model` wrote of the model and its
+settings; `portable` is the file without the compiled form, so that loading compiles; `compile` is
 `torchport.compile` with nothing in its cache.
 """
 
@@ -17,10 +18,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import openvino
 import torch
 from common import median, render_table, write_results
 
 import torchport
+from torchport.targets import Artifact
+from torchport.targets.openvino.load import parts_of
 
 IMPORT_LIMIT = 1.5  # of what OpenVINO's own import takes
 COMPILE_LIMIT = 5.0  # how many times faster than to compile again
@@ -38,6 +42,15 @@ model = load(folder + "/m.pt2")
 loaded = time.perf_counter()
 model(x)
 """,
+    "torchport, portable .pt2": """
+import torch, torchport, openvino
+from torchport.packaging.load_model import load
+x = torch.load(folder + "/x.pt")
+begin = time.perf_counter()
+model = load(folder + "/portable.pt2")
+loaded = time.perf_counter()
+model(x)
+""",
     "torchport, .pt": """
 import torch, torchport.runtime.island, openvino
 x = torch.load(folder + "/x.pt")
@@ -51,7 +64,7 @@ import torch, openvino
 x = torch.load(folder + "/x.pt").numpy()
 begin = time.perf_counter()
 with open(folder + "/m.blob", "rb") as file:
-    model = openvino.Core().import_model(file.read(), "CPU")
+    model = openvino.Core().import_model(file.read(), "CPU", json.load(open(folder + "/config.json")))
 loaded = time.perf_counter()
 model(x)
 """,
@@ -76,12 +89,24 @@ def write_files(folder: Path) -> dict[str, float]:
     for name in ("m.pt2", "m.pt"):
         write_model(compiled, model.args, model.kwargs, folder / name)
     torch.save(model.args[0], folder / "x.pt")
+    torchport.save(compiled, folder / "portable.pt2", compiled_form=False)
+    _write_blob(compiled, folder)
+    weights = sum(tensor.nbytes for tensor in model.module.state_dict().values())
+    sizes = {name: (folder / name).stat().st_size for name in ("m.pt2", "m.pt", "portable.pt2", "m.blob")}
+    return {"weights": weights, **sizes}
+
+
+def _write_blob(compiled: torchport.compiler.CompiledModel, folder: Path) -> None:
+    """Write what OpenVINO itself makes of the model, and the settings that it is imported with."""
     program = compiled.current_programs[0].program
     [island] = program.islands.values()
-    (folder / "m.blob").write_bytes(island._runner._compiled.export_model().getvalue())
-    weights = sum(tensor.nbytes for tensor in model.module.state_dict().values())
-    sizes = {name: (folder / name).stat().st_size for name in ("m.pt2", "m.pt", "m.blob")}
-    return {"weights": weights, **sizes}
+    payload = getattr(program.graph_module, island.meta.name).numpy()
+    xml, weights = parts_of(Artifact(payload, island.meta.properties))
+    core = openvino.Core()
+    model = core.read_model(xml.tobytes(), openvino.Tensor(weights, shared_memory=True))
+    config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    (folder / "m.blob").write_bytes(core.compile_model(model, "CPU", config).export_model().getvalue())
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def measure(way: str, folder: Path) -> dict[str, float]:

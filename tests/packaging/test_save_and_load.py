@@ -44,6 +44,11 @@ def saved(path, model, *args, target="host", options=None, **kwargs):
     return compiled
 
 
+def without_islands(record):
+    """The islands in a file hold the device's compiled form too, so that they have other digests."""
+    return dataclasses.replace(record, islands=())
+
+
 @pytest.mark.parametrize("keep", [[], ["aten.relu"], ["aten.relu", "aten.addmm", "aten.linear", "aten.mul"]])
 def test_a_loaded_model_gives_exactly_what_the_compiled_one_gives(path, target, keep):
     model, scale = Net().eval(), torch.rand(4)
@@ -55,7 +60,7 @@ def test_a_loaded_model_gives_exactly_what_the_compiled_one_gives(path, target, 
     assert actual["rest"][1][0].item() == 2.0
     assert actual["rest"][2:] == (3, None)
     assert loaded(X, scale=scale)["rest"][1][0].item() == 4.0  # its own buffer, and counted on
-    assert loaded.record == compiled.record
+    assert without_islands(loaded.record) == without_islands(compiled.record)
     assert loaded.coverage.ops_remain == compiled.coverage.ops_remain
 
 
@@ -215,7 +220,7 @@ def test_a_changed_weight_is_not_saved_as_it_was(path):
 def test_values_that_an_island_was_not_built_for_are_refused(path):
     saved(path, nn.ReLU(), X, target="openvino")
     loaded = torchport.load(path)
-    with pytest.raises(RuntimeRefusal, match=r"not finite.*holds no model"):
+    with pytest.raises(RuntimeRefusal, match=r"not finite.*with_graph=True"):
         loaded(X * float("nan"))
 
 
@@ -248,7 +253,7 @@ def test_what_a_file_holds_can_be_read_without_loading_it(path):
     compiled = saved(path, nn.Linear(4, 2).eval(), X, target="openvino")
     package = read_package(path)
     assert (package.model, package.target) == ("Linear", "openvino")
-    assert package.programs[0].record == compiled.record
+    assert without_islands(package.programs[0].record) == without_islands(compiled.record)
     assert package.versions["torch"] == torch.__version__
 
 

@@ -11,6 +11,7 @@ from torchport.capture.calls.recorder import Asked, Modes
 from torchport.capture.calls.traced_calls import TracedCall
 from torchport.capture.calls.untouched import untouched
 from torchport.capture.calls.value_reads import OnDataDependent
+from torchport.capture.exported.dynamic_shapes import ANY_BATCH, ANY_SHAPE
 from torchport.capture.exported.export import CallableModule, CapturedModel, export
 from torchport.capture.exported.module_state import ModuleState
 from torchport.capture.exported.shared_memory import SharedResult
@@ -28,6 +29,8 @@ from torchport.capture.stream.op_stream import Kernel, Phase, StreamedOp
 from torchport.capture.stream.stream_model import OpStream, stream_ops
 
 __all__ = [
+    "ANY_BATCH",
+    "ANY_SHAPE",
     "Argument",
     "CallGraph",
     "CallableModule",

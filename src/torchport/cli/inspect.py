@@ -45,6 +45,7 @@ def _show(found: PackageSummary, console: Console) -> None:
     built = ", ".join(f"{name} {version}" for name, version in found.versions.items() if version)
     facts.add_row("Built by", Text(built))
     facts.add_row("Options", Text(", ".join(f"{key}={value}" for key, value in _options(found))))
+    facts.add_row("Compiled form", Text(_compiled_forms(found)))
     facts.add_row("Programs", count(len(found.programs), "program"))
     console.print(facts)
     for record in found.programs:
@@ -58,3 +59,14 @@ def _show(found: PackageSummary, console: Console) -> None:
 def _options(found: PackageSummary) -> list[tuple[str, object]]:
     options = found.programs[0].options
     return [(key, value) for key, value in options.items() if value not in ([], {}, 0, "")]
+
+
+def _compiled_forms(found: PackageSummary) -> str:
+    """Say which islands hold the device's own compiled form, and for which device."""
+    islands = [island for record in found.programs for island in record.islands]
+    forms = [island.properties.get("compiled") for island in islands]
+    made = [form for form in forms if isinstance(form, dict)]
+    if not made:
+        return "none: loading compiles the portable form"
+    size = quantity(sum(form["bytes"] for form in made), "B", base=1024)
+    return f"of {len(made)} of {count(len(islands), 'island')}, {size}, for {made[0]['made_for']['name']}"

@@ -18,8 +18,8 @@ from torchport.compiler.outline import Piece, host_graph, spec_of
 from torchport.compiler.plan import Plan, Planner
 from torchport.compiler.trial import correlates, difference, find_culprits, reference_values
 from torchport.errors import CompileError, one_line
-from torchport.records import IslandMeta, ProgramRecord, Verdict
-from torchport.runtime.island import load_island, payload_digest
+from torchport.records import IslandMeta, ProgramRecord, Verdict, digest_of
+from torchport.runtime.island import load_island
 from torchport.runtime.program import Program
 from torchport.structure import Structure
 from torchport.targets import Artifact, Options, Target
@@ -99,7 +99,7 @@ class _Made:
         self.record = IslandMeta(
             name=piece.island.name,
             target=target.name,
-            digest=payload_digest(artifact.payload),
+            digest=digest_of(artifact.payload.data),
             inputs=piece.island.inputs,
             outputs=piece.island.outputs,
             options=target.options_json(options),

@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import json
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
@@ -19,7 +22,9 @@ from torchport.records import JSON
 PACKAGE = "torchport.json"  # what torchport knows of the archive; among its extra files
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
-_CHUNK = 1 << 24
+# A zip file's head of a record: its mark, flags, and the lengths of its name and of what follows that.
+_HEAD = struct.Struct("<4s2xH18xHH")
+_ENCRYPTED = 1
 
 
 class Archive:
@@ -69,8 +74,12 @@ class Archive:
             raise PackageError(f"{name} is not JSON: {error}", where=str(self._path)) from error
         return data
 
-    def bytes(self, name: str) -> Bytes:
-        """Return a record's bytes; its checksum is checked.
+    def bytes(self, name: str, *, check: bool = True) -> Bytes:
+        """Return a record's bytes.
+
+        Args:
+            name: the record's name.
+            check: whether its checksum is checked; who knows its digest need not.
 
         Raises:
             PackageError: there is none, or it is damaged.
@@ -81,27 +90,40 @@ class Archive:
             raise PackageError(f"the archive has no {name}", where=str(self._path)) from error
         if info.compress_type != zipfile.ZIP_STORED or info.file_size > self._size:
             raise PackageError(f"{name} has an impossible size", where=str(self._path))
+        made = numpy.empty(info.file_size, dtype=numpy.uint8)
         try:
-            made = numpy.empty(info.file_size, dtype=numpy.uint8)
-            with self._file.open(info) as file:
+            with self._path.open("rb", buffering=0) as file:
+                file.seek(_start(file, info))
                 at = 0
-                while chunk := file.read(_CHUNK):
-                    made[at : at + len(chunk)] = numpy.frombuffer(chunk, dtype=numpy.uint8)
-                    at += len(chunk)
-        except (
-            OSError,
-            zipfile.BadZipFile,
-            EOFError,
-            RuntimeError,
-            NotImplementedError,
-            ValueError,
-        ) as error:
+                while at < made.size and (count := file.readinto(made[at:].data)):
+                    at += count
+        except (OSError, ValueError) as error:
             raise PackageError(
                 f"{name} is damaged: {error}", where=str(self._path), remedy="get the file again"
             ) from error
-        if at != info.file_size:
-            raise PackageError(f"{name} is cut off", where=str(self._path), remedy="get the file again")
+        if at != made.size or (check and zlib.crc32(made.data) != info.CRC):
+            raise PackageError(
+                f"{name} is damaged: it is cut off, or its checksum is another one",
+                where=str(self._path),
+                remedy="get the file again",
+            )
         return made
+
+
+def _start(file: FileIO, info: zipfile.ZipInfo) -> int:
+    """Return where a record's bytes start: after a head of its own, which says how long it is.
+
+    Raises:
+        ValueError: there is no such head.
+    """
+    file.seek(info.header_offset)
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        raise ValueError("its head is cut off")
+    mark, flags, name_bytes, extra_bytes = _HEAD.unpack(head)
+    if mark != b"PK\x03\x04" or flags & _ENCRYPTED:
+        raise ValueError("its head is none")
+    return info.header_offset + _HEAD.size + int(name_bytes) + int(extra_bytes)
 
 
 def weight_files(archive: Archive, model: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import math
 import os
 from collections.abc import Iterable
@@ -13,11 +13,14 @@ import torch
 from torchport.errors import PackageError, RecordError, TorchportError, one_line
 from torchport.packaging.archive import PACKAGE, Archive, weight_files
 from torchport.packaging.graph_json import decode_graph
+from torchport.packaging.loaded_graph import LoadedGraph
 from torchport.packaging.loaded_model import LoadedModel, LoadedProgram
 from torchport.packaging.structure_json import decode_structure, dtype_of
-from torchport.records import InputTensor, Package, PackagedProgram, StoredTensor
+from torchport.records import InputTensor, Package, PackagedGraph, PackagedProgram, StoredTensor, digest_of
 from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind, LeafKey
+from torchport.runtime.island import load_island
+from torchport.runtime.payload_file import looking_in
 from torchport.runtime.program import Program
 
 
@@ -44,11 +47,12 @@ def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Loade
     """
     where = Path(path)
     try:
-        with Archive(where) as archive:
+        with Archive(where) as archive, looking_in(where.parent):
             package = _package(archive)
             tensors = _Tensors(archive, package)
             programs = [_program(packaged, tensors, classes) for packaged in package.programs]
-        return LoadedModel(package, programs)
+            graphs = [_graph(packaged, package, tensors, classes) for packaged in package.graphs]
+        return LoadedModel(package, programs, graphs[0] if graphs else None)
     except PackageError as error:
         raise PackageError(error.what, where=error.where or str(where), remedy=error.remedy) from error
     except TorchportError as error:  # a target that is not here, a record of another version
@@ -107,8 +111,8 @@ class _Tensors:
         model, _, name = key.partition("/")
         if model not in self._files:
             self._files[model] = weight_files(self._archive, model)
-        payload = self._archive.bytes(self._files[model][f"program.{name}"])
-        if check and hashlib.sha256(payload.data).hexdigest() != stored.digest:
+        payload = self._archive.bytes(self._files[model][f"program.{name}"], check=False)
+        if check and digest_of(payload.data) != stored.digest:
             raise PackageError(f"{key} is damaged: its checksum is another one", remedy="get the file again")
         return _restored(torch.from_numpy(payload), stored, key)
 
@@ -145,6 +149,16 @@ def _program(packaged: PackagedProgram, tensors: _Tensors, classes: Iterable[typ
     )
     result = decode_structure(packaged.result, classes)
     return LoadedProgram(Program(packaged.record, decode_graph(packaged.graph, held), result), kind)
+
+
+def _graph(
+    packaged: PackagedGraph, package: Package, tensors: _Tensors, classes: Iterable[type]
+) -> LoadedGraph:
+    result = packaged.island.properties["result"]
+    assert isinstance(result, dict)
+    payload = tensors.read(packaged.tensor, check=False)  # the runtime does
+    island = load_island(payload, json.dumps(packaged.island.to_json(), sort_keys=True))
+    return LoadedGraph(island, decode_structure(result, classes), package.programs[0].record)
 
 
 def _leaf_key(leaf: InputTensor) -> LeafKey:

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from torchport.errors import RuntimeRefusal
+from torchport.packaging.loaded_graph import LoadedGraph
 from torchport.records import Coverage, Package, ProgramRecord
-from torchport.runtime.input_kind import InputKind
+from torchport.runtime.input_kind import InputKind, autocast_key
 from torchport.runtime.island import NO_MODEL
 from torchport.runtime.program import Program
 from torchport.structure import Flat, flatten_call
@@ -31,10 +32,14 @@ class LoadedModel(nn.Module):
     Args:
         package: what the file says of it.
         programs: its programs, ready to run.
+        graph: the model's own graph, if the file holds it.
     """
 
-    def __init__(self, package: Package, programs: Sequence[LoadedProgram]) -> None:
+    def __init__(
+        self, package: Package, programs: Sequence[LoadedProgram], graph: LoadedGraph | None = None
+    ) -> None:
         super().__init__()
+        self._graph = graph
         self.package = package
         self._programs = tuple(programs)
         self.training = False
@@ -75,12 +80,17 @@ class LoadedModel(nn.Module):
         for loaded in self._programs:
             if loaded.kind.fits(flat):
                 return self._run(loaded.program, flat)
-        raise self._unknown(flat)
+        first = self._programs[0].kind
+        if self._graph is None or first.structure != flat.structure or first.autocast != autocast_key():
+            raise self._unknown(flat)
+        return self._graph.run(flat)
 
     def _run(self, program: Program, flat: Flat) -> object:
         try:
             return program.run(flat.leaves, flat.objects)
         except OutOfRange as reason:
+            if self._graph is not None:
+                return self._graph.run_eagerly(flat)
             raise RuntimeRefusal(str(reason), where=self.package.model, remedy=NO_MODEL) from reason
 
     def _unknown(self, flat: Flat) -> RuntimeRefusal:

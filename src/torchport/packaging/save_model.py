@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import dataclasses
 import json
 import os
 import warnings
@@ -14,20 +14,39 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.pt2_archive._package import package_pt2
 
+from torchport.capture import ANY_SHAPE
 from torchport.compiler import CompiledModel
 from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, RecordError, one_line
 from torchport.packaging.archive import PACKAGE
+from torchport.packaging.embedding import embed_compiled
+from torchport.packaging.general_form import make_general
 from torchport.packaging.graph_json import encode_graph
+from torchport.packaging.separate_weights import move_payloads, new_file_beside, payloads_beside
 from torchport.packaging.structure_json import encode_structure
 from torchport.packaging.torchscript import plain_result
-from torchport.records import InputTensor, Package, PackagedProgram, StoredTensor, written_whole
+from torchport.records import (
+    InputTensor,
+    Package,
+    PackagedGraph,
+    PackagedProgram,
+    StoredTensor,
+    digest_of,
+    written_whole,
+)
 from torchport.runtime.input_kind import LeafKey
 from torchport.structure import Structure, flatten_call
 from torchport.structure.nodes import Constant, Dict, InputLeaf, Leaf, List, Node, Tuple
 
 
-def save(compiled: CompiledModel, path: str | os.PathLike[str]) -> None:
+def save(
+    compiled: CompiledModel,
+    path: str | os.PathLike[str],
+    *,
+    compiled_form: bool = True,
+    with_graph: bool = False,
+    separate_weights: bool = False,
+) -> None:
     """Write a compiled model to a file, whole or not at all.
 
     The file holds the program of every kind of inputs that the model was compiled for so far, with all
@@ -37,6 +56,13 @@ def save(compiled: CompiledModel, path: str | os.PathLike[str]) -> None:
     Args:
         compiled: what `torchport.compile` returned.
         path: where to; a name that ends in `.pt2`.
+        compiled_form: whether the device's own compiled form is written beside the portable one. With it,
+            loading compiles nothing on a device like this one. Where it must hold the weights once more,
+            the file is up to twice as large.
+        with_graph: whether the model's own graph is written too, with its weights once more. What is loaded
+            then takes inputs of other shapes, and values that an island was not built for.
+        separate_weights: whether the islands, with their weights, are written to a safetensors file beside
+            the package, which names it.
 
     Raises:
         PackageError: it holds what cannot be written down as data, or the file cannot be written.
@@ -61,13 +87,20 @@ def save(compiled: CompiledModel, path: str | os.PathLike[str]) -> None:
             where=compiled.record.model,
             remedy="call the model once, so that it is compiled again, then save it",
         )
-    writer = _Writer()
+    beside = new_file_beside(where) if separate_weights else None
+    writer = _Writer(compiled_form, beside)
     packaged = tuple(writer.add(specialised) for specialised in programs)
     first = programs[0].program.record
-    package = Package(first.model, first.target, packaged, writer.tensors, first.versions)
+    graphs = (writer.add_graph(compiled.original, programs[0]),) if with_graph else ()
+    package = Package(first.model, first.target, packaged, graphs, writer.tensors, first.versions)
     text = json.dumps(package.to_json(), ensure_ascii=False, allow_nan=False)
     try:
-        with written_whole(where) as temporary, temporary.open("w+b") as file, warnings.catch_warnings():
+        with (
+            payloads_beside(where, beside, writer.payloads),
+            written_whole(where) as temporary,
+            temporary.open("w+b") as file,
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")  # about weights that are not contiguous, which is as it should be
             package_pt2(file, exported_programs=writer.exported, extra_files={PACKAGE: text})
     except RecordError as error:
@@ -75,18 +108,36 @@ def save(compiled: CompiledModel, path: str | os.PathLike[str]) -> None:
 
 
 class _Writer:
-    """Gathers what goes into the archive: exported programs by name, and the tensors of them."""
+    """Gathers what goes into the archive: exported programs by name, and the tensors of them.
 
-    def __init__(self) -> None:
+    Args:
+        compiled_form: whether islands hold the device's own compiled form.
+        beside: the file that payloads are written to, if not to the archive.
+    """
+
+    def __init__(self, compiled_form: bool, beside: Path | None) -> None:
+        self._compiled_form = compiled_form
+        self._beside = beside
+        self.payloads: dict[str, torch.Tensor] = {}
         self.exported: dict[str, ExportedProgram] = {}
         self.tensors: dict[str, StoredTensor] = {}
         self._names: dict[int, str] = {}
+        self._kept: list[fx.GraphModule] = []  # an id names a tensor only as long as the tensor lives
 
     def add(self, specialised: Specialised) -> PackagedProgram:
         """Take a program in."""
         program, kind = specialised.program, specialised.kind
         model = f"model_{len(self.exported)}" if self.exported else "model"
-        graph_module = program.graph_module
+        graph_module, islands = program.graph_module, program.record.islands
+        if self._compiled_form:
+            graph_module, islands = embed_compiled(program)
+        if self._beside is not None:
+            graph_module, islands, payloads = move_payloads(
+                graph_module, islands, self._beside.name, f"{model}/"
+            )
+            self.payloads.update(payloads)
+        record = dataclasses.replace(program.record, islands=islands)
+        self._kept.append(graph_module)
         attributes = {
             str(node.target): getattr(graph_module, str(node.target))
             for node in graph_module.graph.nodes
@@ -95,7 +146,7 @@ class _Writer:
         _refuse_shared_writes(program.record.mutated, attributes, program.record.model)
         own = {name: _own_memory(tensor) for name, tensor in attributes.items()}
         packaged = PackagedProgram(
-            record=program.record,
+            record=record,
             graph=encode_graph(graph_module.graph),
             inputs=encode_structure(kind.structure),
             result=encode_structure(program.result),
@@ -107,6 +158,19 @@ class _Writer:
         )
         self.exported[model] = _export(specialised, fx.GraphModule(own, graph_module.graph))
         return packaged
+
+    def add_graph(self, model: nn.Module, specialised: Specialised) -> PackagedGraph:
+        """Take the model's own graph in: for all shapes that it lets vary, or for those of the program."""
+        call = specialised.kind.structure.rebuild(specialised.examples)
+        assert isinstance(call, tuple)  # the structure of (args, kwargs)
+        name = specialised.program.record.model
+        try:
+            payload, meta = make_general(model, *call, dynamic_shapes=ANY_SHAPE, name=name)
+        except PackageError:  # it takes no other shapes, but may take other values
+            payload, meta = make_general(model, *call, dynamic_shapes=None, name=name)
+        with torch.no_grad():
+            self.exported["graph"] = torch.export.export(_Holder(payload), (), strict=False)
+        return PackagedGraph(meta, self._store("graph", "payload", payload, payload))
 
     def _store(self, model: str, name: str, tensor: torch.Tensor, own: torch.Tensor) -> str:
         """Return the name of a tensor in the package: that of the program that had it first."""
@@ -141,9 +205,9 @@ def _own_memory(tensor: torch.Tensor) -> torch.Tensor:
 
 def _digest(tensor: torch.Tensor) -> str:
     if not tensor.numel():
-        return hashlib.sha256(b"").hexdigest()
+        return digest_of(memoryview(b""))
     flat = tensor.as_strided((tensor.numel(),), (1,))
-    return hashlib.sha256(flat.view(torch.uint8).numpy().data).hexdigest()
+    return digest_of(flat.view(torch.uint8).numpy().data)
 
 
 def _input_tensor(key: LeafKey) -> InputTensor:
@@ -177,6 +241,21 @@ def _example(key: LeafKey) -> torch.Tensor:
     if strides is None:
         return torch.zeros(shape, dtype=dtype, device=device)
     return torch.empty_strided(shape, strides, dtype=dtype, device=device).zero_()
+
+
+class _Holder(nn.Module):
+    """Gives a payload a place in an archive, whose tensors are those of programs."""
+
+    def __init__(self, payload: torch.Tensor) -> None:
+        super().__init__()
+        self.program = nn.Module()
+        self.program.register_buffer("payload", payload)
+
+    def forward(self) -> torch.Tensor:
+        """Return nothing of it."""
+        payload = self.program.payload
+        assert isinstance(payload, torch.Tensor)
+        return payload.narrow(0, 0, 0).clone()
 
 
 class _Caller(nn.Module):

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import fx, nn
 
 from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, one_line
-from torchport.records import TensorSpec
+from torchport.packaging.embedding import embed_compiled
+from torchport.packaging.general_form import meta_text
+from torchport.packaging.separate_weights import move_payloads, write_payloads
+from torchport.packaging.structure_json import encode_structure
+from torchport.records import IslandMeta, TensorSpec
 from torchport.runtime.input_kind import LeafKey
 from torchport.structure import flatten_call
 from torchport.verification.isolation import copy_tensors
 
 REPORT = "torchport_report"
+General = tuple[torch.Tensor, IslandMeta]
 Script = torch.jit.ScriptModule | torch.jit.ScriptFunction  # type: ignore[type-arg]
 
 
@@ -30,6 +37,9 @@ def to_torchscript(
     kwargs: Mapping[str, object],
     *,
     as_function: bool,
+    compiled_form: bool = True,
+    general: General | None = None,
+    separate_weights: Path | None = None,
 ) -> Script:
     """Return a program as TorchScript.
 
@@ -38,19 +48,30 @@ def to_torchscript(
         signature: how the model is called; the names of its inputs are kept.
         args, kwargs: example inputs, as the program was compiled for.
         as_function: whether a `ScriptFunction` is wanted, or a `ScriptModule`.
+        compiled_form: whether islands hold the device's own compiled form beside the portable one.
+        general: the model's own graph, for inputs of other shapes; without it, they are refused.
+        separate_weights: a file to which the islands' payloads are written in place of the TorchScript.
 
     Raises:
         PackageError: TorchScript cannot hold its inputs or results.
     """
     program = specialised.program
+    graph_module, islands = program.graph_module, program.record.islands
+    if compiled_form:
+        graph_module, islands = embed_compiled(program)
+    if separate_weights is not None:
+        graph_module, islands, payloads = move_payloads(graph_module, islands, str(separate_weights))
+        write_payloads(payloads, separate_weights)
+    record = dataclasses.replace(program.record, islands=islands)
     names = _names(signature, len(args), kwargs)
-    own = _own_tensors(program.graph_module)
-    caller = _Caller(specialised, fx.GraphModule(own, program.graph_module.graph), names, len(args))
+    own = _own_tensors(graph_module)
+    body = fx.GraphModule(own, graph_module.graph)
     args, kwargs = copy_tensors((tuple(args), dict(kwargs)))  # type: ignore[misc]  # a program may write its inputs
     by_name = dict(zip(names, (*args, *kwargs.values()), strict=True)) if kwargs else None
-    traced: Callable[..., object] = caller.forward if as_function else caller
     try:
         with put_back(own.values()), torch.no_grad(), _quiet():
+            caller = _Caller(specialised, body, names, len(args), general)
+            traced: Callable[..., object] = caller.forward if as_function else caller
             script: Script = torch.jit.trace(
                 traced,
                 None if by_name else tuple(args),
@@ -63,10 +84,10 @@ def to_torchscript(
     except Exception as error:  # TorchScript raises many kinds; each is a refusal
         raise PackageError(
             f"TorchScript cannot hold it: {one_line(error)}",
-            where=program.record.model,
+            where=record.model,
             remedy="torchport.save(compiled, 'model.pt2') keeps inputs and results of any structure",
         ) from error
-    report = json.dumps(program.record.to_json())
+    report = json.dumps(record.to_json())
     if as_function:
         setattr(script, REPORT, report)
     else:  # an attribute of TorchScript's own, so that it is saved too
@@ -96,13 +117,16 @@ class _Caller(nn.Module):
     """The host's graph, called as the model is, on inputs of the shapes that it was compiled for."""
 
     def __init__(
-        self, specialised: Specialised, program: fx.GraphModule, names: Sequence[str], positional: int
+        self,
+        specialised: Specialised,
+        program: fx.GraphModule,
+        names: Sequence[str],
+        positional: int,
+        general: General | None,
     ) -> None:
         super().__init__()
-        # The tensors are this module's own, so that there is one module, with one forward.
-        for name, tensor in program.named_buffers():
-            self.register_buffer(name, tensor)
-        graph, result, kind = program.graph, specialised.program.result, specialised.kind
+        result, kind = specialised.program.result, specialised.kind
+        run = self._exact(program) if general is None else self._choice(specialised, program, general)
         paths = [_readable(path, names) for path in kind.structure.paths]
         check = _scripted_check()
         signature = inspect.Signature(
@@ -116,14 +140,54 @@ class _Caller(nn.Module):
                 tuple(ordered[:positional]), dict(zip(names[positional:], ordered[positional:], strict=True))
             )
             leaves = [
-                check(leaf, list(key[0]), key[1], path, _kind(key))
+                check(leaf, list(key[0]) if general is None else [-1], key[1], path, _kind(key))
                 for leaf, key, path in zip(flat.leaves, kind.keys, paths, strict=True)
             ]
-            outputs = fx.Interpreter(self, graph=graph).run(*leaves)
-            return plain_result(result.rebuild(outputs, flat.leaves, flat.objects))
+            return plain_result(result.rebuild(run(leaves), flat.leaves, flat.objects))
 
         forward.__signature__ = signature  # type: ignore[attr-defined]  # where TorchScript looks for names
         self.forward = forward
+
+    def _exact(self, program: fx.GraphModule) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
+        """Return the host's graph; its tensors become this module's own, so that there is one module."""
+        for name, tensor in program.named_buffers():
+            self.register_buffer(name, tensor)
+        return lambda leaves: fx.Interpreter(self, graph=program.graph).run(*leaves)
+
+    def _choice(
+        self, specialised: Specialised, program: fx.GraphModule, general: General
+    ) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
+        """Return the host's graph for the shapes that it was compiled for, and the general one for others."""
+        if encode_structure(specialised.program.result) != general[1].properties["result"]:
+            raise PackageError(
+                "the structure of its result depends on shapes", where=specialised.program.record.model
+            )
+        examples = copy_tensors(list(specialised.examples))
+        exact = torch.jit.trace(
+            lambda leaves: list(program(*leaves)), (examples,), strict=False, check_trace=False
+        )
+        choose, meta = _scripted_choice(exact), meta_text(general[1])
+        shapes = [list(key[0]) for key in specialised.kind.keys]
+        self.register_buffer("general", general[0])
+        return lambda leaves: choose(leaves, self.general, meta, shapes)
+
+
+def _scripted_choice(exact: Callable[..., list[torch.Tensor]]) -> Callable[..., list[torch.Tensor]]:
+    """Return a part of the TorchScript that runs `exact` for some shapes, and an island for all others."""
+
+    def choose(
+        leaves: list[torch.Tensor], general: torch.Tensor, meta: str, shapes: list[list[int]]
+    ) -> list[torch.Tensor]:
+        same = True
+        for index, leaf in enumerate(leaves):
+            if list(leaf.shape) != shapes[index]:
+                same = False
+        if same:
+            return exact(leaves)
+        return torch.ops.torchport.island(general, meta, leaves)  # type: ignore[no-any-return]
+
+    with _quiet():
+        return torch.jit.script(choose)
 
 
 @functools.cache
@@ -135,8 +199,11 @@ def _scripted_check() -> Callable[..., torch.Tensor]:
 def check_input(
     tensor: torch.Tensor, shape: list[int], dtype: torch.dtype, what: str, wanted: str
 ) -> torch.Tensor:
-    """Return the tensor, or raise; part of the TorchScript, for other shapes would be silently wrong."""
-    if list(tensor.shape) != shape:
+    """Return the tensor, or raise; part of the TorchScript, for other shapes would be silently wrong.
+
+    A shape of -1 alone is any.
+    """
+    if shape != [-1] and list(tensor.shape) != shape:
         raise RuntimeError(f"{what} has the shape {tensor.shape}, and the model was compiled for {wanted}")
     if tensor.dtype != dtype:
         raise RuntimeError(f"{what} has another dtype, and the model was compiled for {wanted}")

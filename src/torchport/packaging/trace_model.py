@@ -14,12 +14,15 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from torchport import targets
+from torchport.capture import ANY_BATCH
 from torchport.compiler import CompiledModel
 from torchport.compiler.kept_modules import check_kept_modules
 from torchport.compiler.specialise import Specialiser
-from torchport.errors import CompileError, VerificationError
+from torchport.errors import CompileError, PackageError, VerificationError
 from torchport.packaging.compiler_args import read_compiler_args
-from torchport.packaging.torchscript import Script, plain_result, put_back, to_torchscript
+from torchport.packaging.general_form import make_general
+from torchport.packaging.kept_ops import Keep, leaving
+from torchport.packaging.torchscript import General, Script, plain_result, put_back, to_torchscript
 from torchport.records import Coverage, write_record
 from torchport.targets.isolation import isolated
 from torchport.verification import Tolerance, assert_close
@@ -45,14 +48,20 @@ def trace(
     min_island_size: int = 1,
     keep_ops: Sequence[str] = (),
     keep_modules: Sequence[str] = (),
+    keep: Keep | None = None,
+    dynamic_batch_size: bool = False,
+    dynamic_shapes: object = None,
     child_process: bool = True,
+    compiled_form: bool = True,
+    separate_weights: str | os.PathLike[str] | None = None,
     name: str = "",
 ) -> Script | Callee:
     """Compile a model ahead of time, and return it as TorchScript with the compiled islands embedded.
 
     Args:
         model: a module, its `forward`, or a function on tensors.
-        example_inputs: a tensor, or a tuple or list of inputs. The traced model takes these shapes only.
+        example_inputs: a tensor, or a tuple or list of inputs. The traced model takes these shapes only,
+            unless others are allowed below.
         example_kwarg_inputs: inputs by their names.
         target: the target's name.
         compiler_args: the target's options, as a list of arguments or a dict; they hold for all islands.
@@ -65,7 +74,15 @@ def trace(
         fallback: whether ops may stay on the host; otherwise one that does is an error.
         min_island_size: islands of fewer ops stay on the host.
         keep_ops, keep_modules: what stays on the host, by op or by module path.
+        keep: what stays on the host, by a function of an op's name and its module's path.
+        dynamic_batch_size: whether the first dimension of the inputs may vary.
+        dynamic_shapes: which dimensions may vary, as `torch.export` takes it; `"any"` for all that the model
+            lets vary. The model's own graph is then embedded too, with its weights: eager torch runs it on
+            inputs of other shapes than the example's.
         child_process: whether the compiler runs in a process of its own, so that it can crash or hang.
+        compiled_form: whether the device's own compiled form is embedded beside the portable one.
+        separate_weights: a safetensors file that the islands, with their weights, are written to. The
+            TorchScript names it: it must be there when the model is called.
         name: the model's name in records and messages.
 
     Returns:
@@ -99,6 +116,8 @@ def trace(
     args, kwargs = _inputs(example_inputs, example_kwarg_inputs)
     check_kept_modules(callee, chosen, name)
     builder = isolated(found, compiler_timeout, compiler_workdir) if child_process else found
+    if keep is not None:
+        builder = leaving(builder, keep)
     compiled = CompiledModel(Specialiser(callee, builder, chosen, name), args, kwargs)
     if compiler_workdir is not None:
         write_record(compiled.record, Path(compiler_workdir, "plan.json"))
@@ -106,11 +125,38 @@ def trace(
         _refuse_host_ops(compiled.coverage)
     [specialised] = compiled.current_programs
     script = to_torchscript(
-        specialised, _signature(model), args, kwargs, as_function=not isinstance(callee, nn.Module)
+        specialised,
+        _signature(model),
+        args,
+        kwargs,
+        as_function=not isinstance(callee, nn.Module),
+        compiled_form=compiled_form,
+        general=_general(compiled, args, kwargs, dynamic_batch_size, dynamic_shapes),
+        separate_weights=None if separate_weights is None else Path(separate_weights),
     )
     if check_trace:
         _check(script, callee, _checks(check_inputs, args, kwargs), check_tolerance, name)
     return script
+
+
+def _general(
+    compiled: CompiledModel,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    any_batch: bool,
+    dynamic_shapes: object,
+) -> General | None:
+    """Return the model's graph for other shapes, if they are asked for."""
+    if dynamic_shapes is None and not any_batch:
+        return None
+    if dynamic_shapes is not None and any_batch:
+        raise PackageError(
+            "both dynamic_batch_size and dynamic_shapes are given",
+            where=compiled.record.model,
+            remedy="name the first dimension in dynamic_shapes too",
+        )
+    shapes = ANY_BATCH if any_batch else dynamic_shapes
+    return make_general(compiled.original, args, kwargs, dynamic_shapes=shapes, name=compiled.record.model)
 
 
 def _module_of(model: Callee) -> nn.Module | None:

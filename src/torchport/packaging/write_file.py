@@ -32,7 +32,12 @@ def check_file_name(path: Path) -> None:
 
 
 def write_model(
-    compiled: CompiledModel, args: Sequence[object], kwargs: Mapping[str, object], path: Path
+    compiled: CompiledModel,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    path: Path,
+    *,
+    compiled_form: bool = True,
 ) -> None:
     """Write a compiled model to a file, whole or not at all.
 
@@ -40,17 +45,18 @@ def write_model(
         compiled: the compiled model.
         args, kwargs: inputs that it was compiled for; TorchScript is traced with them.
         path: where to.
+        compiled_form: whether the device's own compiled form is written beside the portable one.
 
     Raises:
         PackageError: it cannot be written, or not to a file of this kind.
     """
     check_file_name(path)
     if path.suffix == ".pt2":
-        save(compiled, path)
+        save(compiled, path, compiled_form=compiled_form)
         return
     signature = inspect.signature(compiled.original.forward)
     first = compiled.current_programs[0]
-    script = to_torchscript(first, signature, args, kwargs, as_function=False)
+    script = to_torchscript(first, signature, args, kwargs, as_function=False, compiled_form=compiled_form)
     try:
         with written_whole(path) as temporary:
             torch.jit.save(script, str(temporary))

@@ -6,6 +6,7 @@ from torchport.records.bring_up import BringUp
 from torchport.records.comparison import Comparison, TensorComparison
 from torchport.records.cost import Cost, MemoryPeak, ModuleCost, OpCost, Roofline
 from torchport.records.coverage import Coverage, IslandSummary, StayedOp
+from torchport.records.digest import digest_of
 from torchport.records.generated_code import GeneratedCode
 from torchport.records.installation import Check, Installation, TargetStatus
 from torchport.records.module_table import (
@@ -23,6 +24,7 @@ from torchport.records.package import (
     InputTensor,
     OutputSummary,
     Package,
+    PackagedGraph,
     PackagedProgram,
     PackageRun,
     PackageSummary,
@@ -56,6 +58,7 @@ __all__ = [
     "COST_FILE",
     "Coverage",
     "decode_record",
+    "digest_of",
     "file_name",
     "GeneratedCode",
     "InputTensor",
@@ -80,6 +83,7 @@ __all__ = [
     "OpTable",
     "OutputSummary",
     "Package",
+    "PackagedGraph",
     "PackagedProgram",
     "PackageRun",
     "PackageSummary",

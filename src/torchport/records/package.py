@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torchport.records.program import ProgramRecord
+from torchport.records.program import IslandMeta, ProgramRecord
 from torchport.records.record import Record
 
 
@@ -16,7 +16,7 @@ class StoredTensor(Record):
     Args:
         shape, dtype: as in `TensorSpec`.
         strides: where its elements lie.
-        digest: SHA-256 of its bytes.
+        digest: of its bytes, by `digest_of`.
     """
 
     shape: tuple[int, ...]
@@ -65,21 +65,36 @@ class PackagedProgram(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class PackagedGraph(Record):
+    """A model's own graph, written down: for inputs that no program was built for.
+
+    Args:
+        island: an island of the target `host`, with guards on the sizes of its inputs.
+        tensor: its payload, by its name in `Package.tensors`.
+    """
+
+    island: IslandMeta
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True)
 class Package(Record):
     """A compiled model, written down.
 
     Args:
         model, target: what was built for what.
         programs: one for each kind of inputs; that of the example inputs first.
+        graphs: the model's own graph, if the file holds it; one at most.
         tensors: payloads and weights, by where their bytes are: `MODEL/NAME` of the archive.
         versions: of torchport, torch and the target's library at build time.
     """
 
-    schema: ClassVar[str] = "torchport.package/1"
+    schema: ClassVar[str] = "torchport.package/2"
 
     model: str
     target: str
     programs: tuple[PackagedProgram, ...]
+    graphs: tuple[PackagedGraph, ...]
     tensors: dict[str, StoredTensor]
     versions: dict[str, str]
 

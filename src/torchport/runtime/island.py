@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import threading
 import weakref
 from collections.abc import Sequence
 
-import numpy
 import torch
 
 from torchport import targets
 from torchport.errors import RuntimeRefusal
-from torchport.records import IslandMeta, TensorSpec
+from torchport.records import IslandMeta, TensorSpec, digest_of
+from torchport.runtime.payload_file import PAYLOAD_IN, read_payload
+from torchport.runtime.shape_guards import check_guards
 from torchport.targets import Artifact
 from torchport.targets.target import Meanwhile, OutOfRange, Runner, RunsBeside
 
@@ -22,17 +22,17 @@ from torchport.targets.target import Meanwhile, OutOfRange, Runner, RunsBeside
 class LoadedIsland:
     """An island that is ready to run."""
 
-    __slots__ = ("__weakref__", "_beside", "_orders", "_runner", "meta")
+    __slots__ = ("__weakref__", "_beside", "_orders", "meta", "runner")
 
     def __init__(self, meta: IslandMeta, runner: Runner) -> None:
         self.meta = meta
-        self._runner = runner
+        self.runner = runner
         self._beside = runner.run_beside if isinstance(runner, RunsBeside) else None
         self._orders = [(index, spec) for index, spec in enumerate(meta.outputs) if spec.order]
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the island; its results have the memory order that torch's own would have."""
-        return self._ordered(self._runner(arguments))
+        return self._ordered(self.runner(arguments))
 
     def run_beside(self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile) -> list[torch.Tensor]:
         """Run the island, and `meanwhile` beside it if the device can, else before it."""
@@ -82,8 +82,11 @@ def load_island(blob: torch.Tensor, meta: str) -> LoadedIsland:
 
 def _load(blob: torch.Tensor, meta: str) -> LoadedIsland:
     record = parse_meta(meta)
-    payload = blob.detach().contiguous().numpy()
-    if payload_digest(payload) != record.digest:
+    if PAYLOAD_IN in record.properties:
+        payload = read_payload(record.properties[PAYLOAD_IN], record.name)
+    else:
+        payload = blob.detach().contiguous().numpy()
+    if digest_of(payload.data) != record.digest:
         raise RuntimeRefusal(
             "the island's payload is damaged: its checksum is another one",
             where=record.name,
@@ -93,11 +96,6 @@ def _load(blob: torch.Tensor, meta: str) -> LoadedIsland:
     options = target.make_options(record.options)
     runner = target.load(Artifact(payload, record.properties), record.inputs, record.outputs, options)
     return LoadedIsland(record, runner)
-
-
-def payload_digest(payload: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]) -> str:
-    """Return the SHA-256 of a payload."""
-    return hashlib.sha256(payload.data).hexdigest()
 
 
 @functools.lru_cache(maxsize=256)
@@ -116,27 +114,44 @@ def run_island(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> l
     island = _held.get(meta)
     if island is None:
         island = _held[meta] = load_island(blob, meta)
-    _check_inputs(island.meta, args)
+    check_inputs(island.meta, args)
     try:
         return island(args)
     except OutOfRange as reason:
         raise RuntimeRefusal(str(reason), where=island.meta.name, remedy=NO_MODEL) from reason
 
 
-NO_MODEL = "a package holds no model that could take over: run such inputs with the model itself"
+GUARDS = "guards"  # among an island's properties: what must hold of its inputs' sizes
+NO_MODEL = "save the model with its graph (with_graph=True), or run such inputs with the model itself"
 
 
-def _check_inputs(meta: IslandMeta, args: Sequence[torch.Tensor]) -> None:
+def check_inputs(meta: IslandMeta, args: Sequence[torch.Tensor]) -> None:
+    """Refuse tensors that an island was not built for.
+
+    Raises:
+        RuntimeRefusal: names the tensor, or what does not hold of the sizes.
+    """
     if len(args) != len(meta.inputs):
         raise RuntimeRefusal(f"{len(args)} tensors are given, {len(meta.inputs)} expected", where=meta.name)
     for index, (argument, spec) in enumerate(zip(args, meta.inputs, strict=True)):
-        if tuple(argument.shape) != spec.shape or argument.dtype is not getattr(torch, spec.dtype):
+        if not _fits(argument, spec):
             given = TensorSpec(tuple(argument.shape), str(argument.dtype).removeprefix("torch."))
             raise RuntimeRefusal(
                 f"input {index} is {given}, and the island was built for {spec}",
                 where=meta.name,
                 remedy="compile the model for inputs of this shape too",
             )
+    if GUARDS in meta.properties:
+        check_guards(meta.properties[GUARDS], [argument.shape for argument in args], meta.name)
+
+
+def _fits(argument: torch.Tensor, spec: TensorSpec) -> bool:
+    """Whether a tensor is of a shape and dtype; a size of -1 is any."""
+    return (
+        argument.dtype is getattr(torch, spec.dtype)
+        and len(spec.shape) == argument.dim()
+        and all(wanted in (-1, size) for size, wanted in zip(argument.shape, spec.shape, strict=True))
+    )
 
 
 def infer_island(meta: str) -> list[torch.Tensor]:

@@ -5,6 +5,7 @@ python -m torchport.targets.child FOLDER
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -22,13 +23,19 @@ def main(folder: Path) -> int:
         target = targets.find(request["target"])
         options = target.make_options(request["options"])
         island = read_island(folder)
+        inputs, outputs = island.inputs, island.outputs
         artifact = target.build(island, options)
+        del island  # its weights are in the artefact now; graphs refer to themselves, so they stay until
+        gc.collect()
         # Many a compiler does its work here; if it crashes, it crashes here and not in the caller.
-        target.load(artifact, island.inputs, island.outputs, options)
+        target.load(artifact, inputs, outputs, options)
     except Exception as error:  # noqa: BLE001  # a compiler may raise anything
         said = error if isinstance(error, TorchportError) else TorchportError(one_line(error))
         (folder / FAILURE).write_text(json.dumps(said.to_json(), indent=1))
         return 1
+    if request["keep"]:
+        for name, content in target.readable(artifact).items():
+            (folder / name).write_bytes(content)
     write_artifact(artifact, folder)
     return 0
 

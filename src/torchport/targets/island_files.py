@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map_only
 from torchport.errors import TargetError
 from torchport.records import TensorSpec
 from torchport.targets.op_calls import decode, encode, encode_call, find_op
+from torchport.targets.safetensors_file import write_safetensors
 from torchport.targets.target import Artifact, Island
 
 GRAPH, WEIGHTS = "island.json", "weights.safetensors"
@@ -54,7 +55,7 @@ def write_island(island: Island, folder: Path) -> None:
         "notes": {node.name: _notes(node) for node in graph.nodes if _notes(node)},
     }
     (folder / GRAPH).write_text(json.dumps(data, indent=1))
-    safetensors.torch.save_file(weights, folder / WEIGHTS)
+    write_safetensors(weights, folder / WEIGHTS)
 
 
 def _stored(tensor: torch.Tensor, node: fx.Node, complexes: list[str]) -> torch.Tensor:
@@ -64,7 +65,7 @@ def _stored(tensor: torch.Tensor, node: fx.Node, complexes: list[str]) -> torch.
     if tensor.is_complex():
         complexes.append(str(node.target))
         tensor = torch.view_as_real(tensor)
-    return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor.contiguous()
 
 
 def _notes(node: fx.Node) -> dict[str, object]:

@@ -54,7 +54,11 @@ class _ChildBuild:
         with self._folder(island.name) as name:
             folder = Path(name)
             write_island(island, folder)
-            request = {"target": self._target.name, "options": self._target.options_json(options)}
+            request = {
+                "target": self._target.name,
+                "options": self._target.options_json(options),
+                "keep": self._workdir is not None,
+            }
             (folder / REQUEST).write_text(json.dumps(request, indent=1))
             code = self._run_child(folder)
             if not (folder / BUILT).is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 
@@ -12,6 +13,37 @@ from torch._ops import OpOverload
 from torchport.errors import TargetError
 
 _TORCH_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+# Functions on sizes, in graphs that hold for any shape.
+_ON_SIZES: dict[str, Callable[..., object]] = {
+    f"size.{function.__name__}": function
+    for function in (
+        operator.add,
+        operator.sub,
+        operator.mul,
+        operator.floordiv,
+        operator.truediv,
+        operator.mod,
+        operator.neg,
+        operator.eq,
+        operator.ne,
+        operator.lt,
+        operator.le,
+        operator.gt,
+        operator.ge,
+        operator.and_,
+        operator.or_,
+        torch.sym_max,
+        torch.sym_min,
+        torch.sym_float,
+        torch.sym_int,
+        torch.sym_not,
+        math.ceil,
+        math.floor,
+        math.trunc,
+    )
+}
+_NAMES_ON_SIZES = {function: name for name, function in _ON_SIZES.items()}
 
 # Ops that reach outside of their tensors: they are never called because a file says so.
 _REACH_OUT = ("aten.from_file",)
@@ -28,6 +60,8 @@ def encode_call(node: fx.Node) -> dict[str, object]:
         name = "getitem"
     elif isinstance(target, OpOverload):
         name = str(target)
+    elif target in _NAMES_ON_SIZES:
+        name = _NAMES_ON_SIZES[target]
     else:
         raise TargetError(f"{target} is not an ATen op", where=node.name)
     return {
@@ -65,6 +99,8 @@ def find_op(name: str) -> Callable[..., object]:
     """
     if name == "getitem":
         return operator.getitem
+    if name in _ON_SIZES:
+        return _ON_SIZES[name]
     space, _, rest = name.partition(".")
     op, _, overload = rest.partition(".")
     if f"{space}.{op}" in _REACH_OUT:

@@ -175,6 +175,22 @@ class Target(ABC):
     ) -> Runner:
         """Return a function that runs a built island; it is called from several threads."""
 
+    def embed(self, artifact: Artifact, runner: Runner, options: Options) -> Artifact:
+        """Return an artefact that loads faster on a device like this one, for a package; or the same one.
+
+        It must load elsewhere as well: the device's own compiled form stands beside the portable form.
+
+        Args:
+            artifact: the built island.
+            runner: what `load` made of it.
+            options: what it was built with.
+        """
+        return artifact
+
+    def readable(self, artifact: Artifact) -> dict[str, bytes]:
+        """Return what a person may read of a built island: files by their names; kept beside the log."""
+        return {}
+
     def emit(
         self,
         artifact: Artifact,

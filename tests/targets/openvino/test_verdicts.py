@@ -36,7 +36,7 @@ TAKEN = [
     ("aten.index.Tensor", lambda x, i: x[i], (ROWS, IDS)),
     ("aten.slice.Tensor", lambda x: x[1:] + 1, (ROWS,)),
     ("aten.upsample_nearest2d.vec", lambda x: F.interpolate(x, scale_factor=2.0), (X,)),
-    ("aten.floor_divide.default", lambda x: x // 2, (IDS,)),
+    ("aten.floor_divide.default", lambda x: x.clamp(0, 9) // 2, (IDS,)),
     ("aten.clamp.default", lambda x: x.clamp(0, 1), (IDS,)),
 ]
 
@@ -61,6 +61,7 @@ STAYS = [
     ("argument", "aten.clamp.default", lambda x: x.clamp(2, 1), (ROWS,)),
     ("argument", "aten.clamp.default", lambda x: x.clamp(float("nan"), 1), (ROWS,)),
     ("argument", "aten.floor_divide.default", torch.floor_divide, (IDS, IDS)),
+    ("argument", "aten.floor_divide.default", lambda x: x // 2, (IDS,)),
     ("argument", "aten.masked_fill.Scalar", lambda x: x.masked_fill(x > 0, float("nan")), (ROWS,)),
     ("argument", "aten.avg_pool2d.default", lambda x: F.avg_pool2d(x, 3, ceil_mode=True), (X,)),
     ("argument", "aten.avg_pool2d.default", lambda x: F.avg_pool2d(x, 2, divisor_override=3), (X,)),

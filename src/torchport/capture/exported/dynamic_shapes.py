@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
-from torch.export import ExportedProgram
+from torch.export import Dim, ExportedProgram
 
 from torchport.errors import CaptureError, RuntimeRefusal, nearest
 from torchport.structure import Flat, flatten
+
+ANY_SHAPE = "any"  # every dimension may vary, as far as the model lets it
+ANY_BATCH = "batch"  # the first dimension of each tensor may
 
 
 def spread_over_leaves(
@@ -26,13 +29,18 @@ def spread_over_leaves(
         module: the module, for the names of its positional inputs.
         args, kwargs: the inputs.
         flat: the same inputs taken apart.
-        dynamic_shapes: a dict by input name, or a tuple by position, of nested entries.
+        dynamic_shapes: a dict by input name, or a tuple by position, of nested entries; or `ANY_SHAPE`, or
+            `ANY_BATCH`.
 
     Raises:
         CaptureError: an entry names no input.
     """
     if dynamic_shapes is None:
         return None
+    if dynamic_shapes == ANY_SHAPE:
+        return tuple(dict.fromkeys(range(leaf.dim()), Dim.AUTO) for leaf in flat.leaves)
+    if dynamic_shapes == ANY_BATCH:
+        return tuple({0: Dim.AUTO} if leaf.dim() else None for leaf in flat.leaves)
     named = _by_name(module, args, kwargs)
     entries = _entries_by_name(list(named), dynamic_shapes)
     found: dict[int, object] = {}

@@ -1,6 +1,6 @@
 """Builds an island with OpenVINO: a graph of ATen ops → OpenVINO's intermediate representation.
 
-The artefact is the portable form: the model's XML and its weights, one after the other. Loading
+The artefact is the portable form: the model's weights and its XML, one after the other. Loading
 compiles it for the device at hand.
 """
 
@@ -15,11 +15,13 @@ import numpy
 
 from torchport.errors import TargetError
 from torchport.records import TensorSpec
-from torchport.targets.openvino.format import FORMAT
+from torchport.targets.openvino.format import FORMAT, aligned
 from torchport.targets.openvino.library import openvino
 from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.target import Artifact, Island
 from torchport.targets.value_ranges import input_ranges
+
+Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
 
 def build(island: Island) -> Artifact:
@@ -34,21 +36,15 @@ def build(island: Island) -> Artifact:
     model = _convert(replace(island, graph_module=with_sums, outputs=(*island.outputs, *numbers)))
     copies = _take_copies(model)
     with tempfile.TemporaryDirectory(prefix="torchport-") as folder:
-        xml, weights = Path(folder, "island.xml"), Path(folder, "island.bin")
-        openvino().serialize(model, str(xml), str(weights))
-        text = xml.read_bytes()
-        payload = numpy.empty(_aligned(len(text)) + weights.stat().st_size, dtype=numpy.uint8)
-        payload[: len(text)] = numpy.frombuffer(text, dtype=numpy.uint8)
-        payload[len(text) : _aligned(len(text))] = 0
-        with weights.open("rb") as file:
-            file.readinto(payload[_aligned(len(text)) :].data)
+        openvino().serialize(model, f"{folder}/island.xml", f"{folder}/island.bin")
+        del model  # its weights are not wanted in memory twice
+        payload, properties = _read_payload(Path(folder))
     ranges = input_ranges(island.graph_module)
     return Artifact(
         payload,
         {
             "format": FORMAT,
-            "xml_bytes": len(text),
-            "weights_at": _aligned(len(text)),
+            **properties,
             "copies": {str(output): source for output, source in copies.items()},
             "input_ranges": {str(index): list(bounds) for index, bounds in ranges.items()},
             "finite_inputs": finite_inputs,
@@ -57,19 +53,37 @@ def build(island: Island) -> Artifact:
     )
 
 
-def _aligned(size: int) -> int:
-    """Weights start at a multiple of 64, so that OpenVINO can use them where they lie."""
-    return (size + 63) // 64 * 64
+def _read_payload(folder: Path) -> tuple[Bytes, dict[str, object]]:
+    """Return a model that was written to a folder as its payload, and where in it what lies."""
+    weights = folder / "island.bin"
+    text = numpy.frombuffer((folder / "island.xml").read_bytes(), dtype=numpy.uint8)
+    size = weights.stat().st_size
+    at = aligned(size)
+    payload = numpy.empty(at + text.size, dtype=numpy.uint8)
+    with weights.open("rb", buffering=0) as file:
+        read = 0
+        while read < size and (count := file.readinto(payload[read:size].data)):
+            read += count
+    if read < size:
+        raise TargetError(
+            "what OpenVINO wrote is cut off", where="openvino", remedy="see whether a disk is full"
+        )
+    payload[size:at] = 0
+    payload[at:] = text
+    return payload, {"weights_bytes": size, "xml_at": at, "xml_bytes": int(text.size)}
 
 
 def _convert(island: Island) -> Any:
-    frontend_module = _import_frontend()
-    frontend = frontend_module["manager"]().load_by_framework("pytorch")
-    decoder = frontend_module["decoder"](island.graph_module)
+    frontend_parts = _import_frontend()
+    frontend = frontend_parts["manager"]().load_by_framework("pytorch")
+    decoder = frontend_parts["decoder"](island.graph_module)
     try:
         model = frontend.convert(frontend.load(decoder))
         _fix_inputs(model, island)
         model.validate_nodes_and_infer_types()
+        # Norms are folded into weights here, and not at each load. The weights are then those that the device
+        # computes with, and its compiled form need hold none of its own.
+        frontend_parts["simplify"](model, cf=False, smart_reshape=False)
     except Exception as error:  # the frontend raises many kinds; each is a refusal
         raise TargetError(
             f"OpenVINO refuses the island: {_first_line(error)}", where=f"openvino, {island.name}"
@@ -80,11 +94,16 @@ def _convert(island: Island) -> Any:
 
 def _import_frontend() -> dict[str, Any]:
     openvino()
+    from openvino._offline_transformations import apply_moc_transformations
     from openvino.frontend import FrontEndManager
 
     from torchport.targets.openvino.decoder import fast_decoder_type
 
-    return {"manager": FrontEndManager, "decoder": fast_decoder_type()}
+    return {
+        "manager": FrontEndManager,
+        "decoder": fast_decoder_type(),
+        "simplify": apply_moc_transformations,
+    }
 
 
 def _fix_inputs(model: Any, island: Island) -> None:

@@ -12,10 +12,18 @@ import torch
 
 from torchport.errors import TargetError
 from torchport.records import TensorSpec
+from torchport.targets.openvino.compiled_form import (
+    WITHOUT_WEIGHTS,
+    add_compiled,
+    can_import,
+    import_compiled,
+)
 from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import core, openvino
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.target import Artifact, GaveNaN, Meanwhile, OutOfRange, Runner
+
+Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
 # In bytes. Up to here a copy is cheaper than to set another output tensor.
 _SMALL_OUTPUTS = 1 << 16
@@ -27,7 +35,7 @@ def load(
     outputs: Sequence[TensorSpec],
     options: OpenVinoOptions,
 ) -> Runner:
-    """Compile the island for the device and return a function that runs it.
+    """Load the island, compiled as it is or else by compiling it, and return a function that runs it.
 
     Raises:
         TargetError: the artefact is of another format, the device is absent, or OpenVINO refuses.
@@ -38,23 +46,37 @@ def load(
             where="openvino",
             remedy="compile the model again with this version of torchport",
         )
-    compiled = _compile(artifact, options)
-    return _Island(compiled, artifact, inputs, outputs)
+    imported = import_compiled(artifact, options.device, compile_config(options))
+    compiled = _compile(artifact, options) if imported is None else imported
+    return _Island(compiled, artifact, inputs, outputs, imported=imported is not None)
+
+
+def parts_of(artifact: Artifact) -> tuple[Bytes, Bytes]:
+    """Return an island's portable form: OpenVINO's XML and its weights, where they lie."""
+    size, at = artifact.properties["weights_bytes"], artifact.properties["xml_at"]
+    xml_bytes = artifact.properties["xml_bytes"]
+    assert isinstance(size, int)
+    assert isinstance(at, int)
+    assert isinstance(xml_bytes, int)
+    return artifact.payload[at : at + xml_bytes], artifact.payload[:size]
 
 
 def _compile(artifact: Artifact, options: OpenVinoOptions) -> Any:
-    size, weights_at = artifact.properties["xml_bytes"], artifact.properties["weights_at"]
-    assert isinstance(size, int)
-    assert isinstance(weights_at, int)
-    weights = openvino().Tensor(artifact.payload[weights_at:], shared_memory=True)
+    xml, weights = parts_of(artifact)
     try:
-        model = core().read_model(artifact.payload[:size].tobytes(), weights)
+        model = core().read_model(xml.tobytes(), openvino().Tensor(weights, shared_memory=True))
         return core().compile_model(model, options.device, compile_config(options))
     except Exception as error:  # OpenVINO raises many kinds; each is a refusal
         raise TargetError(
             f"OpenVINO cannot compile the island: {str(error).strip().splitlines()[-1][:300]}",
             where=f"openvino, {options.device}",
         ) from error
+
+
+def embed(artifact: Artifact, runner: Runner, options: OpenVinoOptions) -> Artifact:
+    """Return the artefact with the compiled form of the runner that was loaded from it."""
+    assert isinstance(runner, _Island)
+    return add_compiled(artifact, runner.compiled, options.device, compile_config(options))
 
 
 def compile_config(options: OpenVinoOptions) -> dict[str, object]:
@@ -64,6 +86,8 @@ def compile_config(options: OpenVinoOptions) -> dict[str, object]:
         # Left alone, OpenVINO computes in float16 or bfloat16 wherever the processor can.
         "INFERENCE_PRECISION_HINT": PRECISIONS[options.precision],
     }
+    if can_import(options.device):
+        config.update(WITHOUT_WEIGHTS)
     if options.threads:
         config["INFERENCE_NUM_THREADS"] = options.threads
     config.update(options.config)
@@ -79,8 +103,11 @@ class _Island:
         artifact: Artifact,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
+        *,
+        imported: bool,
     ) -> None:
-        self._compiled = compiled
+        self.compiled = compiled
+        self.imported = imported  # whether the file held what the device computes with
         self._payload = artifact.payload  # the model's weights lie in it
         self._idle: collections.deque[Any] = collections.deque()
         ranges = artifact.properties["input_ranges"]
@@ -121,7 +148,7 @@ class _Island:
             request: _Request = self._idle.pop()
         except IndexError:
             request = _Request(
-                self._compiled.create_infer_request(), len(kept), self._outputs, len(self._sums)
+                self.compiled.create_infer_request(), len(kept), self._outputs, len(self._sums)
             )
         try:
             request.give(kept)

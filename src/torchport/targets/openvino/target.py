@@ -82,11 +82,25 @@ class OpenVinoTarget(Target):
         outputs: Sequence[TensorSpec],
         options: Options,
     ) -> Runner:
-        """Compile the portable form for the device."""
+        """Take the compiled form if it was made for this device, else compile the portable one."""
         from torchport.targets.openvino.load import load
 
         assert isinstance(options, OpenVinoOptions)
         return load(artifact, inputs, outputs, options)
+
+    def readable(self, artifact: Artifact) -> dict[str, bytes]:
+        """Return OpenVINO's intermediate representation, which its own tools open."""
+        from torchport.targets.openvino.load import parts_of
+
+        xml, weights = parts_of(artifact)
+        return {"model.xml": xml.tobytes(), "model.bin": weights.tobytes()}
+
+    def embed(self, artifact: Artifact, runner: Runner, options: Options) -> Artifact:
+        """Add OpenVINO's own compiled form."""
+        from torchport.targets.openvino.load import embed
+
+        assert isinstance(options, OpenVinoOptions)
+        return embed(artifact, runner, options)
 
     def make_options(self, given: object) -> Options:
         """Build the options; refuses a precision that there is not."""

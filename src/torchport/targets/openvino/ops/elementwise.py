@@ -71,10 +71,13 @@ def _clamp(node: fx.Node) -> Verdict | None:
 
 @checked("floor_divide.default", "i")
 def _floor_divide(node: fx.Node) -> Verdict | None:
-    """torch raises for 0; the device would not."""
+    """torch raises for 0 and rounds down; the device does not raise, and rounds towards 0."""
     low, high = bounds_of(node.args[1])
     if low <= 0 <= high:
         return argument("the divisor could be 0")
+    least, most = bounds_of(node.args[0])
+    if (least < 0 and high > 0) or (most > 0 and low < 0):
+        return argument("the quotient could be negative, and OpenVINO would round it up")
     return None
 
 

@@ -1,0 +1,109 @@
+"""Moves islands' payloads out of a program, into a safetensors file beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import fx
+
+from torchport.errors import PackageError, RecordError
+from torchport.packaging.load_model import read_package
+from torchport.records import IslandMeta, written_whole
+from torchport.runtime.payload_file import PAYLOAD_IN
+from torchport.targets.safetensors_file import write_safetensors
+
+
+def move_payloads(
+    graph_module: fx.GraphModule, islands: tuple[IslandMeta, ...], file: str, prefix: str = ""
+) -> tuple[fx.GraphModule, tuple[IslandMeta, ...], dict[str, torch.Tensor]]:
+    """Return a host graph whose islands have no payload of their own, and the payloads.
+
+    Args:
+        graph_module: the host's graph.
+        islands: its islands' metadata.
+        file: what the islands call the file that the payloads will be in.
+        prefix: goes before the payloads' names there.
+    """
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    attributes: dict[str, object] = {}
+    payloads: dict[str, torch.Tensor] = {}
+    metas = {meta.name: meta for meta in islands}
+    for node in graph_module.graph.nodes:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+        if node.op == "get_attr":
+            attributes.setdefault(str(node.target), getattr(graph_module, str(node.target)))
+        elif node.target is torch.ops.torchport.island.default:
+            attribute = str(node.args[0].target)
+            meta = IslandMeta.from_json(json.loads(node.args[1]))
+            payloads[prefix + attribute] = getattr(graph_module, attribute)
+            attributes[attribute] = torch.empty(0, dtype=torch.uint8)
+            entry = {"file": file, "name": prefix + attribute}
+            moved = dataclasses.replace(meta, properties={**meta.properties, PAYLOAD_IN: entry})
+            copies[node].update_arg(1, json.dumps(moved.to_json(), sort_keys=True))
+            metas[meta.name] = moved
+    made = fx.GraphModule(attributes, graph, "Program")
+    return made, tuple(metas[meta.name] for meta in islands), payloads
+
+
+def new_file_beside(path: Path) -> Path:
+    """Return a new name beside a package: the old package keeps its file until the new one is whole."""
+    return path.with_name(f"{path.stem}-{uuid.uuid4().hex[:8]}.safetensors")
+
+
+@contextlib.contextmanager
+def payloads_beside(path: Path, file: Path | None, payloads: Mapping[str, torch.Tensor]) -> Iterator[None]:
+    """Write payloads before a package is written; then remove what the package before it had.
+
+    Args:
+        path: the package.
+        file: where its payloads go; None if they are in it.
+        payloads: what goes there.
+
+    Raises:
+        PackageError: the file cannot be written.
+    """
+    before = _files_of(path)
+    if file is not None:
+        write_payloads(payloads, file)
+    try:
+        yield
+    except BaseException:
+        if file is not None:
+            file.unlink(missing_ok=True)
+        raise
+    for old in before:
+        old.unlink(missing_ok=True)
+
+
+def _files_of(path: Path) -> set[Path]:
+    """Return the files beside a package that `payloads_beside` wrote for it."""
+    try:
+        package = read_package(path)
+    except PackageError:
+        return set()
+    islands = [island for packaged in package.programs for island in packaged.record.islands]
+    entries = [island.properties.get(PAYLOAD_IN) for island in islands]
+    names = {str(entry["file"]) for entry in entries if isinstance(entry, dict)}
+    own = re.compile(re.escape(path.stem) + r"-[0-9a-f]{8}\.safetensors")
+    return {path.with_name(name) for name in names if own.fullmatch(name)}
+
+
+def write_payloads(payloads: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Write payloads as a safetensors file, whole or not at all, and without a copy of them in memory.
+
+    Raises:
+        PackageError: the file cannot be written.
+    """
+    try:
+        with written_whole(path) as temporary:
+            write_safetensors(payloads, temporary)
+    except RecordError as error:
+        raise PackageError(error.what, where=error.where) from error

@@ -1,0 +1,97 @@
+"""What must hold of the inputs' sizes for a graph of any shape, as data: `["<=", ["size", 0, 1], 8]`.
+
+A term is a whole number, `["size", TENSOR, DIMENSION]`, or an operation of `OPERATIONS` on terms.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+
+from torchport.errors import RuntimeRefusal
+
+OPERATIONS: Mapping[str, Callable[..., int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "max": max,
+    "min": min,
+    "and": lambda *terms: all(terms),
+    "or": lambda *terms: any(terms),
+    "not": operator.not_,
+}
+
+
+def check_guards(guards: object, shapes: Sequence[Sequence[int]], where: str) -> None:
+    """Refuse inputs for which a guard does not hold.
+
+    Args:
+        guards: a list of terms.
+        shapes: the inputs' sizes.
+        where: whose they are.
+
+    Raises:
+        RuntimeRefusal: names the guard.
+    """
+    for guard in guards if isinstance(guards, list) else [["!=", 0, 0]]:
+        if not _holds(guard, shapes):
+            raise RuntimeRefusal(
+                f"the inputs have the shapes {[list(shape) for shape in shapes]}, and the model was captured "
+                f"for such where {render(_failing(guard, shapes))}",
+                where=where,
+                remedy="compile the model for inputs of this shape",
+            )
+
+
+def _failing(guard: object, shapes: Sequence[Sequence[int]]) -> object:
+    """Return the part of a guard because of which it does not hold; of alternatives, that of the last."""
+    if isinstance(guard, list) and guard[:1] == ["or"]:
+        return _failing(guard[-1], shapes)
+    if isinstance(guard, list) and guard[:1] == ["and"]:
+        return next((_failing(part, shapes) for part in guard[1:] if not _holds(part, shapes)), guard)
+    return guard
+
+
+def _holds(guard: object, shapes: Sequence[Sequence[int]]) -> bool:
+    try:
+        return bool(_value(guard, shapes))
+    except ZeroDivisionError:
+        return False
+
+
+def _value(term: object, shapes: Sequence[Sequence[int]]) -> int:
+    if isinstance(term, int):
+        return term
+    if not isinstance(term, list) or not term:
+        raise RuntimeRefusal(f"a guard reads {str(term)[:80]!r}, which is none")
+    head, *rest = term
+    if head == "size":
+        return shapes[rest[0]][rest[1]]
+    if head not in OPERATIONS:
+        raise RuntimeRefusal(f"a guard reads {str(term)[:80]!r}, which is none")
+    return OPERATIONS[head](*[_value(part, shapes) for part in rest])
+
+
+def render(term: object) -> str:
+    """Return a term as a person would write it."""
+    if not isinstance(term, list):
+        return str(term)
+    head, *rest = term
+    if head == "size":
+        return f"size {rest[1]} of tensor {rest[0]}"
+    if len(rest) == 2 and head not in ("max", "min"):
+        left, right = (f"({render(part)})" if _is_operation(part) else render(part) for part in rest)
+        return f"{left} {head} {right}"
+    return f"{head}({', '.join(map(render, rest))})"
+
+
+def _is_operation(term: object) -> bool:
+    return isinstance(term, list) and term[0] != "size"

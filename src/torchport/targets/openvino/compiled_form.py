@@ -1,0 +1,116 @@
+"""The device's own compiled form of an island: written beside the portable one, used where it fits.
+
+It is what OpenVINO's `export_model` gives. On a CPU it holds hardly any weights: it finds them in the
+portable form's, which OpenVINO wants to read from a file. So it is used where a file can be had in memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from torchport.targets.openvino.format import aligned
+from torchport.targets.openvino.library import core, openvino
+from torchport.targets.target import Artifact
+
+_log = logging.getLogger(__name__)
+
+# The compiled form refers to weights instead of holding them. It changes nothing but `export_model`.
+WITHOUT_WEIGHTS = {"CACHE_MODE": "OPTIMIZE_SIZE"}
+
+
+def add_compiled(artifact: Artifact, compiled: Any, device: str, config: Mapping[str, object]) -> Artifact:
+    """Return the artefact with the device's own compiled form; as it is, if the device gives none."""
+    if "compiled" in artifact.properties or not can_import(device):
+        return artifact
+    try:
+        form = numpy.frombuffer(compiled.export_model().getvalue(), dtype=numpy.uint8)
+    except RuntimeError as error:
+        _log.info("%s exports no compiled form: %s", device, error)
+        return artifact
+    at = aligned(artifact.payload.size)
+    payload = numpy.zeros(at + form.size, dtype=numpy.uint8)
+    payload[: artifact.payload.size] = artifact.payload
+    payload[at:] = form
+    entry = {"at": at, "bytes": int(form.size), "made_for": made_for(device, config)}
+    return Artifact(payload, {**artifact.properties, "compiled": entry})
+
+
+def import_compiled(artifact: Artifact, device: str, config: Mapping[str, object]) -> Any | None:
+    """Return the compiled model of an artefact's compiled form; None if it has none that fits here."""
+    entry = artifact.properties.get("compiled")
+    if not isinstance(entry, Mapping) or not can_import(device):
+        return None
+    if entry["made_for"] != made_for(device, config):
+        _log.info("the compiled form was made for something else, so the portable form is compiled")
+        return None
+    form = artifact.payload[entry["at"] : entry["at"] + entry["bytes"]]
+    weights_bytes = artifact.properties["weights_bytes"]
+    assert isinstance(weights_bytes, int)
+    try:
+        with _as_file(artifact.payload[:weights_bytes]) as path:
+            settings = {**config, **({"WEIGHTS_PATH": path} if _takes_weights(device) else {})}
+            return core().import_model(openvino().Tensor(form, shared_memory=True), device, settings)
+    except (RuntimeError, OSError) as error:  # the portable form is as good
+        _log.warning("OpenVINO refuses the compiled form, so the portable form is compiled: %s", error)
+        return None
+
+
+def made_for(device: str, config: Mapping[str, object]) -> dict[str, object]:
+    """Return all that a compiled form depends on: device, library and settings, as JSON."""
+    return {
+        "openvino": str(openvino().get_version()),
+        "device": device,
+        "name": str(core().get_property(device, "FULL_DEVICE_NAME")),
+        "capabilities": sorted(map(str, core().get_property(device, "OPTIMIZATION_CAPABILITIES"))),
+        "processor": _processor(),
+        "config": {key: str(value) for key, value in sorted(config.items())},
+    }
+
+
+@functools.cache
+def _processor() -> str:
+    """Return a digest of what the processor can do."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        flags = sorted({line for line in lines if line.startswith(("flags", "Features"))})
+    except OSError:  # another system; OpenVINO's own capabilities must do
+        flags = [platform.processor()]
+    return hashlib.sha256("\n".join([platform.machine(), *flags]).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def can_import(device: str) -> bool:
+    """Whether a device has a compiled form that can be used here."""
+    try:
+        able = "EXPORT_IMPORT" in core().get_property(device, "OPTIMIZATION_CAPABILITIES")
+    except RuntimeError:  # devices that stand for others say nothing of themselves
+        return False
+    return able and (hasattr(os, "memfd_create") or not _takes_weights(device))
+
+
+@functools.cache
+def _takes_weights(device: str) -> bool:
+    return "WEIGHTS_PATH" in core().get_property(device, "SUPPORTED_PROPERTIES")
+
+
+@contextmanager
+def _as_file(weights: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]) -> Iterator[str]:
+    """Give a file in memory that holds the weights; OpenVINO maps it and needs the name no longer."""
+    descriptor = os.memfd_create("torchport-weights")
+    try:
+        rest = weights.data
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
