@@ -14,10 +14,9 @@ from pathlib import Path
 from torchport.errors import RecordError, SurveyError
 from torchport.records import BenchRecord, SurveyRow, file_name, read_record, write_record, written_whole
 from torchport.survey.machine import describe_machine, versions_for
-from torchport.survey.run_item import RAW
 from torchport.survey.work_item import STAT, Outcome, WorkItem, versions_of
 
-ROWS = "rows"
+RAW, PROFILE, ROWS = "raw", "profile", "rows"
 _LOCK = ".survey.lock"
 
 
@@ -34,8 +33,11 @@ class SurveyDirectory:
         self.path = path
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other surveys out. The system lifts the lock when the process ends, however it ends.
+    def locked(self, *, shared: bool = False) -> Iterator[None]:
+        """Keep surveys out. The system lifts the lock when the process ends, however it ends.
+
+        Args:
+            shared: whether others that share it may write too, each to files of its own.
 
         Raises:
             SurveyError: another survey is writing here, or the directory cannot be made.
@@ -46,7 +48,7 @@ class SurveyDirectory:
         except OSError as error:
             raise SurveyError(f"cannot be written: {error.strerror}", where=str(self.path)) from error
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             os.close(handle)
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
@@ -107,7 +109,7 @@ class SurveyDirectory:
 
     def remove_leftovers(self) -> None:
         """Remove the temporary files of a survey that was killed while it wrote."""
-        for folder in (RAW, ROWS, "profile", "bench", "coverage"):
+        for folder in (RAW, PROFILE, ROWS, "bench", "coverage"):
             for path in (self.path / folder).glob(".*.tmp"):
                 with contextlib.suppress(OSError):
                     path.unlink()

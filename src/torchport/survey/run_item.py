@@ -16,13 +16,12 @@ from torchport.errors import CaptureError, SurveyError, one_line
 from torchport.records import SurveyRow, file_name, written_whole
 from torchport.structure import tensors_in
 from torchport.survey.benches import run_benches
+from torchport.survey.directory import PROFILE, RAW
 from torchport.survey.stat.op_rows import rows_of
 from torchport.survey.stat.raw_file import write_raw_file
 from torchport.survey.work_item import STAT, WorkItem
 from torchport.verification.isolation import copy_tensors
 from torchport.zoo.model import Model
-
-RAW, PROFILE = "raw", "profile"
 
 
 def run_item(item: WorkItem, directory: Path) -> SurveyRow:

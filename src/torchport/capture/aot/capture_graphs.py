@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -110,9 +111,11 @@ def _trace(
         stack.enter_context(standing_in(module, substitute))
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.enter_context(torch.set_grad_enabled(backward))
-        # As under torch.compile: dead ops that draw random numbers are dropped only if there is one.
+        # As under torch.compile: without these, torch keeps dead ops that draw random numbers, and code that
+        # asks whether it is compiled is told that it is not.
         stack.enter_context(tracing(TracingContext(mode)))
-        stack.enter_context(noting_origins(module))
+        stack.enter_context(torch.compiler._compile_session_context())
+        stack.enter_context(noting_origins(module, sys._getframe()))
         flat = _FlatModule(module, inputs.structure)
         aot_module_simplified(
             flat,  # type: ignore[arg-type]

@@ -4,40 +4,41 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from types import FrameType
 
 import torch
 import torch.fx.traceback
 from torch import fx, nn
-from torch.overrides import TorchFunctionMode
 
-from torchport.capture.calls.user_frames import describe_frame, user_frame
+from torchport.capture.exported.source_lines import SourceLines
 from torchport.capture.node_origin import WRAPPED, source_line
 from torchport.capture.stream.module_calls import ModuleCalls
 
-_PATH, _LINE = "nn_module_stack", "stack_trace"  # where torch looks for them
+_PATH = "nn_module_stack"  # where torch looks for it
 
 
 @contextmanager
-def noting_origins(root: nn.Module) -> Iterator[None]:
-    """Note the origins of what is traced meanwhile.
+def noting_origins(root: nn.Module, outermost: FrameType) -> Iterator[None]:
+    """Note the origins of what is traced meanwhile, and what torch notes itself: which backward op is whose.
 
     Args:
         root: the model; a module's path is the one in it.
+        outermost: the frame at which the user's code ends.
     """
-    with ExitStack() as stack:
-        # torch's own notes go with it: which forward op a backward op belongs to.
-        stack.enter_context(torch.fx.traceback.preserve_node_meta())
-        calls = stack.enter_context(ModuleCalls(root))
-        stack.enter_context(_OriginMode(calls))
+    with (
+        torch.fx.traceback.preserve_node_meta(),
+        ModuleCalls(root) as calls,
+        _Origins(calls, outermost),
+    ):
         yield
 
 
-class _OriginMode(TorchFunctionMode):
-    """Says before each call of torch who calls."""
+class _Origins(SourceLines):
+    """Says before each call of torch who calls it."""
 
-    def __init__(self, calls: ModuleCalls) -> None:
-        super().__init__()
+    def __init__(self, calls: ModuleCalls, outermost: FrameType) -> None:
+        super().__init__(outermost)
         self._calls = calls
 
     def __torch_function__(
@@ -48,17 +49,16 @@ class _OriginMode(TorchFunctionMode):
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
         call = self._calls.current
-        if call is not None:  # else it is autograd's or torch's own
-            noted = torch.fx.traceback.current_meta
-            path = f"{WRAPPED}.{call.path}" if call.path else WRAPPED
-            noted[_PATH] = {path: (path, type(call.module).__name__)}
-            noted[_LINE] = describe_frame(user_frame())
-            try:
-                return func(*args, **(kwargs or {}))
-            finally:
-                noted.pop(_PATH, None)
-                noted.pop(_LINE, None)
-        return func(*args, **(kwargs or {}))
+        if call is None:  # autograd's own, or torch's
+            return func(*args, **(kwargs or {}))
+        path = f"{WRAPPED}.{call.path}" if call.path else WRAPPED
+        noted = torch.fx.traceback.current_meta
+        noted[_PATH] = {path: (path, type(call.module).__name__)}
+        try:
+            return super().__torch_function__(func, types, args, kwargs)
+        finally:
+            for key in (_PATH, "stack_trace"):  # what autograd calls later has another origin
+                noted.pop(key, None)
 
 
 def source_lines(forwards: Sequence[fx.Graph], graph: fx.Graph) -> dict[str, str]:

@@ -20,25 +20,28 @@ _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _NAMED = (torch.dtype, torch.layout, torch.device, torch.memory_format)
 
 
-def rows_of(model: str, graphs: Sequence[AtenGraph]) -> Iterator[Row]:
+def rows_of(
+    model: str, graphs: Sequence[AtenGraph], forwards: Sequence[AtenGraph] | None = None
+) -> Iterator[Row]:
     """Yield one row for each op of a model's graphs, with the columns of `RAW_COLUMNS`.
 
     Args:
         model: the model's name.
         graphs: its graphs, in the order in which they are to be numbered in their direction. A graph that an
             op such as `cond` calls is a graph of its own.
+        forwards: where a backward op's forward op is looked for; among `graphs` by default.
 
     Example:
         >>> [row["op"] for row in rows_of("relu", capture_graphs(torch.nn.ReLU(), (torch.ones(2),)))]
         ['aten.relu.default']
     """
     numbers = {"fw": 0, "bw": 0}
-    forwards = [graph.graph_module.graph for graph in graphs if graph.direction == "fw"]
+    known = [graph.graph_module.graph for graph in forwards or graphs if graph.direction == "fw"]
     for graph in graphs:
         for part in graph.parts():
             number = numbers[graph.direction]
             numbers[graph.direction] += 1
-            lines = source_lines([] if graph.direction == "fw" else forwards, part.graph)
+            lines = source_lines([] if graph.direction == "fw" else known, part.graph)
             ops = ops_of(part)
             positions = {node: index for index, node in enumerate(ops)}
             for node in ops:
