@@ -6,6 +6,7 @@ import collections
 import importlib
 import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,8 @@ from torchport.records import SurveyRow
 from torchport.survey.engines.engine import Started
 from torchport.survey.work_item import Limits, Outcome, WorkItem, versions_of
 from torchport.survey.worker import Worker
+
+_REACH_SECONDS = 5.0
 
 
 class RayEngine:
@@ -55,6 +58,7 @@ class RayEngine:
 
     def _connect(self, ray: ModuleType) -> None:
         try:
+            _knock(self._address)
             ray.init(
                 address=self._address,
                 num_cpus=None if self._address else self._wanted,
@@ -109,6 +113,17 @@ def _outcome(ray: ModuleType, ready: Any, item: WorkItem) -> Outcome:
         )
         return Outcome(item, row.to_json(), {})
     return outcome
+
+
+def _knock(address: str | None) -> None:
+    """Try to reach an address first: Ray itself would go on trying for minutes.
+
+    Raises:
+        OSError: nobody is there.
+    """
+    host, separator, port = (address or "").removeprefix("ray://").rpartition(":")
+    if separator and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
 
 
 def _import_ray() -> ModuleType:
