@@ -5,8 +5,8 @@
 
 - survey: `torchport survey --backward` on one image of 224 × 224: the whole command, two workers.
 - forward: the same without `--backward`.
-- counting: each model built with random weights, compiled with an `aot_autograd` backend that counts the nodes
-  it is handed, and run forward and backward on real values, one after another in one process.
+- counting: each model built with random weights, compiled with an `aot_autograd` backend that counts
+  the nodes it is handed, and run forward and backward on real values, one after another in one process.
 
 The models are gone through in groups, and the three take turns at each. The numbers of ops must agree.
 """

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import cast
 
 import torch
+import torch.fx.traceback
 from torch import fx, nn
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func  # type: ignore[attr-defined]
 from torch._functorch.partitioners import default_partition
@@ -115,7 +116,9 @@ def _trace(
         # asks whether it is compiled is told that it is not.
         stack.enter_context(tracing(TracingContext(mode)))
         stack.enter_context(torch.compiler._compile_session_context())
-        stack.enter_context(noting_origins(module, sys._getframe()))
+        # What torch notes on nodes itself: which part of the joint graph each is of, and which forward op a
+        # backward op belongs to.
+        stack.enter_context(torch.fx.traceback.preserve_node_meta())
         flat = _FlatModule(module, inputs.structure)
         aot_module_simplified(
             flat,  # type: ignore[arg-type]
@@ -150,7 +153,8 @@ class _FlatModule(nn.Module):
         state = dict(zip(self.state, tensors, strict=False))
         call = self._structure.rebuild(list(tensors[len(state) :]))
         args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", call)
-        result = torch.func.functional_call(self._held[0], state, args, kwargs)
+        with noting_origins(self._held[0], sys._getframe()):
+            result = torch.func.functional_call(self._held[0], state, args, kwargs)
         known = {id(tensor) for tensor in tensors}
         returned = []
         for leaf in flatten(result).leaves:

@@ -20,17 +20,15 @@ _PATH = "nn_module_stack"  # where torch looks for it
 
 @contextmanager
 def noting_origins(root: nn.Module, outermost: FrameType) -> Iterator[None]:
-    """Note the origins of what is traced meanwhile, and what torch notes itself: which backward op is whose.
+    """Note the origins of what a module calls meanwhile, if torch keeps notes on nodes at all.
+
+    It slows every call of torch down, autograd's own too: it is for the forward pass alone.
 
     Args:
         root: the model; a module's path is the one in it.
         outermost: the frame at which the user's code ends.
     """
-    with (
-        torch.fx.traceback.preserve_node_meta(),
-        ModuleCalls(root) as calls,
-        _Origins(calls, outermost),
-    ):
+    with ModuleCalls(root) as calls, _Origins(calls, outermost):
         yield
 
 
