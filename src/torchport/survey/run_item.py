@@ -84,7 +84,7 @@ def _record(item: WorkItem) -> _Recorded:
         raise SurveyError(
             f"{refusal.what}; and on real values it raises {one_line(error)}", where=refusal.where
         ) from error
-    return _Recorded(graphs, f"ran on real values, with {len(graphs)} graphs: {refusal.what}")
+    return _Recorded(graphs, f"ran on real values: {refusal.what}")
 
 
 def _load(item: WorkItem, *, without_values: bool) -> Model:

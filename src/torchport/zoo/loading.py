@@ -153,7 +153,8 @@ def _load_library(name: str, inputs: str | None, weights: bool, batch: int | Non
             where=name,
             remedy="give weights=False (--no-weights)",
         )
-    model = _build(source, rest, weights, batch or 1, device, name)
+    # A small model's inputs are tried out, on values.
+    model = _build(source, rest, weights, batch or 1, "cpu" if scheme == small.SCHEME else device, name)
     if inputs is None:
         return model
     with fixed_seed():

@@ -72,6 +72,20 @@ class Counts(nn.Module):
         return x, (y, y)
 
 
+class Caches(nn.Module):
+    """Computes something once and keeps it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4, 4))
+        self.kept = {}
+
+    def forward(self, x):
+        if "square" not in self.kept:
+            self.kept["square"] = self.weight @ self.weight
+        return x @ self.kept["square"]
+
+
 SMALL = {
     "tied": lambda: Model("tied", Tied().eval(), (torch.tensor([[1, 2]]),)),
     "noisy": lambda: Model("noisy", Noisy().eval(), (torch.rand(2, 3, 4),)),
@@ -85,6 +99,13 @@ SMALL = {
 def test_small_models_have_the_ops_that_a_counting_compiler_is_handed(name, backward):
     model = SMALL[name]()
     assert captured(model, backward=backward) == counted(model, backward=backward)
+
+
+def test_what_a_model_caches_in_itself_is_traced_anew_and_gone_afterwards():
+    model = Model("caches", Caches(), (torch.rand(2, 4),))
+    assert captured(model, backward=False) == counted(Model("caches", Caches(), model.args), backward=False)
+    assert [direction for direction, _ in captured(model, backward=True)] == ["fw", "bw"]
+    assert model.module.kept == {}
 
 
 def test_the_model_is_left_as_it_was():

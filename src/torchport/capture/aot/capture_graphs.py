@@ -23,7 +23,7 @@ from torchport.capture.aot.node_origins import noting_origins
 from torchport.capture.exported.export import CallableModule
 from torchport.capture.exported.source_lines import user_line
 from torchport.capture.quiet import quiet_torch
-from torchport.capture.stream.stand_ins import Once, faker, standing_in
+from torchport.capture.stream.stand_ins import Once, faker, kept_as_it_was, standing_in
 from torchport.capture.stream.stream_model import as_eager, without_collections
 from torchport.errors import CaptureError, TorchportError, one_line
 from torchport.structure import Structure, flatten, flatten_call
@@ -153,8 +153,10 @@ class _FlatModule(nn.Module):
         state = dict(zip(self.state, tensors, strict=False))
         call = self._structure.rebuild(list(tensors[len(state) :]))
         args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", call)
-        with noting_origins(self._held[0], sys._getframe()):
-            result = torch.func.functional_call(self._held[0], state, args, kwargs)
+        model = self._held[0]
+        # torch runs this twice: what the first run caches in the module is no tensor of the second.
+        with kept_as_it_was(model), noting_origins(model, sys._getframe()):
+            result = torch.func.functional_call(model, state, args, kwargs)
         known = {id(tensor) for tensor in tensors}
         returned = []
         for leaf in flatten(result).leaves:
