@@ -25,7 +25,7 @@ class SurveyRow(Record):
         peak_bytes: the most memory its process held.
         settings: what it was surveyed with, so that a survey with other settings does not take it for done.
         note: what is not as usual, such as a run on real values and why; else empty.
-        versions: of python, torch, torchport and the model's library.
+        versions: of python, torch, torchport and the model's library; of a model's own file the digest.
     """
 
     schema: ClassVar[str] = "torchport.survey_row/1"

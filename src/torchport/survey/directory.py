@@ -72,7 +72,7 @@ class SurveyDirectory:
             row = read_record(path, SurveyRow)
         except RecordError:
             return None  # from another version, or damaged: it is done anew
-        if row.settings != item.settings.as_texts() or row.versions != versions_of(item.model):
+        if row.settings != item.settings.as_texts() or row.versions != versions_of(item):
             return None
         if row.raw and not (self.path / RAW / row.raw).is_file():
             return None
@@ -84,7 +84,9 @@ class SurveyDirectory:
         Raises:
             RecordError: a file cannot be written; no part of it is left.
         """
+        item = outcome.item
         row = SurveyRow.from_json(outcome.row)
+        row = replace(row, settings=item.settings.as_texts(), versions=versions_of(item))
         path = self._row_path(outcome.item)
         path.unlink(missing_ok=True)
         for name, content in outcome.files.items():

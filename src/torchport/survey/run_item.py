@@ -144,8 +144,7 @@ def _write_profile(item: WorkItem, directory: Path) -> None:
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         run_once(model.module, model, item.settings.backward)
     with written_whole(directory / PROFILE / file_name(item.model)) as temporary:
-        profiler.export_chrome_trace(str(temporary.with_suffix(".json")))
-        temporary.with_suffix(".json").rename(temporary)
+        profiler.export_chrome_trace(str(temporary))
 
 
 def _run_bench(item: WorkItem, directory: Path) -> SurveyRow:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from torchport import targets
@@ -102,14 +104,21 @@ def run_survey(
         told.planned(len(items), tuple(rows.values()))
         waiting = [item for item in items if item.model not in rows]
         if waiting:
-            for outcome in runner.run(waiting, limits, lambda item: told.started(item.model)):
-                row = rows[outcome.item.model] = directory.keep(outcome)
-                told.finished(row)
+            # Closed at once, if a row cannot be written: whatever still runs is then ended.
+            with closing(runner.run(waiting, limits, lambda item: told.started(item.model))) as outcomes:
+                for outcome in outcomes:
+                    row = rows[outcome.item.model] = directory.keep(outcome)
+                    told.finished(row)
     return tuple(rows[item.model] for item in items)
 
 
 def _check(settings: SurveySettings) -> None:
     """Refuse what cannot be, before anything runs."""
+    if importlib.util.find_spec("psutil") is None:
+        raise SurveyError(
+            "a survey watches its processes with psutil, which is not installed",
+            remedy='pip install "torchport[survey]"',
+        )
     if settings.backend == STAT:
         import_duckdb()
         if settings.options:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -90,10 +93,19 @@ class Outcome:
     files: Mapping[str, bytes]
 
 
-def versions_of(model: str) -> dict[str, str]:
-    """Return the versions that a model's records depend on."""
-    found = {"python": platform.python_version(), "torch": torch.__version__, "torchport": __version__}
-    library = LIBRARIES.get(model.partition(":")[0])
-    if library is not None and "::" not in model:
-        found[library] = package_version(library)
+def installed_versions() -> dict[str, str]:
+    """Return the versions that every record depends on."""
+    return {"python": platform.python_version(), "torch": torch.__version__, "torchport": __version__}
+
+
+def versions_of(item: WorkItem) -> dict[str, str]:
+    """Return the versions that an item's records depend on: its library's too, or its files' digests."""
+    found = installed_versions()
+    for name in (item.model, item.settings.inputs or ""):
+        file, is_file, _ = name.rpartition("::")
+        library = LIBRARIES.get(name.partition(":")[0])
+        if is_file and os.path.isfile(file):
+            found[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
+        elif library is not None:
+            found[library] = package_version(library)
     return found

@@ -16,7 +16,7 @@ from typing import cast
 
 from torchport.errors import SurveyError
 from torchport.records import JSON, SurveyRow, SurveyStatus
-from torchport.survey.work_item import Limits, Outcome, WorkItem, versions_of
+from torchport.survey.work_item import Limits, Outcome, WorkItem
 
 PROGRAM = "torchport.survey.worker_process"
 READY = "ready"
@@ -142,8 +142,6 @@ def _row(item: WorkItem, answer: dict[str, JSON]) -> SurveyRow:
         row,
         seconds=float(cast("float", answer.get("seconds", 0.0))),
         peak_bytes=int(cast("int", answer.get("peak_bytes", 0))),
-        settings=item.settings.as_texts(),
-        versions=versions_of(item.model),
     )
 
 

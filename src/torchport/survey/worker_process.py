@@ -23,11 +23,13 @@ from typing import TextIO
 
 import psutil
 import torch
+from torch import nn
 
 from torchport.capture import capture_graphs
 from torchport.errors import SurveyError, one_line
 from torchport.records import JSON
 from torchport.survey.run_item import run_item
+from torchport.survey.stat.op_rows import rows_of
 from torchport.survey.stat.raw_file import import_duckdb
 from torchport.survey.work_item import LIBRARIES, WorkItem
 from torchport.survey.worker import READY
@@ -52,14 +54,46 @@ def main() -> None:
         answers.flush()
 
 
+class _Usual(nn.Module):
+    """What is usual in models: how an op is traced is looked up when it is first met, and takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(8, 8, 3, groups=8),
+            nn.SiLU(inplace=True),
+            nn.Hardswish(),
+            nn.MaxPool2d(2),
+            nn.ReLU6(),
+        )
+        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Sigmoid())
+        self.attention = nn.MultiheadAttention(8, 2)
+        self.head = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU(), nn.Dropout(), nn.Linear(8, 4))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """Return a few numbers."""
+        image = self.image(image)
+        image = torch.cat([image, image * self.gate(image)], dim=1).chunk(2, dim=1)[0] + image
+        tokens = image.flatten(2).permute(2, 0, 1).contiguous()
+        tokens = tokens + self.attention(tokens, tokens, tokens, need_weights=False)[0]
+        result: torch.Tensor = self.head(tokens).softmax(dim=-1).mean(dim=0)
+        return result
+
+
 def _prepare() -> None:
-    """Import, once for all children, what they need, and trace something to have torch import its own."""
+    """Import and have torch look up, once for all children, what nearly every model needs."""
     torch.set_num_threads(1)  # more would be threads, which a fork does not take along
     with contextlib.suppress(SurveyError):  # the item that needs it says so
         import_duckdb()
-    layer = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
-    capture_graphs(layer, (torch.ones(1, 2),), backward=True)
-    capture_graphs(layer, (torch.ones(1, 2),))
+    with torch.device("meta"):
+        model, image = _Usual().eval(), torch.ones(1, 3, 16, 16)
+    capture_graphs(model, (image,), backward=True)
+    capture_graphs(model, (image,))
+    rows = rows_of("usual", capture_graphs(model, (image,), backward=True))
+    assert sum(1 for _ in rows)
 
 
 def _serve(request: dict[str, JSON], answers: TextIO) -> dict[str, JSON]:

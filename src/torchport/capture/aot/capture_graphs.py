@@ -12,8 +12,6 @@ from typing import cast
 import torch
 import torch.fx.traceback
 from torch import fx, nn
-from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func  # type: ignore[attr-defined]
-from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
@@ -89,6 +87,10 @@ def capture_graphs(
 def _trace(
     module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], backward: bool
 ) -> tuple[AtenGraph, ...]:
+    # Imported here, since it takes seconds.
+    from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func  # type: ignore[attr-defined]
+    from torch._functorch.partitioners import default_partition
+
     found: list[AtenGraph] = []
 
     def record_forward(gm: fx.GraphModule, example_inputs: object) -> Callable[..., object]:

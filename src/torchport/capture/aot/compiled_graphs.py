@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from torch import fx
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 
 from torchport.capture.aot.aten_graph import AtenGraph, Direction
 
@@ -25,6 +23,9 @@ def recording_backend(record: Recorder) -> Backend:
         >>> compiled(torch.ones(2)), len(graphs)
         (tensor([1., 1.]), 1)
     """
+    # Imported here, since it takes seconds.
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 
     def compile_as(direction: Direction) -> Callable[..., Callable[..., object]]:
         def compile_graph(graph_module: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:

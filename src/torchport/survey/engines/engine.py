@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
 from torchport.survey.work_item import Limits, Outcome, WorkItem
@@ -17,7 +17,9 @@ class Engine(Protocol):
     def workers(self) -> int:
         """How many items run at a time."""
 
-    def run(self, items: Sequence[WorkItem], limits: Limits, started: Started) -> Iterator[Outcome]:
+    def run(
+        self, items: Sequence[WorkItem], limits: Limits, started: Started
+    ) -> Generator[Outcome, None, None]:
         """Yield what came of each item as it is done, in whatever order.
 
         When the iterator is closed, whatever still runs is ended.

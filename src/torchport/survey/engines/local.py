@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 from torchport.survey.engines.engine import Started
 from torchport.survey.work_item import Limits, Outcome, WorkItem
@@ -27,7 +27,9 @@ class LocalEngine:
         """How many items run at a time."""
         return self._workers
 
-    def run(self, items: Sequence[WorkItem], limits: Limits, started: Started) -> Iterator[Outcome]:
+    def run(
+        self, items: Sequence[WorkItem], limits: Limits, started: Started
+    ) -> Generator[Outcome, None, None]:
         """Yield what came of each item as it is done; see `Engine.run`."""
         waiting: queue.SimpleQueue[WorkItem] = queue.SimpleQueue()
         for item in items:

@@ -7,14 +7,14 @@ import importlib
 import logging
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
 from torchport.errors import SurveyError, one_line
 from torchport.records import SurveyRow
 from torchport.survey.engines.engine import Started
-from torchport.survey.work_item import Limits, Outcome, WorkItem, versions_of
+from torchport.survey.work_item import Limits, Outcome, WorkItem
 from torchport.survey.worker import Worker
 
 _REACH_SECONDS = 5.0
@@ -37,7 +37,9 @@ class RayEngine:
         """How many items run at a time, on each machine at most."""
         return self._wanted or os.cpu_count() or 1
 
-    def run(self, items: Sequence[WorkItem], limits: Limits, started: Started) -> Iterator[Outcome]:
+    def run(
+        self, items: Sequence[WorkItem], limits: Limits, started: Started
+    ) -> Generator[Outcome, None, None]:
         """Yield what came of each item as it is done; see `Engine.run`."""
         ray = _import_ray()
         mine = not ray.is_initialized()
@@ -104,13 +106,7 @@ def _outcome(ray: ModuleType, ready: Any, item: WorkItem) -> Outcome:
     except ray.exceptions.RayTaskError as error:
         raise error.cause if isinstance(error.cause, SurveyError) else error from None
     except ray.exceptions.RayError as error:  # its machine or its process is gone
-        row = SurveyRow(
-            item.model,
-            "crashed",
-            error=f"its Ray worker is gone: {one_line(error)}",
-            settings=item.settings.as_texts(),
-            versions=versions_of(item.model),
-        )
+        row = SurveyRow(item.model, "crashed", error=f"its Ray worker is gone: {one_line(error)}")
         return Outcome(item, row.to_json(), {})
     return outcome
 

@@ -19,7 +19,7 @@ from torchport.records import SurveyRow, file_name, write_record
 from torchport.survey.directory import RAW, ROWS, SurveyDirectory
 from torchport.survey.stat.op_rows import Row, rows_of
 from torchport.survey.stat.raw_file import write_raw_file
-from torchport.survey.work_item import versions_of
+from torchport.survey.work_item import installed_versions
 
 _OPTIONS = ("model", "output")
 _programs: dict[tuple[Path, str], Program] = {}
@@ -113,7 +113,7 @@ class Program:
             graphs=sum(map(len, self._graphs.values())),
             raw=raw,
             settings={"backend": "torchport_stat"},
-            versions=versions_of(self._name),
+            versions=installed_versions(),
         )
         with self._directory.locked(shared=True):
             write_raw_file(rows, self._directory.path / RAW / raw)
