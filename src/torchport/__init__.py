@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torchport.packaging.run_file import run_package
     from torchport.packaging.save_model import save
     from torchport.packaging.trace_model import trace
-    from torchport.survey import run_bench, run_benches
+    from torchport.survey import run_bench, run_benches, run_survey
     from torchport.verification import compare
 
 _WHERE = {
@@ -43,6 +43,7 @@ _WHERE = {
     "model_tracer": "torchport.codegen",
     "run_bench": "torchport.survey",
     "run_benches": "torchport.survey",
+    "run_survey": "torchport.survey",
     "run_package": "torchport.packaging.run_file",
     "save": "torchport.packaging.save_model",
     "trace": "torchport.packaging.trace_model",
@@ -81,6 +82,7 @@ __all__ = [
     "run_bench",
     "run_benches",
     "run_package",
+    "run_survey",
     "save",
     "trace",
     "structure",

@@ -1,7 +1,7 @@
 """Views of a model → what it is made of and what it costs."""
 
 from torchport.analysis.analyze_model import analyze
-from torchport.analysis.cost import CallCost, bytes_of, cost_of, flops_of
+from torchport.analysis.cost import CallCost, bytes_of, cost_of, flops_of, known_flops
 from torchport.analysis.extract import extract_pytorch_ops, extract_unique_modules
 from torchport.analysis.model_explorer import export_model_explorer, model_explorer_files
 from torchport.analysis.op_configurations import configurations_csv, op_configurations
@@ -18,6 +18,7 @@ __all__ = [
     "extract_pytorch_ops",
     "extract_unique_modules",
     "flops_of",
+    "known_flops",
     "model_explorer_files",
     "op_configurations",
 ]

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 
 from torch import fx
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 
 from torchport.analysis.data_moved import bytes_moved
 from torchport.analysis.products import product_flops
@@ -61,6 +61,18 @@ def flops_of(node: fx.Node) -> int:
     """Return the floating-point operations of a graph's node: those of matrix products and the like."""
     call = _call_of(node)
     return 0 if call is None else cost_of(call).flops
+
+
+def known_flops(node: fx.Node) -> int | None:
+    """Return the floating-point operations of a graph's node as `flops_of` does; None if nobody knows them.
+
+    What is no op, such as taking one of several results, computes nothing.
+    """
+    call = _call_of(node)
+    if call is None:
+        return None if isinstance(node.target, HigherOrderOperator) else 0
+    cost = cost_of(call)
+    return cost.flops if cost.known else None
 
 
 def bytes_of(node: fx.Node) -> int:

@@ -1,5 +1,10 @@
-"""A model and its inputs → views of it: the exported graph, the ops that it runs, the calls that it makes."""
+"""A model and its inputs → views of it: the exported graph, the graphs of training, the ops
+that it runs, the calls that it makes."""
 
+from torchport.capture.aot.aten_graph import AtenGraph, Direction, ops_of
+from torchport.capture.aot.capture_graphs import capture_graphs
+from torchport.capture.aot.compiled_graphs import Recorder, recording_backend
+from torchport.capture.aot.node_origins import source_lines
 from torchport.capture.calls.applied_functions import apply_function
 from torchport.capture.calls.call_graph import CallGraph, capture_calls
 from torchport.capture.calls.call_inputs import Argument
@@ -32,6 +37,7 @@ __all__ = [
     "ANY_BATCH",
     "ANY_SHAPE",
     "Argument",
+    "AtenGraph",
     "CallGraph",
     "CallableModule",
     "CapturedModel",
@@ -50,17 +56,23 @@ __all__ = [
     "Modes",
     "Size",
     "OnDataDependent",
+    "Direction",
+    "Recorder",
     "apply_function",
     "assemble",
     "capture_calls",
+    "capture_graphs",
     "export",
     "hold",
     "input_sizes",
     "module_path",
     "named",
+    "ops_of",
     "quiet_torch",
+    "recording_backend",
     "schema_arguments",
     "source_line",
+    "source_lines",
     "stream_ops",
     "tensor_spec",
     "untouched",

@@ -1,4 +1,4 @@
-"""Where a node of an exported graph comes from: the module that called it, and the user's line."""
+"""Where a node of a graph comes from: the module that called it, and the user's line."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<functio
 
 
 def module_path(node: fx.Node) -> str:
-    """Return the path of the module that called the node, such as `layer1.0.conv1`."""
-    stack = node.meta.get("nn_module_stack")
+    """Return the path of the module that called the node, such as `layer1.0.conv1`.
+
+    For an op of a backward graph it is the module that called the forward op.
+    """
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
     if not stack:
         return ""
     path = next(reversed(stack.values()))[0]

@@ -21,6 +21,7 @@ from torchport.cli.inspect import inspect
 from torchport.cli.output import Output
 from torchport.cli.report import report
 from torchport.cli.run import run_command
+from torchport.cli.survey import survey
 from torchport.cli.targets import targets
 from torchport.errors import TorchportError, one_line
 from torchport.version import __version__
@@ -42,6 +43,7 @@ def cli() -> None:
       torchport compile torchvision:resnet18 --no-weights --target openvino
       torchport codegen torchvision:resnet18 --no-weights -o resnet.py
       torchport bench torchvision:resnet18 --no-weights -o out
+      torchport survey --zoo torchvision --backward -o stat
       torchport report out --html out/index.html
     """
 
@@ -54,6 +56,7 @@ for _command in (
     inspect,
     codegen,
     bench,
+    survey,
     report,
     targets,
     doctor,

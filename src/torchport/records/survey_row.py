@@ -24,7 +24,8 @@ class SurveyRow(Record):
         seconds: how long it took, loading the model included.
         peak_bytes: the most memory its process held.
         settings: what it was surveyed with, so that a survey with other settings does not take it for done.
-        versions: of python, torch, torchport and the model's library.
+        note: what is not as usual, such as a run on real values and why; else empty.
+        versions: of python, torch, torchport and the model's library; of a model's own file the digest.
     """
 
     schema: ClassVar[str] = "torchport.survey_row/1"
@@ -40,3 +41,4 @@ class SurveyRow(Record):
     peak_bytes: int = 0
     settings: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    note: str = ""

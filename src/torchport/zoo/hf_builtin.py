@@ -56,6 +56,14 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
         "num_attention_heads": 16,
         "intermediate_size": 4096,
     },
+    "phiyodr/bert-large-finetuned-squad2": {
+        **_BERT,
+        "architectures": ["BertForQuestionAnswering"],
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+    },
     "gpt2": {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],

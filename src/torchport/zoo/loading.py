@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,6 +17,7 @@ from torchport.zoo.model import Model
 from torchport.zoo.network import short_reason
 from torchport.zoo.random_weights import fixed_seed
 from torchport.zoo.user_file import load_file, load_inputs
+from torchport.zoo.without_values import parameters_without_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,8 @@ def _load_library(name: str, inputs: str | None, weights: bool, batch: int | Non
             where=name,
             remedy="give weights=False (--no-weights)",
         )
-    model = _build(source, rest, weights, batch or 1, device, name)
+    # A small model's inputs are tried out, on values.
+    model = _build(source, rest, weights, batch or 1, "cpu" if scheme == small.SCHEME else device, name)
     if inputs is None:
         return model
     with fixed_seed():
@@ -161,17 +163,22 @@ def _load_library(name: str, inputs: str | None, weights: bool, batch: int | Non
 
 
 def _build(source: Source, rest: str, weights: bool, batch: int, device: str, name: str) -> Model:
-    try:
-        with _building_on(device):
-            return source.load(rest, weights, batch)
-    except ZooError:
-        raise
-    except Exception as error:  # a library's model may fail in any way
-        if (
-            device == "meta"
-        ):  # some read values while they are built; those are built with, and lose them after
-            return _build(source, rest, weights, batch, "cpu", name)
-        raise ZooError(f"it cannot be built ({short_reason(error)})", where=name) from error
+    # Some models read values while they are built. On the meta device there are none: then the parameters
+    # alone go without, and if that will not do either, all have values and lose them after.
+    ways: list[AbstractContextManager[object]] = [_building_on(device)]
+    if device == "meta":
+        ways += [parameters_without_values(), nullcontext()]
+    refusal: Exception | None = None
+    for way in ways:
+        try:
+            with way:
+                return source.load(rest, weights, batch)
+        except ZooError:
+            raise
+        except Exception as error:  # noqa: BLE001  # a library's model may fail in any way
+            refusal = error
+    assert refusal is not None
+    raise ZooError(f"it cannot be built ({short_reason(refusal)})", where=name) from refusal
 
 
 def _building_on(device: str) -> torch.device | nullcontext[None]:

@@ -71,10 +71,10 @@ def _default_weights(name: str) -> Weights | None:
 
 
 def _is_quantized(name: str) -> bool:
-    return _kind(name) == "quantization"
+    return kind_of(name) == "quantization"
 
 
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
     """Return the family: detection, segmentation, video, optical_flow, quantization, or classification."""
     found = re.match(r"torchvision\.models\.(\w+)\.\w+", _builder(name).__module__)
     return found[1] if found else "classification"
@@ -123,7 +123,7 @@ def _build_pretrained(name: str) -> nn.Module:
 
 
 def _inputs(name: str, module: nn.Module, batch: int) -> tuple[object, ...]:
-    kind = _kind(name)
+    kind = kind_of(name)
     size = _image_size(name, module, kind)
     generator = torch.Generator(device="cpu").manual_seed(0)
 

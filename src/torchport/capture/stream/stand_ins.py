@@ -39,6 +39,17 @@ def standing_in(module: nn.Module, substitute: Once) -> Iterator[None]:
             part.restore()
 
 
+@contextmanager
+def kept_as_it_was(module: nn.Module) -> Iterator[None]:
+    """Put back what a module and those in it held, if their code changes it meanwhile, as a cache does."""
+    kept = [_Kept(part) for part in module.modules()]
+    try:
+        yield
+    finally:
+        for part in kept:
+            part.restore()
+
+
 class Once:
     """A map of tensors that gives the same result for the same tensor, so that tied weights stay tied."""
 

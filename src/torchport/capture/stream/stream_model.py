@@ -164,9 +164,9 @@ class _Run:
     def _try(self, values: Values, kind: _Pass, backward: bool) -> tuple[OpRecorder, ModuleCalls]:
         with ExitStack() as stack:
             stack.enter_context(quiet_streams())
-            stack.enter_context(_as_eager())
+            stack.enter_context(as_eager())
             stack.enter_context(torch.random.fork_rng(devices=[]))
-            stack.enter_context(_without_collections())
+            stack.enter_context(without_collections())
             fake = FakeTensorMode(allow_non_fake_inputs=True) if values == "fake" else None
             substitute = Once(faker(fake) if fake is not None else copy_of)
             call = self._inputs.structure.rebuild([substitute(leaf) for leaf in self._inputs.leaves])
@@ -262,7 +262,7 @@ def _owners(module: nn.Module) -> dict[int, str]:
 
 
 @contextmanager
-def _without_collections() -> Iterator[None]:
+def without_collections() -> Iterator[None]:
     """Keep Python from looking for cycles meanwhile: among so many new objects that takes its time."""
     enabled = gc.isenabled()
     gc.disable()
@@ -274,7 +274,7 @@ def _without_collections() -> Iterator[None]:
 
 
 @contextmanager
-def _as_eager() -> Iterator[None]:
+def as_eager() -> Iterator[None]:
     """Let every module run as its Python says: no fused fast path, and nothing compiled."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

@@ -1,0 +1,168 @@
+"""A model on fake tensors → the graphs that AOTAutograd hands a compiler: no Dynamo, no values."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import cast
+
+import torch
+import torch.fx.traceback
+from torch import fx, nn
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
+
+from torchport.capture.aot.aten_graph import AtenGraph
+from torchport.capture.aot.node_origins import noting_origins
+from torchport.capture.exported.export import CallableModule
+from torchport.capture.exported.source_lines import user_line
+from torchport.capture.quiet import quiet_torch
+from torchport.capture.stream.stand_ins import Once, faker, kept_as_it_was, standing_in
+from torchport.capture.stream.stream_model import as_eager, without_collections
+from torchport.errors import CaptureError, TorchportError, one_line
+from torchport.structure import Structure, flatten, flatten_call
+
+_one_at_a_time = threading.RLock()  # stand-ins are put in the module's place
+
+
+def capture_graphs(
+    model: nn.Module | Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | None = None,
+    *,
+    backward: bool = False,
+    name: str = "",
+) -> tuple[AtenGraph, ...]:
+    """Trace a model on fake tensors into the graphs that AOTAutograd hands a compiler.
+
+    They are those of `torch.compile` with a backend made by `aot_autograd`, partitioned as it partitions them
+    by default. Nothing is computed and no weights are needed: a model on the meta device will do.
+
+    Args:
+        model: the model, in the mode (training or evaluation) that it is to be traced in; left as it was.
+        args: its positional inputs.
+        kwargs: its keyword inputs.
+        backward: whether gradients are wanted: a forward graph that keeps what the backward graph needs, and
+            that one. Otherwise the one graph of inference.
+        name: the model's name in messages.
+
+    Returns:
+        The forward graph, and the backward graph if it is asked for.
+
+    Raises:
+        CaptureError: the model raises, or its path depends on values, which fake tensors do not have.
+
+    Example:
+        >>> [forward] = capture_graphs(torch.nn.ReLU(), (torch.ones(2),))
+        >>> [str(node.target) for node in ops_of(forward.graph_module)]
+        ['aten.relu.default']
+    """
+    module = model if isinstance(model, nn.Module) else CallableModule(model)
+    called = name or type(model).__name__
+    try:
+        with _one_at_a_time:
+            graphs = _trace(module, tuple(args), dict(kwargs or {}), backward)
+    except TorchportError:
+        raise
+    except Exception as error:
+        line = user_line(error)
+        raise CaptureError(
+            f"it cannot be traced on fake tensors: {one_line(error)}",
+            where=called + (f", {line}" if line else ""),
+            remedy="trace it on real values: torch.compile breaks the graph where Python needs them",
+        ) from error
+    if backward and all(graph.direction == "fw" for graph in graphs):
+        raise CaptureError(
+            "no output has a gradient, so there is no backward graph",
+            where=called,
+            remedy="let a parameter or an input require one, with .requires_grad_()",
+        )
+    return graphs
+
+
+def _trace(
+    module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], backward: bool
+) -> tuple[AtenGraph, ...]:
+    # Imported here, since it takes seconds.
+    from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func  # type: ignore[attr-defined]
+    from torch._functorch.partitioners import default_partition
+
+    found: list[AtenGraph] = []
+
+    def record_forward(gm: fx.GraphModule, example_inputs: object) -> Callable[..., object]:
+        found.append(AtenGraph("fw", gm))
+        return make_boxed_func(gm.forward)
+
+    def partition(*joint: object, **details: object) -> tuple[fx.GraphModule, fx.GraphModule]:
+        # A backward graph goes to the compiler no sooner than it is first run; this one never is.
+        forward, backward_graph = default_partition(*joint, **details)  # type: ignore[arg-type]
+        backwards.append(AtenGraph("bw", backward_graph))
+        return forward, backward_graph
+
+    backwards: list[AtenGraph] = []
+    inputs = flatten_call(args, kwargs)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    substitute = Once(faker(mode))
+    leaves = [substitute(leaf) for leaf in inputs.leaves]
+    with ExitStack() as stack:
+        for context in (quiet_torch(), as_eager(), without_collections(), _use_lazy_graph_module(True)):
+            stack.enter_context(context)
+        stack.enter_context(standing_in(module, substitute))
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(torch.set_grad_enabled(backward))
+        # As under torch.compile: without these, torch keeps dead ops that draw random numbers, and code that
+        # asks whether it is compiled is told that it is not.
+        stack.enter_context(tracing(TracingContext(mode)))
+        stack.enter_context(torch.compiler._compile_session_context())
+        # What torch notes on nodes itself: which part of the joint graph each is of, and which forward op a
+        # backward op belongs to.
+        stack.enter_context(torch.fx.traceback.preserve_node_meta())
+        flat = _FlatModule(module, inputs.structure)
+        aot_module_simplified(
+            flat,  # type: ignore[arg-type]
+            [*flat.state.values(), *leaves],
+            fw_compiler=record_forward,
+            bw_compiler=record_forward,
+            inference_compiler=record_forward,
+            partition_fn=partition,
+        )
+    return (*found, *backwards)
+
+
+class _FlatModule(nn.Module):
+    """A model that takes a flat list of tensors, its own among them, and returns one.
+
+    Args:
+        model: the model.
+        structure: that of its inputs.
+    """
+
+    def __init__(self, model: nn.Module, structure: Structure) -> None:
+        super().__init__()
+        self._held = (model,)  # not as a part of this one: its tensors are inputs here
+        self._structure = structure
+        # Each tensor once, however many names it has: its gradient is the sum of those of all its uses.
+        self.state: dict[str, torch.Tensor] = dict(
+            itertools.chain(model.named_parameters(), model.named_buffers())
+        )
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Call the model; return each tensor of its result once, and none that is an input."""
+        state = dict(zip(self.state, tensors, strict=False))
+        call = self._structure.rebuild(list(tensors[len(state) :]))
+        args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", call)
+        model = self._held[0]
+        # torch runs this twice: what the first run caches in the module is no tensor of the second.
+        with kept_as_it_was(model), noting_origins(model, sys._getframe()):
+            result = torch.func.functional_call(model, state, args, kwargs)
+        known = {id(tensor) for tensor in tensors}
+        returned = []
+        for leaf in flatten(result).leaves:
+            if id(leaf) not in known:
+                known.add(id(leaf))
+                returned.append(leaf)
+        return tuple(returned)

@@ -1,0 +1,38 @@
+"""A backend of torch.compile that notes the graphs which AOTAutograd hands it, and runs them as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import fx
+
+from torchport.capture.aot.aten_graph import AtenGraph, Direction
+
+Recorder = Callable[[AtenGraph], None]
+Backend = Callable[[fx.GraphModule, Sequence[object]], Callable[..., object]]
+
+
+def recording_backend(record: Recorder) -> Backend:
+    """Return a backend that hands each graph to `record` as it is compiled, forward and backward.
+
+    A backward graph is compiled when it is first run. What is compiled is eager torch on the graph's ops.
+
+    Example:
+        >>> graphs = []
+        >>> compiled = torch.compile(torch.nn.ReLU(), backend=recording_backend(graphs.append))
+        >>> compiled(torch.ones(2)), len(graphs)
+        (tensor([1., 1.]), 1)
+    """
+    # Imported here, since it takes seconds.
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
+
+    def compile_as(direction: Direction) -> Callable[..., Callable[..., object]]:
+        def compile_graph(graph_module: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
+            record(AtenGraph(direction, graph_module))
+            return make_boxed_func(graph_module.forward)
+
+        return compile_graph
+
+    backend: Backend = aot_autograd(fw_compiler=compile_as("fw"), bw_compiler=compile_as("bw"))
+    return backend

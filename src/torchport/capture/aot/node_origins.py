@@ -1,0 +1,78 @@
+"""Has torch note on each node, while it traces a module, which module and which line the op comes from."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+import torch
+import torch.fx.traceback
+from torch import fx, nn
+
+from torchport.capture.exported.source_lines import SourceLines
+from torchport.capture.node_origin import WRAPPED, source_line
+from torchport.capture.stream.module_calls import ModuleCalls
+
+_PATH = "nn_module_stack"  # where torch looks for it
+
+
+@contextmanager
+def noting_origins(root: nn.Module, outermost: FrameType) -> Iterator[None]:
+    """Note the origins of what a module calls meanwhile, if torch keeps notes on nodes at all.
+
+    It slows every call of torch down, autograd's own too: it is for the forward pass alone.
+
+    Args:
+        root: the model; a module's path is the one in it.
+        outermost: the frame at which the user's code ends.
+    """
+    with ModuleCalls(root) as calls, _Origins(calls, outermost):
+        yield
+
+
+class _Origins(SourceLines):
+    """Says before each call of torch who calls it."""
+
+    def __init__(self, calls: ModuleCalls, outermost: FrameType) -> None:
+        super().__init__(outermost)
+        self._calls = calls
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        call = self._calls.current
+        if call is None:  # autograd's own, or torch's
+            return func(*args, **(kwargs or {}))
+        path = f"{WRAPPED}.{call.path}" if call.path else WRAPPED
+        noted = torch.fx.traceback.current_meta
+        noted[_PATH] = {path: (path, type(call.module).__name__)}
+        try:
+            return super().__torch_function__(func, types, args, kwargs)
+        finally:
+            for key in (_PATH, "stack_trace"):  # what autograd calls later has another origin
+                noted.pop(key, None)
+
+
+def source_lines(forwards: Sequence[fx.Graph], graph: fx.Graph) -> dict[str, str]:
+    """Return the user's line of each node of a graph that has one, by the node's name.
+
+    Args:
+        forwards: the forward graphs, if it is a backward graph: an op's line is that of its forward op.
+        graph: the graph.
+    """
+    by_number: dict[object, str] = {}
+    for node in itertools.chain.from_iterable(forward.nodes for forward in forwards):
+        line = source_line(node)
+        if line and "seq_nr" in node.meta:
+            by_number[node.meta["seq_nr"]] = line
+    return {
+        node.name: line
+        for node in graph.nodes
+        if (line := source_line(node) or by_number.get(node.meta.get("seq_nr"), ""))
+    }

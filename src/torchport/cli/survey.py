@@ -1,0 +1,261 @@
+"""`torchport survey`: records the ops of many models, or their results on a target."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from torchport.cli import exit_codes
+from torchport.cli.command import Command
+from torchport.cli.model_options import MODEL_FORMS, model_options
+from torchport.cli.output import Output
+from torchport.cli.target_options import settings_option, split_settings
+from torchport.cli.text import count, quantity, seconds
+from torchport.records import JSON, SurveyRow
+
+if TYPE_CHECKING:
+    from torchport.survey import SurveyProgress
+
+_GB = 1_000_000_000
+
+
+@click.command(cls=Command, epilog=MODEL_FORMS, short_help="Record the ops of many models, or bring them up.")
+@click.argument("models", nargs=-1, metavar="[MODEL...]")
+@click.option("--model", "named", multiple=True, metavar="NAME", help="A model, also by its name on the hub.")
+@click.option("--zoo", "zoos", multiple=True, metavar="ZOO", help="torchvision, timm or transformers.")
+@click.option("--filter", "pattern", default="*", metavar="GLOB", help="Which models of the zoo: 'resnet*'.")
+@click.option(
+    "--backend",
+    default="stat",
+    show_default=True,
+    metavar="stat|TARGET",
+    help="What to record: ops, or the results on a target.",
+)
+@settings_option
+@click.option("--backward", is_flag=True, help="Record the backward graphs too.")
+@click.option("--train", is_flag=True, help="Trace models in training mode.")
+@click.option("--profile", is_flag=True, help="Profile a run on real values too.")
+@model_options
+@click.option("--engine", default="local", show_default=True, metavar="local|ray", help="Where models run.")
+@click.option("--address", metavar="HOST:PORT", help="The Ray cluster; without it one is started here.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="How many models at a time; by default a processor each, one on a target.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    help="Seconds that a model may take.",
+)
+@click.option(
+    "--memory",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GB",
+    help="What a model's process may hold; by default its share of the machine's memory.",
+)
+@click.option("--retry", is_flag=True, help="Try again what failed before.")
+@click.option(
+    "-o",
+    "--output",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("stat"),
+    show_default=True,
+    metavar="DIR",
+    help="Where the records go.",
+)
+@click.pass_obj
+def survey(
+    output: Output,
+    models: tuple[str, ...],
+    named: tuple[str, ...],
+    zoos: tuple[str, ...],
+    pattern: str,
+    backend: str,
+    settings: tuple[str, ...],
+    backward: bool,
+    train: bool,
+    profile: bool,
+    inputs: str | None,
+    weights: bool,
+    batch: int | None,
+    engine: str,
+    address: str | None,
+    workers: int | None,
+    timeout: float,
+    memory: float | None,
+    retry: bool,
+    directory: Path,
+) -> int:
+    """Record every op of each MODEL, as AOTAutograd hands them to a device, in DIR/raw.
+
+    Each model has a process of its own, with a limit of time and memory; one that fails costs its own row. A
+    survey that was ended goes on where it was. Models are traced on fake tensors: nothing is computed and no
+    weights are needed. With a target as backend they are brought up there, as `torchport bench` does. With
+    --json there is a line for each model as it is done, and one for all. Exits with 0 if every model is
+    recorded, 1 if one is not, 2 if the survey failed. In Python: torchport.run_survey.
+
+    \b
+    Examples:
+      torchport survey torchvision:resnet18 hf:bert-base-uncased --backward
+      torchport survey --zoo torchvision --backward -o stat
+      torchport survey --zoo timm --filter 'vit_*' --timeout 120
+      torchport survey --zoo transformers --engine ray --address auto
+      torchport survey --model phiyodr/bert-large-finetuned-squad2 --no-weights --profile
+      torchport survey --zoo torchvision --filter 'resnet*' --backend openvino --no-weights
+    """
+    start = time.monotonic()
+    with output.working("Starting"):
+        from torchport.survey import run_survey
+        from torchport.survey.engines import make_engine
+        from torchport.zoo import list_zoo
+
+        chosen = [*models, *(_with_scheme(name) for name in named)]
+        for zoo in zoos:
+            chosen += list_zoo(zoo, pattern)
+        if not chosen:
+            raise click.UsageError("name a MODEL or a --zoo")
+        if pattern != "*" and not zoos:
+            raise click.UsageError("--filter chooses models of a --zoo")
+        one = 1 if backend != "stat" else None  # two at a time would disturb each other's times
+        runner = make_engine(engine, workers=workers or one, address=address)
+    with _progress(output) as progress:
+        rows = run_survey(
+            chosen,
+            output=directory,
+            backend=backend,
+            backward=backward,
+            train=train,
+            profile=profile,
+            weights=weights,
+            batch=batch,
+            inputs=inputs,
+            options=split_settings(settings),
+            engine=runner,
+            timeout=timeout,
+            memory=None if memory is None else int(memory * _GB),
+            retry=retry,
+            progress=progress,
+        )
+    summary = _summary(rows, directory, time.monotonic() - start)
+    if output.json:
+        output.text(json.dumps(summary, ensure_ascii=False))
+    else:
+        _render(rows, output.out)
+        output.message(_sentence(summary, backend))
+    return exit_codes.FINE if all(row.status == "ok" for row in rows) else exit_codes.FINDING
+
+
+def _with_scheme(name: str) -> str:
+    """Return a model's name; one without a library is a name on the hub."""
+    return name if ":" in name or name.endswith(".py") else f"hf:{name}"
+
+
+def _summary(rows: Sequence[SurveyRow], directory: Path, spent: float) -> dict[str, JSON]:
+    done = [row for row in rows if row.status == "ok"]
+    return {
+        "models": len(rows),
+        "ok": len(done),
+        "failed": len(rows) - len(done),
+        "forward_ops": sum(row.forward_ops or 0 for row in done),
+        "backward_ops": sum(row.backward_ops or 0 for row in done),
+        "seconds": round(spent, 3),
+        "output": str(directory),
+    }
+
+
+def _sentence(summary: dict[str, JSON], backend: str) -> str:
+    models, ok, spent = summary["models"], summary["ok"], summary["seconds"]
+    assert isinstance(models, int)
+    assert isinstance(spent, float)
+    text = (
+        f"{ok} of {count(models, 'model')} recorded in {seconds(spent)}; records are in {summary['output']}"
+    )
+    return f"{text}: `torchport report {summary['output']}` shows them"
+
+
+def _render(rows: Sequence[SurveyRow], console: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("model", "status"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("forward ops", "backward ops", "graphs", "time", "memory"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("remark", overflow="fold")
+    for row in rows:
+        table.add_row(
+            row.model,
+            row.status,
+            *("-" if ops is None else str(ops) for ops in (row.forward_ops, row.backward_ops)),
+            str(row.graphs or "-"),
+            seconds(row.seconds),
+            quantity(row.peak_bytes, "B", base=1024),
+            row.error or row.note,
+        )
+    console.print(table, markup=False)
+
+
+@contextmanager
+def _progress(output: Output) -> Iterator[SurveyProgress]:
+    """Show a bar on a terminal; write a line of JSON for each model if that is asked for."""
+    from torchport.survey import SurveyProgress
+
+    class InLines(SurveyProgress):
+        def finished(self, row: SurveyRow) -> None:
+            if output.json:
+                output.text(json.dumps(row.to_json(), ensure_ascii=False))
+
+    if not output.err.is_terminal:
+        yield InLines()
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]} failed"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=output.err, transient=True) as bar:
+        task = bar.add_task("Starting", total=None, failed=0)
+
+        class OnTerminal(InLines):
+            def __init__(self) -> None:
+                self._running: list[str] = []
+                self._failed = 0
+
+            def planned(self, models: int, done_before: Sequence[SurveyRow]) -> None:
+                bar.update(task, total=models, completed=len(done_before))
+
+            def started(self, model: str) -> None:
+                self._running.append(model)
+                bar.update(task, description=", ".join(self._running))
+
+            def finished(self, row: SurveyRow) -> None:
+                super().finished(row)
+                self._running.remove(row.model)
+                self._failed += row.status != "ok"
+                bar.update(task, advance=1, failed=self._failed, description=", ".join(self._running))
+
+        yield OnTerminal()

@@ -1,0 +1,121 @@
+"""The directory of a survey: what is done already, and one survey at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from torchport.errors import RecordError, SurveyError
+from torchport.records import BenchRecord, SurveyRow, file_name, read_record, write_record, written_whole
+from torchport.survey.machine import describe_machine, versions_for
+from torchport.survey.work_item import STAT, Outcome, WorkItem, versions_of
+
+RAW, PROFILE, ROWS = "raw", "profile", "rows"
+_LOCK = ".survey.lock"
+
+
+class SurveyDirectory:
+    """Where a survey's files are: `raw/`, `profile/`, `bench/`, `coverage/`, and a row an item in `rows/`.
+
+    A row is written last and removed first, so that one which is there tells the truth about the others.
+
+    Args:
+        path: the directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def locked(self, *, shared: bool = False) -> Iterator[None]:
+        """Keep surveys out. The system lifts the lock when the process ends, however it ends.
+
+        Args:
+            shared: whether others that share it may write too, each to files of its own.
+
+        Raises:
+            SurveyError: another survey is writing here, or the directory cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise SurveyError(f"cannot be written: {error.strerror}", where=str(self.path)) from error
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(handle)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise SurveyError(f"cannot be locked: {error.strerror}", where=str(self.path)) from error
+            raise SurveyError(
+                "another survey is writing there",
+                where=str(self.path),
+                remedy="wait until it is done, or choose another directory: output= (-o)",
+            ) from None
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+    def row_of(self, item: WorkItem) -> SurveyRow | None:
+        """Return the row of an item that was done before, with the same settings and versions."""
+        path = self._row_path(item)
+        if not path.exists():
+            return None
+        try:
+            row = read_record(path, SurveyRow)
+        except RecordError:
+            return None  # from another version, or damaged: it is done anew
+        if row.settings != item.settings.as_texts() or row.versions != versions_of(item):
+            return None
+        if row.raw and not (self.path / RAW / row.raw).is_file():
+            return None
+        return row
+
+    def keep(self, outcome: Outcome) -> SurveyRow:
+        """Write what came of an item, each file whole, in place of what was there of it.
+
+        Raises:
+            RecordError: a file cannot be written; no part of it is left.
+        """
+        item = outcome.item
+        row = SurveyRow.from_json(outcome.row)
+        row = replace(row, settings=item.settings.as_texts(), versions=versions_of(item))
+        path = self._row_path(outcome.item)
+        path.unlink(missing_ok=True)
+        for name, content in outcome.files.items():
+            with written_whole(self.path / name) as temporary:
+                temporary.write_bytes(content)
+        if row.status != "ok":
+            self._keep_failure(outcome.item, row)
+        write_record(row, path)
+        return row
+
+    def _keep_failure(self, item: WorkItem, row: SurveyRow) -> None:
+        """Remove what an earlier survey recorded of the model; a benchmark's failure is a record too."""
+        target = item.settings.backend
+        if target == STAT:
+            (self.path / RAW / file_name(item.model)).with_suffix(".parquet").unlink(missing_ok=True)
+            return
+        record = BenchRecord(item.model, target, "failed", error=row.error)
+        record = replace(record, versions=versions_for(target), machine=describe_machine())
+        name = file_name(item.model, target)
+        write_record(record, self.path / "bench" / name)
+        (self.path / "coverage" / name).unlink(missing_ok=True)
+
+    def remove_leftovers(self) -> None:
+        """Remove the temporary files of a survey that was killed while it wrote."""
+        for folder in (RAW, PROFILE, ROWS, "bench", "coverage"):
+            for path in (self.path / folder).glob(".*.tmp"):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    def _row_path(self, item: WorkItem) -> Path:
+        names = (item.model,) if item.settings.backend == STAT else (item.model, item.settings.backend)
+        return self.path / ROWS / file_name(*names)

@@ -1,0 +1,129 @@
+"""Runs a survey's items on a Ray cluster: actors, each with a worker process."""
+
+from __future__ import annotations
+
+import collections
+import importlib
+import logging
+import os
+import socket
+from collections.abc import Generator, Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+from torchport.errors import SurveyError, one_line
+from torchport.records import SurveyRow
+from torchport.survey.engines.engine import Started
+from torchport.survey.work_item import Limits, Outcome, WorkItem
+from torchport.survey.worker import Worker
+
+_REACH_SECONDS = 5.0
+
+
+class RayEngine:
+    """A Ray cluster.
+
+    Args:
+        workers: how many items run at a time; by default one for each processor of the cluster.
+        address: the cluster's; without it one is started on this machine, and stopped afterwards.
+    """
+
+    def __init__(self, workers: int | None = None, address: str | None = None) -> None:
+        self._wanted = workers
+        self._address = address
+
+    @property
+    def workers(self) -> int:
+        """How many items run at a time, on each machine at most."""
+        return self._wanted or os.cpu_count() or 1
+
+    def run(
+        self, items: Sequence[WorkItem], limits: Limits, started: Started
+    ) -> Generator[Outcome, None, None]:
+        """Yield what came of each item as it is done; see `Engine.run`."""
+        ray = _import_ray()
+        mine = not ray.is_initialized()
+        if mine:
+            self._connect(ray)
+        actors: list[Any] = []
+        try:
+            count = self._wanted or int(ray.cluster_resources().get("CPU", 1))
+            # One processor each, so that Ray spreads them over its machines.
+            kind = ray.remote(num_cpus=1, max_restarts=-1)(Worker)
+            actors = [kind.remote(1, os.getcwd()) for _ in range(min(count, len(items)))]
+            yield from _dispatch(ray, actors, items, limits, started)
+        finally:
+            for actor in actors:
+                ray.kill(actor)
+            if mine:
+                ray.shutdown()
+
+    def _connect(self, ray: ModuleType) -> None:
+        try:
+            _knock(self._address)
+            ray.init(
+                address=self._address,
+                num_cpus=None if self._address else self._wanted,
+                include_dashboard=False if self._address is None else None,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=False,
+            )
+        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+            raise SurveyError(
+                f"the Ray cluster cannot be reached ({one_line(error)})",
+                where=self._address or "",
+                remedy="give the address of one that runs: --address HOST:PORT",
+            ) from error
+
+
+def _dispatch(
+    ray: ModuleType, actors: list[Any], items: Sequence[WorkItem], limits: Limits, started: Started
+) -> Iterator[Outcome]:
+    """Give each actor its next item as soon as it is done with one."""
+    waiting = collections.deque(items)
+    running: dict[Any, tuple[Any, WorkItem]] = {}
+
+    def give(actor: Any) -> None:
+        if waiting:
+            item = waiting.popleft()
+            started(item)
+            running[actor.run.remote(item, limits)] = (actor, item)
+
+    for actor in actors:
+        give(actor)
+    while running:
+        [ready], _ = ray.wait(list(running), num_returns=1)
+        actor, item = running.pop(ready)
+        outcome = _outcome(ray, ready, item)
+        give(actor)
+        yield outcome
+
+
+def _outcome(ray: ModuleType, ready: Any, item: WorkItem) -> Outcome:
+    try:
+        outcome: Outcome = ray.get(ready)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause if isinstance(error.cause, SurveyError) else error from None
+    except ray.exceptions.RayError as error:  # its machine or its process is gone
+        row = SurveyRow(item.model, "crashed", error=f"its Ray worker is gone: {one_line(error)}")
+        return Outcome(item, row.to_json(), {})
+    return outcome
+
+
+def _knock(address: str | None) -> None:
+    """Try to reach an address first: Ray itself would go on trying for minutes.
+
+    Raises:
+        OSError: nobody is there.
+    """
+    host, separator, port = (address or "").removeprefix("ray://").rpartition(":")
+    if separator and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
+
+
+def _import_ray() -> ModuleType:
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise SurveyError("Ray is not installed", remedy='pip install "torchport[ray]"') from error

@@ -1,0 +1,1 @@
+"""A model's graphs → the records of their ops, in a raw file."""

@@ -1,0 +1,160 @@
+"""A process that runs items one after another, each in a child of its own: the side that asks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from torchport.errors import SurveyError
+from torchport.records import JSON, SurveyRow, SurveyStatus
+from torchport.survey.work_item import Limits, Outcome, WorkItem
+
+PROGRAM = "torchport.survey.worker_process"
+READY = "ready"
+
+
+class Worker:
+    """A worker process. It is started when it is first needed, and again after it died.
+
+    Args:
+        threads: how many its processes may compute with.
+        folder: the working directory, where files of models are found by relative names.
+    """
+
+    def __init__(self, threads: int, folder: str) -> None:
+        self.closed = False
+        self._threads = max(1, threads)
+        self._folder = folder
+        self._process: subprocess.Popen[str] | None = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the worker
+        self._lock = threading.Lock()  # between closing and starting
+
+    def run(self, item: WorkItem, limits: Limits) -> Outcome:
+        """Run an item; whatever becomes of its process, there is an outcome.
+
+        Raises:
+            SurveyError: the worker cannot be started, or its disk is full.
+        """
+        with tempfile.TemporaryDirectory(prefix="torchport-survey-", ignore_cleanup_errors=True) as folder:
+            request: dict[str, JSON] = {
+                "item": item.to_json(),
+                "folder": folder,
+                "seconds": limits.seconds,
+                "memory": limits.memory,
+            }
+            answer = self._ask(request)
+            row = _row(item, answer)
+            files = {} if row.status != "ok" else _read_files(Path(folder))
+        return Outcome(item, row.to_json(), files)
+
+    def close(self) -> None:
+        """End the process and whatever it runs."""
+        with self._lock:
+            self.closed = True
+            process = self._process
+        if process is not None and process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()  # what it runs goes with it
+            process.wait()
+        self._log.close()
+
+    def _ask(self, request: dict[str, JSON]) -> dict[str, JSON]:
+        """Return the process's answer, or what is known if it died over it."""
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        line = ""
+        with contextlib.suppress(OSError):  # it died: there is no answer either
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        if line.endswith("\n"):
+            return cast("dict[str, JSON]", json.loads(line))
+        code = process.wait()
+        return {"status": "crashed", "error": f"its worker process {_ended(code)}"}
+
+    def _started(self) -> subprocess.Popen[str]:
+        """Return the process; start one if there is none."""
+        with self._lock:
+            if self.closed:
+                raise SurveyError("the worker is closed")
+            if self._process is not None and self._process.poll() is None:
+                return self._process
+            process = self._process = self._start()
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != READY and not self.closed:
+            raise SurveyError(
+                f"a worker process does not start: it {_ended(process.wait())}{self._last_words()}",
+                remedy=f"see what `{sys.executable} -m {PROGRAM}` says",
+            )
+        return process
+
+    def _start(self) -> subprocess.Popen[str]:
+        self._log.seek(0)
+        self._log.truncate()
+        return subprocess.Popen(
+            [sys.executable, "-m", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,  # models and libraries chat
+            text=True,
+            cwd=self._folder if os.path.isdir(self._folder) else None,  # on another machine there is none
+            env=self._environment(),
+        )
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
+        return f" ({lines[-1].strip()[:300]})" if lines else ""
+
+    def _environment(self) -> dict[str, str]:
+        here = str(Path(__file__).parents[2])
+        inherited = os.environ.get("PYTHONPATH")
+        return os.environ | {
+            # The same torchport as here, wherever it was imported from.
+            "PYTHONPATH": here + (os.pathsep + inherited if inherited else ""),
+            "OMP_NUM_THREADS": str(self._threads),
+        }
+
+
+def _row(item: WorkItem, answer: dict[str, JSON]) -> SurveyRow:
+    if answer.get("no_space"):
+        raise SurveyError(
+            f"there is no space left for temporary files in {tempfile.gettempdir()}",
+            where=item.model,
+            remedy="make room there, or set TMPDIR; then run the same survey again",
+        )
+    found = answer.get("row")
+    row = SurveyRow.from_json(found) if found is not None else SurveyRow(item.model, "crashed")
+    status, error = answer.get("status"), answer.get("error")
+    if status is not None:
+        row = replace(row, status=cast("SurveyStatus", status), error=str(error))
+    return replace(
+        row,
+        seconds=float(cast("float", answer.get("seconds", 0.0))),
+        peak_bytes=int(cast("int", answer.get("peak_bytes", 0))),
+    )
+
+
+def _read_files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def _ended(code: int) -> str:
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"

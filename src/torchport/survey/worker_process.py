@@ -1,0 +1,243 @@
+"""A process that runs items one after another, each in a child of its own: the side that runs them.
+
+It imports torch once and forks for each item, so that an item's process begins in milliseconds, and whatever
+an item does to its process is gone with it. It has no threads: a fork leaves nothing locked behind.
+Requests come as lines of JSON on standard input, answers go as lines of JSON to standard output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+import psutil
+import torch
+from torch import nn
+
+from torchport.capture import capture_graphs
+from torchport.errors import SurveyError, one_line
+from torchport.records import JSON
+from torchport.survey.run_item import run_item
+from torchport.survey.stat.op_rows import rows_of
+from torchport.survey.stat.raw_file import import_duckdb
+from torchport.survey.work_item import LIBRARIES, WorkItem
+from torchport.survey.worker import READY
+from torchport.zoo.extras import import_library
+
+_INTERVAL = 0.02  # seconds between looks at a child
+_FAMILY_EVERY = 10  # looks between those at the child's own children: finding them takes longer
+_RESULT = "result.json"
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Serve requests until standard input is closed."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever models and libraries print is no answer
+    _prepare()
+    print(READY, file=answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = _serve(request, answers)
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+class _Usual(nn.Module):
+    """What is usual in models: how an op is traced is looked up when it is first met, and takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(8, 8, 3, groups=8),
+            nn.SiLU(inplace=True),
+            nn.Hardswish(),
+            nn.MaxPool2d(2),
+            nn.ReLU6(),
+        )
+        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Sigmoid())
+        self.attention = nn.MultiheadAttention(8, 2)
+        self.head = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU(), nn.Dropout(), nn.Linear(8, 4))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """Return a few numbers."""
+        image = self.image(image)
+        image = torch.cat([image, image * self.gate(image)], dim=1).chunk(2, dim=1)[0] + image
+        tokens = image.flatten(2).permute(2, 0, 1).contiguous()
+        tokens = tokens + self.attention(tokens, tokens, tokens, need_weights=False)[0]
+        result: torch.Tensor = self.head(tokens).softmax(dim=-1).mean(dim=0)
+        return result
+
+
+def _prepare() -> None:
+    """Import and have torch look up, once for all children, what nearly every model needs."""
+    torch.set_num_threads(1)  # more would be threads, which a fork does not take along
+    with contextlib.suppress(SurveyError):  # the item that needs it says so
+        import_duckdb()
+    with torch.device("meta"):
+        model, image = _Usual().eval(), torch.ones(1, 3, 16, 16)
+    capture_graphs(model, (image,), backward=True)
+    capture_graphs(model, (image,))
+    rows = rows_of("usual", capture_graphs(model, (image,), backward=True))
+    assert sum(1 for _ in rows)
+
+
+def _serve(request: dict[str, JSON], answers: TextIO) -> dict[str, JSON]:
+    item = WorkItem.from_json(request["item"])
+    _import_library(item)
+    folder = Path(str(request["folder"]))
+    gc.collect()
+    gc.freeze()  # a collection in the child would touch, and so copy, every object's page
+    start = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        _be_child(lambda: _run(item, folder), answers)
+    child = _Child(pid, start + float(str(request["seconds"])), int(str(request["memory"])))
+    verdict = child.wait()
+    answer: dict[str, JSON] = {"seconds": time.monotonic() - start, "peak_bytes": child.peak}
+    result = folder / _RESULT
+    if verdict is not None:
+        status, error = verdict
+        return answer | {"status": status, "error": error}
+    found: dict[str, JSON] = json.loads(result.read_text(encoding="utf-8"))
+    result.unlink()
+    return answer | found
+
+
+def _import_library(item: WorkItem) -> None:
+    library = LIBRARIES.get(item.model.partition(":")[0])
+    if library is not None and "::" not in item.model:
+        with contextlib.suppress(Exception):  # the child says what is wrong with it
+            import_library(library)
+
+
+def _be_child(work: Callable[[], None], answers: TextIO) -> None:
+    """Run an item's work as the child that this process is now, and end."""
+    code = 1
+    try:
+        os.setsid()  # it is ended with all that it started
+        _die_with_parent()
+        os.close(answers.fileno())
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        work()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _die_with_parent() -> None:
+    """Have the system end this process when its parent ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _run(item: WorkItem, folder: Path) -> None:
+    """Do an item's work and leave its result in the folder."""
+    found: dict[str, JSON]
+    try:
+        found = {"row": run_item(item, folder).to_json()}
+    except MemoryError as error:
+        found = {"status": "memory", "error": f"it asked for more memory than there is: {one_line(error)}"}
+    except BaseException as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
+        found = {"status": "raised", "error": one_line(error), "no_space": _is_full(error)}
+    (folder / _RESULT).write_text(json.dumps(found), encoding="utf-8")
+
+
+def _is_full(error: BaseException) -> bool:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if "No space left on device" in str(cause):
+            return True
+        cause = cause.__cause__
+    return False
+
+
+class _Child:
+    """An item's process, watched."""
+
+    def __init__(self, pid: int, deadline: float, memory: int) -> None:
+        self.peak = 0
+        self._pid = pid
+        self._deadline = deadline
+        self._memory = memory
+
+    def wait(self) -> tuple[str, str] | None:
+        """Wait until it ends or must be ended; return a status and the reason if there is no result."""
+        start = time.monotonic()
+        for look in range(sys.maxsize):
+            ended, code, usage = os.wait4(self._pid, os.WNOHANG)
+            if ended:
+                # In kilobytes; the system's own note of it is finer than ours.
+                self.peak = max(self.peak, usage.ru_maxrss * 1024)
+                return self._verdict(os.waitstatus_to_exitcode(code))
+            held = self._held(look % _FAMILY_EVERY == 0)
+            self.peak = max(self.peak, held)
+            if held > self._memory:
+                self._end()
+                return (
+                    "memory",
+                    f"it held {held / 1e9:.1f} GB, above its limit of {self._memory / 1e9:.1f} GB",
+                )
+            if time.monotonic() > self._deadline:
+                self._end()
+                return "timeout", f"it ran for more than {self._deadline - start:.0f} s"
+            if _nobody_asks():
+                self._end()
+                sys.exit(0)
+            time.sleep(_INTERVAL)
+        raise AssertionError("unreachable")
+
+    def _verdict(self, code: int) -> tuple[str, str] | None:
+        if code == 0:
+            return None
+        if code < 0:
+            name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
+            return "crashed", f"its process was killed by {name}"
+        return "crashed", f"its process ended with exit code {code}"
+
+    def _held(self, with_family: bool) -> int:
+        """Return the memory that the process holds, and now and then that of its own children too."""
+        try:
+            process = psutil.Process(self._pid)
+            total: int = process.memory_info().rss
+            if with_family:
+                for other in process.children(recursive=True):
+                    with contextlib.suppress(psutil.Error):
+                        total += other.memory_info().rss
+            return total
+        except psutil.Error:
+            return 0  # it has just ended
+
+    def _end(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+
+
+def _nobody_asks() -> bool:
+    """Whether who asked is gone: standard input is then at its end, though nothing more is expected of it."""
+    readable, _, _ = select.select([0], [], [], 0)
+    return bool(readable)
+
+
+if __name__ == "__main__":
+    main()

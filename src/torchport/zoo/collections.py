@@ -1,0 +1,64 @@
+"""Lists the models of a library, all or those that a pattern matches: what a survey goes through."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping
+
+from torchport.errors import ZooError, nearest
+from torchport.zoo import small, timm_models, torchvision_models
+
+# Detection models and those of optical flow take other inputs than images or clips, quantized ones other
+# numbers; each can be named by itself.
+TORCHVISION_KINDS = ("classification", "segmentation", "video")
+
+
+def _torchvision() -> list[str]:
+    names = torchvision_models.names()
+    chosen = [name for name in names if torchvision_models.kind_of(name) in TORCHVISION_KINDS]
+    return sorted(chosen, key=lambda name: TORCHVISION_KINDS.index(torchvision_models.kind_of(name)))
+
+
+ZOOS: Mapping[str, tuple[str, Callable[[], list[str]]]] = {
+    "torchvision": (torchvision_models.SCHEME, _torchvision),
+    "timm": (timm_models.SCHEME, timm_models.names),
+    "transformers": (small.SCHEME, small.small_hf_names),
+}
+
+
+def list_zoo(name: str, pattern: str = "*") -> list[str]:
+    """Return the names of a library's models, as `load` takes them.
+
+    Args:
+        name: `torchvision` (classification, then segmentation and video models), `timm`, or `transformers`
+            (each architecture in a small configuration, with random weights).
+        pattern: which of them, such as `resnet*`; with `torchvision:classification` in place of
+            `torchvision`, those of a kind alone.
+
+    Raises:
+        ZooError: there is no such library or kind, it is not installed, or no name matches.
+
+    Example:
+        >>> list_zoo("torchvision", "resnet1*")
+        ['torchvision:resnet101', 'torchvision:resnet152', 'torchvision:resnet18']
+    """
+    library, _, kind = name.partition(":")
+    if library not in ZOOS:
+        raise ZooError(f"there is no zoo {name!r}", remedy=nearest(library, ZOOS))
+    scheme, list_names = ZOOS[library]
+    found = list_names()
+    if kind:
+        found = _of_kind(found, library, kind)
+    found = [entry for entry in found if fnmatch.fnmatchcase(entry, pattern)]
+    if not found:
+        raise ZooError(f"no model of {name} matches {pattern!r}", remedy="a pattern is one such as 'resnet*'")
+    return [f"{scheme}:{entry}" for entry in found]
+
+
+def _of_kind(names: list[str], library: str, kind: str) -> list[str]:
+    if library != "torchvision" or kind not in TORCHVISION_KINDS:
+        known = [f"torchvision:{known}" for known in TORCHVISION_KINDS]
+        raise ZooError(
+            f"there is no zoo '{library}:{kind}'", remedy=nearest(f"{library}:{kind}", [*ZOOS, *known])
+        )
+    return [name for name in names if torchvision_models.kind_of(name) == kind]

@@ -1,0 +1,58 @@
+"""`torchport survey`: rows as a table or as lines of JSON, and what the exit code says."""
+
+import json
+
+import pytest
+
+from torchport.records import SurveyRow
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(
+        "import torch\n"
+        "def works():\n    return torch.nn.Linear(2, 3), (torch.ones(1, 2),)\n"
+        "def raises():\n    raise ValueError('three is odd')\n"
+    )
+    return tmp_path
+
+
+def test_lines_of_json_a_row_each_and_one_for_all(command, models):
+    ran = command(
+        "survey", "net.py::works", "net.py::raises", "--backward", "--workers", "1", "-o", "stat", "--json"
+    )
+    assert ran.code == 1
+    *rows, summary = [json.loads(line) for line in ran.out.splitlines()]
+    found = {row["model"]: SurveyRow.from_json(row) for row in rows}
+    assert found["net.py::works"].status == "ok"
+    assert found["net.py::works"].forward_ops == 2
+    assert "three is odd" in found["net.py::raises"].error
+    assert (summary["models"], summary["ok"], summary["failed"]) == (2, 1, 1)
+    assert summary["forward_ops"] == 2
+    # Again: nothing is left to do, and the table shows all.
+    ran = command("survey", "net.py::works", "--backward", "-o", "stat")
+    assert ran.code == 0
+    assert ran.out.splitlines()[1].split()[:3] == ["net.py::works", "ok", "2"]
+    assert "1 of 1 model recorded" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name a MODEL or a --zoo"),
+        (["--zoo", "torchvison"], "did you mean 'torchvision'"),
+        (["--zoo", "torchvision:clasification"], "did you mean 'torchvision:classification'"),
+        (["--zoo", "torchvision", "--filter", "resnetto*"], "no model of torchvision matches"),
+        (["net.py::works", "--filter", "a*"], "--filter chooses models of a --zoo"),
+        (["net.py::works", "--engine", "rya"], "did you mean 'ray'"),
+        (["net.py::works", "--address", "auto"], "the local engine has no address"),
+        (["net.py::works", "--backend", "opnvino"], "did you mean 'openvino'"),
+        (["net.py::works", "--memory", "0"], "0 is not in the range"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(command, models, arguments, message):
+    ran = command("survey", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+    assert not (models / "stat").exists()

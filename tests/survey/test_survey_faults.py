@@ -1,0 +1,137 @@
+"""Whatever ends a survey, what was recorded stays, whole and once, and the next one goes on from there."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import psutil
+import pytest
+
+from torchport.records import SurveyRow, read_record
+
+FILE = Path(__file__).parent / "faulty.py"
+NAMES = ("works", "works_too", "also_works", "works_as_well")
+SURVEY = """
+import resource, sys
+from torchport.survey import run_survey
+from torchport.survey.engines import LocalEngine
+if __name__ == "__main__":
+    output, *models = sys.argv[1:]
+    try:
+        run_survey(models, output=output, backward=True, engine=LocalEngine(1))
+    except Exception as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "survey.py"
+    path.write_text(SURVEY)
+    return path
+
+
+def start(script, output, names=NAMES):
+    command = [sys.executable, str(script), str(output), *(f"{FILE}::{name}" for name in names)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def rows_in(output):
+    return {path.name: path.stat().st_mtime_ns for path in (output / "rows").glob("*.json")}
+
+
+def check_whole(output):
+    """Every file is one that can be read, and no model is counted twice."""
+    rows = [read_record(path, SurveyRow) for path in (output / "rows").glob("*.json")]
+    assert {row.status for row in rows} <= {"ok"}
+    for row in rows:
+        found = duckdb.sql(
+            f"SELECT direction, count(*) FROM '{output}/raw/{row.raw}' GROUP BY ALL"
+        ).fetchall()
+        assert dict(found) == {"fw": row.forward_ops, "bw": row.backward_ops}
+    return rows
+
+
+def test_a_survey_that_is_killed_at_any_point_goes_on_and_repeats_nothing(script, tmp_path):
+    output = tmp_path / "stat"
+    dice = random.Random()
+    done: dict[str, int] = {}
+    for wanted in (1, 2):
+        process = start(script, output)
+        while len(rows_in(output)) < wanted and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(dice.uniform(0, 0.3))
+        started = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        process.communicate()
+        _, left = psutil.wait_procs(started, timeout=20)
+        assert left == []  # its workers end with it
+        check_whole(output)
+        assert done.items() <= rows_in(output).items()
+        done = rows_in(output)
+    process = start(script, output)
+    assert process.communicate(timeout=120)[1] == ""
+    assert done.items() <= rows_in(output).items()
+    assert len(check_whole(output)) == len(NAMES)
+    assert [path for path in output.rglob(".*") if path.name != ".survey.lock"] == []
+
+
+def test_a_worker_that_is_killed_costs_one_row_at_most(script, tmp_path):
+    output = tmp_path / "stat"
+    process = start(script, output)
+    survey = psutil.Process(process.pid)
+    while not rows_in(output):
+        time.sleep(0.01)
+    time.sleep(random.uniform(0, 0.1))
+    for worker in survey.children():
+        worker.send_signal(signal.SIGKILL)
+    assert process.communicate(timeout=120)[1] == ""
+    rows = [read_record(path, SurveyRow) for path in (output / "rows").glob("*.json")]
+    assert len(rows) == len(NAMES)
+    assert sum(row.status == "ok" for row in rows) >= len(NAMES) - 1
+    assert {row.error for row in rows if row.status != "ok"} <= {"its worker process was killed by SIGKILL"}
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A directory that holds 24 KiB: a tmpfs of its own, as the system's administrator or in a namespace."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode == 0:
+        yield folder, []
+        subprocess.run(["umount", str(folder)], check=True)
+        return
+    shell = " ".join(mount) + ' && exec "$@"'
+    inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", shell, "sh"]
+    assert subprocess.run([*inside, "true"], capture_output=True, check=False).returncode == 0
+    yield folder, inside
+
+
+def test_a_full_disk_is_one_message_and_leaves_nothing_half_written(script, small_disk, tmp_path):
+    folder, inside = small_disk
+    look = f'"$0" "$@"; code=$?; find {folder} -type f | sort; exit $code'
+    models = [f"{FILE}::{name}" for name in (*NAMES, "branches")]
+    command = [sys.executable, str(script), str(folder / "stat"), *models]
+    ran = subprocess.run(
+        [*inside, "sh", "-c", look, *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    assert ran.returncode == 1
+    [message] = ran.stderr.splitlines()
+    assert "No space left on device" in message
+    assert message.startswith("RecordError")
+    left = [Path(line).relative_to(folder / "stat") for line in ran.stdout.splitlines()]
+    raw = [path for path in left if path.parts[0] == "raw"]
+    rows = [path for path in left if path.parts[0] == "rows"]
+    assert 1 <= len(rows) <= len(raw) < len(models)  # some were recorded before
+    assert {path.stem for path in rows} <= {path.stem for path in raw}
+    assert [path for path in left if path.name.endswith(".tmp")] == []
