@@ -22,6 +22,7 @@ from torchport.packaging.separate_weights import move_payloads, write_payloads
 from torchport.packaging.structure_json import encode_structure
 from torchport.records import IslandMeta, TensorSpec
 from torchport.runtime.input_kind import LeafKey
+from torchport.runtime.island import know_island_as
 from torchport.structure import flatten_call
 from torchport.verification.isolation import copy_tensors
 
@@ -62,6 +63,10 @@ def to_torchscript(
     if separate_weights is not None:
         graph_module, islands, payloads = move_payloads(graph_module, islands, str(separate_weights))
         write_payloads(payloads, separate_weights)
+    for island in islands:  # tracing runs the program, whose islands are loaded already
+        for loaded in program.islands.values():
+            if loaded.meta.name == island.name:
+                know_island_as(meta_text(island), loaded)
     record = dataclasses.replace(program.record, islands=islands)
     names = _names(signature, len(args), kwargs)
     own = _own_tensors(graph_module)

@@ -80,6 +80,12 @@ def load_island(blob: torch.Tensor, meta: str) -> LoadedIsland:
         return found
 
 
+def know_island_as(meta: str, island: LoadedIsland) -> None:
+    """Let other metadata stand for an island that is loaded: of the same, written down in another way."""
+    with _lock:
+        _loaded.setdefault(meta, island)
+
+
 def _load(blob: torch.Tensor, meta: str) -> LoadedIsland:
     record = parse_meta(meta)
     if PAYLOAD_IN in record.properties:
