@@ -57,11 +57,12 @@ def check_whole(output):
     return rows
 
 
-def test_a_survey_that_is_killed_at_any_point_goes_on_and_repeats_nothing(script, tmp_path):
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.conformance)])
+def test_a_survey_that_is_killed_at_any_point_goes_on_and_repeats_nothing(script, tmp_path, kills):
     output = tmp_path / "stat"
     dice = random.Random()
     done: dict[str, int] = {}
-    for wanted in (1, 2):
+    for wanted in range(1, kills + 1):
         process = start(script, output)
         while len(rows_in(output)) < wanted and process.poll() is None:
             time.sleep(0.01)
@@ -81,6 +82,7 @@ def test_a_survey_that_is_killed_at_any_point_goes_on_and_repeats_nothing(script
     assert [path for path in output.rglob(".*") if path.name != ".survey.lock"] == []
 
 
+@pytest.mark.conformance  # test_survey_models.py has a model that kills its worker
 def test_a_worker_that_is_killed_costs_one_row_at_most(script, tmp_path):
     output = tmp_path / "stat"
     process = start(script, output)

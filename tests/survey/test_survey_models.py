@@ -1,17 +1,17 @@
 """A survey records every model that works; one that does not costs its own row, with the reason."""
 
 import json
-import os
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from torchport.errors import SurveyError, TargetError
-from torchport.records import BenchRecord, file_name, read_record
+from torchport.records import BenchRecord, SurveyRow, file_name, read_record
 from torchport.survey import SurveyProgress, run_survey
 from torchport.survey.directory import SurveyDirectory
 from torchport.survey.engines import LocalEngine
+from torchport.survey.work_item import Outcome, SurveySettings, WorkItem
 
 FILE = Path(__file__).parent / "faulty.py"
 
@@ -106,26 +106,34 @@ def test_a_survey_that_is_run_again_repeats_nothing(surveyed):
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*.*")} == before
 
 
-def test_failures_are_tried_again_if_asked_and_other_settings_replace(tmp_path):
-    told = Told()
-    run_survey(named("works", "raises"), output=tmp_path, engine=LocalEngine(1), progress=told)
-    run_survey(named("works", "raises"), output=tmp_path, retry=True, progress=told)
-    assert told.began == ["works", "raises", "raises"]
-    assert counted(tmp_path) == {("works", "fw"): 3}
-    [row] = run_survey(named("works"), output=tmp_path, backward=True, progress=told)
-    assert told.began[-1] == "works"
-    assert counted(tmp_path) == {("works", "fw"): row.forward_ops, ("works", "bw"): row.backward_ops}
-
-
-def test_a_model_that_fails_now_is_no_longer_counted(tmp_path):
-    model = tmp_path / "model.py"
+def test_failures_are_tried_again_if_asked_and_what_fails_now_is_no_longer_counted(tmp_path):
+    model, output, told = tmp_path / "model.py", tmp_path / "stat", Told()
     model.write_text(FILE.read_text())
-    output = tmp_path / "stat"
-    run_survey([f"{model}::works"], output=output)
+    names = [f"{model}::works", f"{model}::raises"]
+    run_survey(names, output=output, engine=LocalEngine(1), progress=told)
+    run_survey(names, output=output, retry=True, progress=told)
+    assert told.began == ["works", "raises", "raises"]
+    assert counted(output) == {("works", "fw"): 3}
     model.write_text("def works():\n    raise ValueError('no more')\n")
-    [row] = run_survey([f"{model}::works"], output=output)  # the file has changed: it is not done yet
-    assert row.status == "raised"
+    [row] = run_survey(names[:1], output=output, progress=told)  # the file has changed: it is not done yet
+    assert (told.began[-1], row.status) == ("works", "raised")
     assert list((output / "raw").iterdir()) == []
+
+
+def test_a_row_is_taken_for_done_only_with_the_same_settings_and_its_records(tmp_path):
+    item = WorkItem("torchvision:resnet18", SurveySettings(backward=True))
+    row = SurveyRow(item.model, "ok", raw="r.parquet").to_json()
+    directory = SurveyDirectory(tmp_path)
+    kept = directory.keep(Outcome(item, row, {"raw/r.parquet": b"ops"}))
+    assert directory.row_of(item) == kept
+    for settings in (SurveySettings(), SurveySettings(backward=True, train=True), SurveySettings("host")):
+        assert directory.row_of(WorkItem(item.model, settings)) is None
+    (tmp_path / "raw" / "r.parquet").unlink()
+    assert directory.row_of(item) is None
+    directory.keep(Outcome(item, row, {"raw/r.parquet": b"ops"}))
+    path = tmp_path / "rows" / file_name(item.model)
+    path.write_text(path.read_text()[:100])  # as a crash of the machine could leave it
+    assert directory.row_of(item) is None
 
 
 def test_a_second_survey_of_the_same_directory_is_refused(tmp_path):
@@ -163,11 +171,3 @@ def test_what_cannot_be_is_refused_before_anything_runs(tmp_path):
         with pytest.raises(error, match=message):
             run_survey(given.pop("models"), **given)
     assert not (tmp_path / "stat").exists()
-
-
-def test_a_relative_name_is_found_from_where_the_survey_is_run(tmp_path, monkeypatch):
-    (tmp_path / "net.py").write_text(FILE.read_text())
-    monkeypatch.chdir(tmp_path)
-    [row] = run_survey(["net.py::works"], output="stat")
-    assert (row.status, row.model) == ("ok", "net.py::works")
-    assert os.listdir("stat/raw") == [row.raw]
