@@ -70,7 +70,7 @@ def test_a_dimension_that_follows_from_another():
     [
         ({"msk": {0: BATCH}}, "names the input 'msk', which is not given: did you mean 'mask'?"),
         (({0: BATCH}, None, None, None), "dynamic_shapes has 4 entries for 3 inputs"),
-        ("batch", "dynamic_shapes has 5 entries for 3 inputs"),
+        ("btach", "there are no dynamic_shapes named 'btach': did you mean 'batch'?"),
         (7, "dynamic_shapes must be a dict or a tuple, not int"),
         ({"args_1": {"b": {0: BATCH}}}, "names args_1['b'], which is not given"),
         ({"args_1": ({0: BATCH}, {0: BATCH})}, "has 2 entries for the 1 tensors of args_1"),

@@ -41,6 +41,11 @@ def spread_over_leaves(
         return tuple(dict.fromkeys(range(leaf.dim()), Dim.AUTO) for leaf in flat.leaves)
     if dynamic_shapes == ANY_BATCH:
         return tuple({0: Dim.AUTO} if leaf.dim() else None for leaf in flat.leaves)
+    if isinstance(dynamic_shapes, str):
+        raise CaptureError(
+            f"there are no dynamic_shapes named {dynamic_shapes!r}",
+            remedy=nearest(dynamic_shapes, [ANY_SHAPE, ANY_BATCH]),
+        )
     named = _by_name(module, args, kwargs)
     entries = _entries_by_name(list(named), dynamic_shapes)
     found: dict[int, object] = {}
