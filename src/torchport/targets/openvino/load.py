@@ -88,6 +88,9 @@ def compile_config(options: OpenVinoOptions) -> dict[str, object]:
     }
     if can_import(options.device):
         config.update(WITHOUT_WEIGHTS)
+    if options.device == "CPU":
+        # Threads that stay on their cores wait there for whoever else runs on them, as the caller's own does.
+        config["ENABLE_CPU_PINNING"] = False
     if options.threads:
         config["INFERENCE_NUM_THREADS"] = options.threads
     config.update(options.config)
