@@ -45,7 +45,7 @@ class InputKind:
     def fits(self, flat: Flat) -> bool:
         """Whether the program was built for inputs like these."""
         return (
-            self.keys == tuple([key_of(leaf) for leaf in flat.leaves])
+            (self.structure is flat.structure or self.structure == flat.structure)
+            and self.keys == tuple([key_of(leaf) for leaf in flat.leaves])
             and self.autocast == autocast_key()
-            and (self.structure is flat.structure or self.structure == flat.structure)
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
@@ -53,8 +52,11 @@ class Program:
             OutOfRange: the program was not built for these values; nothing was written or drawn.
         """
         if self._whole is not None and check is not None:
-            with _without_gradients():
-                outputs: Sequence[torch.Tensor] = self._whole.run_beside(leaves, check)
+            if torch.is_grad_enabled():
+                with torch.no_grad():
+                    outputs: Sequence[torch.Tensor] = self._whole.run_beside(leaves, check)
+            else:  # to switch off what is off takes longer than to ask
+                outputs = self._whole.run_beside(leaves, check)
             return self.result.rebuild(outputs, leaves, objects)
         if check is not None:
             check()
@@ -62,7 +64,7 @@ class Program:
             self._refuse_shared_memory(leaves)
         state = torch.get_rng_state() if self._draws else None
         try:
-            with _without_gradients():
+            with torch.no_grad():
                 outputs = self._call(leaves)
         except Exception:
             if state is not None:  # who runs the call in another way must draw the same numbers
@@ -78,14 +80,6 @@ class Program:
         readers = sum(storage in written for storage in storages)
         if readers > len(inputs) or len(set(written)) < len(written):
             raise OutOfRange("an input that is written shares its memory with another one")
-
-
-_AS_IT_IS = contextlib.nullcontext()
-
-
-def _without_gradients() -> contextlib.AbstractContextManager[object]:
-    """Return `no_grad`, or nothing where gradients are off already: to switch takes longer than to ask."""
-    return torch.no_grad() if torch.is_grad_enabled() else _AS_IT_IS
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -9,6 +9,7 @@ import types
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy
 import torch
@@ -38,8 +39,7 @@ _ATOMIC = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Flat:
+class Flat(NamedTuple):
     """A value taken apart.
 
     Args:
@@ -77,6 +77,8 @@ def flatten(value: object, *, by_reference: Collection[int] = ()) -> Flat:
 
 def flatten_call(args: tuple[object, ...], kwargs: dict[str, object]) -> Flat:
     """Take the inputs of a call apart; the same as `flatten((args, kwargs))`, and quick for plain tensors."""
+    if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor:
+        return Flat([args[0]], _ONE_TENSOR, [kwargs])
     leaves = [*args, *kwargs.values()]
     if len({id(leaf) for leaf in leaves}) == len(leaves) and all(
         type(leaf) is torch.Tensor for leaf in leaves
@@ -93,6 +95,9 @@ def _plain_call(positional: int, names: tuple[str, ...]) -> Structure:
     kwargs = Dict(0, names, tuple(Leaf(index) for index in range(positional, count)))
     paths = (*[f"[0][{index}]" for index in range(positional)], *[f"[1].{name}" for name in names])
     return Structure(Tuple((Tuple(args), kwargs)), paths)
+
+
+_ONE_TENSOR = _plain_call(1, ())
 
 
 def flatten_result(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import collections
+import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -158,14 +159,14 @@ class _Island:
             # Not `infer`, which copies every output once more.
             request.request.start_async()
             try:
+                request.prepare()
                 if meanwhile is not None:
                     meanwhile()
             finally:
                 request.request.wait()  # whatever happens: it writes to memory that is freed afterwards
             results = request.take()
-            odd = [
-                name for name, total in zip(self._sums, request.sums, strict=True) if not math.isfinite(total)
-            ]
+            # In double precision, so that a total of finite sums is finite.
+            odd = () if math.isfinite(sum(request.sums)) else self._odd(request.sums)
         except RuntimeError as error:
             raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:
@@ -175,6 +176,9 @@ class _Island:
         if odd:
             self._refuse(odd, kept, results)
         return results
+
+    def _odd(self, sums: Iterable[float]) -> Sequence[str]:
+        return [name for name, total in zip(self._sums, sums, strict=True) if not math.isfinite(total)]
 
     def _refuse(self, odd: Sequence[str], kept: Sequence[torch.Tensor], results: list[torch.Tensor]) -> None:
         """Raise if a sum is not finite because of something that OpenVINO does not treat as torch does."""
@@ -190,23 +194,27 @@ class _Island:
 class _Request:
     """A request of OpenVINO's with the memory that it reads and writes.
 
-    Setting a tensor is slow just after the device has emptied the caches. So an input at the same address is
-    not set again, and small outputs have memory of their own, from which they are copied.
+    Just after the device has emptied the caches every step is slow, setting a tensor above all. So an input
+    at the same address is not set again, and small outputs have memory of their own: what they are copied to
+    is made while the device computes.
     """
 
     def __init__(
         self, request: Any, inputs: int, outputs: Sequence[tuple[tuple[int, ...], torch.dtype]], sums: int
     ) -> None:
         self.request = request
-        self.sums = [numpy.zeros((), dtype=numpy.float32) for _ in range(sums)]
-        for index, total in enumerate(self.sums, len(outputs)):
-            request.set_output_tensor(index, openvino().Tensor(total, True))
+        totals = numpy.zeros(sums, dtype=numpy.float32)
+        self.sums = memoryview(totals.data)
+        for index in range(sums):
+            total = totals[index : index + 1].reshape(())
+            request.set_output_tensor(len(outputs) + index, openvino().Tensor(total, True))
         self._addresses = [-1] * inputs
         self._outputs = outputs
         self._small = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs) <= _SMALL_OUTPUTS
         self._results: list[torch.Tensor] = []
-        if self._small:
-            self._make_results()
+        self._written = self._make_results() if self._small else []
+        self._places = [(written.data_ptr(), written.nbytes) for written in self._written]
+        self._copies: list[tuple[int, int, int]] = []  # to, from, bytes
 
     def give(self, kept: Sequence[torch.Tensor]) -> None:
         """Let the request read these tensors, and write where it should."""
@@ -216,21 +224,30 @@ class _Request:
                 self.request.set_input_tensor(index, _as_openvino(argument))
                 self._addresses[index] = address
         if not self._small:
-            self._make_results()
+            self._results = self._make_results()
+
+    def prepare(self) -> None:
+        """Make what `take` needs; called while the device computes."""
+        if self._small:
+            self._results = [torch.empty_like(written) for written in self._written]
+            self._copies = [
+                (result.data_ptr(), written, size)
+                for result, (written, size) in zip(self._results, self._places, strict=True)
+            ]
 
     def take(self) -> list[torch.Tensor]:
         """Return the results."""
-        if self._small:
-            return [result.clone() for result in self._results]
-        results, self._results = self._results, []
+        for result, written, size in self._copies:
+            ctypes.memmove(result, written, size)
+        results, self._results, self._copies = self._results, [], []
         return results
 
-    def _make_results(self) -> None:
-        self._results = []
+    def _make_results(self) -> list[torch.Tensor]:
+        results = []
         for index, (shape, dtype) in enumerate(self._outputs):
-            result = torch.empty(shape, dtype=dtype)
-            self.request.set_output_tensor(index, _as_openvino(result))
-            self._results.append(result)
+            results.append(torch.empty(shape, dtype=dtype))
+            self.request.set_output_tensor(index, _as_openvino(results[-1]))
+        return results
 
 
 def _check_range(argument: torch.Tensor, low: int, high: int) -> None:
