@@ -36,3 +36,26 @@ def test_a_name_that_says_nothing_is_refused_before_anything_is_compiled(command
     ran = command("compile", f"{models}::load", "--target", "host", "-o", tmp_path / "net.onnx")
     assert ran.code == 2
     assert "ends in .pt2, or in .pt for TorchScript: call it net.pt2" in ran.err
+
+
+def test_a_file_with_the_graph_and_its_weights_beside_it(command, models, tmp_path):
+    path = tmp_path / "net.pt2"
+    line = ("compile", f"{models}::load", "--target", "host", "-o", path)
+    assert command(*line, "--with-graph", "--separate-weights", "--no-compiled-form").code == 0
+    assert len(list(tmp_path.glob("net-*.safetensors"))) == 1
+    # Another batch than the one that it was compiled for.
+    ran = command("run", path, "--inputs", f"{models}::inputs", "--json")
+    assert ran.code == 0, ran.err
+
+
+@pytest.mark.parametrize("flag", ["--with-graph", "--separate-weights"])
+def test_torchscript_does_not_hold_as_much(command, models, tmp_path, flag):
+    ran = command("compile", f"{models}::load", "--target", "host", "-o", tmp_path / "net.pt", flag)
+    assert ran.code == 2
+    assert "call it net.pt2" in ran.err
+
+
+def test_what_a_file_holds_goes_with_a_file(command, models):
+    ran = command("compile", f"{models}::load", "--target", "host", "--with-graph")
+    assert ran.code == 2
+    assert "go with -o FILE" in ran.err

@@ -39,6 +39,16 @@ from torchport.records import BringUp
 @click.option(
     "-o", "--output", "file", type=click.Path(path_type=Path), help="A file to keep it in: .pt2, or .pt."
 )
+@click.option("--with-graph", is_flag=True, help="Keep the model's graph too: takes other shapes and values.")
+@click.option("--separate-weights", is_flag=True, help="Keep the weights in a safetensors file beside it.")
+@click.option(
+    "--no-compiled-form",
+    "compiled_form",
+    flag_value=False,
+    type=bool,
+    default=True,
+    help="Leave the device's own form out: smaller on some devices, and compiled again when loaded.",
+)
 @click.option(
     "--emit",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -56,6 +66,9 @@ def compile_command(
     rtol: float | None,
     atol: float | None,
     file: Path | None,
+    with_graph: bool,
+    separate_weights: bool,
+    compiled_form: bool,
     emit: Path | None,
 ) -> int:
     """Compile MODEL for a target, run it, and compare its results with eager torch.
@@ -68,10 +81,19 @@ def compile_command(
       torchport compile torchvision:resnet18 --no-weights
       torchport compile hf:bert-base-uncased --no-weights --target host
       torchport compile torchvision:resnet18 --no-weights -o resnet18.pt2
+      torchport compile torchvision:resnet18 --no-weights -o resnet18.pt2 --with-graph --separate-weights
       torchport compile torchvision:resnet50 --option precision=bfloat16 --rtol 0.05 --atol 0.05
       torchport compile torchvision:resnet18 --no-weights --target ttnn --emit program.py
     """
+    contents = {
+        "compiled_form": compiled_form,
+        "with_graph": with_graph,
+        "separate_weights": separate_weights,
+    }
+    if file is None and (with_graph or separate_weights or not compiled_form):
+        raise click.UsageError("--with-graph, --separate-weights and --no-compiled-form go with -o FILE")
     with output.working(f"Loading {model}"):
+        from torchport.packaging.write_file import FileContents
         from torchport.survey import bring_up
         from torchport.verification import Tolerance
 
@@ -79,7 +101,15 @@ def compile_command(
         loaded = ModelRequest(inputs, weights, batch).load(model)
     tolerance = None if rtol is None and atol is None else Tolerance(rtol or 0.0, atol or 0.0)
     with output.working(f"Compiling {model} for {target}"):
-        found = bring_up(loaded, target=target, options=options, tolerance=tolerance, emit=emit, output=file)
+        found = bring_up(
+            loaded,
+            target=target,
+            options=options,
+            tolerance=tolerance,
+            output=file,
+            contents=FileContents(**contents),
+            emit=emit,
+        )
     output.result(found.to_json(), lambda console: _show(found, console))
     good = found.comparison.ok and found.coverage.complete
     return exit_codes.FINE if good else exit_codes.FINDING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -17,17 +18,36 @@ from torchport.records import written_whole
 KINDS = (".pt2", ".pt")
 
 
-def check_file_name(path: Path) -> None:
-    """Refuse a name of which nobody knows what kind of file it is.
+@dataclass(frozen=True, slots=True)
+class FileContents:
+    """What a compiled model's file holds; each as in `torchport.save`."""
+
+    compiled_form: bool = True
+    with_graph: bool = False
+    separate_weights: bool = False
+
+
+PLAIN = FileContents()
+
+
+def check_file_name(path: Path, contents: FileContents) -> None:
+    """Refuse a name of which nobody knows what kind of file it is, or of a kind that cannot hold as much.
 
     Raises:
-        PackageError: it ends in something else than `.pt2` or `.pt`.
+        PackageError: it ends in something else than `.pt2` or `.pt`, or in `.pt` where that is not enough.
     """
     if path.suffix not in KINDS:
         raise PackageError(
             "the name of a compiled model's file ends in .pt2, or in .pt for TorchScript",
             where=str(path),
             remedy=f"call it {path.stem}.pt2",
+        )
+    if path.suffix == ".pt" and (contents.with_graph or contents.separate_weights):
+        asked = "the model's graph" if contents.with_graph else "weights beside it"
+        raise PackageError(
+            f"TorchScript is written without {asked} here",
+            where=str(path),
+            remedy=f"call it {path.stem}.pt2, or see dynamic_shapes and separate_weights of torchport.trace",
         )
 
 
@@ -36,8 +56,7 @@ def write_model(
     args: Sequence[object],
     kwargs: Mapping[str, object],
     path: Path,
-    *,
-    compiled_form: bool = True,
+    contents: FileContents = PLAIN,
 ) -> None:
     """Write a compiled model to a file, whole or not at all.
 
@@ -45,18 +64,20 @@ def write_model(
         compiled: the compiled model.
         args, kwargs: inputs that it was compiled for; TorchScript is traced with them.
         path: where to.
-        compiled_form: whether the device's own compiled form is written beside the portable one.
+        contents: what the file holds.
 
     Raises:
         PackageError: it cannot be written, or not to a file of this kind.
     """
-    check_file_name(path)
+    check_file_name(path, contents)
     if path.suffix == ".pt2":
-        save(compiled, path, compiled_form=compiled_form)
+        save(compiled, path, **asdict(contents))
         return
     signature = inspect.signature(compiled.original.forward)
     first = compiled.current_programs[0]
-    script = to_torchscript(first, signature, args, kwargs, as_function=False, compiled_form=compiled_form)
+    script = to_torchscript(
+        first, signature, args, kwargs, as_function=False, compiled_form=contents.compiled_form
+    )
     try:
         with written_whole(path) as temporary:
             torch.jit.save(script, str(temporary))

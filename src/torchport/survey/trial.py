@@ -12,7 +12,7 @@ import torch
 from torchport import targets
 from torchport.compiler import CompiledModel, compile
 from torchport.errors import SurveyError, one_line
-from torchport.packaging.write_file import check_file_name, write_model
+from torchport.packaging.write_file import PLAIN, FileContents, check_file_name, write_model
 from torchport.records import BringUp, Comparison
 from torchport.structure import tensors_in
 from torchport.survey.isolation import Outcome, copy_inputs, run_alone
@@ -40,6 +40,7 @@ def bring_up(
     dynamic_shapes: object = None,
     tolerance: Tolerance | None = None,
     output: Path | None = None,
+    contents: FileContents = PLAIN,
     emit: Path | None = None,
 ) -> BringUp:
     """Compile a model for a target, run both on the model's inputs, and compare what they give.
@@ -53,6 +54,7 @@ def bring_up(
             lower precision adds up to.
         emit: where to write the program that the target runs, if it is wanted.
         output: a file to keep the compiled model in, `.pt2` or `.pt`; see `torchport.save` and `trace`.
+        contents: what that file holds.
 
     Returns:
         The coverage and the comparison. Inputs that the model writes into are compared as well.
@@ -65,12 +67,12 @@ def bring_up(
         True
     """
     if output is not None:
-        check_file_name(output)  # before minutes are spent on compiling
+        check_file_name(output, contents)  # before minutes are spent on compiling
     trial = try_out(model, target=target, options=options, dynamic_shapes=dynamic_shapes, tolerance=tolerance)
     if emit is not None:
         trial.compiled.emit(emit)
     if output is not None:
-        write_model(trial.compiled, model.args, model.kwargs, output)
+        write_model(trial.compiled, model.args, model.kwargs, output, contents)
     return trial.record
 
 
