@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import cast
 
 import torch
 import torch.fx.traceback
 from torch import fx, nn
 from torch._guards import TracingContext, tracing
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from torchport.capture.aot.aten_graph import AtenGraph
 from torchport.capture.aot.node_origins import noting_origins
+from torchport.capture.aot.quick_shapes import QuickFakeTensorMode
 from torchport.capture.exported.export import CallableModule
 from torchport.capture.exported.source_lines import user_line
 from torchport.capture.quiet import quiet_torch
@@ -105,12 +106,13 @@ def _trace(
 
     backwards: list[AtenGraph] = []
     inputs = flatten_call(args, kwargs)
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = QuickFakeTensorMode(allow_non_fake_inputs=True)
     substitute = Once(faker(mode))
     leaves = [substitute(leaf) for leaf in inputs.leaves]
     with ExitStack() as stack:
         for context in (quiet_torch(), as_eager(), without_collections(), _use_lazy_graph_module(True)):
             stack.enter_context(context)
+        stack.enter_context(_without_print_outs())
         stack.enter_context(standing_in(module, substitute))
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.enter_context(torch.set_grad_enabled(backward))
@@ -131,6 +133,19 @@ def _trace(
             partition_fn=partition,
         )
     return (*found, *backwards)
+
+
+@contextmanager
+def _without_print_outs() -> Iterator[None]:
+    """Keep torch from writing every graph out as text for logs that nobody reads: a tenth of the time."""
+    from torch._functorch import aot_autograd
+
+    original = vars(aot_autograd)["AOTConfig"]
+    vars(aot_autograd)["AOTConfig"] = functools.partial(original, enable_log=False)
+    try:
+        yield
+    finally:
+        vars(aot_autograd)["AOTConfig"] = original
 
 
 class _FlatModule(nn.Module):
