@@ -41,7 +41,7 @@ for _ in range(1000):
     except TorchportError as error:
         assert kind == "pt2" and type(error).__name__ == "PackageError", repr(error)
         seen["refused"] += 1
-    except (RuntimeError, ValueError) as error:  # of torch's own reader
+    except Exception as error:  # of torch's own reader, which has no error of its own
         assert kind == "pt", repr(error)
         seen["refused"] += 1
     else:

@@ -38,15 +38,14 @@ def bring_up(name: str):
         model.module, model.args, model.kwargs, target="ttnn", options={"cache": False}, name=name
     )
     with torch.no_grad():
-        comparison = torchport.compare(
-            compiled(*model.args, **model.kwargs), model.module(*model.args, **model.kwargs)
-        )
-    return model, compiled, comparison
+        expected = model.module(*model.args, **model.kwargs)
+        comparison = torchport.compare(compiled(*model.args, **model.kwargs), expected)
+    return model, compiled, comparison, expected
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_stays_and_the_real_library_takes_the_program(name: str, tmp_path) -> None:
-    model, compiled, comparison = bring_up(name)
+    model, compiled, comparison, expected = bring_up(name)
     coverage = compiled.coverage
     assert coverage.ops_remain == 0, [(row.op, row.detail) for row in coverage.stayed]
     used = len(compiled.record.islands[0].inputs)
@@ -55,7 +54,7 @@ def test_nothing_stays_and_the_real_library_takes_the_program(name: str, tmp_pat
     assert comparison.pcc >= 0.999
     [line] = judged([store(compiled, tmp_path / "model")])
     assert line["accepted"], line
-    assert line["outputs"] == expected_outputs(compiled)
+    assert line["outputs"] == expected_outputs(compiled, expected)
 
 
 def block(before: int, after: int) -> nn.Sequential:
@@ -99,7 +98,7 @@ def test_a_u_net(tmp_path) -> None:
 
 @pytest.mark.conformance
 def test_bert_large_with_a_question_answering_head(tmp_path) -> None:
-    _, compiled, comparison = bring_up(f"{BENCHMARKS}/bert_large_qa.py::load")
+    _, compiled, comparison, _ = bring_up(f"{BENCHMARKS}/bert_large_qa.py::load")
     assert (compiled.coverage.ops_remain, compiled.coverage.transfers) == (0, 3 + 2)
     assert comparison.pcc >= 0.99
     [line] = judged([store(compiled, tmp_path / "model")])

@@ -11,6 +11,7 @@ import torch
 
 import torchport
 from targets.ttnn.mock_chip import environment
+from torchport.structure import tensors_in
 from torchport.targets import Artifact
 from torchport.targets.ttnn.format import unpack
 from torchport.targets.ttnn.program import Program
@@ -67,9 +68,16 @@ def assert_accepted(folders: list[Path]) -> None:
     assert not refused, "\n".join(f"{line['folder']}: {line['refusal']}" for line in refused)
 
 
-def expected_outputs(compiled) -> list[list]:
-    """Return dtype and shape of what a compiled model returns, as the judge prints them."""
-    return [[spec.dtype, list(spec.shape)] for spec in compiled.record.islands[0].outputs]
+def expected_outputs(compiled, result) -> list[list]:
+    """Return dtype and shape of what the model itself gave, as the judge prints them.
+
+    Results that are constants are not the program's.
+    """
+    given = [[spec.dtype, list(spec.shape)] for spec in compiled.record.islands[0].outputs]
+    specs = [
+        [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for _, tensor in tensors_in(result)
+    ]
+    return [spec for spec in specs if spec in given]
 
 
 def random(*shape: int) -> torch.Tensor:

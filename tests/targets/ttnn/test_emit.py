@@ -9,7 +9,7 @@ from torch import nn
 
 import torchport
 from targets.ttnn.mock_chip import environment
-from targets.ttnn.programs import compiled_for, expected_outputs, judged, random, store
+from targets.ttnn.programs import compiled_for, judged, random, store
 from torchport.errors import CompileError, RecordError, TargetError
 from torchport.targets.ttnn.builder import Builder
 
@@ -39,7 +39,6 @@ def test_the_real_library_takes_a_script_whole_and_infers_what_we_say(tmp_path):
     compiled = compiled_for(Small().eval(), *example())
     [line] = judged([store(compiled, tmp_path / "small")])
     assert line["accepted"], line
-    assert line["outputs"] == expected_outputs(compiled)
     assert line["outputs"] == [["float32", [1, 19, 4]], ["bool", [1, 32]], ["int64", [1, 3]]]
 
 
