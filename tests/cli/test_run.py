@@ -45,3 +45,10 @@ def test_other_shapes_and_files_fail(command, package, models, tmp_path):
     ran = command("run", tmp_path / "none.pt2", "--json")
     assert ran.code == 2
     assert ran.json["error"] == "PackageError"
+
+
+def test_torchscript_is_called_by_its_name(command, models, tmp_path):
+    assert command("compile", f"{models}::load", "--target", "host", "-o", tmp_path / "net.pt").code == 0
+    ran = command("run", tmp_path / "net.pt")
+    assert ran.code == 2
+    assert "torch.jit.load" in ran.err

@@ -61,10 +61,13 @@ TRANSFORMERS = """
     phi4_multimodal pixio pocket_tts pp_ocrv6_tiny_rec qwen2 qwen2_5_omni_thinker qwen3 qwen3_vl radio
     regnet rf_detr roberta roformer rwkv sam2_hiera_det_model sam3 sam3_tracker sam3_vision_model
     sam_hq_vision_model seamless_m4t siglip siglip_vision_model stablelm swiftformer swin
-    switch_transformers textnet timm_wrapper tipsv2_vision_model ultrabert videoprism vit whisper
+    textnet timm_wrapper tipsv2_vision_model ultrabert videoprism vit whisper
 """.split()
 # Their path depends on a tensor's values.
-REFUSED = "hf-small:longformer hf-small:led hf-small:fastspeech2_conformer hf-small:jetmoe".split()
+REFUSED = (
+    "hf-small:longformer hf-small:led hf-small:fastspeech2_conformer hf-small:jetmoe "
+    "hf-small:switch_transformers"
+).split()
 IN_MAKE_TEST = {"torchvision": 1, "timm": 2, "hf-small": 2}
 
 

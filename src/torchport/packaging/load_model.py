@@ -74,6 +74,11 @@ def read_package(path: str | os.PathLike[str]) -> Package:
 
 
 def _package(archive: Archive) -> Package:
+    if archive.has("data.pkl"):
+        raise PackageError(
+            "the file is TorchScript, not a package of torchport.save",
+            remedy="open it with torch.jit.load, or write the model to a .pt2 file",
+        )
     if not archive.has(f"extra/{PACKAGE}"):
         raise PackageError(
             "the file was not written by torchport.save", remedy="torch.export.load may open it"

@@ -22,6 +22,7 @@ from torchport.capture.aot.quick_shapes import QuickFakeTensorMode
 from torchport.capture.exported.export import CallableModule
 from torchport.capture.exported.source_lines import user_line
 from torchport.capture.quiet import quiet_torch
+from torchport.capture.remembered import nothing_remembered
 from torchport.capture.stream.stand_ins import Once, faker, kept_as_it_was, standing_in
 from torchport.capture.stream.stream_model import as_eager, without_collections
 from torchport.errors import CaptureError, TorchportError, one_line
@@ -172,7 +173,7 @@ class _FlatModule(nn.Module):
         args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", call)
         model = self._held[0]
         # torch runs this twice: what the first run caches in the module is no tensor of the second.
-        with kept_as_it_was(model), noting_origins(model, sys._getframe()):
+        with kept_as_it_was(model), nothing_remembered(model), noting_origins(model, sys._getframe()):
             result = torch.func.functional_call(model, state, args, kwargs)
         known = {id(tensor) for tensor in tensors}
         returned = []

@@ -27,6 +27,7 @@ from torchport.capture.calls.value_reads import OnDataDependent, ValueReads
 from torchport.capture.exported.export import CallableModule
 from torchport.capture.exported.replaced_buffers import HeldBuffer, held_buffers
 from torchport.capture.exported.source_lines import user_line
+from torchport.capture.remembered import nothing_remembered
 from torchport.errors import CaptureError, TorchportError
 from torchport.structure import flatten
 
@@ -175,7 +176,8 @@ class _Session:
         recorder = Recorder(self.model, calls, self._whole, self._outermost)
         reads = ValueReads(recorder, calls, self._policy, self.name)
         args, kwargs = place_inputs(recorder, calls, arguments)
-        with untouched(self.model, values=isinstance(calls, RealCalls)), _without_logs():
+        keeping = untouched(self.model, values=isinstance(calls, RealCalls))
+        with keeping, nothing_remembered(self.model), _without_logs():
             buffers = list(held_buffers(self.model))
             try:
                 mode = CallMode(recorder, calls, reads, sees_ops=self._sees_ops)

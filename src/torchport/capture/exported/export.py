@@ -27,6 +27,7 @@ from torchport.capture.exported.replaced_buffers import held_buffers, write_repl
 from torchport.capture.exported.shared_memory import SharedResult, WatchedMemory
 from torchport.capture.exported.source_lines import SourceLines
 from torchport.capture.quiet import quiet_torch
+from torchport.capture.remembered import nothing_remembered
 from torchport.structure import Flat, Structure, flatten_call
 from torchport.structure.flatten import flatten_result
 
@@ -145,7 +146,8 @@ class _TensorsInTensorsOut(nn.Module):
         buffers = list(held_buffers(self.model))
         state = ModuleState(self.model)
         memory = WatchedMemory(leaves, self)
-        with torch.fx.traceback.preserve_node_meta(), SourceLines(sys._getframe()):
+        lines = SourceLines(sys._getframe())
+        with nothing_remembered(self.model), torch.fx.traceback.preserve_node_meta(), lines:
             value = self.model(*args, **kwargs)
         torch.fx.traceback.current_meta.pop("stack_trace", None)
         flat = flatten_result(value, leaves, objects, self._structure, by_reference=self._shared)

@@ -23,6 +23,7 @@ from torch.nn.parameter import is_lazy
 from torchport.capture.exported.export import CallableModule
 from torchport.capture.exported.source_lines import user_line
 from torchport.capture.quiet import quiet_streams
+from torchport.capture.remembered import nothing_remembered
 from torchport.capture.stream.live_memory import LiveMemory
 from torchport.capture.stream.module_calls import ModuleCall, ModuleCalls, walk_tensors
 from torchport.capture.stream.op_call import tensor_spec
@@ -172,6 +173,7 @@ class _Run:
             call = self._inputs.structure.rebuild([substitute(leaf) for leaf in self._inputs.leaves])
             args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", call)
             stack.enter_context(standing_in(self._module, substitute))
+            stack.enter_context(nothing_remembered(self._module))
             memory = LiveMemory(substitute.results())
             calls = stack.enter_context(ModuleCalls(self._module))
             recorder = OpRecorder(calls, memory, _owners(self._module))

@@ -245,7 +245,7 @@ class _Request:
     def _make_results(self) -> list[torch.Tensor]:
         results = []
         for index, (shape, dtype) in enumerate(self._outputs):
-            results.append(torch.empty(shape, dtype=dtype))
+            results.append(torch.empty(shape, dtype=dtype, device="cpu"))
             self.request.set_output_tensor(index, _as_openvino(results[-1]))
         return results
 

@@ -1,0 +1,109 @@
+"""Takes back what a model's functions remember of a run on tensors without values.
+
+A function under `functools.lru_cache`, or one that fills a dict of its file or class, keeps what it made.
+After a run on fake tensors it would go on giving those to a model that runs for real.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+
+_NESTED = 3  # how many functions may stand around a cached one: decorators of decorators
+
+
+@contextmanager
+def nothing_remembered(module: nn.Module) -> Iterator[None]:
+    """Let the functions around a module forget what they remember of what happens meanwhile.
+
+    Args:
+        module: the model; the functions are those of its modules' classes and of the files of these.
+    """
+    named = list(_named_values(module))
+    cached = [(function, function.cache_info().misses) for function in _cached_functions(named)]
+    held = {id(value): (value, value.copy()) for value in named if type(value) in (dict, list, set)}
+    try:
+        yield
+    finally:
+        for function, misses in cached:
+            if function.cache_info().misses != misses:
+                function.cache_clear()
+        for value, before in held.values():
+            if _is_fake(value) and not _is_fake(before):
+                _put_back(value, before)
+
+
+def _named_values(module: nn.Module) -> Iterator[Any]:
+    """Yield what a module's classes and their files hold by name, and functions that it holds itself."""
+    parts = list(module.modules())
+    functions = [held for part in parts for held in vars(part).values() if _is_function(held)]
+    for held in [inner for function in functions for inner in _used_by(function)]:
+        parts += held.modules() if isinstance(held, nn.Module) else ()
+    kinds = {kind for part in {type(part) for part in parts} for kind in part.__mro__}
+    own = [kind for kind in kinds if not _is_torchs(kind.__module__)]
+    for kind in own:
+        yield from list(vars(kind).values())
+    yield from functions
+    for name in {owner.__module__ for owner in (*own, *functions)}:
+        yield from list(vars(sys.modules.get(name, types)).values())
+
+
+def _used_by(function: object) -> Iterator[object]:
+    """Yield what a function or method has from elsewhere than its arguments and its file."""
+    if isinstance(function, types.MethodType):
+        yield function.__self__
+    for cell in getattr(function, "__closure__", None) or ():
+        with suppress(ValueError):  # nothing is in it yet
+            yield cell.cell_contents
+
+
+def _is_torchs(name: str) -> bool:
+    return name == "builtins" or name.partition(".")[0] == "torch"
+
+
+def _is_function(value: object) -> bool:
+    return isinstance(value, (types.FunctionType, types.MethodType, functools._lru_cache_wrapper))
+
+
+def _cached_functions(values: Iterable[object]) -> list[functools._lru_cache_wrapper[object]]:
+    """Return the functions under `lru_cache` among values, and those that functions among them call."""
+    found: dict[int, functools._lru_cache_wrapper[object]] = {}
+    for value in values:
+        _search(value, found, _NESTED)
+    return list(found.values())
+
+
+def _search(value: object, found: dict[int, functools._lru_cache_wrapper[object]], nested: int) -> None:
+    value = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+    value = value.fget if isinstance(value, property) else value
+    if isinstance(value, functools._lru_cache_wrapper):
+        found[id(value)] = value
+    elif isinstance(value, types.FunctionType) and nested:
+        for content in _used_by(value):
+            if _is_function(content):
+                _search(content, found, nested - 1)
+
+
+def _is_fake(value: object) -> bool:
+    """Whether a value is a tensor that a trace made, or a container of one."""
+    if isinstance(value, dict):
+        return any(_is_fake(item) for item in list(value.values()))
+    if isinstance(value, (list, tuple, set)):
+        return any(_is_fake(item) for item in list(value))
+    return isinstance(value, (FakeTensor, FunctionalTensor))
+
+
+def _put_back(value: Any, before: Any) -> None:
+    if isinstance(value, list):
+        value[:] = before
+    else:
+        value.clear()
+        value.update(before)
