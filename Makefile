@@ -36,11 +36,12 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Two processes of one thread each: two of two threads wait for one another.
 test: check
-	$(BIN)/pytest -n 2 --dist worksteal -m "not conformance"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not conformance"
 
 conformance: setup
-	$(BIN)/pytest -n 2 --dist worksteal -m conformance
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m conformance
 
 TTNN_TORCHVISION := resnet18 resnet50 vgg11 densenet121 mobilenet_v2 mobilenet_v3_small efficientnet_b0 \
   regnet_y_400mf convnext_tiny vit_b_16 swin_t maxvit_t squeezenet1_0 shufflenet_v2_x1_0 googlenet inception_v3
