@@ -13,8 +13,10 @@ NAMES = named("works", "raises", "kills_itself", "branches")
 
 
 @pytest.fixture
-def cluster():
+def cluster(monkeypatch):
     """Two nodes on this machine."""
+    # Ray's workers are nice by default: beside other tests they would wait for minutes.
+    monkeypatch.setenv("RAY_worker_niceness", "0")
     small = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=small)
     made.add_node(num_cpus=1, object_store_memory=100_000_000)
