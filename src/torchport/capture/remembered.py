@@ -17,7 +17,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-_NESTED = 3  # how many functions may stand around a cached one: decorators of decorators
+_NESTED = 3  # how many functions, or containers, may stand around what is looked for
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def _named_values(module: nn.Module) -> Iterator[Any]:
         yield from list(vars(kind).values())
     yield from functions
     for name in {owner.__module__ for owner in (*own, *functions)}:
-        yield from list(vars(sys.modules.get(name, types)).values())
+        yield from list(getattr(sys.modules.get(name), "__dict__", {}).values())
 
 
 def _used_by(function: object) -> Iterator[object]:
@@ -92,12 +92,15 @@ def _search(value: object, found: dict[int, functools._lru_cache_wrapper[object]
                 _search(content, found, nested - 1)
 
 
-def _is_fake(value: object) -> bool:
-    """Whether a value is a tensor that a trace made, or a container of one."""
-    if isinstance(value, dict):
-        return any(_is_fake(item) for item in list(value.values()))
-    if isinstance(value, (list, tuple, set)):
-        return any(_is_fake(item) for item in list(value))
+def _is_fake(value: Any, nested: int = _NESTED) -> bool:
+    """Whether a value is a tensor that a trace made, or a plain container of one.
+
+    Other classes of containers are not looked into: to go through them may run any code. Nor are deep ones,
+    which may hold themselves.
+    """
+    if type(value) in (dict, list, tuple, set) and nested:
+        items = list(value.values() if type(value) is dict else value)
+        return any(_is_fake(item, nested - 1) for item in items)
     return isinstance(value, (FakeTensor, FunctionalTensor))
 
 

@@ -35,24 +35,27 @@ class QuickFakeTensorMode(FakeTensorMode):
 
 def _normalised(mode: FakeTensorMode, source: object, *rest: object) -> tuple[FakeTensor, ...] | None:
     """The result, and on CPUs no statistics."""
-    weight, bias, mean, variance = rest[:4]
-    if not _plain(mode, (source, weight, bias, mean, variance)):
+    if not _plain(mode, (source, *rest[:4])) or not _fit(source, rest[:4]):
         return None
     return _like(mode, source), _empty(mode, (0,)), _empty(mode, (0,))
 
 
 def _normalised_backward(
-    mode: FakeTensorMode, gradient: object, source: object, *rest: object
+    mode: FakeTensorMode, gradient: Any, source: Any, *rest: object
 ) -> tuple[FakeTensor, ...] | None:
     weight, mean, variance, _, _, training, _, mask = rest
-    if training or not all(mask) or not _plain(mode, (gradient, source, weight, mean, variance)):  # type: ignore[arg-type]  # a list of booleans
+    if training or mask != [True, True, True]:
+        return None
+    if not _plain(mode, (gradient, source, weight, mean, variance)) or not _fit(source, rest[:3]):
+        return None
+    if gradient.shape != source.shape:
         return None
     return _like(mode, source), _like(mode, weight), _like(mode, weight)
 
 
-def _first(mode: FakeTensorMode, first: object, second: object, *rest: object) -> FakeTensor | None:
+def _first(mode: FakeTensorMode, first: Any, second: Any, *rest: object) -> FakeTensor | None:
     """The gradient of an activation: of the shape that the gradient and the activation's input have."""
-    if not _plain(mode, (first, second)) or first.shape != second.shape:  # type: ignore[attr-defined]  # tensors
+    if not _plain(mode, (first, second)) or first.shape != second.shape:
         return None
     return _like(mode, first)
 
@@ -79,6 +82,11 @@ def _plain(mode: FakeTensorMode, tensors: Sequence[object]) -> bool:
         and tensor.stride() == make_contiguous_strides_for(tensor.shape)  # of sizes of one too
         for tensor in tensors
     )
+
+
+def _fit(source: Any, statistics: Sequence[Any]) -> bool:
+    """Whether there is one number for each channel; torch says what is wrong where there is not."""
+    return source.dim() > 1 and all(row.shape == source.shape[1:2] for row in statistics)
 
 
 def _like(mode: FakeTensorMode, tensor: object) -> FakeTensor:
