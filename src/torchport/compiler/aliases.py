@@ -30,6 +30,6 @@ def aliasing_nodes(graph: NormalGraph) -> dict[fx.Node, str]:
                 chain.append(base)
                 continue
             found.update(dict.fromkeys(chain, what))
-            found.update({node.args[0]: what for node in chain if node.target is operator.getitem})  # type: ignore[misc]
+            found.update({node.args[0]: what for node in chain if node.target is operator.getitem})  # type: ignore[misc]  # its first argument is a node
             break
     return found

@@ -144,7 +144,7 @@ def _try_all(
         expected = [values[node] for node in piece.outputs]
         try:
             with torch.no_grad():
-                actual = made[level].island(arguments)  # type: ignore[arg-type]
+                actual = made[level].island(arguments)  # type: ignore[arg-type]  # tensors, by the verdicts
         except GaveNaN as error:
             actual = error.results
         except OutOfRange:
@@ -152,8 +152,8 @@ def _try_all(
         except Exception as error:  # noqa: BLE001  # as may a device
             failed.append((piece, Verdict(False, "build_failed", one_line(error))))
             continue
-        problem = difference(actual, expected, rough)  # type: ignore[arg-type]
-        if problem and not (rough and correlates(actual, expected)):  # type: ignore[arg-type]
+        problem = difference(actual, expected, rough)  # type: ignore[arg-type]  # tensors, as above
+        if problem and not (rough and correlates(actual, expected)):  # type: ignore[arg-type]  # tensors, as above
             _log.info("%s does not equal eager torch: %s", piece.island.name, problem)
             detail = f"the island does not equal eager torch on the example inputs: {problem}"
             failed.append((piece, Verdict(False, "inaccurate", detail)))

@@ -215,10 +215,10 @@ def _drop_empty(node: fx.Node) -> None:
     """Concatenate only what holds something: caches start from an empty tensor."""
     items = node.args[0]
     assert isinstance(items, (list, tuple))
-    if not all(isinstance(item.meta["val"].numel(), int) for item in items):  # type: ignore[union-attr]
+    if not all(isinstance(item.meta["val"].numel(), int) for item in items):  # type: ignore[union-attr]  # nodes, of a list of tensors
         return  # known at run time only
-    full = [item for item in items if item.meta["val"].numel()]  # type: ignore[union-attr]
-    same_dtype = all(item.meta["val"].dtype == node.meta["val"].dtype for item in full)  # type: ignore[union-attr]
+    full = [item for item in items if item.meta["val"].numel()]  # type: ignore[union-attr]  # as above
+    same_dtype = all(item.meta["val"].dtype == node.meta["val"].dtype for item in full)  # type: ignore[union-attr]  # as above
     if not full or len(full) == len(items) or not same_dtype:
         return
     if len(full) > 1:

@@ -90,7 +90,7 @@ def _trace(
     module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], backward: bool
 ) -> tuple[AtenGraph, ...]:
     # Imported here, since it takes seconds.
-    from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func  # type: ignore[attr-defined]
+    from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func  # type: ignore[attr-defined]  # torch exports it under no public name
     from torch._functorch.partitioners import default_partition
 
     found: list[AtenGraph] = []
@@ -101,7 +101,7 @@ def _trace(
 
     def partition(*joint: object, **details: object) -> tuple[fx.GraphModule, fx.GraphModule]:
         # A backward graph goes to the compiler no sooner than it is first run; this one never is.
-        forward, backward_graph = default_partition(*joint, **details)  # type: ignore[arg-type]
+        forward, backward_graph = default_partition(*joint, **details)  # type: ignore[arg-type]  # passed on as they come
         backwards.append(AtenGraph("bw", backward_graph))
         return forward, backward_graph
 
@@ -126,7 +126,7 @@ def _trace(
         stack.enter_context(torch.fx.traceback.preserve_node_meta())
         flat = _FlatModule(module, inputs.structure)
         aot_module_simplified(
-            flat,  # type: ignore[arg-type]
+            flat,  # type: ignore[arg-type]  # any module will do, not fx's alone
             [*flat.state.values(), *leaves],
             fw_compiler=record_forward,
             bw_compiler=record_forward,

@@ -158,7 +158,7 @@ class ShapeLimits:
                     self._check_symbol(values, allowed, size, f"dimension {dim} of {path}", name)
         for leaf, sizes, path in zip(leaves, self._shapes, self._paths, strict=True):
             for dim, (size, allowed) in enumerate(zip(leaf.shape, sizes, strict=True)):
-                wanted = allowed if isinstance(allowed, int) else int(allowed.subs(values))  # type: ignore[attr-defined]
+                wanted = allowed if isinstance(allowed, int) else int(allowed.subs(values))  # type: ignore[attr-defined]  # a sympy expression
                 if size != wanted:
                     raise RuntimeRefusal(
                         f"dimension {dim} of {path} is {size}, and only {wanted} is allowed there",
@@ -181,6 +181,6 @@ class ShapeLimits:
 def _whole(limit: object) -> int:
     """Return a limit as a number; infinity as the largest size there is."""
     try:
-        return int(limit)  # type: ignore[call-overload, no-any-return]
+        return int(limit)  # type: ignore[call-overload, no-any-return]  # a number of sympy's
     except (TypeError, OverflowError, ValueError, AttributeError):
         return 2**63 - 1
