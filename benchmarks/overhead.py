@@ -32,7 +32,8 @@ from torch import nn
 import torchport
 from torchport.structure import tensors_in
 
-CALL_LIMIT = 100e-6  # seconds a call
+SMALL_CALL_LIMIT = 50e-6  # seconds that a call adds
+LARGE_CALL_LIMIT = 0.01  # of the call, where that is more
 COMPILE_LIMIT = 1.5  # times as long
 IMPORT_LIMIT = 0.3  # seconds
 HOOK_LIMIT = 0.010  # seconds
@@ -296,7 +297,7 @@ def _call_part(given: argparse.Namespace, results: dict[str, object]) -> bool:
             _micro(row["torchport"]),
             f"{_micro(row['difference'])} ± {_micro(row['error'])}",
             _micro(row["outside"]),
-            f"< {_micro(CALL_LIMIT)}",
+            f"< {_micro(_call_limit(row))}",
         ]
         for name, row in found.items()
     ]
@@ -308,9 +309,14 @@ def _call_part(given: argparse.Namespace, results: dict[str, object]) -> bool:
 def _is_cheap(row: Mapping[str, float | None]) -> bool:
     """Whether a call adds less than the limit; judged by what is less noisy."""
     difference, error, outside = row["difference"] or 0.0, row["error"] or 0.0, row["outside"]
-    if error < CALL_LIMIT / 4 or outside is None:
-        return difference < CALL_LIMIT
-    return outside < CALL_LIMIT
+    limit = _call_limit(row)
+    if error < limit / 4 or outside is None:
+        return difference < limit
+    return outside < limit
+
+
+def _call_limit(row: Mapping[str, float | None]) -> float:
+    return max(SMALL_CALL_LIMIT, LARGE_CALL_LIMIT * (row["bare"] or 0.0))
 
 
 def _compile_part(given: argparse.Namespace, results: dict[str, object]) -> bool:

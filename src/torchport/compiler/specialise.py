@@ -11,7 +11,7 @@ from torch import nn
 from torchport import capture
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.normalise import normalise
-from torchport.compiler.weights import WeightGuard
+from torchport.compiler.weights import WeightGuard, frozen_weights
 from torchport.runtime.input_kind import InputKind
 from torchport.runtime.program import Program
 from torchport.structure import Flat
@@ -61,9 +61,8 @@ class Specialiser:
         captured = capture.export(self.module, args, kwargs, name=self.name)
         graph = normalise(captured, self.target)
         source = Source(captured.name, graph, captured.leaves, captured.inputs.paths, captured.result)
-        program, plan = build_program(source, self.target, self.options)
-        written = {str(node.target) for node in plan.graph.writes if node.op == "get_attr"}
-        frozen = [weight for key, weight in plan.graph.weights.items() if key not in written]
+        frozen = frozen_weights(graph)
+        program, _ = build_program(source, self.target, self.options)
         return Specialised(
             program,
             WeightGuard(frozen, captured.state),

@@ -1,26 +1,33 @@
 """Notices that a weight changed after its value became part of an island.
 
 Three things are looked at, because each alone misses some change: what the modules hold
-(`module.weight = other`, `module.head = other`, `module.train()`), a weight's version
-counter, address and shape (`weight.mul_(2)`, `weight.data = other`), and some words of its memory
+(`module.weight = other`, `module.head = other`, `module.train()`), a weight's address, shape, strides and
+version counter (`weight.data = other`, `weight.mul_(2)`), and some elements of its memory
 (`weight.data.mul_(2)`, which has a version counter of its own).
+
+All of it is asked through torch's public interface, one tensor after another, while the device computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
 from torchport.capture import ModuleState
-from torchport.compiler.normalise import Weight
-from torchport.structure.memory_words import MemoryWords
-from torchport.structure.tensor_words import TensorWords, is_readable, layout
+from torchport.compiler.normalise import NormalGraph, Weight
+from torchport.compiler.weight_samples import sample_memory, samples_now
 
-# How many elements of a small and of a large weight are looked at: one that is pruned through `.data` is
-# noticed, and so are most writes to many rows.
-_FEW, _MANY = 2, 8
-_LARGE = 4096
+# What a sparse tensor consists of, by its layout.
+_SPARSE_PARTS = {
+    torch.sparse_coo: ("indices", "values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+_version = operator.attrgetter("_version")
 
 
 class Changed(Exception):
@@ -36,17 +43,19 @@ class WeightGuard:
     """
 
     def __init__(self, weights: Iterable[Weight], state: ModuleState | None = None) -> None:
-        tensors = [weight.tensor for weight in weights if weight.tensor.numel()]
-        self._storages = [tensor.untyped_storage() for tensor in tensors]
+        self._weights = [weight.tensor for weight in weights if weight.tensor.numel()]
+        self._are_plain = all(map(_is_plain, self._weights))
         self._state = state
-        known = layout()
-        quick = [tensor for tensor in tensors if known and is_readable(tensor)]
-        self._quick = TensorWords(quick, known) if known else None
-        self._asked = [tensor for tensor in tensors if not (known and is_readable(tensor))]
-        self._answers = self._ask()
-        held = [tensor for tensor in tensors if tensor.device.type == "cpu"]
-        self._words = MemoryWords([address for tensor in held for address in _samples(tensor)], 4)
-        self._values = self._words.read().tobytes()
+        tensors = self._tensors()
+        # While they are kept, no other tensor gets their memory, and with it their address.
+        self._storages = [tensor.untyped_storage() for tensor in tensors]
+        self._places = list(map(torch.Tensor.data_ptr, tensors))
+        self._shapes = list(map(torch.Tensor.size, tensors))
+        self._strides = list(map(torch.Tensor.stride, tensors))
+        self._are_counted = not any(map(torch.Tensor.is_inference, [*self._weights, *tensors]))
+        self._versions = self._count(tensors)
+        self._samples = sample_memory(tensors)
+        self._values = samples_now(self._samples)
 
     def check(self) -> None:
         """Raise `Changed` if a weight is not as it was."""
@@ -55,36 +64,53 @@ class WeightGuard:
 
     def unchanged(self) -> bool:
         """Whether all weights are as they were."""
-        return (
-            (self._quick is None or self._quick.unchanged())
-            and (not self._asked or self._ask() == self._answers)
-            # After the addresses: memory that was freed must not be read.
-            and self._words.read().tobytes() == self._values
-            and (self._state is None or self._state.unchanged())
-        )
-
-    def _ask(self) -> list[object]:
-        return [
-            (
-                None if tensor.is_inference() else tensor._version,
-                tensor.data_ptr(),
-                tensor.shape,
-                tensor.stride() if tensor.layout is torch.strided else None,
+        try:
+            tensors = self._tensors()
+            return (
+                list(map(torch.Tensor.data_ptr, tensors)) == self._places
+                and list(map(torch.Tensor.size, tensors)) == self._shapes
+                and list(map(torch.Tensor.stride, tensors)) == self._strides
+                and self._count(tensors) == self._versions
+                # After the addresses: memory that was freed must not be read.
+                and self._samples == self._values
+                and (self._state is None or self._state.unchanged())
             )
-            for tensor in self._asked
-        ]
+        except RuntimeError:  # a tensor of another kind took a weight's place: it has no address or version
+            return False
+
+    def _tensors(self) -> Sequence[torch.Tensor]:
+        """Return the tensors that have memory of their own."""
+        if self._are_plain:
+            return self._weights
+        return [part for weight in self._weights for part in _parts(weight)]
+
+    def _count(self, tensors: Sequence[torch.Tensor]) -> list[int | None]:
+        """Return how often torch saw them written."""
+        asked = tensors if self._are_plain else [*self._weights, *tensors]
+        if self._are_counted:
+            return list(map(_version, asked))
+        # torch does not count for a tensor that was made under inference_mode.
+        return [None if tensor.is_inference() else tensor._version for tensor in asked]
 
 
-def _samples(tensor: torch.Tensor) -> Iterator[int]:
-    """Yield where some elements lie, spread over all of them, four bytes each.
+def frozen_weights(graph: NormalGraph) -> list[Weight]:
+    """Return the weights that a graph reads and does not write; to be asked before any of it is folded."""
+    read = {node.target for node in graph.graph_module.graph.nodes if node.op == "get_attr"}
+    written = {node.target for node in graph.writes if node.op == "get_attr"}
+    return [weight for name, weight in graph.weights.items() if name in read - written]
 
-    The guard keeps the storage alive.
-    """
-    count = min(_MANY if tensor.numel() >= _LARGE else _FEW, tensor.numel())
-    for number in range(count):
-        place = (2 * number + 1) * tensor.numel() // (2 * count)
-        address = tensor.data_ptr()
-        for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
-            place, index = divmod(place, size)
-            address += index * stride * tensor.element_size()
-        yield from range(address, address + tensor.element_size(), 4)
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not hasattr(tensor, "__tensor_flatten__")
+
+
+def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors that hold a tensor's memory: itself, or those that it consists of."""
+    if hasattr(tensor, "__tensor_flatten__"):  # a subclass that wraps other tensors
+        names, _ = tensor.__tensor_flatten__()
+        for name in names:
+            yield from _parts(getattr(tensor, name))
+    elif tensor.layout is torch.strided:
+        yield tensor
+    elif tensor.layout is not torch.sparse_coo or tensor.is_coalesced():  # torch shows no other's parts
+        yield from [getattr(tensor, name)() for name in _SPARSE_PARTS.get(tensor.layout, ())]

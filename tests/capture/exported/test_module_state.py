@@ -74,6 +74,23 @@ def test_what_is_equal_but_of_another_kind_is_another(value):
     assert not state.unchanged()
 
 
+def test_another_name_of_the_same_value_is_a_change():
+    model = Model()
+    state = ModuleState(model)
+    model.table["z"] = model.table.pop("a")
+    assert not state.unchanged()
+    assert state.changed() == ["table['a']"]
+
+
+def test_what_is_set_back_is_no_change():
+    model = Model()
+    state = ModuleState(model)
+    bias, model.layer.bias = model.layer.bias, None
+    assert not state.unchanged()
+    model.layer.bias = bias
+    assert state.unchanged()
+
+
 def test_what_holds_itself_is_walked_once():
     model = Model()
     model.table["self"] = model.table

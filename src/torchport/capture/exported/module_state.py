@@ -15,7 +15,6 @@ import numpy
 import torch
 from torch import nn
 
-from torchport.capture.exported.dict_tags import DictTags
 from torchport.structure import same_value
 
 # They are one with what they hold, or hold nothing that a forward reads.
@@ -51,9 +50,6 @@ class ModuleState:
 
     def unchanged(self) -> bool:
         """Whether all is as it was; quick if it is."""
-        tags = self._tags.read()
-        if self._tags.untouched_since(tags):
-            return self._same_elsewhere()
         if any(self._empty) or list(map(len, self._sized)) != self._lengths:
             return False
         # Not by comparing dicts: 0.0 equals -0.0, 1 equals 1.0, and equal tensors may be different ones.
@@ -61,11 +57,6 @@ class ModuleState:
             now = map(dict.get, self._dicts, self._keys)
             if not all(map(_is_same, now, self._values)):
                 return False
-        self._tags.touch(tags)  # touched, and as it was
-        return self._same_elsewhere()
-
-    def _same_elsewhere(self) -> bool:
-        """Whether what are no dicts hold what they held."""
         return all(_same_items(held, items) for _, held, items in self._sequences) and all(
             held == items for _, held, items in self._sets
         )
@@ -94,7 +85,6 @@ class ModuleState:
         self._values = [value for _, _, _, value in self._entries]
         self._sized = [held for _, held, length in self._sizes if length]
         self._lengths = [length for _, _, length in self._sizes if length]
-        self._tags = DictTags([held for _, held, _ in self._sizes])
         self._empty = [held for _, held, length in self._sizes if not length]  # most of a module's are
 
     def _walk(self, root: object) -> None:
