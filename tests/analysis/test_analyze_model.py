@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import torchport
+from analysis.quantized_engines import quantized_by_each
 from torchport.errors import CaptureError, RecordError
 from torchport.records import Analysis
 
@@ -237,15 +238,20 @@ class Quantizable(nn.Module):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_quantized_model_whose_weights_are_packed():
-    model = Quantizable().eval()
-    model.qconfig = torch.ao.quantization.default_qconfig
-    prepared = torch.ao.quantization.prepare(model)
-    prepared(torch.rand(1, 3, 8, 8))
-    quantized = torch.ao.quantization.convert(prepared)
-    analysis = torchport.analyze(quantized, (torch.rand(1, 3, 8, 8),))
-    assert analysis.cost.flops == 2 * (8 * 6 * 6) * (3 * 9) + 2 * 8 * 4
-    assert analysis.cost.uncounted == {}
-    assert "torch.ops.quantized.conv2d" in [op.op_name for op in analysis.ops.ops]
+    x = torch.rand(1, 3, 8, 8)
+
+    def quantize():
+        model = Quantizable().eval()
+        model.qconfig = torch.ao.quantization.default_qconfig
+        prepared = torch.ao.quantization.prepare(model)
+        prepared(x)
+        return torch.ao.quantization.convert(prepared)
+
+    for name, quantized in quantized_by_each(quantize, x):
+        analysis = torchport.analyze(quantized, (x,))
+        assert analysis.cost.flops == 2 * (8 * 6 * 6) * (3 * 9) + 2 * 8 * 4, name
+        assert analysis.cost.uncounted == {}, name
+        assert "torch.ops.quantized.conv2d" in [op.op_name for op in analysis.ops.ops], name
 
 
 def test_a_function_with_a_backward_of_its_own_belongs_to_its_module():

@@ -9,6 +9,10 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import torchport
+from analysis.quantized_engines import quantized_by_each
+from torchport.analysis import cost_of
+from torchport.capture import OpCall
+from torchport.records import TensorSpec
 
 
 def flops(model, *args, **options):
@@ -157,11 +161,41 @@ def test_the_backward_pass_of_a_convolution_and_of_attention():
     assert cost.backward_flops == 5 * 2 * (2 * 5 * 5 * 8)
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_quantized_products_count_too():
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
-    quantized = torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
-    cost = torchport.analyze(quantized, (torch.ones(2, 4),)).cost
-    assert (cost.flops, cost.uncounted) == (2 * 2 * 4 * 8, {})
+    def quantize():
+        return torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), {nn.Linear})
+
+    for name, quantized in quantized_by_each(quantize, torch.ones(2, 4)):
+        cost = torchport.analyze(quantized, (torch.ones(2, 4),)).cost
+        assert (cost.flops, cost.uncounted) == (2 * 2 * 4 * 8, {}), name
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_transposed_convolutions_count_too():
+    x = torch.rand(1, 6, 5, 5)
+
+    def quantize():
+        model = torch.ao.quantization.QuantWrapper(nn.ConvTranspose2d(6, 8, 3)).eval()
+        model.qconfig = torch.ao.quantization.get_default_qconfig("qnnpack")
+        prepared = torch.ao.quantization.prepare(model)
+        prepared(x)
+        return torch.ao.quantization.convert(prepared)
+
+    for name, quantized in quantized_by_each(quantize, x):
+        cost = torchport.analyze(quantized, (x,)).cost
+        assert (cost.flops, cost.uncounted) == (2 * (6 * 5 * 5) * (8 * 9), {}), name
+
+
+def test_a_packed_weight_that_cannot_be_unpacked_is_named_or_not_needed():
+    x, row = TensorSpec((2, 4), "float32"), TensorSpec((2, 8), "float32")
+    arguments = {"X": x, "W_prepack": "LinearPackedParamsBase"}
+    assert (
+        cost_of(OpCall(torch.ops.quantized.linear_dynamic.default, arguments, (row,))).flops == 2 * 2 * 4 * 8
+    )
+    image = TensorSpec((1, 3, 8, 8), "quint8")
+    arguments = {"qx": image, "packed_weight": "Conv2dPackedParamsBase"}
+    assert not cost_of(OpCall(torch.ops.quantized.conv2d.new, arguments, (image,))).known
 
 
 def test_an_op_that_nobody_knows_is_named():

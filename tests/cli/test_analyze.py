@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from torchport.capture.stream import workspace
 from torchport.records import Analysis, Cost, ModuleTable, OpTable, read_record
 
 FLOPS = 2 * (2 * 2 * 4 * 4)
@@ -41,6 +42,11 @@ def test_the_terminal_shows_the_tree_and_the_totals(command, models):
     assert "128 FLOPs in products" in ran.out
     assert "6 (4 unique)" in ran.out
     assert "torch.nn.functional.linear" in ran.out
+
+
+def test_an_estimate_of_memory_is_called_one(command, models, monkeypatch):
+    monkeypatch.setattr(workspace, "is_modelled_processor", lambda: False)
+    assert "about 64 B beside weights" in command("analyze", f"{models}::load", width=140).out
 
 
 def test_depth_bounds_the_tree(command, models):

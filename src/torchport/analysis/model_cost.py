@@ -10,8 +10,10 @@ import torch
 from torchport.analysis.cost import CallCost, cost_of
 from torchport.analysis.data_moved import tensor_bytes
 from torchport.analysis.unique_ops import PlacedOp, call_key
-from torchport.capture import OpCall, OpStream, StreamedOp
+from torchport.capture import Kernel, OpCall, OpStream, StreamedOp
 from torchport.records import ROOT, Cost, MemoryPeak, ModuleCost, OpCost, shape_text
+
+_MOST_NAMED = 3
 
 
 class OpCosts:
@@ -61,7 +63,7 @@ def measure_cost(
         uncounted: the ops whose operations nobody knows.
     """
     module = stream.module
-    timeline = tuple(kernel.live + kernel.workspace for op in memory.ops for kernel in op.kernels)
+    timeline = tuple(kernel.live + kernel.workspace.bytes for op in memory.ops for kernel in op.kernels)
     peak = _peak(memory, timeline)
     parameters = _distinct(module.parameters())
     parameter_bytes = _bytes(parameters)
@@ -122,12 +124,26 @@ def _peak(memory: OpStream, timeline: Sequence[int]) -> MemoryPeak | None:
     return MemoryPeak(
         bytes=timeline[step],
         tensor_bytes=kernel.live,
-        workspace_bytes=kernel.workspace,
+        workspace_bytes=kernel.workspace.bytes,
         step=step,
         op=str(kernel.call.op),
         module_path=op.path or ROOT,
         phase=op.phase,
+        estimated_because=_why_estimated(memory, [kernel for _, kernel in kernels]),
     )
+
+
+def _why_estimated(memory: OpStream, kernels: Sequence[Kernel]) -> str:
+    """Say why more or less memory may live on a real run than was counted; empty if it cannot."""
+    if any(op.phase == "backward" for op in memory.ops):
+        return (
+            "autograd takes some of its formulas apart when it is watched, and these hold memory of their own"
+        )
+    unknown = Counter(str(kernel.call.op) for kernel in kernels if not kernel.workspace.known)
+    if not unknown:
+        return ""
+    named = ", ".join(sorted(unknown)[:_MOST_NAMED]) + (", …" if len(unknown) > _MOST_NAMED else "")
+    return f"how much memory these kernels take for themselves is not known on this processor: {named}"
 
 
 def _op_costs(placed: Sequence[PlacedOp], names: Sequence[tuple[str, str]]) -> Iterator[OpCost]:

@@ -104,6 +104,10 @@ def _packed_convolution(call: OpCall) -> int:
     return 2 * math.prod(_result(call)) * math.prod(_sizes(call, "packed_weight")[1:])
 
 
+def _packed_transposed_convolution(call: OpCall) -> int:
+    return 2 * math.prod(_sizes(call, "qx")) * math.prod(_sizes(call, "packed_weight")[1:])
+
+
 def _deformable(call: OpCall) -> int:
     return 2 * math.prod(_result(call)) * math.prod(_sizes(call, "weight")[1:])
 
@@ -170,6 +174,10 @@ def _fused_encoder_layer(call: OpCall) -> int:
     return 2 * batch * length * weights + 4 * batch * length * length * width
 
 
+_PACKED_LINEARS = (
+    "", "_relu", "_leaky_relu", "_tanh", "_dynamic", "_relu_dynamic", "_dynamic_fp16", "_relu_dynamic_fp16",
+)  # fmt: skip
+
 FORMULAS: dict[str, Formula] = {
     "aten::mm": _rows_by_matrix("self", "mat2"),
     "aten::addmm": _rows_by_matrix("mat1", "mat2"),
@@ -193,17 +201,17 @@ FORMULAS: dict[str, Formula] = {
     "aten::linear": _linear("input", "weight"),
     "aten::mkldnn_linear": _linear("self", "weight"),
     "mkldnn::_linear_pointwise": _linear("X", "W"),
-    "quantized::linear": _linear("X", "W_prepack"),
-    "quantized::linear_relu": _linear("X", "W_prepack"),
-    "quantized::linear_dynamic": _linear("X", "W_prepack"),
-    "quantized::linear_relu_dynamic": _linear("X", "W_prepack"),
-    "quantized::linear_dynamic_fp16": _linear("X", "W_prepack"),
-    "quantized::conv1d": _packed_convolution,
-    "quantized::conv2d": _packed_convolution,
-    "quantized::conv3d": _packed_convolution,
-    "quantized::conv1d_relu": _packed_convolution,
-    "quantized::conv2d_relu": _packed_convolution,
-    "quantized::conv3d_relu": _packed_convolution,
+    **{f"quantized::linear{kind}": _by_result("X") for kind in _PACKED_LINEARS},
+    **{
+        f"quantized::conv{dims}d{kind}": _packed_convolution
+        for dims in (1, 2, 3)
+        for kind in ("", "_relu", "_add", "_add_relu", "_dynamic")
+    },
+    **{
+        f"quantized::conv_transpose{dims}d{kind}": _packed_transposed_convolution
+        for dims in (1, 2, 3)
+        for kind in ("", "_dynamic")
+    },
     "aten::convolution": _convolution,
     "aten::_convolution": _convolution,
     "aten::convolution_overrideable": _convolution,

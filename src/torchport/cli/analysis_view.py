@@ -81,7 +81,7 @@ def _totals(analysis: Analysis, estimate: Roofline | None) -> Table:
     moved = quantity(cost.bytes_read + cost.bytes_written, "B", base=1024)
     facts.add_row("Data moved", f"{moved}; {cost.arithmetic_intensity:.1f} FLOPs a byte")
     if cost.peak is not None:
-        peak = quantity(cost.peak.bytes, "B", base=1024)
+        peak = ("about " if cost.peak.is_estimate else "") + quantity(cost.peak.bytes, "B", base=1024)
         place = f"{cost.peak.op} in {cost.peak.module_path}, {cost.peak.phase}"
         facts.add_row("Peak memory", Text(f"{peak} beside weights and inputs, at {place}"))
         facts.add_row("With weights", quantity(cost.total_bytes, "B", base=1024))

@@ -75,11 +75,13 @@ class MemoryPeak(Record):
     Args:
         bytes: the tensors that live, and the workspace of the kernel that runs.
         tensor_bytes: the tensors alone.
-        workspace_bytes: what the CPU's kernel takes for itself, as far as that is known.
+        workspace_bytes: what the CPU's kernel takes for itself; 0 where nothing is known of it.
         step: the kernel's place in the timeline.
         op: the kernel, such as `aten.convolution.default`.
         module_path: the module that called it.
         phase: in the forward or the backward pass.
+        estimated_because: why `bytes`, `timeline` and what is added up from them are an estimate; empty where
+            they are exact. A record written before this field existed does not say, so it is an estimate.
     """
 
     bytes: int
@@ -89,6 +91,12 @@ class MemoryPeak(Record):
     op: str
     module_path: str
     phase: Literal["forward", "backward"]
+    estimated_because: str = "the record does not say whether it is exact"
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether the peak is an estimate, and not exact."""
+        return bool(self.estimated_because)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchport.capture.stream.live_memory import LiveMemory, is_held_by_autograd_alone
 from torchport.capture.stream.module_calls import ModuleCall, ModuleCalls
 from torchport.capture.stream.op_call import OpCall, describe_call, is_dense
-from torchport.capture.stream.workspace import workspace_of
+from torchport.capture.stream.workspace import Workspace, workspace_of
 
 Phase = Literal["forward", "backward"]
 
@@ -46,13 +46,13 @@ class Kernel:
         call: the call.
         allocated: how many bytes of new memory it returned.
         live: how many bytes lived when it had run, of what the run allocated.
-        workspace: how many bytes it took for itself meanwhile, as far as that is known.
+        workspace: what it took for itself meanwhile.
     """
 
     call: OpCall
     allocated: int
     live: int
-    workspace: int = 0
+    workspace: Workspace
 
 
 @dataclass(slots=True, eq=False)

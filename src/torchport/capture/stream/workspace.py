@@ -1,13 +1,16 @@
 """The memory that a kernel takes for itself and gives back: torch's allocator shows it, no tensor does.
 
-Of the CPU's kernels, the convolutions take enough to matter. oneDNN computes in memory orders of its own: it
-copies the input and the weight into them, and the result out of one.
+Most kernels take none, and of attention it is known how much. What the convolutions take, which is most, is
+an estimate: oneDNN computes in memory orders of its own, copies the input and the weight into them, and the
+result out of one, and how far it pads these depends on the processor.
 """
 
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -15,17 +18,113 @@ from torch._ops import OpOverload
 
 from torchport.capture.stream.op_call import schema_arguments
 
+aten = torch.ops.aten
+
+# A model on the meta device stands for one on the CPU.
+_MODELLED_DEVICES = ("cpu", "meta")
 # With so few channels, as an image has, oneDNN reads the input as it is.
 _FEW_CHANNELS = 4
 
+# Each element by itself: these take nothing, unless an operand must be converted to another dtype first.
+_ELEMENTWISE = frozenset(
+    """
+    abs add sub mul div neg exp log sin cos tanh sigmoid relu silu hardswish hardsigmoid sqrt rsqrt pow
+    reciprocal square maximum minimum clamp eq ne lt le gt ge where masked_fill logical_not logical_and
+    logical_or bitwise_and bitwise_or bitwise_not tanh_backward sigmoid_backward threshold_backward
+    silu_backward hardswish_backward hardsigmoid_backward
+    """.split()
+)
+# These move elements, make tensors or only look at them another way.
+_MOVING = frozenset(
+    """
+    _reshape_alias _to_copy _unsafe_view alias arange as_strided cat clone constant_pad_nd copy detach empty
+    empty_like empty_strided expand fill full full_like gather lift_fresh lift_fresh_copy new_empty
+    new_empty_strided new_full new_ones new_zeros ones ones_like permute scalar_tensor select slice split
+    split_with_sizes squeeze t transpose unbind unsqueeze view zero zeros zeros_like
+    """.split()
+)
+# These copy an input that is not contiguous; one that is, they read as it is.
+_CONTIGUOUS = frozenset("gelu native_layer_norm embedding _softmax _log_softmax sum mean amax amin".split())
+_PRODUCTS = frozenset("mm addmm bmm baddbmm".split())
 
-def workspace_of(op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], result: object) -> int:
-    """Return how many bytes an op takes beyond its results, at most at a time; 0 where nothing is known."""
-    if op is torch.ops.aten.convolution.default:
-        return _convolution(_named(op, args, kwargs), cast(torch.Tensor, result))
-    if op is torch.ops.aten.convolution_backward.default:
-        return _convolution_backward(_named(op, args, kwargs))
-    return 0
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """What a kernel takes for itself.
+
+    Args:
+        bytes: how many, beyond its results, at most at a time.
+        known: whether that is so, but for the few bytes of a number that a kernel wraps as a tensor;
+            otherwise it is an estimate.
+    """
+
+    bytes: int
+    known: bool
+
+
+_NONE = Workspace(0, known=True)
+_UNKNOWN = Workspace(0, known=False)
+
+
+def is_modelled_processor() -> bool:
+    """Whether products, attention and convolutions are computed by the libraries that are modelled here.
+
+    Elsewhere torch computes them with other libraries (on ARM with Arm's, which copy what they multiply).
+    """
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def workspace_of(
+    op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], result: object
+) -> Workspace:
+    """Return what an op takes beyond its results."""
+    tensors = [item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)]
+    if op.namespace != "aten" or any(tensor.device.type not in _MODELLED_DEVICES for tensor in tensors):
+        return _UNKNOWN
+    name = op._schema.name.removeprefix("aten::").removesuffix("_")
+    if name in _MOVING:
+        return _NONE
+    if name in _ELEMENTWISE:
+        return _NONE if _is_of_one_dtype(tensors, result) else _UNKNOWN
+    if name in _CONTIGUOUS:
+        return _NONE if all(tensor.is_contiguous() for tensor in tensors) else _UNKNOWN
+    if not is_modelled_processor():
+        return _UNKNOWN
+    if name in _PRODUCTS:
+        return _NONE if all(map(_is_read_as_it_is, tensors[-2:])) else _UNKNOWN  # before them, what is added
+    if op is aten._scaled_dot_product_flash_attention_for_cpu.default:
+        return _attention(_named(op, args, kwargs))
+    if op is aten.convolution.default:
+        return Workspace(_convolution(_named(op, args, kwargs), cast(torch.Tensor, result)), known=False)
+    if op is aten.convolution_backward.default:
+        return Workspace(_convolution_backward(_named(op, args, kwargs)), known=False)
+    return _UNKNOWN
+
+
+def _is_of_one_dtype(operands: Sequence[torch.Tensor], result: object) -> bool:
+    """Whether no operand is converted. Numbers are, in a few bytes; masks are read as they are."""
+    dtypes = {operand.dtype for operand in operands if operand.dim() > 0}
+    dtypes.discard(torch.bool)
+    if isinstance(result, torch.Tensor) and result.is_floating_point():
+        dtypes.add(result.dtype)
+    return len(dtypes) <= 1
+
+
+def _is_read_as_it_is(matrix: torch.Tensor) -> bool:
+    """Whether a product needs no copy of a matrix: it is float32, in the order of its rows or columns."""
+    return matrix.dtype is torch.float32 and (matrix.is_contiguous() or matrix.mT.is_contiguous())
+
+
+def _attention(named: Mapping[str, object]) -> Workspace:
+    """Each thread holds a block of scores, their sums and largest, and a block of the result."""
+    query, key = cast(torch.Tensor, named["query"]), cast(torch.Tensor, named["key"])
+    if query.dtype is not torch.float32:
+        return _UNKNOWN  # of lower precision, it may be packed first
+    length, width = query.shape[-2:]
+    rows = min(length, 256 if length >= 768 else 64 if length >= 192 else 32)
+    columns = min(key.shape[-2], 512)
+    numbers = rows * (columns + 2 + width)
+    return Workspace(torch.get_num_threads() * numbers * query.element_size(), known=True)
 
 
 def _named(op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
@@ -82,7 +181,7 @@ def _is_reordered(source: torch.Tensor) -> bool:
 def _is_onednn(named: Mapping[str, object]) -> bool:
     """Whether torch hands a convolution to oneDNN; that depends on its sizes and on the number of threads."""
     source, weight = cast(torch.Tensor, named["input"]), cast(torch.Tensor, named["weight"])
-    if source.device.type != "cpu" or source.dim() != weight.dim():
+    if source.dim() != weight.dim():
         return False
     names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
     bias = named.get("bias")
