@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 # Each holds its weights once more in the device's form; the least recently made goes first.
 _MOST_PROGRAMS = 16
+# How often a call builds anew while another thread goes on changing the weights.
+_MOST_BUILDS = 3
 
 
 class CompiledModel(nn.Module):
@@ -93,17 +96,20 @@ class CompiledModel(nn.Module):
         """
         flat = flatten_call(args, kwargs)
         self._refuse_gradients(flat)
-        while True:
-            specialised = self._find(flat, args, kwargs)
+        specialised = self._find(flat, args, kwargs)
+        for _ in range(_MOST_BUILDS):
             try:
                 return self._fallback.run(
-                    lambda: specialised.program.run(flat.leaves, flat.objects, specialised.guard.check),  # noqa: B023  # called at once
+                    partial(specialised.program.run, flat.leaves, flat.objects, specialised.guard.check),
                     lambda: self._run_eagerly(args, kwargs),
                     passing=(Changed,),
                 )
             except Changed:
                 with self._lock:
-                    self._build(flat, args, kwargs)
+                    specialised = self._build(flat, args, kwargs)
+        return self._fallback.run_eagerly(
+            "its weights change during the call", lambda: self._run_eagerly(args, kwargs)
+        )
 
     def _run_eagerly(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         # The lock is for the module: while another thread compiles it, its weights are replaced by fakes.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
+from torch._C import _functorch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import aot_eager
 from torch._dynamo.exc import RestartAnalysis
@@ -46,19 +47,18 @@ def compile_training(
         decompositions=dict(target.decompositions()),
         partition_fn=min_cut_rematerialization_partition,
     )
+    levels = _functorch.get_dynamic_layer_stack_depth()
     try:
         return compiler(graph_module, example_inputs)
     except RestartAnalysis:
         raise  # Dynamo traces once more, a number that it took for a symbol now fixed
     except Exception as error:  # noqa: BLE001  # if it is the model's own, aot_eager raises it too
         problem = f"AOTAutograd cannot take the graph apart: {one_line(error)}"
+        # Levels of functorch that the graph pushed before it failed would make every later call fail.
+        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(levels)
     eager = aot_eager(graph_module, list(example_inputs))  # type: ignore[arg-type]  # as Dynamo gives them
     fallback = watched("a training graph")
-
-    def refuse() -> object:
-        raise NotCompiled(problem)
-
-    return lambda *args: fallback.run(refuse, lambda: eager(*args))
+    return lambda *args: fallback.run_eagerly(problem, lambda: eager(*args))
 
 
 class _AtenGraph:

@@ -86,6 +86,11 @@ class EagerFallback:
             return result
         return eager()
 
+    def run_eagerly(self, reason: str, eager: Callable[[], _Result]) -> _Result:
+        """Return what `eager` gives: there is nothing compiled for this call, and why."""
+        self._note(NotCompiled(reason))
+        return eager()
+
     def _note(self, error: Exception) -> None:
         reason = str(error) if isinstance(error, (OutOfRange, NotCompiled)) else one_line(error)
         with self._lock:
