@@ -33,9 +33,10 @@ def target(request):
 def torch_compile():
     """Compiles as a user of torch does: `torch_compile(model, "host")`; forgets it all afterwards."""
 
-    def compile(model, target, **options):
+    def compile(model, target, *, dynamic=None, **options):
         torch._dynamo.reset()
-        return torch.compile(model, backend="torchport", options={"target": target, **options})
+        options = {"target": target, **options}
+        return torch.compile(model, backend="torchport", options=options, dynamic=dynamic)
 
     yield compile
     torch._dynamo.reset()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torchport.compiler.backend import backend
     from torchport.compiler.compile_model import compile
     from torchport.compiler.explain_model import explain
+    from torchport.compiler.graph_programs import fallbacks
     from torchport.errors import TorchportError
     from torchport.packaging.inspect_file import inspect_package
     from torchport.packaging.load_model import load
@@ -38,6 +39,7 @@ _WHERE = {
     "explain": "torchport.compiler",
     "extract_pytorch_ops": "torchport.analysis",
     "extract_unique_modules": "torchport.analysis",
+    "fallbacks": "torchport.compiler.graph_programs",
     "inspect_package": "torchport.packaging.inspect_file",
     "load": "torchport.packaging.load_model",
     "model_tracer": "torchport.codegen",
@@ -76,6 +78,7 @@ __all__ = [
     "explain",
     "extract_pytorch_ops",
     "extract_unique_modules",
+    "fallbacks",
     "inspect_package",
     "load",
     "model_tracer",

@@ -72,4 +72,20 @@ class Picky(HostTarget):
         return checked
 
 
-DEVICES = {device.name: device() for device in (Liar, Refuser, Crasher, Whole, Picky)}
+class Moody(HostTarget):
+    """Breaks down at negative numbers."""
+
+    name = "moody"
+
+    def load(self, artifact, inputs, outputs, options):
+        run = super().load(artifact, inputs, outputs, options)
+
+        def broken(arguments):
+            if any((argument < 0).any() for argument in arguments):
+                raise RuntimeError("the device is gone")
+            return run(arguments)
+
+        return broken
+
+
+DEVICES = {device.name: device() for device in (Liar, Refuser, Crasher, Whole, Picky, Moody)}

@@ -12,6 +12,7 @@ from torch.export import Dim
 import torchport
 from torchport.compiler import compiled_model
 from torchport.errors import CaptureError, RuntimeRefusal
+from torchport.records import Fallbacks
 
 X = torch.ones(2, 3)
 
@@ -149,3 +150,36 @@ def test_a_lazily_negated_input_at_the_address_of_the_last_one(target):
     with torch.no_grad():
         torch.testing.assert_close(ported(x), model(x))
         torch.testing.assert_close(ported(torch._neg_view(x)), model(-x))
+
+
+class TestFallbacks:
+    @pytest.mark.usefixtures("devices")
+    @pytest.mark.parametrize(
+        ("device", "reason"),
+        [("picky", "a negative number"), ("moody", "RuntimeError: the device is gone")],
+    )
+    def test_calls_that_eager_torch_runs_are_counted_and_said_once(self, device, reason, caplog):
+        model = compiled(torch.exp, X, target=device)
+        assert model.fallbacks == Fallbacks()
+        for sign in (1, -1, 1, -1, -1):
+            torch.testing.assert_close(model(sign * X), torch.exp(sign * X))
+        assert model.fallbacks == Fallbacks(5, 3, reason)
+        said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(said) == 1
+        assert said[0].endswith(f"this call runs with eager torch: {reason}")
+
+    def test_nan_is_counted(self):
+        model = compiled(torch.relu, X, target="openvino")
+        nan = torch.full_like(X, float("nan"))
+        torch.testing.assert_close(model(nan), nan, equal_nan=True)
+        assert (model.fallbacks.calls, model.fallbacks.fallbacks) == (1, 1)
+        assert model.fallbacks.last_reason
+
+    def test_a_changed_weight_is_no_fallback(self, target):
+        module = nn.Linear(3, 4).eval()
+        model = compiled(module, target=target)
+        with torch.no_grad():
+            model(X)
+            module.weight.mul_(2)
+            model(X)
+        assert model.fallbacks == Fallbacks(2, 0)

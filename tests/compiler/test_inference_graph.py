@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+import torchport
 from torchport.compiler import inference_graph
 from torchport.compiler.inference_graph import InferenceGraph
 from torchport.targets.host import HostTarget
@@ -62,7 +63,7 @@ def test_a_shape_is_compiled_once(builds, torch_compile, target):
 
 @torch.no_grad()
 def test_beyond_a_few_shapes_a_graph_runs_eagerly(builds, torch_compile, monkeypatch):
-    monkeypatch.setattr(inference_graph, "_MOST_PROGRAMS", 2)
+    monkeypatch.setattr(inference_graph, "MOST_PROGRAMS", 2)
     model = nn.Linear(3, 4)
     compiled = torch_compile(model, "host")
     torch._dynamo.mark_dynamic(x := torch.randn(2, 3), 0)
@@ -81,7 +82,7 @@ def test_a_graph_that_cannot_be_built_runs_eagerly(torch_compile, monkeypatch, c
     monkeypatch.setattr(HostTarget, "verdict", fail)
     model = nn.Linear(3, 4)
     torch.testing.assert_close(torch_compile(model, "host")(X), model(X))
-    assert "a graph runs with eager torch" in caplog.text
+    assert "a graph: this call runs with eager torch: the graph cannot be compiled" in caplog.text
 
 
 @torch.no_grad()
@@ -119,12 +120,65 @@ def test_a_known_shape_is_built_again_when_a_weight_changed_however_many_there_a
 ):
     model = nn.Linear(3, 4)
     compiled = torch_compile(model, target)
-    inputs = [torch.randn(rows, 3) for rows in range(2, 2 + inference_graph._MOST_PROGRAMS + 2)]
+    inputs = [torch.randn(rows, 3) for rows in range(2, 2 + inference_graph.MOST_PROGRAMS + 2)]
     for x in inputs:
         torch.testing.assert_close(compiled(x), model(x))
     before = len(builds)
-    assert inference_graph._MOST_PROGRAMS <= before < len(inputs)  # Dynamo takes the first shape for fixed
+    assert inference_graph.MOST_PROGRAMS <= before < len(inputs)  # Dynamo takes the first shape for fixed
     model.weight.mul_(2)
     for x in inputs:
         torch.testing.assert_close(compiled(x), model(x))
-    assert len(builds) >= before + inference_graph._MOST_PROGRAMS
+    assert len(builds) >= before + inference_graph.MOST_PROGRAMS
+
+
+@torch.no_grad()
+def test_shapes_beyond_the_limit_are_not_remembered(graphs, torch_compile, monkeypatch):
+    monkeypatch.setattr(inference_graph, "MOST_PROGRAMS", 2)
+    model = nn.Linear(3, 4)
+    compiled = torch_compile(model, "host", dynamic=True)
+    for rows in range(2, 9):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(compiled(x), model(x))
+    [graph] = graphs
+    assert len(graph._programs) == 2
+    record = torchport.fallbacks()
+    assert (record.calls, record.fallbacks) == (7, 5)
+    assert record.last_reason == "the graph was called with more than 2 shapes"
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+def test_a_whole_step_of_training_with_its_optimizer(optimizer, target, torch_compile):
+    """Dynamo holds the optimizer's tensors in the graph itself, which writes them."""
+
+    def train(compile):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 3)
+        chosen = optimizer(model.parameters(), lr=0.1)
+
+        def step(x):
+            chosen.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            chosen.step()
+            return loss
+
+        run = compile(step)
+        losses = [run(torch.randn(2, 3)).detach() for _ in range(4)]
+        return losses, model.state_dict(), chosen.state_dict()["state"]
+
+    ours = train(lambda step: torch_compile(step, target))
+    torch.testing.assert_close(ours, train(lambda step: step), rtol=1e-4, atol=1e-5)
+    assert torchport.fallbacks().fallbacks == 0
+
+
+@torch.no_grad()
+def test_a_capture_that_fails_writes_nothing(torch_compile, monkeypatch):
+    count = torch.zeros(())
+
+    def fail(*_):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(HostTarget, "verdict", fail)
+    for calls in (1, 2):
+        torch_compile(lambda x: x + count.add_(1), "host")(X)
+        assert count.item() == calls

@@ -17,6 +17,16 @@ TRANSFORMERS = """
     gptj gpt_neox bart mbart pegasus convnext swin deit beit dinov2 phi gemma falcon mpnet mixtral mamba
     deberta-v2 wav2vec2 xlm-roberta longformer funnel squeezebert resnet regnet
 """.split()
+MORE_TRANSFORMERS = """
+    llava bitnet qwen3 blip dpt yolos phi3 gemma2 gemma3_text olmo cohere stablelm starcoder2 codegen fnet
+    deberta roformer layoutlm mt5 nystromformer
+""".split()
+TORCHVISION = """
+    squeezenet1_1 resnet18 mobilenet_v3_small alexnet googlenet mobilenet_v2 shufflenet_v2_x0_5
+    mnasnet0_5 vgg11 vgg11_bn resnet34 resnet50 resnext50_32x4d wide_resnet50_2 densenet121 efficientnet_b0
+    regnet_y_400mf regnet_x_400mf convnext_tiny vit_b_32 swin_t swin_v2_t mobilenet_v3_large inception_v3
+    maxvit_t shufflenet_v2_x1_0 squeezenet1_0
+""".split()
 
 
 def marked(family: str, names: list[str], in_make_test: int) -> list[object]:

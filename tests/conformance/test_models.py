@@ -9,18 +9,10 @@ import pytest
 import torch
 
 import torchport
-from conformance.architectures import TIMM, TRANSFORMERS, marked
+from conformance.architectures import TIMM, TORCHVISION, TRANSFORMERS, marked
 from torchport import zoo
 from torchport.errors import CaptureError
 from torchport.structure import flatten
-
-TORCHVISION = """
-    squeezenet1_1 resnet18 mobilenet_v3_small alexnet googlenet mobilenet_v2 shufflenet_v2_x0_5
-    mnasnet0_5 vgg11 vgg11_bn resnet34 resnet50 resnext50_32x4d wide_resnet50_2 densenet121 efficientnet_b0
-    regnet_y_400mf regnet_x_400mf convnext_tiny vit_b_32 swin_t swin_v2_t mobilenet_v3_large inception_v3
-    maxvit_t shufflenet_v2_x1_0 squeezenet1_0
-""".split()
-
 
 ALL = [
     *marked("torchvision", TORCHVISION, 2),

@@ -3,7 +3,8 @@
 torch finds it through the entry-point group `torch_dynamo_backends`, so it needs no import. Dynamo
 hands over one graph for each piece of Python without a break. Where no gradient is wanted, a graph
 goes the way of `torchport.compile`, its weights frozen; where one is, AOTAutograd makes a forward and
-a backward graph of it, and the target takes of each what it can.
+a backward graph of it, and the target takes of each what it can. So it does of a graph with transforms
+of `torch.func`, which only AOTAutograd resolves. What cannot be compiled runs with eager torch.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def backend(
     target = targets.find(str(given.pop("target", _DEFAULT_TARGET)))
     chosen = target.make_options(given)
     target.check_ready(chosen)
-    if _wants_gradients(example_inputs):
+    if _wants_gradients(example_inputs) or _has_transforms(graph_module):
         return _keeping_note(compile_training(graph_module, example_inputs, target, chosen))
     return _keeping_note(InferenceGraph(graph_module, target, chosen))
 
@@ -77,4 +78,13 @@ def _keeping_note(run: Callable[..., object]) -> Callable[..., object]:
 def _wants_gradients(example_inputs: Sequence[object]) -> bool:
     return torch.is_grad_enabled() and any(
         isinstance(item, torch.Tensor) and item.requires_grad for item in example_inputs
+    )
+
+
+def _has_transforms(graph_module: fx.GraphModule) -> bool:
+    """Whether a graph calls `torch.func`: `grad`, `vmap`, `jvp` and so on, taken apart by Dynamo."""
+    return any(
+        str(getattr(node.target, "__module__", "")).startswith(("torch._functorch.", "torch._C._functorch"))
+        for node in graph_module.graph.nodes
+        if node.op == "call_function"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,14 +17,16 @@ from torchport.compiler.emission import emit_program, simulated_seconds
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.compiler.weights import Changed
 from torchport.errors import RuntimeRefusal
-from torchport.records import Coverage, ProgramRecord
+from torchport.records import Coverage, Fallbacks, ProgramRecord
+from torchport.runtime.eager_fallback import EagerFallback
 from torchport.structure import Flat, flatten_call
-from torchport.targets.target import OutOfRange
 
 _log = logging.getLogger(__name__)
 
 # Each holds its weights once more in the device's form; the least recently made goes first.
 _MOST_PROGRAMS = 16
+# How often a call builds anew while another thread goes on changing the weights.
+_MOST_BUILDS = 3
 
 
 class CompiledModel(nn.Module):
@@ -48,6 +51,7 @@ class CompiledModel(nn.Module):
         self.training = specialiser.module.training
         self._specialiser = specialiser
         self._lock = threading.RLock()
+        self._fallback = EagerFallback(specialiser.name)
         self._limits = _limits(specialiser, args, kwargs, dynamic_shapes)
         self._programs: tuple[Specialised, ...] = (specialiser.build(args, kwargs),)
         self._first = self._programs[0]
@@ -66,6 +70,11 @@ class CompiledModel(nn.Module):
     def programs(self) -> list[ProgramRecord]:
         """The records of all programs that were compiled so far, one for each kind of input."""
         return [specialised.program.record for specialised in self._programs]
+
+    @property
+    def fallbacks(self) -> Fallbacks:
+        """How many calls there were, how many of them eager torch ran after all, and why the last did."""
+        return self._fallback.record
 
     @property
     def original(self) -> nn.Module:
@@ -88,18 +97,22 @@ class CompiledModel(nn.Module):
         flat = flatten_call(args, kwargs)
         self._refuse_gradients(flat)
         specialised = self._find(flat, args, kwargs)
-        try:
-            return specialised.program.run(flat.leaves, flat.objects, specialised.guard.check)
-        except Changed:
-            with self._lock:
-                self._build(flat, args, kwargs)
-            return self.forward(*args, **kwargs)
-        except OutOfRange as reason:
-            _log.info("%s: this call runs with eager torch: %s", self._specialiser.name, reason)
-        except Exception as error:  # noqa: BLE001  # eager torch gives the right answer, or the right error
-            _log.warning("%s: this call runs with eager torch: %s", self._specialiser.name, error)
-        # Nothing was written yet: a program writes buffers and inputs at its very end. The lock is for
-        # the module: while another thread compiles it, its weights are replaced by fakes.
+        for _ in range(_MOST_BUILDS):
+            try:
+                return self._fallback.run(
+                    partial(specialised.program.run, flat.leaves, flat.objects, specialised.guard.check),
+                    lambda: self._run_eagerly(args, kwargs),
+                    passing=(Changed,),
+                )
+            except Changed:
+                with self._lock:
+                    specialised = self._build(flat, args, kwargs)
+        return self._fallback.run_eagerly(
+            "its weights change during the call", lambda: self._run_eagerly(args, kwargs)
+        )
+
+    def _run_eagerly(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        # The lock is for the module: while another thread compiles it, its weights are replaced by fakes.
         with self._lock, torch.no_grad():
             return self._specialiser.module(*args, **kwargs)
 

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from torchport import capture
 from torchport.compiler.build import Source, build_program
+from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, watched
 from torchport.compiler.normalise import normalise
 from torchport.compiler.weights import Changed, WeightGuard
-from torchport.errors import TorchportError
-from torchport.runtime.input_kind import LeafKey, key_of
+from torchport.errors import one_line
+from torchport.runtime.eager_fallback import NotCompiled
 from torchport.runtime.program import Program
 from torchport.targets import Options, Target
-from torchport.targets.target import OutOfRange
-
-_log = logging.getLogger(__name__)
-
-# Beyond this many shapes of one graph, each call would pay for a compilation that is used once.
-_MOST_PROGRAMS = 8
-
-Key = tuple["LeafKey | int | float | bool | None", ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Specialised:
-    program: Program | None  # None: this graph cannot be compiled, and runs with eager torch
+    program: Program | str  # or why there is none, so that eager torch runs the graph
     guard: WeightGuard
     weights: list[object]
 
@@ -48,7 +42,8 @@ class InferenceGraph:
         self._target = target
         self._options = options
         self._lock = threading.RLock()
-        self._programs: dict[Key, _Specialised] = {}
+        self._fallback = watched("a graph")
+        self._programs: dict[GraphKey, _Specialised] = {}
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         self._fixed = [index for index, node in enumerate(placeholders) if _is_weight(node)]
         # Two at least, so that it gives a tuple.
@@ -57,26 +52,23 @@ class InferenceGraph:
 
     def __call__(self, *args: object) -> object:
         """Run the graph."""
-        key: Key = tuple([_key(args[index]) for index in self._free])
+        return self._fallback.run(lambda: self._run(args), lambda: self._graph_module(*args))
+
+    def _run(self, args: tuple[object, ...]) -> object:
+        key = graph_key([args[index] for index in self._free])
         found = self._programs.get(key)
         if found is None or not self._has_weights(found, args):
             found = self._renew(key, args)
-        if found.program is None:
-            return self._graph_module(*args)
+        if isinstance(found.program, str):
+            raise NotCompiled(found.program)
         leaves = [args[index] for index in self._free if isinstance(args[index], torch.Tensor)]
         try:
             return found.program.run(leaves, (), found.guard.check)  # type: ignore[arg-type]  # filtered above
         except Changed:
             self._renew(key, args)
-            return self(*args)
-        except OutOfRange as reason:
-            _log.info("this call runs with eager torch: %s", reason)
-        except Exception as error:  # noqa: BLE001  # eager torch gives the right answer, or the right error
-            _log.warning("this call runs with eager torch: %s", error)
-        # Nothing was written yet: a program writes buffers and inputs at its very end.
-        return self._graph_module(*args)
+            return self._run(args)
 
-    def _renew(self, key: Key, args: tuple[object, ...]) -> _Specialised:
+    def _renew(self, key: GraphKey, args: tuple[object, ...]) -> _Specialised:
         """Return a program for the weights as they are now, unless another thread was faster a new one."""
         with self._lock:
             found = self._programs.get(key)
@@ -87,12 +79,13 @@ class InferenceGraph:
     def _has_weights(self, found: _Specialised, args: tuple[object, ...]) -> bool:
         return not self._fixed or all(map(operator.is_, found.weights, self._get_fixed(args)))
 
-    def _build(self, key: Key, args: tuple[object, ...]) -> _Specialised:
-        weights = [args[index] for index in self._fixed]
+    def _build(self, key: GraphKey, args: tuple[object, ...]) -> _Specialised:
+        if any(isinstance(item, FakeTensor) for item in args):
+            raise NotCompiled("an input has no values")  # which is not remembered: the next one may
         # A shape that is known already is built again: one of its weights changed.
-        if key not in self._programs and len(self._programs) >= _MOST_PROGRAMS:
-            _log.info("this shape is the %dth of the graph: it runs with eager torch", _MOST_PROGRAMS + 1)
-            return _Specialised(None, WeightGuard([]), weights)
+        if key not in self._programs and len(self._programs) >= MOST_PROGRAMS:
+            raise NotCompiled(f"the graph was called with more than {MOST_PROGRAMS} shapes")
+        weights = [args[index] for index in self._fixed]
         bound = _Bound(self._graph_module, self._fixed, args)
         leaves = tuple(args[index] for index in self._free if isinstance(args[index], torch.Tensor))
         try:
@@ -101,10 +94,8 @@ class InferenceGraph:
             source = Source("graph", graph, captured.leaves, captured.inputs.paths, captured.result)
             program, plan = build_program(source, self._target, self._options)
         except Exception as error:  # noqa: BLE001  # whatever it is, eager torch still gives the answer
-            _log.warning(
-                "a graph runs with eager torch: %s", error, exc_info=not isinstance(error, TorchportError)
-            )
-            return _Specialised(None, WeightGuard([]), weights)
+            problem = f"the graph cannot be compiled: {one_line(error)}"
+            return _Specialised(problem, WeightGuard([]), weights)
         written = {str(node.target) for node in plan.graph.writes if node.op == "get_attr"}
         frozen = [weight for name, weight in plan.graph.weights.items() if name not in written]
         return _Specialised(program, WeightGuard(frozen), weights)
@@ -129,8 +120,13 @@ class _Bound(nn.Module):
                 self.register_parameter(name, value)
             else:
                 self.register_buffer(name, value)  # type: ignore[arg-type]  # filtered above
-        for name, value in graph_module.named_buffers():
-            self.register_buffer("graph_" + name.replace(".", "_"), value)
+        self._held = _tensors_held(graph_module)  # those of an optimizer, say
+        for name, key in self._held.items():
+            value = operator.attrgetter(name)(graph_module)
+            if isinstance(value, nn.Parameter):
+                self.register_parameter(key, value)
+            else:
+                self.register_buffer(key, value)
 
     def forward(self, *leaves: torch.Tensor) -> object:
         """Run the graph node by node, so that every node keeps where it came from."""
@@ -139,14 +135,36 @@ class _Bound(nn.Module):
             args[index] = getattr(self, name)
         for index, leaf in zip(self._free, leaves, strict=True):
             args[index] = leaf
-        return fx.Interpreter(self._graph[0]).run(*args)
+        return _BoundInterpreter(
+            self._graph[0], {n: getattr(self, key) for n, key in self._held.items()}
+        ).run(*args)
+
+
+class _BoundInterpreter(fx.Interpreter):
+    """Runs a graph with other tensors in the place of its own: fakes, while it is captured.
+
+    Args:
+        graph_module: the graph.
+        tensors: what stands for each tensor that it holds.
+    """
+
+    def __init__(self, graph_module: fx.GraphModule, tensors: Mapping[str, torch.Tensor]) -> None:
+        super().__init__(graph_module)
+        self._tensors = tensors
+
+    def fetch_attr(self, target: str) -> object:
+        """Return what a `get_attr` node gives."""
+        return self._tensors[target] if target in self._tensors else super().fetch_attr(target)
+
+
+def _tensors_held(graph_module: fx.GraphModule) -> dict[str, str]:
+    """Return the names of the tensors that a graph holds itself, each with a name without dots."""
+    names = {str(node.target) for node in graph_module.graph.nodes if node.op == "get_attr"}
+    held = [
+        name for name in sorted(names) if isinstance(operator.attrgetter(name)(graph_module), torch.Tensor)
+    ]
+    return {name: f"held_{index}" for index, name in enumerate(held)}
 
 
 def _is_weight(node: fx.Node) -> bool:
     return "_dynamo_static_input_type" in node.meta.get("tensor_dict", {})
-
-
-def _key(value: object) -> LeafKey | int | float | bool | None:
-    if isinstance(value, torch.Tensor):
-        return key_of(value)
-    return value if isinstance(value, (int, float, bool)) else None

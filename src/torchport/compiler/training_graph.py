@@ -1,28 +1,31 @@
-"""A graph of Dynamo's that wants gradients: AOTAutograd's forward and backward graphs, each with islands."""
+"""A graph of Dynamo's that goes through AOTAutograd: its forward and backward graphs, each with islands."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
+from torch._C import _functorch
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import aot_eager
+from torch._dynamo.exc import RestartAnalysis
 from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchport.compiler.build import Source, build_program
-from torchport.compiler.normalise import NormalGraph, remove_no_ops
-from torchport.errors import TorchportError
+from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, watched
+from torchport.compiler.normalise import NormalGraph, Weight, remove_no_ops
+from torchport.errors import one_line
+from torchport.runtime.eager_fallback import NotCompiled
 from torchport.runtime.program import Program
 from torchport.structure import Structure
 from torchport.structure.nodes import Leaf, Tuple
 from torchport.targets import Options, Target
-from torchport.targets.target import OutOfRange
-
-_log = logging.getLogger(__name__)
 
 
 def compile_training(
@@ -30,8 +33,9 @@ def compile_training(
 ) -> Callable[..., object]:
     """Compile a graph for training.
 
-    Weights are inputs here: they change with every step. A graph whose shapes are symbolic, or that
-    the target cannot build, runs with eager torch.
+    Weights are inputs here: they change with every step. What the target cannot build runs with eager
+    torch; where AOTAutograd cannot take the graph apart as the target wants it, all of it runs as the
+    backend `aot_eager` runs it.
     """
 
     def compile_one(graph: fx.GraphModule, inputs: Sequence[object]) -> Callable[..., object]:
@@ -43,52 +47,117 @@ def compile_training(
         decompositions=dict(target.decompositions()),
         partition_fn=min_cut_rematerialization_partition,
     )
-    return compiler(graph_module, example_inputs)
+    levels = _functorch.get_dynamic_layer_stack_depth()
+    try:
+        return compiler(graph_module, example_inputs)
+    except RestartAnalysis:
+        raise  # Dynamo traces once more, a number that it took for a symbol now fixed
+    except Exception as error:  # noqa: BLE001  # if it is the model's own, aot_eager raises it too
+        problem = f"AOTAutograd cannot take the graph apart: {one_line(error)}"
+        # Levels of functorch that the graph pushed before it failed would make every later call fail.
+        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(levels)
+    eager = aot_eager(graph_module, list(example_inputs))  # type: ignore[arg-type]  # as Dynamo gives them
+    fallback = watched("a training graph")
+    return lambda *args: fallback.run_eagerly(problem, lambda: eager(*args))
 
 
 class _AtenGraph:
-    """A functional ATen graph, built when it is first called: only then are there values to try it on."""
+    """A functional ATen graph, built when it is first called: only then are there values to try it on.
+
+    Args:
+        graph_module: the graph; its sizes may be symbols, and some of its inputs then numbers.
+        target, options: what it is compiled for.
+    """
 
     def __init__(self, graph_module: fx.GraphModule, target: Target, options: Options) -> None:
         self._graph_module = graph_module
         self._target = target
         self._options = options
         self._lock = threading.Lock()
-        self._program: Program | None = None
-        self._tried = False
+        self._fallback = watched("a training graph")
+        # A program, or why there is none.
+        self._programs: dict[GraphKey, Program | str] = {}
+        self._static = _is_static(graph_module)
 
     def __call__(self, *args: object) -> object:
         """Run the graph."""
-        if not self._tried:
-            with self._lock:
-                if not self._tried:
-                    self._program = self._build(args)
-                    self._tried = True
-        if self._program is not None:
-            try:
-                return self._program.run(args)  # type: ignore[arg-type]  # all are tensors, or nothing was built
-            except OutOfRange as reason:
-                _log.info("this call runs on the host: %s", reason)
-        return self._graph_module(*args)
+        return self._fallback.run(lambda: self._run(args), lambda: self._graph_module(*args))
 
-    def _build(self, args: tuple[object, ...]) -> Program | None:
-        if not all(isinstance(item, torch.Tensor) and not isinstance(item, FakeTensor) for item in args):
-            _log.info("a training graph with symbolic shapes runs with eager torch")
-            return None
-        copy = fx.GraphModule(self._graph_module, fx.Graph())
-        copy.graph.output(copy.graph.graph_copy(self._graph_module.graph, {}))
-        remove_no_ops(copy)
-        graph = NormalGraph(copy, {}, ())
-        result = Structure(Tuple(tuple(Leaf(index) for index in range(len(graph.returned)))), ())
-        names = tuple(node.name for node in copy.graph.nodes if node.op == "placeholder")
+    def _run(self, args: tuple[object, ...]) -> object:
+        key = () if self._static else graph_key(args)
+        program = self._programs.get(key)
+        if program is None:
+            with self._lock:
+                program = self._programs.get(key)
+                if program is None:
+                    program = self._programs[key] = self._build(args)
+        if isinstance(program, str):
+            raise NotCompiled(program)
+        return program.run([item for item in args if isinstance(item, torch.Tensor)])
+
+    def _build(self, args: tuple[object, ...]) -> Program | str:
+        if any(isinstance(item, FakeTensor) for item in args):
+            raise NotCompiled("an input has no values")  # which is not remembered: the next one may
+        if len(self._programs) >= MOST_PROGRAMS:
+            raise NotCompiled(f"the graph was called with more than {MOST_PROGRAMS} shapes")
         try:
-            source = Source("training graph", graph, args, names, result)  # type: ignore[arg-type]
-            program, _ = build_program(source, self._target, self._options)
+            copy = _copied(self._graph_module) if self._static else _specialised(self._graph_module, args)
+            _refuse_writes(copy)
+            remove_no_ops(copy)
+            graph = NormalGraph(copy, _constants(copy), ())
+            result = Structure(Tuple(tuple(Leaf(index) for index in range(len(graph.returned)))), ())
+            names = tuple(node.name for node in copy.graph.nodes if node.op == "placeholder")
+            leaves = tuple(item for item in args if isinstance(item, torch.Tensor))
+            source = Source("training graph", graph, leaves, names, result)
+            return build_program(source, self._target, self._options)[0]
         except Exception as error:  # noqa: BLE001  # whatever it is, eager torch still gives the answer
-            _log.warning(
-                "a training graph runs with eager torch: %s",
-                error,
-                exc_info=not isinstance(error, TorchportError),
-            )
-            return None
-        return program
+            return f"the graph cannot be compiled: {one_line(error)}"
+
+
+def _is_static(graph_module: fx.GraphModule) -> bool:
+    """Whether all sizes in a graph are numbers, and all its inputs tensors."""
+    for node in graph_module.graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "placeholder" and not isinstance(value, torch.Tensor):
+            return False
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, torch.Tensor) and any(not isinstance(size, int) for size in item.shape):
+                return False
+    return True
+
+
+def _copied(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """Return a copy of a graph, with the constants that it holds; what it is built from is changed."""
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(graph_module.graph, {}))
+    return fx.GraphModule(graph_module, graph)
+
+
+def _specialised(graph_module: fx.GraphModule, args: Sequence[object]) -> fx.GraphModule:
+    """Return a graph for inputs of these shapes, its numbers bound: what is left are the tensors."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    places = [index for index, item in enumerate(args) if isinstance(item, torch.Tensor)]
+
+    def run(*tensors: torch.Tensor) -> object:
+        bound = list(args)
+        for index, tensor in zip(places, tensors, strict=True):
+            bound[index] = tensor
+        return fx.Interpreter(graph_module).run(*bound)
+
+    fakes = [mode.from_tensor(args[index], static_shapes=True) for index in places]  # type: ignore[arg-type]  # filtered above
+    with mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
+        return make_fx(run)(*fakes)
+
+
+def _refuse_writes(graph_module: fx.GraphModule) -> None:
+    """Refuse a graph that writes in place: islands and what stays on the host may change places."""
+    for node in graph_module.graph.nodes:
+        if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
+            raise NotCompiled(f"{node.target} writes in place")
+
+
+def _constants(graph_module: fx.GraphModule) -> dict[str, Weight]:
+    """Return the tensors that AOTAutograd lifted into a graph, such as those of `torch.tensor(1.0)`."""
+    named = {str(node.target) for node in graph_module.graph.nodes if node.op == "get_attr"}
+    held = {name: getattr(graph_module, name, None) for name in named}
+    return {name: Weight(name, value) for name, value in held.items() if isinstance(value, torch.Tensor)}

@@ -7,6 +7,7 @@ from torchport.records.comparison import Comparison, TensorComparison
 from torchport.records.cost import Cost, MemoryPeak, ModuleCost, OpCost, Roofline
 from torchport.records.coverage import Coverage, IslandSummary, StayedOp
 from torchport.records.digest import digest_of
+from torchport.records.fallbacks import Fallbacks
 from torchport.records.generated_code import GeneratedCode
 from torchport.records.installation import Check, Installation, TargetStatus
 from torchport.records.module_table import (
@@ -59,6 +60,7 @@ __all__ = [
     "Coverage",
     "decode_record",
     "digest_of",
+    "Fallbacks",
     "file_name",
     "GeneratedCode",
     "InputTensor",

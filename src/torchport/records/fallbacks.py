@@ -1,0 +1,29 @@
+"""How often a compiled model ran with eager torch after all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torchport.records.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Fallbacks(Record):
+    """The calls of a compiled model, and those of them that eager torch ran.
+
+    Args:
+        calls: how many calls were made.
+        fallbacks: how many of them eager torch ran.
+        last_reason: why the last of these did not run as compiled; empty if there was none.
+    """
+
+    schema: ClassVar[str] = "torchport.fallbacks/1"
+
+    calls: int = 0
+    fallbacks: int = 0
+    last_reason: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.fallbacks} of {self.calls} calls ran with eager torch"
+        return f"{text}: {self.last_reason}" if self.last_reason else text

@@ -1,0 +1,106 @@
+"""Runs a call with eager torch where the compiled program cannot: the one policy, counted and said once.
+
+Nothing was written or drawn when a program raises: it writes buffers and inputs at its very end. So
+eager torch gives the right answer, or the right error.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from torchport.errors import one_line
+from torchport.records import Fallbacks
+from torchport.targets.target import OutOfRange
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+# A reason may name a value, so that each call has one of its own: beyond these none is said any more.
+_MOST_REASONS = 16
+
+
+class NotCompiled(Exception):
+    """There is no program for this call, and why."""
+
+
+class EagerFallback:
+    """Counts the calls of one compiled model or graph, and those of them that eager torch ran.
+
+    Args:
+        what: what is called, for messages.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_calls",
+        "_fallbacks",
+        "_last_reason",
+        "_lock",
+        "_said",
+        "_what",
+        "last_time",
+    )
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._lock = threading.Lock()
+        self._calls = 0
+        self._fallbacks = 0
+        self._last_reason = ""
+        self.last_time = 0.0  # when eager torch last ran a call
+        self._said: set[str] = set()
+
+    @property
+    def record(self) -> Fallbacks:
+        """The counts as they are now."""
+        with self._lock:
+            return Fallbacks(self._calls, self._fallbacks, self._last_reason)
+
+    def run(
+        self,
+        compiled: Callable[[], _Result],
+        eager: Callable[[], _Result],
+        *,
+        passing: tuple[type[Exception], ...] = (),
+    ) -> _Result:
+        """Return what `compiled` gives, or, whatever it raises, what `eager` gives.
+
+        Args:
+            compiled: runs the call as it is compiled.
+            eager: runs it with eager torch.
+            passing: what the caller itself deals with; such a call is not counted.
+        """
+        try:
+            result = compiled()
+        except passing:
+            raise
+        except Exception as error:  # noqa: BLE001  # a device may raise anything
+            self._note(error)
+        else:
+            with self._lock:
+                self._calls += 1
+            return result
+        return eager()
+
+    def run_eagerly(self, reason: str, eager: Callable[[], _Result]) -> _Result:
+        """Return what `eager` gives: there is nothing compiled for this call, and why."""
+        self._note(NotCompiled(reason))
+        return eager()
+
+    def _note(self, error: Exception) -> None:
+        reason = str(error) if isinstance(error, (OutOfRange, NotCompiled)) else one_line(error)
+        with self._lock:
+            self._calls += 1
+            self._fallbacks += 1
+            self._last_reason = reason
+            self.last_time = time.monotonic()
+            said = reason in self._said or len(self._said) >= _MOST_REASONS
+            if not said:
+                self._said.add(reason)
+        level = logging.DEBUG if said else logging.WARNING
+        _log.log(level, "%s: this call runs with eager torch: %s", self._what, reason)
+        _log.debug("%s", self._what, exc_info=error)
