@@ -99,14 +99,39 @@ class ReportError(TorchportError):
 def one_line(error: BaseException) -> str:
     """Return an error as one line for a row or a message: a refusal whole, another by its first line.
 
+    However long the error is, the line is not; it can be written to any file.
+
     Example:
         >>> one_line(ValueError("no\\nsuch thing"))
         'ValueError: no'
     """
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # a model's own error may fail even at that
+        return f"{name}, whose text cannot be had"
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")  # half of a pair has no form in a file
     if isinstance(error, TorchportError):
-        return " ".join(str(error).split())
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+        return shortened(" ".join(shortened(text, 4 * _LONGEST).split()))
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return f"{name}: {shortened(first, 300)}" if first else name
+
+
+_LONGEST = 2000  # characters of an error in a row
+
+
+def shortened(text: str, longest: int = _LONGEST) -> str:
+    """Return a text, or its head and its tail with a note of how much is left out between.
+
+    Example:
+        >>> shortened("one two three four", 8)
+        'one  … (10 characters left out) … four'
+    """
+    left_out = len(text) - longest
+    if left_out <= 0:
+        return text
+    half = longest // 2
+    return f"{text[:half]} … ({left_out:,} characters left out) … {text[len(text) - half :]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

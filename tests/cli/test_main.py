@@ -202,3 +202,50 @@ def test_a_reader_that_stops_reading_is_no_error(tmp_path):
 def test_no_command_stands_outside_its_own_file():
     folder = Path(main_module.__file__).parent
     assert all((folder / f"{name}.py").exists() for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["report", "."],
+        ["report", ".", "--json"],
+        ["report", "absent", "--json"],
+        ["targets"],
+        ["bnech", "--json"],
+        ["--help"],
+        ["report", "--help"],
+        ["--version"],
+    ],
+)
+def test_a_full_standard_output_is_one_line_and_a_failure(tmp_path, line):
+    from torchport.records import BenchRecord, write_record
+
+    for number in range(100):  # more than a buffer holds
+        write_record(BenchRecord(f"model{number}", "host", "ok"), tmp_path / f"{number}.json")
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [*PROGRAM, *line], stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path
+        )
+    assert ran.returncode == 2
+    assert ran.stderr == "standard output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("line", [["--help"], ["targets"], ["report", ".", "--json"]])
+def test_a_closed_pipe_ends_quietly(tmp_path, line):
+    from torchport.records import BenchRecord, write_record
+
+    for number in range(100):
+        write_record(BenchRecord(f"model{number}", "host", "ok"), tmp_path / f"{number}.json")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        ran = subprocess.run(
+            [*PROGRAM, *line], stdout=closed, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path
+        )
+        assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_a_full_standard_error_does_not_change_the_result():
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run([*PROGRAM, "report", "absent"], stdout=subprocess.PIPE, stderr=full, check=False)
+    assert (ran.returncode, ran.stdout) == (2, b"")

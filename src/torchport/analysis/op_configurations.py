@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from torchport.records import Analysis, OpConfiguration, OpConfigurations, TensorType, UniqueOp
+from torchport.records import Analysis, OpConfiguration, OpConfigurations, TensorType, UniqueOp, csv_text
 
 _MOST_EXAMPLES = 3
 
@@ -48,16 +46,16 @@ def op_configurations(analyses: Iterable[Analysis]) -> OpConfigurations:
 
 def configurations_csv(table: OpConfigurations) -> str:
     """Return the table as CSV: one row a configuration."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow("op_name phase inputs attributes count flops flop_share bytes models examples".split())
+    rows: list[Sequence[object]] = [
+        "op_name phase inputs attributes count flops flop_share bytes models examples".split()
+    ]
     for row in table.configurations:
         inputs = "; ".join(f"{name}: {entry.dtype}[{entry.shape}]" for name, entry in row.inputs.items())
         attributes = json.dumps(row.attributes, ensure_ascii=False)
         counts = [row.count, row.flops, f"{row.flop_share:.6f}", row.bytes]
         places = ["; ".join(row.models), "; ".join(row.examples)]
-        writer.writerow([row.op_name, row.phase, inputs, attributes, *counts, *places])
-    return out.getvalue()
+        rows.append([row.op_name, row.phase, inputs, attributes, *counts, *places])
+    return csv_text(rows)
 
 
 def _add(row: _Row, op: UniqueOp, model: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Sequence
 
@@ -69,10 +67,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     output = Output.of_process(json="--json" in arguments, debug="--debug" in arguments)
     code = run(arguments, output)
-    try:
-        output.out.file.flush()
-    except BrokenPipeError:  # who read us has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output.out.file.fileno())
+    if output.failure:
+        output.message(output.failure)
+        code = exit_codes.FAILED
     sys.exit(code)
 
 
@@ -121,7 +118,7 @@ def _usage_error(error: click.ClickException) -> dict[str, str]:
 def _fail(output: Output, data: dict[str, str], text: str = "") -> int:
     """Say what failed: as JSON where the result would have been, or in a line on stderr."""
     if output.json:
-        output.text(json.dumps(data, indent=2, ensure_ascii=False))
+        output.json_text(data, indent=2)
     else:
         output.message(text or f"{data['where']}: {data['what']} ({data['remedy']})")
     return exit_codes.FAILED

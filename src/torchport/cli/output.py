@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO, cast
 
 from rich.console import Console
+from rich.text import Text
 
+from torchport.cli.stream import ToleratingStream
+from torchport.cli.terminal import guard, json_text, printable
 from torchport.records import JSON
 
 # Wide enough for a module path beside a sentence, when there is no terminal to ask.
@@ -38,15 +41,16 @@ class Output:
         debug: bool = False,
         owns_process: bool = False,
     ) -> None:
-        self.out = out
-        self.err = err
+        self.out = guard(out)
+        self.err = guard(err)
         self.json = json
         self.debug = debug
         self._owns_process = owns_process
 
     @classmethod
     def of_process(cls, *, json: bool, debug: bool) -> Output:
-        """Return the output of a real command."""
+        """Return the output of a real command; what fails of its streams from now on is no exception."""
+        sys.stdout, sys.stderr = _tolerating(sys.stdout), _tolerating(sys.stderr)
         width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH_WITHOUT_TERMINAL
         out = Console(highlight=False, width=width)
         err = Console(stderr=True, highlight=False)
@@ -65,10 +69,9 @@ class Output:
         sys.stdout.flush()
         results = os.dup(1)
         os.dup2(2, 1)
-        self.out.file = os.fdopen(results, "w", encoding="utf-8", newline="")
+        self.out.file = _tolerating(os.fdopen(results, "w", encoding="utf-8", newline=""))
         if self.debug:
-            logging.basicConfig(level=logging.INFO)
-            logging.getLogger("torchport").setLevel(logging.DEBUG)
+            _show_logs()
         else:
             warnings.simplefilter("ignore")
             logging.getLogger("torch").setLevel(logging.ERROR)
@@ -77,14 +80,28 @@ class Output:
     def result(self, data: JSON, render: Callable[[Console], None]) -> None:
         """Write a command's result: as JSON if that was asked for, else as it is rendered."""
         if self.json:
-            self.text(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
+            self.json_text(data, indent=2)
         else:
             render(self.out)
 
     def text(self, text: str) -> None:
-        """Write a text as it is: no wrapping, no markup."""
+        """Write a text as it is, but for signs that a terminal would act upon: no wrapping, no markup."""
+        self._write(printable(text))
+
+    def json_text(self, data: JSON, *, indent: int | None = None) -> None:
+        """Write a JSON document, by default on a line."""
+        self._write(json_text(data, indent=indent))
+
+    def _write(self, text: str) -> None:
         self.out.file.write(text + "\n")
         self.out.file.flush()
+
+    @property
+    def failure(self) -> str:
+        """Why results could not be written; empty if they were, or if nobody wanted to read on."""
+        self.out.file.flush()
+        error = getattr(self.out.file, "failure", None)
+        return f"standard output cannot be written: {error.strerror or error}" if error else ""
 
     def message(self, text: str) -> None:
         """Write a line to stderr."""
@@ -96,5 +113,25 @@ class Output:
         if not self.err.is_terminal:
             yield
             return
-        with self.err.status(text):
+        with self.err.status(Text(text)):
             yield
+
+
+def _tolerating(stream: TextIO | None) -> TextIO:
+    """Return a stream that drops what nobody takes; a process may be started with none at all."""
+    file = open(os.devnull, "w", encoding="utf-8") if stream is None else stream  # noqa: SIM115  # until the end
+    return cast("TextIO", ToleratingStream(file))
+
+
+def _show_logs() -> None:
+    """Show logs and warnings, which quote names of files and models too."""
+
+    class Printable(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return printable(super().format(record))
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(Printable(logging.BASIC_FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.captureWarnings(True)
+    logging.getLogger("torchport").setLevel(logging.DEBUG)

@@ -10,8 +10,10 @@ from torchport.cli import exit_codes
 from torchport.cli.command import Command
 from torchport.cli.output import Output
 from torchport.errors import ReportError
-from torchport.records import write_text
+from torchport.records import refuse_links, write_text
 from torchport.report import (
+    DEFAULT_LIMITS,
+    Limits,
     Problem,
     Report,
     query_survey,
@@ -36,6 +38,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--plots/--no-plots", default=True, help="Whether to draw a survey's distributions; drawn by default."
 )
 @click.option("--sql", metavar="SELECT", help="Ask a survey this instead, and write nothing.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=DEFAULT_LIMITS.seconds,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a survey may be read, or asked.",
+)
 @click.pass_obj
 def report(
     output: Output,
@@ -44,6 +54,7 @@ def report(
     html_path: Path | None,
     plots: bool,
     sql: str | None,
+    timeout: float,
 ) -> int:
     """Show the records under DIR as Markdown.
 
@@ -60,13 +71,16 @@ def report(
       torchport report out --html out/index.html --csv out/results.csv
       torchport report stat
       torchport report stat --sql "SELECT op, count(*) FROM ops GROUP BY op ORDER BY 2 DESC LIMIT 10"
+      torchport report stat --sql "FROM configurations ORDER BY flops DESC LIMIT 20" --timeout 600
     """
     if sql is not None:
         if csv_path is not None or html_path is not None:
             raise click.UsageError("--sql writes no file: leave out --csv and --html")
-        return _answer(output, directory, sql)
+        return _answer(output, directory, sql, Limits(seconds=timeout))
+    for path in (csv_path, html_path):
+        _refuse_link(directory, path)
     with output.working("reading"):
-        found = read_report(directory)
+        found = read_report(directory, Limits(seconds=timeout))
     if csv_path is not None and not found.benches:
         raise ReportError("holds no bench records, so there is no table for --csv", where=str(directory))
     if found.survey is not None:
@@ -87,9 +101,15 @@ def _show(output: Output, found: Report, csv_path: Path | None, html_path: Path 
     return _name(output, found.every_problem)
 
 
-def _answer(output: Output, directory: Path, sql: str) -> int:
+def _refuse_link(directory: Path, path: Path | None) -> None:
+    """Refuse to write through a link of a directory that may be a stranger's."""
+    if path is not None and path.is_relative_to(directory):
+        refuse_links(directory, path)
+
+
+def _answer(output: Output, directory: Path, sql: str, limits: Limits) -> int:
     with output.working("asking"):
-        answer = query_survey(directory, sql)
+        answer = query_survey(directory, sql, limits)
     output.result(answer.to_json(), lambda _: output.text(render_answer(answer)))
     return _name(output, answer.problems)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -159,7 +158,7 @@ def survey(
         )
     summary = _summary(rows, directory, time.monotonic() - start)
     if output.json:
-        output.text(json.dumps(summary, ensure_ascii=False))
+        output.json_text(summary)
     else:
         _render(rows, output.out)
         output.message(_sentence(summary, backend))
@@ -222,7 +221,7 @@ def _progress(output: Output) -> Iterator[SurveyProgress]:
     class InLines(SurveyProgress):
         def finished(self, row: SurveyRow) -> None:
             if output.json:
-                output.text(json.dumps(row.to_json(), ensure_ascii=False))
+                output.json_text(row.to_json())
 
     if not output.err.is_terminal:
         yield InLines()

@@ -6,10 +6,12 @@ from torchport.records.bring_up import BringUp
 from torchport.records.comparison import Comparison, TensorComparison
 from torchport.records.cost import Cost, MemoryPeak, ModuleCost, OpCost, Roofline
 from torchport.records.coverage import Coverage, IslandSummary, StayedOp
+from torchport.records.csv_text import csv_text, read_csv_text
 from torchport.records.digest import digest_of
 from torchport.records.fallbacks import Fallbacks
 from torchport.records.generated_code import GeneratedCode
 from torchport.records.installation import Check, Installation, TargetStatus
+from torchport.records.json_text import read_json_text
 from torchport.records.module_table import (
     ROOT,
     ModuleMetadata,
@@ -31,6 +33,13 @@ from torchport.records.package import (
     PackageSummary,
     StoredTensor,
 )
+from torchport.records.plain_files import (
+    FoundFiles,
+    list_all_files,
+    list_files,
+    read_plain_file,
+    refuse_links,
+)
 from torchport.records.program import IslandMeta, ProgramRecord
 from torchport.records.raw_ops import NOT_JSONABLE, RAW_COLUMNS, RAW_FORMAT
 from torchport.records.record import JSON, Record
@@ -46,6 +55,7 @@ from torchport.records.storage import (
     written_whole,
 )
 from torchport.records.survey_row import SurveyRow, SurveyStatus
+from torchport.records.temporary import sweep_temporary_folders, temporary_folder
 from torchport.records.tensor_spec import ITEM_SIZES, TensorSpec
 from torchport.records.verdict import REASONS, SUPPORTED, Reason, Verdict
 
@@ -58,10 +68,12 @@ __all__ = [
     "Cost",
     "COST_FILE",
     "Coverage",
+    "csv_text",
     "decode_record",
     "digest_of",
     "Fallbacks",
     "file_name",
+    "FoundFiles",
     "GeneratedCode",
     "InputTensor",
     "Installation",
@@ -70,6 +82,8 @@ __all__ = [
     "ITEM_SIZES",
     "JSON",
     "json_text",
+    "list_all_files",
+    "list_files",
     "MemoryPeak",
     "ModuleCost",
     "ModuleMetadata",
@@ -93,11 +107,15 @@ __all__ = [
     "ProgramRecord",
     "RAW_COLUMNS",
     "RAW_FORMAT",
+    "read_csv_text",
     "read_json",
+    "read_json_text",
+    "read_plain_file",
     "read_record",
     "Reason",
     "REASONS",
     "Record",
+    "refuse_links",
     "render_tree_html",
     "Roofline",
     "ROOT",
@@ -108,7 +126,9 @@ __all__ = [
     "SUPPORTED",
     "SurveyRow",
     "SurveyStatus",
+    "sweep_temporary_folders",
     "TargetStatus",
+    "temporary_folder",
     "TensorComparison",
     "TensorSpec",
     "TensorType",

@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from torchport.errors import RecordError
+from torchport.records.json_text import read_json_text
+from torchport.records.plain_files import read_plain_file
 from torchport.records.record import JSON, Record
 
 RecordType = TypeVar("RecordType", bound=Record)
+MOST_BYTES = 64 << 20
+"""How large a record's file may be; the largest that torchport writes have a few million bytes."""
 
 
 def write_text(text: str, path: Path) -> None:
@@ -33,7 +37,8 @@ def write_texts(texts: Mapping[Path, str]) -> None:
     Raises:
         RecordError: names the file that cannot be written.
     """
-    write_files({path: text.encode("utf-8") for path, text in texts.items()})
+    # An error's text may hold half of a pair, which UTF-8 has no form for. JSON reads its escape back.
+    write_files({path: text.encode("utf-8", "backslashreplace") for path, text in texts.items()})
 
 
 def write_bytes(content: bytes, path: Path) -> None:
@@ -134,17 +139,9 @@ def read_json(path: Path) -> JSON:
     """Read a JSON file.
 
     Raises:
-        RecordError: it cannot be read, or is not JSON; names the file.
+        RecordError: it cannot be read, is no plain file, too large, too deep, or not JSON; names the file.
     """
-    try:
-        data: JSON = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RecordError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
-    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError both
-        raise RecordError(
-            f"is not whole JSON: {error}", where=str(path), remedy="delete it, and write it again"
-        ) from error
-    return data
+    return read_json_text(read_plain_file(path, MOST_BYTES), where=str(path))
 
 
 def read_record(path: Path, kind: type[RecordType]) -> RecordType:
@@ -178,5 +175,5 @@ def file_name(*parts: str) -> str:
         'torchvision-resnet18-openvino-e13bde74.json'
     """
     readable = re.sub(r"[^A-Za-z0-9._]+", "-", "-".join(parts))[-80:].strip("-.")
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{readable}-{digest}.json"

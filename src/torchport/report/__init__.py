@@ -7,6 +7,8 @@ from torchport.report.markdown import render_markdown
 from torchport.report.problem import Problem
 from torchport.report.reading import Report, read_report
 from torchport.report.survey import (
+    DEFAULT_LIMITS,
+    Limits,
     QueryResult,
     Survey,
     query_survey,
@@ -16,6 +18,8 @@ from torchport.report.survey import (
 )
 
 __all__ = [
+    "DEFAULT_LIMITS",
+    "Limits",
     "Problem",
     "QueryResult",
     "Report",

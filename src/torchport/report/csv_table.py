@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
-from torchport.records import BenchRecord
+from torchport.records import csv_text
 from torchport.report.reading import Report
 
 _FIELDS = (
@@ -24,13 +21,5 @@ def render_csv(report: Report) -> str:
     Example:
         >>> Path("results.csv").write_text(render_csv(read_report(Path("out/demo"))))
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_FIELDS)
-    writer.writerows(_values(row) for row in report.benches)
-    return text.getvalue()
-
-
-def _values(row: BenchRecord) -> list[object]:
-    values = (getattr(row, name) for name in _FIELDS)
-    return ["" if value is None else value for value in values]
+    rows = ([getattr(row, name) for name in _FIELDS] for row in report.benches)
+    return csv_text([_FIELDS, *rows])

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
+
+# A bar would end the cell; a tag, such as `<lambda>` in an error, would vanish when rendered; a bracket
+# behind another would make a link of a name. A backslash before one of them would take its own away.
+_SIGNS = re.compile(r"\\(?=\\*[|<])|[|<]|(?<=\])\(")
+_LONGEST = 2000  # every cell of a column is padded to the widest
 
 
 def align(header: list[str], rows: list[list[str]], right: Sequence[bool]) -> list[str]:
@@ -37,5 +43,7 @@ def _width(text: str) -> int:
 
 def escape(text: str) -> str:
     """Return a text that can stand in a cell."""
-    # A bar would end the cell; a tag, such as `<lambda>` in an error, would vanish when rendered.
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")
+    words = " ".join(text.split())
+    if len(words) > _LONGEST:
+        words = f"{words[: _LONGEST // 2]} … {words[-_LONGEST // 2 :]}"
+    return _SIGNS.sub(r"\\\g<0>", words)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from torchport.errors import RecordError, ReportError
-from torchport.records import JSON, BenchRecord, Coverage, Record, decode_record, read_json
+from torchport.records import JSON, BenchRecord, Coverage, Record, decode_record, list_all_files, read_json
 from torchport.report.problem import Problem
-from torchport.report.survey.files import PROFILE, ROWS, holds_survey
+from torchport.report.survey.database import DEFAULT_LIMITS, Limits
+from torchport.report.survey.files import PROFILE, RAW, ROWS, holds_survey
 from torchport.report.survey.reading import read_survey
 from torchport.report.survey.records import Survey
 
@@ -53,14 +54,16 @@ class Report(Record):
         return None
 
 
-def read_report(directory: Path) -> Report:
+def read_report(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Report:
     """Read every record under a directory.
 
     JSON files that are not torchport's are passed over; those that are, but cannot be read, become
     the report's problems.
 
     Args:
-        directory: what `torchport bench -o` or `torchport survey -o` wrote to.
+        directory: what `torchport bench -o` or `torchport survey -o` wrote to. It may be a stranger's: links
+            in it are not followed.
+        limits: of memory, threads and time, for a survey.
 
     Returns:
         The report, its rows sorted by model and target.
@@ -76,7 +79,12 @@ def read_report(directory: Path) -> Report:
     benches: list[BenchRecord] = []
     coverages: list[Coverage] = []
     problems: list[Problem] = []
-    for path in _candidates(directory):
+    found = list_all_files(directory, ".json")
+    own = _survey_folders(directory)
+    problems += [Problem.of(error) for error in found.refused if own.isdisjoint(_around(Path(error.where)))]
+    for path in found.files:
+        if not own.isdisjoint(_around(path)):
+            continue
         try:
             record = _read(path)
         except RecordError as error:
@@ -86,7 +94,7 @@ def read_report(directory: Path) -> Report:
             benches.append(record)
         elif isinstance(record, Coverage):
             coverages.append(record)
-    survey = _read_survey(directory, problems, alone=not benches) if holds_survey(directory) else None
+    survey = _read_survey(directory, limits, problems, alone=not benches) if own else None
     if not benches and not problems and survey is None:
         raise ReportError("holds no bench records and no survey", where=str(directory), remedy=_REMEDY)
     return Report(
@@ -104,16 +112,19 @@ _REMEDY = (
 _KINDS: tuple[type[BenchRecord] | type[Coverage], ...] = (BenchRecord, Coverage)
 
 
-def _candidates(directory: Path) -> list[Path]:
-    """Return the JSON files that may be records; a survey's rows are read with it, its traces not at all."""
-    own = {directory / ROWS, directory / PROFILE} if holds_survey(directory) else set()
-    return [path for path in sorted(directory.rglob("*.json")) if own.isdisjoint(path.parents)]
+def _survey_folders(directory: Path) -> set[Path]:
+    """Return the folders whose files are no records of their own: those that are read with the survey."""
+    return {directory / ROWS, directory / RAW, directory / PROFILE} if holds_survey(directory) else set()
 
 
-def _read_survey(directory: Path, problems: list[Problem], *, alone: bool) -> Survey | None:
+def _around(path: Path) -> tuple[Path, ...]:
+    return (path, *path.parents)
+
+
+def _read_survey(directory: Path, limits: Limits, problems: list[Problem], *, alone: bool) -> Survey | None:
     """Read the survey; if it has nothing to show but there are benches, that is a problem of theirs."""
     try:
-        return read_survey(directory)
+        return read_survey(directory, limits)
     except ReportError as error:
         if alone:
             raise

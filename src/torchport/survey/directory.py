@@ -11,12 +11,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from torchport.errors import RecordError, SurveyError
-from torchport.records import BenchRecord, SurveyRow, file_name, read_record, write_record, written_whole
+from torchport.errors import RecordError, SurveyError, shortened
+from torchport.records import (
+    BenchRecord,
+    SurveyRow,
+    file_name,
+    read_record,
+    refuse_links,
+    write_record,
+    written_whole,
+)
 from torchport.survey.machine import describe_machine, versions_for
 from torchport.survey.work_item import STAT, Outcome, WorkItem, versions_of
 
 RAW, PROFILE, ROWS = "raw", "profile", "rows"
+_FOLDERS = (RAW, PROFILE, ROWS, "bench", "coverage")
 _LOCK = ".survey.lock"
 
 
@@ -41,10 +50,13 @@ class SurveyDirectory:
 
         Raises:
             SurveyError: another survey is writing here, or the directory cannot be made.
+            RecordError: one of its folders is a link.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+            for folder in _FOLDERS:  # a survey that goes on may be a stranger's
+                refuse_links(self.path, self.path / folder / "any file")
+            handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         except OSError as error:
             raise SurveyError(f"cannot be written: {error.strerror}", where=str(self.path)) from error
         try:
@@ -86,7 +98,13 @@ class SurveyDirectory:
         """
         item = outcome.item
         row = SurveyRow.from_json(outcome.row)
-        row = replace(row, settings=item.settings.as_texts(), versions=versions_of(item))
+        row = replace(
+            row,
+            error=shortened(row.error),
+            note=shortened(row.note),
+            settings=item.settings.as_texts(),
+            versions=versions_of(item),
+        )
         path = self._row_path(outcome.item)
         path.unlink(missing_ok=True)
         for name, content in outcome.files.items():
@@ -111,7 +129,7 @@ class SurveyDirectory:
 
     def remove_leftovers(self) -> None:
         """Remove the temporary files of a survey that was killed while it wrote."""
-        for folder in (RAW, PROFILE, ROWS, "bench", "coverage"):
+        for folder in _FOLDERS:
             for path in (self.path / folder).glob(".*.tmp"):
                 with contextlib.suppress(OSError):
                     path.unlink()

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 from torchport.errors import SurveyError
-from torchport.records import JSON, SurveyRow, SurveyStatus
+from torchport.records import JSON, SurveyRow, SurveyStatus, temporary_folder
+from torchport.survey.process_family import MARK, end_descendants, end_marked
 from torchport.survey.work_item import Limits, Outcome, WorkItem
 
 PROGRAM = "torchport.survey.worker_process"
@@ -35,6 +37,7 @@ class Worker:
         self._threads = max(1, threads)
         self._folder = folder
         self._process: subprocess.Popen[str] | None = None
+        self._mark = uuid.uuid4().hex
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the worker
         self._lock = threading.Lock()  # between closing and starting
 
@@ -44,16 +47,19 @@ class Worker:
         Raises:
             SurveyError: the worker cannot be started, or its disk is full.
         """
-        with tempfile.TemporaryDirectory(prefix="torchport-survey-", ignore_cleanup_errors=True) as folder:
+        with temporary_folder("survey") as kept:
+            folder = kept / "item"
+            folder.mkdir()
             request: dict[str, JSON] = {
                 "item": item.to_json(),
-                "folder": folder,
+                "folder": str(folder),
+                "temporary": str(kept),
                 "seconds": limits.seconds,
                 "memory": limits.memory,
             }
             answer = self._ask(request)
             row = _row(item, answer)
-            files = {} if row.status != "ok" else _read_files(Path(folder))
+            files = {} if row.status != "ok" else _read_files(folder)
         return Outcome(item, row.to_json(), files)
 
     def close(self) -> None:
@@ -63,7 +69,9 @@ class Worker:
             process = self._process
         if process is not None and process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                process.kill()  # what it runs goes with it
+                process.send_signal(signal.SIGSTOP)  # it starts nothing more
+                end_descendants(process.pid)
+                process.kill()
             process.wait()
         self._log.close()
 
@@ -80,6 +88,7 @@ class Worker:
         if line.endswith("\n"):
             return cast("dict[str, JSON]", json.loads(line))
         code = process.wait()
+        end_marked(self._mark)  # what it ran may have outlived it
         return {"status": "crashed", "error": f"its worker process {_ended(code)}"}
 
     def _started(self) -> subprocess.Popen[str]:
@@ -123,6 +132,7 @@ class Worker:
             # The same torchport as here, wherever it was imported from.
             "PYTHONPATH": here + (os.pathsep + inherited if inherited else ""),
             "OMP_NUM_THREADS": str(self._threads),
+            MARK: self._mark,
         }
 
 

@@ -8,26 +8,32 @@ Requests come as lines of JSON on standard input, answers go as lines of JSON to
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import gc
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TextIO
 
-import psutil
 import torch
 from torch import nn
 
 from torchport.capture import capture_graphs
 from torchport.errors import SurveyError, one_line
 from torchport.records import JSON
+from torchport.survey.process_family import (
+    adopt_orphans,
+    descendants,
+    die_with_parent,
+    end_descendants,
+    memory_held,
+)
 from torchport.survey.run_item import run_item
 from torchport.survey.stat.op_rows import rows_of
 from torchport.survey.stat.raw_file import import_duckdb
@@ -38,13 +44,13 @@ from torchport.zoo.extras import import_library
 _INTERVAL = 0.02  # seconds between looks at a child
 _FAMILY_EVERY = 10  # looks between those at the child's own children: finding them takes longer
 _RESULT = "result.json"
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     """Serve requests until standard input is closed."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever models and libraries print is no answer
+    adopt_orphans()
     _prepare()
     print(READY, file=answers, flush=True)
     for line in sys.stdin:
@@ -103,19 +109,35 @@ def _serve(request: dict[str, JSON], answers: TextIO) -> dict[str, JSON]:
     gc.collect()
     gc.freeze()  # a collection in the child would touch, and so copy, every object's page
     start = time.monotonic()
+    spared = {process.pid for process in descendants(os.getpid())}
     pid = os.fork()
     if pid == 0:
         _be_child(lambda: _run(item, folder), answers)
-    child = _Child(pid, start + float(str(request["seconds"])), int(str(request["memory"])))
-    verdict = child.wait()
+    child = _Child(pid, start + float(str(request["seconds"])), int(str(request["memory"])), spared)
+    try:
+        verdict = child.wait()
+    except _NobodyAsks:
+        shutil.rmtree(str(request["temporary"]), ignore_errors=True)  # who would have removed it is gone
+        sys.exit(0)
     answer: dict[str, JSON] = {"seconds": time.monotonic() - start, "peak_bytes": child.peak}
+    if verdict is None:
+        found = _read_result(folder)
+        if found is not None:
+            return answer | found
+        verdict = ("crashed", "its process ended by itself with exit code 0 before it gave a result")
+    status, error = verdict
+    return answer | {"status": status, "error": error}
+
+
+def _read_result(folder: Path) -> dict[str, JSON] | None:
+    """Return what an item's process left as its result; nothing if it left before."""
     result = folder / _RESULT
-    if verdict is not None:
-        status, error = verdict
-        return answer | {"status": status, "error": error}
-    found: dict[str, JSON] = json.loads(result.read_text(encoding="utf-8"))
+    try:
+        found: dict[str, JSON] = json.loads(result.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
     result.unlink()
-    return answer | found
+    return found
 
 
 def _import_library(item: WorkItem) -> None:
@@ -130,7 +152,7 @@ def _be_child(work: Callable[[], None], answers: TextIO) -> None:
     code = 1
     try:
         os.setsid()  # it is ended with all that it started
-        _die_with_parent()
+        die_with_parent()
         os.close(answers.fileno())
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -138,12 +160,6 @@ def _be_child(work: Callable[[], None], answers: TextIO) -> None:
         code = 0
     finally:
         os._exit(code)
-
-
-def _die_with_parent() -> None:
-    """Have the system end this process when its parent ends, however that ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _run(item: WorkItem, folder: Path) -> None:
@@ -169,17 +185,39 @@ def _is_full(error: BaseException) -> bool:
     return False
 
 
-class _Child:
-    """An item's process, watched."""
+class _NobodyAsks(Exception):
+    """Who asked for the item is gone."""
 
-    def __init__(self, pid: int, deadline: float, memory: int) -> None:
+
+class _Child:
+    """An item's process and all that it starts, watched; none of them outlives it.
+
+    Args:
+        pid: the process.
+        deadline: when it must be done.
+        memory: how many bytes they may hold.
+        spared: processes of this one that are none of the item's.
+    """
+
+    def __init__(self, pid: int, deadline: float, memory: int, spared: Collection[int]) -> None:
         self.peak = 0
         self._pid = pid
         self._deadline = deadline
         self._memory = memory
+        self._spared = spared
 
     def wait(self) -> tuple[str, str] | None:
-        """Wait until it ends or must be ended; return a status and the reason if there is no result."""
+        """Wait until it ends or must be ended; return a status and the reason if there is no result.
+
+        Raises:
+            _NobodyAsks: nobody waits for the result any more.
+        """
+        try:
+            return self._watch()
+        finally:
+            self._end()
+
+    def _watch(self) -> tuple[str, str] | None:
         start = time.monotonic()
         for look in range(sys.maxsize):
             ended, code, usage = os.wait4(self._pid, os.WNOHANG)
@@ -190,17 +228,14 @@ class _Child:
             held = self._held(look % _FAMILY_EVERY == 0)
             self.peak = max(self.peak, held)
             if held > self._memory:
-                self._end()
                 return (
                     "memory",
                     f"it held {held / 1e9:.1f} GB, above its limit of {self._memory / 1e9:.1f} GB",
                 )
             if time.monotonic() > self._deadline:
-                self._end()
                 return "timeout", f"it ran for more than {self._deadline - start:.0f} s"
             if _nobody_asks():
-                self._end()
-                sys.exit(0)
+                raise _NobodyAsks
             time.sleep(_INTERVAL)
         raise AssertionError("unreachable")
 
@@ -210,27 +245,17 @@ class _Child:
         if code < 0:
             name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
             return "crashed", f"its process was killed by {name}"
-        return "crashed", f"its process ended with exit code {code}"
+        return "crashed", f"its process ended by itself with exit code {code} before it gave a result"
 
     def _held(self, with_family: bool) -> int:
-        """Return the memory that the process holds, and now and then that of its own children too."""
-        try:
-            process = psutil.Process(self._pid)
-            total: int = process.memory_info().rss
-            if with_family:
-                for other in process.children(recursive=True):
-                    with contextlib.suppress(psutil.Error):
-                        total += other.memory_info().rss
-            return total
-        except psutil.Error:
-            return 0  # it has just ended
+        """Return the memory that the process holds, and now and then that of all it started too."""
+        return memory_held(self._pid, descendants(os.getpid(), self._spared) if with_family else ())
 
     def _end(self) -> None:
+        """End whatever is left: the process, its group, and those that left the group or were orphaned."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
+        end_descendants(os.getpid(), self._spared)
 
 
 def _nobody_asks() -> bool:

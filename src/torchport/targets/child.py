@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import shutil
+import signal
 import sys
+import threading
 from pathlib import Path
 
 from torchport import targets
@@ -20,6 +24,7 @@ def main(folder: Path) -> int:
     """Build the island in a folder; what the compiler raises is written down there."""
     try:
         request = json.loads((folder / REQUEST).read_text())
+        threading.Thread(target=_end_with_caller, args=(folder, request["keep"]), daemon=True).start()
         target = targets.find(request["target"])
         options = target.make_options(request["options"])
         island = read_island(folder)
@@ -38,6 +43,14 @@ def main(folder: Path) -> int:
             (folder / name).write_bytes(content)
     write_artifact(artifact, folder)
     return 0
+
+
+def _end_with_caller(folder: Path, keep: bool) -> None:
+    """Wait until the caller is gone, killed perhaps; then remove what it would have removed, and end."""
+    os.read(0, 1)  # nobody writes there: it returns when the caller's end is closed
+    if not keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)  # this process, and whatever the compiler started
 
 
 if __name__ == "__main__":

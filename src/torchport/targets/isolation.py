@@ -9,11 +9,11 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from torchport.errors import TargetError
+from torchport.records import temporary_folder
 from torchport.targets.island_files import BUILT, read_artifact, write_island
 from torchport.targets.target import Artifact, Island, Options, Target
 
@@ -51,8 +51,7 @@ class _ChildBuild:
             TargetError: the compiler refuses the island, or crashes; says so, with its log's last line.
             subprocess.TimeoutExpired: it takes longer than it may.
         """
-        with self._folder(island.name) as name:
-            folder = Path(name)
+        with self._folder(island.name) as folder:
             write_island(island, folder)
             request = {
                 "target": self._target.name,
@@ -65,23 +64,24 @@ class _ChildBuild:
                 raise _failure(folder, code, self._target.name, kept=self._workdir is not None)
             return read_artifact(folder)
 
-    def _folder(self, island: str) -> AbstractContextManager[str]:
+    def _folder(self, island: str) -> AbstractContextManager[Path]:
         if self._workdir is None:
-            return tempfile.TemporaryDirectory(prefix="torchport-")
+            return temporary_folder("build")
         self._workdir.mkdir(parents=True, exist_ok=True)
         taken = {path.name for path in self._workdir.iterdir()}
         plain = re.sub(r"\W", "_", island)
         names = [plain, *[f"{plain}.{number}" for number in range(2, len(taken) + 3)]]
         folder = self._workdir / next(name for name in names if name not in taken)
         folder.mkdir()
-        return nullcontext(str(folder))
+        return nullcontext(folder)
 
     def _run_child(self, folder: Path) -> int:
         command = [sys.executable, "-m", "torchport.targets.child", str(folder)]
         with (folder / LOG).open("wb") as log:
-            # A group of its own, so that whatever the compiler starts ends with it.
+            # A group of its own, so that whatever the compiler starts ends with it. By the end of its
+            # standard input it notices that this process is gone.
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
             )
             try:
                 return child.wait(self._timeout)
@@ -92,6 +92,8 @@ class _ChildBuild:
                 if child.poll() is None:
                     os.killpg(child.pid, signal.SIGKILL)
                     child.wait()
+                if child.stdin is not None:
+                    child.stdin.close()
 
 
 def _failure(folder: Path, code: int, target: str, *, kept: bool) -> TargetError:

@@ -1,6 +1,7 @@
 """A survey's raw files and rows → what ops its models use: counts, distributions, plots, answers to SQL."""
 
 from torchport.report.survey.answer import render_answer
+from torchport.report.survey.database import DEFAULT_LIMITS, Limits
 from torchport.report.survey.query import QueryResult, query_survey
 from torchport.report.survey.reading import read_survey
 from torchport.report.survey.records import ArgumentCount, OpCount, SizeCount, Survey, SurveyModel
@@ -8,6 +9,8 @@ from torchport.report.survey.writing import write_survey_report
 
 __all__ = [
     "ArgumentCount",
+    "DEFAULT_LIMITS",
+    "Limits",
     "OpCount",
     "QueryResult",
     "SizeCount",

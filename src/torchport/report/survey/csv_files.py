@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from torchport.records import csv_text
 from torchport.report.survey.op_files import op_file_names
 from torchport.report.survey.records import (
     DIRECTIONS,
@@ -58,16 +57,16 @@ def render_csv_files(survey: Survey) -> dict[str, str]:
     for direction in DIRECTIONS:
         if ops := survey.ops_of(direction):
             rows = [("op", "count"), *((op.op, op.count) for op in ops)]
-            texts[count_file(direction)] = _csv(rows)
+            texts[count_file(direction)] = csv_text(rows)
     for (direction, side, op), sizes in group_sizes(survey).items():
-        texts[f"{size_folder(direction, side)}/{names[op]}.csv"] = _csv(
+        texts[f"{size_folder(direction, side)}/{names[op]}.csv"] = csv_text(
             [
                 ("bytes", "count"),
                 *((UNKNOWN if size.bytes is None else size.bytes, size.count) for size in sizes),
             ]
         )
     for (direction, op), group in groupby(survey.arguments, key=lambda row: (row.direction, row.op)):
-        texts[f"{argument_folder(direction)}/{names[op]}.csv"] = _csv(_argument_rows(group))
+        texts[f"{argument_folder(direction)}/{names[op]}.csv"] = csv_text(_argument_rows(group))
     return texts
 
 
@@ -87,9 +86,3 @@ def _argument_rows(arguments: Iterable[ArgumentCount]) -> list[Sequence[object]]
         rows.append([f"{name}'s appeared value", *(row.value for row in values)])
         rows.append([f"{name}'s appeared value's count", *(row.count for row in values)])
     return rows
-
-
-def _csv(rows: Iterable[Sequence[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchport.errors import ReportError
-from torchport.records import RAW_COLUMNS, RAW_FORMAT
+from torchport.records import RAW_COLUMNS, RAW_FORMAT, temporary_folder
 from torchport.report.problem import Problem
 from torchport.report.survey.files import RAW, SurveyFiles
+from torchport.report.survey.time_limit import TimeLimit
 from torchport.report.survey.views import (
     MODELS_WITHOUT_ROWS,
     ROW_COLUMNS,
@@ -34,13 +34,30 @@ class Limits:
     Args:
         memory: for DuckDB's own tables, as it writes sizes; beyond it goes to temporary files.
         threads: how many; by default as many as there are cores.
+        disk: for those temporary files.
+        seconds: how long all of it may take.
     """
 
     memory: str = "1GB"
     threads: int | None = None
+    disk: str = "16GB"
+    seconds: float = 120.0
 
 
 DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a statement gave.
+
+    Args:
+        columns: their names.
+        rows: their values.
+    """
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
 
 
 class SurveyDatabase:
@@ -51,26 +68,40 @@ class SurveyDatabase:
         connection: to DuckDB.
     """
 
-    def __init__(self, files: SurveyFiles, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, files: SurveyFiles, connection: duckdb.DuckDBPyConnection, limit: TimeLimit) -> None:
         self.files = files
         self.problems = list(files.problems)
         self.raw = list(files.raw)
         self._connection = connection
+        self._limit = limit
 
-    def run(self, sql: str) -> duckdb.DuckDBPyConnection:
+    def run(self, sql: str, most: int | None = None) -> Answer:
         """Run a statement; raw files that turn out to be damaged are left out, and become problems.
 
+        Args:
+            sql: the statement.
+            most: how many rows are wanted; all by default.
+
         Raises:
-            duckdb.Error: the statement is wrong, or takes too much.
+            duckdb.Error: the statement is wrong, or takes too much memory.
+            ReportError: it takes too long.
         """
         import duckdb
 
         try:
-            return self._connection.execute(sql)
+            return self._execute(sql, most=most)
         except duckdb.Error as error:
             if isinstance(error, _mistakes()) or not self.leave_out_damaged():
                 raise
-            return self._connection.execute(sql)
+            return self._execute(sql, most=most)
+
+    def _execute(self, sql: str, parameters: Sequence[str] = (), most: int | None = None) -> Answer:
+        """Run a statement and fetch its rows, within the limit of time."""
+        with self._limit.watching():
+            done = self._connection.execute(sql, list(parameters))
+            columns = tuple(column[0] for column in done.description or ())
+            rows = done.fetchall() if most is None else done.fetchmany(most)
+        return Answer(columns, rows)
 
     def statements(self, sql: str) -> list[duckdb.Statement]:
         """Return the statements of a text.
@@ -102,23 +133,23 @@ class SurveyDatabase:
             return {}
         listed = ", ".join(text_literal(pattern_of(path)) for path in self.raw)
         asked = f"SELECT file_name, value::VARCHAR FROM parquet_kv_metadata([{listed}]) WHERE key = 'format'"
-        return dict(self._connection.execute(asked).fetchall())
+        return {str(file): str(value) for file, value in self._execute(asked).rows}
 
     def make_views(self) -> None:
         """Make the tables that SQL asks about."""
-        self._connection.execute(f"CREATE OR REPLACE VIEW ops AS {ops_select(self.raw)}")
+        self._execute(f"CREATE OR REPLACE VIEW ops AS {ops_select(self.raw)}")
         if self.files.rows:
             fields = ", ".join(f"{name} {kind}" for name, kind in ROW_COLUMNS.items())
             rows = json.dumps([row.to_json() for row in self.files.rows])
-            self._connection.execute(f"CREATE OR REPLACE TABLE models ({fields})")
-            self._connection.execute(
+            self._execute(f"CREATE OR REPLACE TABLE models ({fields})")
+            self._execute(
                 "INSERT INTO models SELECT unnest(from_json(?, ?), max_depth := 2)",
                 [rows, json.dumps([ROW_COLUMNS])],
             )
         else:
-            self._connection.execute(f"CREATE OR REPLACE VIEW models AS {MODELS_WITHOUT_ROWS}")
+            self._execute(f"CREATE OR REPLACE VIEW models AS {MODELS_WITHOUT_ROWS}")
         for name, select in VIEWS.items():
-            self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {select}")
+            self._execute(f"CREATE OR REPLACE VIEW {name} AS {select}")
 
     def leave_out_damaged(self) -> bool:
         """Read every raw file whole, and leave out those that cannot be; say whether there are any."""
@@ -126,6 +157,11 @@ class SurveyDatabase:
         self._leave_out(damaged)
         self.make_views()
         return bool(damaged)
+
+    def leave_out(self, reasons: dict[str, str]) -> None:
+        """Leave out raw files by name, each for a reason."""
+        self._leave_out({path: reasons[path.name] for path in self.raw if path.name in reasons})
+        self.make_views()
 
     def _leave_out(self, reasons: dict[Path, str]) -> None:
         self.raw = [path for path in self.raw if path not in reasons]
@@ -143,10 +179,10 @@ class SurveyDatabase:
 
         source = f"read_parquet({text_literal(pattern_of(path))}, hive_partitioning = false)"
         try:
-            found = {row[0] for row in self._connection.execute(f"DESCRIBE FROM {source}").fetchall()}
+            found = {row[0] for row in self._execute(f"DESCRIBE FROM {source}").rows}
             if missing := [name for name in RAW_COLUMNS if name not in found]:
                 return f"lacks the column {missing[0]!r}"
-            self._connection.execute(f"SELECT bit_xor(hash(ops)) FROM ({ops_select([path])}) ops").fetchall()
+            self._execute(f"SELECT bit_xor(hash(ops)) FROM ({ops_select([path])}) ops")
         except duckdb.Error as error:
             return f"is damaged ({one_line_of(error).replace(str(path), path.name)})"
         return ""
@@ -159,7 +195,7 @@ def open_survey(files: SurveyFiles, limits: Limits = DEFAULT_LIMITS) -> Iterator
     Statements can read the survey's raw files and no other file, and cannot lift that.
 
     Raises:
-        ReportError: DuckDB is not installed.
+        ReportError: DuckDB is not installed, or a statement takes too long.
     """
     try:
         import duckdb
@@ -167,12 +203,12 @@ def open_survey(files: SurveyFiles, limits: Limits = DEFAULT_LIMITS) -> Iterator
         raise ReportError(
             "a survey is read with DuckDB, which is not installed", remedy="pip install 'torchport[survey]'"
         ) from error
-    with tempfile.TemporaryDirectory(prefix="torchport-report-") as spill:
+    with temporary_folder("report") as spill:
         connection = duckdb.connect(config={"python_enable_replacements": "false"})
-        with contextlib.closing(connection):
-            folder = (files.directory / RAW).resolve()
-            _confine(connection, folder, Path(spill), limits)
-            database = SurveyDatabase(_resolved(files, folder), connection)
+        with contextlib.closing(connection), TimeLimit(connection, limits.seconds) as limit:
+            found = _resolved(files)
+            _confine(connection, found.raw, spill, limits)
+            database = SurveyDatabase(found, connection, limit)
             database.check_formats()
             try:
                 database.make_views()
@@ -208,7 +244,9 @@ def _mistakes() -> tuple[type[duckdb.Error], ...]:
     )
 
 
-def _confine(connection: duckdb.DuckDBPyConnection, folder: Path, spill: Path, limits: Limits) -> None:
+def _confine(connection: duckdb.DuckDBPyConnection, raw: Sequence[Path], spill: Path, limits: Limits) -> None:
+    # Each file as it is, and as the pattern that stands for it; a folder would let links in it be followed.
+    paths = ", ".join(text_literal(text) for path in raw for text in (str(path), pattern_of(path)))
     settings = {
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
@@ -216,8 +254,8 @@ def _confine(connection: duckdb.DuckDBPyConnection, folder: Path, spill: Path, l
         "preserve_insertion_order": "false",  # every answer here is sorted; keeping order costs memory
         "memory_limit": text_literal(limits.memory),
         "temp_directory": text_literal(str(spill)),
-        # As it is, and as the pattern that stands for it.
-        "allowed_directories": f"[{text_literal(str(folder))}, {text_literal(pattern_of(folder))}]",
+        "max_temp_directory_size": text_literal(limits.disk),
+        "allowed_paths": f"[{paths}]",
         "enable_external_access": "false",
     }
     if limits.threads is not None:
@@ -226,7 +264,8 @@ def _confine(connection: duckdb.DuckDBPyConnection, folder: Path, spill: Path, l
         connection.execute(f"SET {name} = {value}")
 
 
-def _resolved(files: SurveyFiles, folder: Path) -> SurveyFiles:
+def _resolved(files: SurveyFiles) -> SurveyFiles:
+    folder = files.directory.resolve() / RAW  # the last of which is no link
     raw = tuple(folder / path.name for path in files.raw)
     return SurveyFiles(files.directory, files.rows, raw, files.problems)
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchport.errors import RecordError, ReportError
-from torchport.records import SurveyRow, read_record
+from torchport.records import SurveyRow, list_files, read_record
 from torchport.report.problem import Problem
 
 RAW, ROWS, PROFILE = "raw", "rows", "profile"
 """The folders of a survey: one Parquet file a model, one JSON file a model, one trace a model."""
 
+RAW_ENDING, ROW_ENDING = ".parquet", ".json"
 _MAGIC = b"PAR1"  # what a Parquet file begins and ends with
 _STAT = json.dumps("stat")  # settings are JSON
 _AGAIN = "delete it, and survey its model again"
@@ -38,9 +39,10 @@ class SurveyFiles:
 
 def holds_survey(directory: Path) -> bool:
     """Whether a directory holds a survey of ops: a raw file, or a row that is not of a target's results."""
-    if any((directory / RAW).glob("*.parquet")):
+    if list_files(directory / RAW, RAW_ENDING):
         return True
-    return any(_is_of_ops(path) for path in (directory / ROWS).glob("*.json"))
+    rows = list_files(directory / ROWS, ROW_ENDING)
+    return bool(rows.refused) or any(_is_of_ops(path) for path in rows.files)
 
 
 def find_survey(directory: Path) -> SurveyFiles:
@@ -59,7 +61,9 @@ def find_survey(directory: Path) -> SurveyFiles:
         raise ReportError("holds no survey", where=str(directory), remedy=_REMEDY)
     problems: list[Problem] = []
     rows = _read_rows(directory / ROWS, problems)
-    there = {path.name: path for path in sorted((directory / RAW).glob("*.parquet"))}
+    raw = list_files(directory / RAW, RAW_ENDING)
+    problems += map(Problem.of, raw.refused)
+    there = {path.name: path for path in raw.files}
     if rows:
         there = _named_by_rows(directory / RAW, there, rows, problems)
     whole = []
@@ -76,7 +80,9 @@ _REMEDY = "make one with `torchport survey MODEL… -o DIR`"
 
 def _read_rows(folder: Path, problems: list[Problem]) -> list[SurveyRow]:
     rows = []
-    for path in sorted(folder.glob("*.json")):
+    found = list_files(folder, ROW_ENDING)
+    problems += map(Problem.of, found.refused)
+    for path in found.files:
         try:
             row = read_record(path, SurveyRow)
         except RecordError as error:

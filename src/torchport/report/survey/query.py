@@ -5,7 +5,7 @@ from __future__ import annotations
 import decimal
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,10 +47,11 @@ def query_survey(directory: Path, sql: str, limits: Limits = DEFAULT_LIMITS) -> 
     Args:
         directory: what `torchport survey -o` wrote to.
         sql: one SELECT, or what DuckDB takes for one: FROM, WITH, DESCRIBE, SUMMARIZE, PIVOT.
-        limits: of memory and threads.
+        limits: of memory, threads and time.
 
     Raises:
-        ReportError: there is no survey, the SQL is wrong or no question, or it gives too many rows.
+        ReportError: there is no survey, the SQL is wrong or no question, takes too long or gives too many
+            rows.
 
     Example:
         >>> query_survey(Path("stat"), "SELECT op, count(*) FROM ops GROUP BY op ORDER BY 2 DESC LIMIT 10")
@@ -60,18 +61,17 @@ def query_survey(directory: Path, sql: str, limits: Limits = DEFAULT_LIMITS) -> 
 
         try:
             _refuse_all_but_questions(database, sql)
-            answer = database.run(sql)
-            columns = _distinct([column[0] for column in answer.description or ()])
-            rows = answer.fetchmany(MOST_ROWS + 1)
+            answer = database.run(sql, most=MOST_ROWS + 1)
         except duckdb.Error as error:
             raise ReportError(f"the SQL fails: {one_line_of(error)}", remedy=_REMEDY) from error
         problems = tuple(database.problems)
-    if len(rows) > MOST_ROWS:
+    if len(answer.rows) > MOST_ROWS:
         raise ReportError(
             f"the SQL gives more than {MOST_ROWS:,} rows",
             remedy="end it with LIMIT, or add up; raw/*.parquet can be opened with DuckDB itself too",
         )
-    return QueryResult(columns, tuple(tuple(_json(value) for value in row) for row in rows), problems)
+    rows = tuple(tuple(_json(value) for value in row) for row in answer.rows)
+    return QueryResult(_distinct(answer.columns), rows, problems)
 
 
 _REMEDY = f"the tables are {', '.join(NAMES)}; `DESCRIBE ops` lists columns"
@@ -88,7 +88,7 @@ def _refuse_all_but_questions(database: SurveyDatabase, sql: str) -> None:
         raise ReportError("the SQL is not one question", remedy="write one SELECT: a report only reads")
 
 
-def _distinct(names: list[str]) -> tuple[str, ...]:
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
     """Number names that come again, as DuckDB does when it makes a table of them."""
     distinct: list[str] = []
     for name in names:

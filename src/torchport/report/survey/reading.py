@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torchport.errors import ReportError
 from torchport.records import SurveyRow
@@ -36,7 +37,8 @@ _SIZES = """
           UNION ALL SELECT direction, op, 'output', output_bytes, count FROM uses)
     GROUP BY direction, op, side, bytes ORDER BY direction DESC, op, side, bytes NULLS LAST"""
 _ARGUMENTS = r"""
-    SELECT direction, op, argument.name AS name, argument.value AS value, sum(count)::BIGINT
+    SELECT direction, op, coalesce(argument.name, '') AS name, coalesce(argument.value, '') AS value,
+           sum(count)::BIGINT
     FROM (SELECT direction, op, count, unnest(arguments) AS argument FROM uses)
     GROUP BY direction, op, name, value
     ORDER BY direction DESC, op,
@@ -48,9 +50,20 @@ _MODELS = """
                + coalesce(max(graphs) FILTER (direction = 'bw'), 0),
            coalesce(sum(flops), 0)
     FROM counts GROUP BY raw, model ORDER BY model, raw"""
-_OTHER_DIRECTIONS = (
-    f"SELECT raw, direction FROM counts WHERE direction IS NULL OR direction NOT IN {DIRECTIONS} LIMIT 1"
-)
+_LONGEST = 1000  # characters of a name: torch's own have a tenth of that
+_MOST_OPS, _MOST_ROWS = 10_000, 1_000_000  # torch has some three thousand ops, and each has files of its own
+_WRONG = f"""
+    SELECT raw, min(wrong)
+    FROM (SELECT raw, CASE
+              WHEN direction IS NULL OR direction NOT IN {DIRECTIONS}
+              THEN 'holds ops of the direction ' || coalesce('\'\'' || direction[:100] || '\'\'', 'null')
+                   || ', which is none of {", ".join(DIRECTIONS)}'
+              WHEN op IS NULL OR op = '' THEN 'holds an op without a name'
+              WHEN model IS NULL THEN 'holds an op of no model'
+              WHEN greatest(length(op), length(model)) > {_LONGEST}
+              THEN 'holds an op or a model whose name has more than {_LONGEST} characters'
+          END AS wrong FROM counts)
+    WHERE wrong IS NOT NULL GROUP BY raw"""  # what no op of a survey is, by the raw file that says so
 
 
 def read_survey(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Survey:
@@ -61,13 +74,14 @@ def read_survey(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Survey:
 
     Args:
         directory: what `torchport survey -o` wrote to.
-        limits: of memory and threads.
+        limits: of memory, threads and time.
 
     Returns:
         The survey; the same for the same raw files, whatever their order and the number of threads.
 
     Raises:
-        ReportError: there is no such directory, it holds no survey, or none of its models is ok.
+        ReportError: there is no such directory, it holds no survey, none of its models is ok, or to add it up
+            takes too much.
 
     Example:
         >>> survey = read_survey(Path("stat"))
@@ -83,33 +97,47 @@ def read_survey(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Survey:
                 raise _nothing_to_show(directory, models, database.problems)
             return Survey(
                 models,
-                tuple(OpCount(*row) for row in database.run(_OPS).fetchall()),
-                tuple(SizeCount(*row) for row in database.run(_SIZES).fetchall()),
-                tuple(ArgumentCount(*row) for row in database.run(_ARGUMENTS).fetchall()),
+                tuple(OpCount(*row) for row in _rows(database, _OPS, "ops", _MOST_OPS)),
+                tuple(SizeCount(*row) for row in _rows(database, _SIZES, "sizes of ops")),
+                tuple(ArgumentCount(*row) for row in _rows(database, _ARGUMENTS, "values of arguments")),
                 tuple(database.problems),
             )
         except duckdb.Error as error:
             raise ReportError(f"cannot be added up: {one_line_of(error)}", where=str(directory)) from error
 
 
+def _rows(database: SurveyDatabase, sql: str, what: str, most: int = _MOST_ROWS) -> list[tuple[Any, ...]]:
+    """Return the rows of a question, of which a survey can have only so many."""
+    rows = database.run(sql, most=most + 1).rows
+    if len(rows) > most:
+        raise ReportError(
+            f"holds more than {most:,} different {what}",
+            where=str(database.files.directory),
+            remedy="ask it with --sql, or leave out the raw file that they come from",
+        )
+    return rows
+
+
 def _count(database: SurveyDatabase) -> None:
-    """Make the two passes; again if one of them found a damaged file, so that both count the same files."""
+    """Make the two passes; again if one of them found a file to leave out, so that both count the same."""
     counted = -1
     while counted != len(database.raw):
         counted = len(database.raw)
         for statement in _PASSES:
             database.run(statement)
-    for raw, direction in database.run(_OTHER_DIRECTIONS).fetchall():
-        raise ReportError(
-            f"holds ops of the direction {direction!r}, which is none of {', '.join(DIRECTIONS)}",
-            where=str(database.files.directory / RAW / raw),
-            remedy="delete it, and survey its model again",
-        )
+        _leave_out_wrong(database)
+
+
+def _leave_out_wrong(database: SurveyDatabase) -> None:
+    """Leave out the raw files with ops that no survey records."""
+    wrong = {str(raw): str(reason) for raw, reason in _rows(database, _WRONG, "raw files")}
+    if wrong:
+        database.leave_out(wrong)
 
 
 def _models(database: SurveyDatabase) -> tuple[SurveyModel, ...]:
     """Return a row for each model: what its row says, and what its raw file holds."""
-    counted = {row[0]: _Counted(*row[1:]) for row in database.run(_MODELS).fetchall()}
+    counted = {row[0]: _Counted(*row[1:]) for row in _rows(database, _MODELS, "models")}
     if not database.files.rows:
         return tuple(_model(None, found) for found in counted.values())
     models = []

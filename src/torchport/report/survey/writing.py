@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from torchport.errors import RecordError
-from torchport.records import write_files
+from torchport.records import refuse_links, write_files
 from torchport.report.survey.csv_files import FOLDERS, count_file, group_sizes, render_csv_files, size_folder
 from torchport.report.survey.histogram import draw_histogram
 from torchport.report.survey.op_files import op_file_names
@@ -33,12 +33,14 @@ def write_survey_report(survey: Survey, directory: Path, *, plots: bool = True) 
         The files that were written.
 
     Raises:
-        RecordError: a file cannot be written.
+        RecordError: a file cannot be written, or one of the folders is a link; nothing is then.
         ReportError: Pillow is not installed.
 
     Example:
         >>> write_survey_report(read_survey(Path("stat")), Path("stat"))
     """
+    for folder in FOLDERS:  # before anything is drawn, written or removed
+        refuse_links(directory, directory / folder / "any file")
     contents = {directory / name: text.encode() for name, text in render_csv_files(survey).items()}
     if plots:
         contents |= {directory / name: content for name, content in _plots(survey).items()}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
 from torchport.errors import SurveyError
-from torchport.records import RAW_COLUMNS, RAW_FORMAT, written_whole
+from torchport.records import RAW_COLUMNS, RAW_FORMAT, temporary_folder, written_whole
 from torchport.survey.stat.op_rows import Row
 
 _COLUMNS = ", ".join(f"'{name}': '{kind}'" for name, kind in RAW_COLUMNS.items())
@@ -27,9 +26,10 @@ def write_raw_file(rows: Iterable[Row], path: Path) -> None:
         SurveyError: DuckDB is not installed.
     """
     duckdb = import_duckdb()
-    with written_whole(path) as temporary, tempfile.TemporaryDirectory(prefix="torchport-") as folder:
-        lines = Path(folder) / "rows.jsonl"
-        with lines.open("w", encoding="utf-8") as file:
+    with written_whole(path) as temporary, temporary_folder("rows") as folder:
+        lines = folder / "rows.jsonl"
+        # A name may hold half of a pair, which neither UTF-8 nor DuckDB has a form for.
+        with lines.open("w", encoding="utf-8", errors="replace") as file:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         # One thread: the order of rows, and with it the bytes, are then always the same.
         connection = duckdb.connect(config={"threads": 1})

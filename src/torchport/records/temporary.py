@@ -1,0 +1,78 @@
+"""Temporary folders that are removed in the end, also those of a process that was killed.
+
+A folder is locked as long as its process lives, however that ends. Who makes the next one removes those of
+this user that nobody holds any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_PREFIX = "torchport-"
+_LOCK = ".lock"
+_DAY = 86400.0
+
+
+@contextlib.contextmanager
+def temporary_folder(purpose: str) -> Iterator[Path]:
+    """Give a folder of this user alone, which is removed with all that is in it.
+
+    Args:
+        purpose: what its name says it is for.
+
+    Example:
+        >>> with temporary_folder("build") as folder:
+        ...     (folder / "graph.json").write_text("{}")
+    """
+    sweep_temporary_folders()
+    path, lock = _make(purpose)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def sweep_temporary_folders() -> None:
+    """Remove the folders whose processes are gone."""
+    with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        for entry in entries:
+            if entry.name.startswith(_PREFIX):
+                with contextlib.suppress(OSError):
+                    _sweep(Path(entry.path))
+
+
+def _make(purpose: str) -> tuple[Path, int]:
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-"))
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(lock).st_nlink:
+                return path, lock
+        os.close(lock)  # another process took it for one that was left, before it was locked
+
+
+def _sweep(path: Path) -> None:
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        return
+    try:
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if time.time() - found.st_mtime > _DAY:  # else it may be about to get one
+            shutil.rmtree(path, ignore_errors=True)
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if its process lives
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(lock)

@@ -1,0 +1,80 @@
+"""Ends what DuckDB does when it has taken too long."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from torchport.errors import ReportError
+
+if TYPE_CHECKING:
+    import duckdb
+
+_AGAIN = 0.1  # seconds: an interruption between two statements is lost
+
+
+class TimeLimit:
+    """Interrupts a connection's statements once their time is over. A context: it ends with it.
+
+    Args:
+        connection: to DuckDB.
+        seconds: how long its statements may take, all together.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, seconds: float) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._deadline = time.monotonic() + seconds
+        self._done = threading.Event()
+        self._watch = threading.Thread(target=self._interrupt, name="torchport-time-limit", daemon=True)
+
+    def __enter__(self) -> TimeLimit:
+        self._watch.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._done.set()
+        self._watch.join()
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Run a statement; say so if the time is over.
+
+        Raises:
+            ReportError: it is.
+        """
+        import duckdb
+
+        try:
+            yield
+        except duckdb.Error as error:
+            if self._expired:
+                raise self._refusal() from error
+            raise
+        if self._expired:
+            raise self._refusal()
+
+    @property
+    def _expired(self) -> bool:
+        return time.monotonic() >= self._deadline
+
+    def _refusal(self) -> ReportError:
+        return ReportError(
+            f"takes more than {self._seconds:g} seconds",
+            where="reading the survey",
+            remedy="ask for less, or allow more with --timeout SECONDS",
+        )
+
+    def _interrupt(self) -> None:
+        self._done.wait(max(0.0, self._deadline - time.monotonic()))
+        while not self._done.wait(_AGAIN):
+            self._connection.interrupt()

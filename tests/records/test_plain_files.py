@@ -1,0 +1,114 @@
+"""Files of a stranger's directory: plain ones only, by real folders, bounded."""
+
+import os
+
+import pytest
+
+from torchport.errors import RecordError
+from torchport.records import (
+    list_all_files,
+    list_files,
+    read_json,
+    read_json_text,
+    read_plain_file,
+    refuse_links,
+)
+
+
+@pytest.fixture
+def stranger(tmp_path):
+    """A directory with a plain file, and others that are not: each with the ending."""
+    directory = tmp_path / "stranger"
+    (directory / "deep").mkdir(parents=True)
+    (directory / "a.json").write_text("{}")
+    (directory / "deep" / "b.json").write_text("{}")
+    (directory / "deep" / "c.txt").write_text("")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret.json").write_text("{}")
+    (directory / "link.json").symlink_to(tmp_path / "outside" / "secret.json")
+    (directory / "lost.json").symlink_to(tmp_path / "nowhere")
+    (directory / "round.json").symlink_to("round.json")
+    (directory / "folder").symlink_to(tmp_path / "outside")
+    os.mkfifo(directory / "fifo.json")
+    return directory
+
+
+def test_plain_files_are_found_and_the_others_named(stranger):
+    found = list_all_files(stranger, ".json")
+    assert found.files == (stranger / "a.json", stranger / "deep" / "b.json")
+    refused = {error.where: error.what for error in found.refused}
+    assert refused == {
+        str(stranger / "fifo.json"): "is a FIFO, which is not read",
+        **{
+            str(stranger / name): "is a symbolic link, which is not followed"
+            for name in ("folder", "link.json", "lost.json", "round.json")
+        },
+    }
+
+
+def test_a_folder_that_is_a_link_has_no_files(stranger):
+    found = list_files(stranger / "folder", ".json")
+    assert found.files == ()
+    assert "is a symbolic link" in found.refused[0].what
+    assert not list_files(stranger / "absent", ".json")
+    assert list_files(stranger / "deep", ".json").files == (stranger / "deep" / "b.json",)
+
+
+def test_the_directory_itself_may_be_named_by_a_link(stranger, tmp_path):
+    (tmp_path / "latest").symlink_to(stranger)
+    assert tmp_path / "latest" / "a.json" in list_all_files(tmp_path / "latest", ".json").files
+
+
+def test_folders_may_be_deeper_than_the_stack(tmp_path):
+    here = os.open(tmp_path, os.O_RDONLY)
+    try:
+        for _ in range(1200):
+            os.mkdir("d", dir_fd=here)
+            below = os.open("d", os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+    finally:
+        os.close(here)
+    assert not list_all_files(tmp_path, ".json").files
+
+
+def test_a_path_through_a_link_is_refused(stranger):
+    refuse_links(stranger, stranger / "new" / "deeper" / "x.csv")
+    refuse_links(stranger, stranger / "link.json")  # it is replaced itself, not what it leads to
+    with pytest.raises(RecordError, match="folder: is a symbolic link, which is not followed"):
+        refuse_links(stranger, stranger / "folder" / "x.csv")
+    with pytest.raises(RecordError, match=r"a\.json: is a plain file"):
+        refuse_links(stranger, stranger / "a.json" / "x.csv")
+
+
+def test_kinds_and_sizes_are_looked_at_first(stranger):
+    assert read_plain_file(stranger / "a.json", 2) == b"{}"
+    with pytest.raises(RecordError, match="has 2 bytes, more than the 1"):
+        read_plain_file(stranger / "a.json", 1)
+    with pytest.raises(RecordError, match="is a FIFO, which is not read"):
+        read_plain_file(stranger / "fifo.json", 10)
+    with pytest.raises(RecordError, match="is a device"):
+        read_json(type(stranger)("/dev/zero"))
+    with pytest.raises(RecordError, match="is a directory"):
+        read_plain_file(stranger / "deep", 10)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[" * 5000 + "]" * 5000])
+def test_json_that_stands_too_deep_is_refused(text):
+    with pytest.raises(RecordError, match="stand more than 64 deep"):
+        read_json_text(text, where="x")
+
+
+def test_brackets_in_texts_do_not_count():
+    text = '["' + "[" * 500 + '\\"{{{", {"a": "]"}]'
+    assert read_json_text(text, where="x") == ["[" * 500 + '"{{{', {"a": "]"}]
+
+
+def test_halves_of_pairs_are_replaced():
+    assert read_json_text(b'{"\\ud800": ["a\\udc80b", "\\ud83d\\ude00"]}', where="x") == {"�": ["a�b", "😀"]}
+
+
+@pytest.mark.parametrize("text", [b"\xff", "{", "nul", "1" * 5000])
+def test_what_is_no_json_is_refused(text):
+    with pytest.raises(RecordError, match="x: is not whole JSON"):
+        read_json_text(text, where="x")

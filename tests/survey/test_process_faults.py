@@ -1,0 +1,139 @@
+"""What a model does to its process costs its own row, and nothing of it is left afterwards."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from torchport.errors import RecordError, TorchportError, one_line, shortened
+from torchport.records import SurveyRow, file_name, read_record
+from torchport.report import query_survey, read_report, render_html
+from torchport.survey import run_survey
+from torchport.survey.engines import LocalEngine
+
+FILE = Path(__file__).parent / "faulty.py"
+
+
+def survey(output, *names, **more):
+    models = [f"{FILE}::{name}" for name in names]
+    return run_survey(models, output=output, engine=LocalEngine(1), **more)
+
+
+def stored(output, name):
+    return read_record(output / "rows" / file_name(f"{FILE}::{name}"), SurveyRow)
+
+
+def test_errors_of_any_text_are_kept_short_and_read_back(tmp_path):
+    names = ["raises_half_a_pair", "raises_megabytes", "raises_unspeakably", "quits", "quits_with_a_code"]
+    rows = survey(tmp_path, *names, "works")
+    assert [row.status for row in rows] == ["raised"] * 3 + ["crashed"] * 2 + ["ok"]
+    assert [stored(tmp_path, name) for name in (*names, "works")] == list(rows)
+    half, megabytes, unspeakable, quits, with_code, _ = (row.error for row in rows)
+    assert "no such file: \\udc80\\ud800.bin" in half
+    assert len(megabytes) < 3000
+    assert "here: begin xxx" in megabytes
+    assert "xxx end: there" in megabytes
+    assert "characters left out" in megabytes
+    assert "no words" in unspeakable
+    assert quits == "its process ended by itself with exit code 0 before it gave a result"
+    assert with_code == "its process ended by itself with exit code 7 before it gave a result"
+    assert (tmp_path / "rows" / file_name(f"{FILE}::raises_megabytes")).stat().st_size < 10_000
+    assert "udc80" in render_html(read_report(tmp_path))
+    assert query_survey(tmp_path, "SELECT count(*) FROM models").rows == ((6,),)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "more"),
+    [
+        ("leaves_families", "ok", {}),
+        ("leaves_families_and_hangs", "timeout", {"timeout": 5}),
+        ("leaves_families_and_crashes", "crashed", {}),
+        ("leaves_families_and_kills_its_worker", "crashed", {}),
+    ],
+)
+def test_nothing_that_a_model_starts_outlives_it(tmp_path, monkeypatch, name, status, more):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    monkeypatch.setenv("FAULTY_NOTES", str(notes))
+    [row] = survey(tmp_path / "stat", name, **more)
+    assert row.status == status, row.error
+    started = [int(path.name.split("-")[0]) for path in notes.iterdir()]
+    assert len(started) == 3
+    patience = time.monotonic() + 10
+    while any(map(alive, started)) and time.monotonic() < patience:
+        time.sleep(0.05)
+    assert not [pid for pid in started if alive(pid)]
+
+
+def alive(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_memory_that_processes_share_counts_once(tmp_path):
+    """Five processes hold the same 200 MB, and torch; five times that would be above the limit."""
+    usual, shared = survey(tmp_path, "works", "shares_memory")
+    assert (usual.status, shared.status) == ("ok", "ok"), shared.error
+    assert shared.peak_bytes < usual.peak_bytes + 2 * (200 << 20)
+
+
+def test_a_survey_that_is_killed_leaves_no_folder_and_no_process(tmp_path):
+    folders, notes = tmp_path / "temporary", tmp_path / "notes"
+    folders.mkdir()
+    notes.mkdir()
+    model = f"{FILE}::leaves_families_and_hangs"
+    code = (
+        "from torchport.survey import run_survey; from torchport.survey.engines import LocalEngine\n"
+        f"run_survey([{model!r}], output={str(tmp_path / 'stat')!r}, engine=LocalEngine(1))"
+    )
+    environment = os.environ | {"TMPDIR": str(folders), "FAULTY_NOTES": str(notes)}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    patience = time.monotonic() + 100
+    while len(list(notes.iterdir())) < 3 and time.monotonic() < patience:
+        time.sleep(0.05)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 4
+    process.kill()
+    process.wait()
+    _, left = psutil.wait_procs(family, timeout=30)
+    assert left == []
+    assert list(folders.glob("torchport-*")) == []
+
+
+@pytest.mark.parametrize("name", ["raw", "rows", "profile", "bench", "coverage"])
+def test_a_survey_does_not_go_on_through_a_link(tmp_path, name):
+    (tmp_path / "stat").mkdir()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "stat" / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(RecordError, match="is a symbolic link, which is not followed"):
+        survey(tmp_path / "stat", "works")
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_a_lock_that_is_a_link_makes_no_file(tmp_path):
+    (tmp_path / "stat").mkdir()
+    (tmp_path / "stat" / ".survey.lock").symlink_to(tmp_path / "made")
+    with pytest.raises(TorchportError, match="cannot be written"):
+        survey(tmp_path / "stat", "works")
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_long_text_keeps_head_and_tail():
+    assert shortened("a" * 10 + "b" * 90, 20) == "a" * 10 + " … (80 characters left out) … " + "b" * 10
+    assert shortened("short") == "short"
+    assert len(one_line(TorchportError("x" * 10_000_000))) < 2100
+    assert len(one_line(ValueError("x" * 10_000_000))) < 400
+
+
+def test_an_error_without_words_has_a_name():
+    class Unspeakable(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    assert one_line(Unspeakable()) == "Unspeakable, whose text cannot be had"
