@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from torchport.errors import TargetError
 
 REMEDY = 'pip install "torchport[openvino]"'
+_TELEMETRY = "openvino_telemetry"
 
 
 def installed_version() -> str:
@@ -29,11 +32,31 @@ def openvino() -> Any:
         TargetError: it is not installed, or does not load.
     """
     try:
-        return importlib.import_module("openvino")
+        with _without_telemetry():
+            return importlib.import_module("openvino")
     except ImportError as error:
         raise TargetError(
             f"OpenVINO cannot be imported ({error})", where="openvino", remedy=REMEDY
         ) from error
+
+
+@contextmanager
+def _without_telemetry() -> Iterator[None]:
+    """Let OpenVINO find no telemetry package while it is imported: its stub takes over, which does nothing.
+
+    Otherwise the import alone sends an event to a host on the internet and writes to the home directory. The
+    package is hidden for the time of the import, and in this process alone.
+    """
+    absent = object()
+    before = sys.modules.get(_TELEMETRY, absent)
+    sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # Python's own mark of what cannot be imported
+    try:
+        yield
+    finally:
+        if before is absent:
+            del sys.modules[_TELEMETRY]
+        else:
+            sys.modules[_TELEMETRY] = before  # type: ignore[assignment]
 
 
 @functools.cache

@@ -17,7 +17,8 @@ from torchport.targets.decompositions import core_decompositions, find_op, is_co
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
 from torchport.targets.ttnn.format import FORMAT, unpack
 from torchport.targets.ttnn.library import has_device, installed_version
-from torchport.targets.ttnn.options import DTYPES, FIDELITIES, MEMORIES, TtnnOptions
+from torchport.targets.ttnn.options import DTYPES, MEMORIES, TtnnOptions
+from torchport.targets.ttnn.vocabulary import FIDELITIES
 from torchport.targets.value_ranges import annotate
 
 _SMALL = 4096  # elements of an integer weight that lowerings may look at
@@ -93,7 +94,7 @@ class TtnnTarget(Target):
         from torchport.targets.ttnn.load import load
 
         assert isinstance(options, TtnnOptions)
-        return load(artifact, inputs, options)
+        return load(artifact, inputs, outputs, options)
 
     def emit(
         self,
