@@ -70,6 +70,7 @@ def test_each_target_takes_the_options_that_it_has(command, models, tmp_path):
         (["--option", "precison=float32"], "did you mean 'precision'"),
         (["--option", "precision"], "--option takes KEY=VALUE"),
         (["--option", "config={1"], "not JSON"),
+        (["--option", 'config={"NO_SUCH": 1}'], "does not take the config {'NO_SUCH': 1}"),
         (["--target", "hots"], "did you mean 'host'"),
     ],
 )

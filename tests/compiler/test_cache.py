@@ -12,10 +12,11 @@ from torch import nn
 import torchport
 from compiler.graphs import plan
 from torchport.compiler import cache
-from torchport.compiler.cache import cache_directory, island_key, read, write
+from torchport.compiler.cache import island_key, read, write
 from torchport.targets import Artifact, find
 from torchport.targets.host import HostTarget
 from torchport.targets.openvino import OpenVinoTarget
+from torchport.targets.user_directory import cache_directory
 
 X = torch.ones(1, 3)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from torchport.compiler.cache import build_or_read
+from torchport.compiler.cache import Built, build_or_read
 from torchport.compiler.normalise import NormalGraph
 from torchport.compiler.outline import Piece, host_graph, spec_of
 from torchport.compiler.plan import Plan, Planner
@@ -22,7 +22,7 @@ from torchport.records import IslandMeta, ProgramRecord, Verdict, digest_of
 from torchport.runtime.island import load_island
 from torchport.runtime.program import Program
 from torchport.structure import Structure
-from torchport.targets import Artifact, Options, Target
+from torchport.targets import Options, Target
 from torchport.targets.target import GaveNaN, OutOfRange
 from torchport.version import __version__
 
@@ -69,7 +69,9 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Pro
         if options.check and made and not failed:
             if values is None:
                 values = _values(planner, plan, source.leaves)
-            failed = _try_all(plan, made, values, target.is_rough(options))
+            failed = _try_all(plan.pieces, made, values, target.is_rough(options))
+            if failed:
+                failed = _try_anew(plan, made, failed, values, target, options)
         if not failed:
             return _program(source, plan, made, target, options), plan
         values = reference_values(planner.graph.graph_module, source.leaves, _everything(planner))
@@ -94,7 +96,9 @@ def _refuse_fakes(source: Source) -> None:
 class _Made:
     """A built island with its metadata as JSON."""
 
-    def __init__(self, piece: Piece, artifact: Artifact, target: Target, options: Options) -> None:
+    def __init__(self, piece: Piece, built: Built, target: Target, options: Options) -> None:
+        artifact = built.artifact
+        self.found = bool(built.found_as)  # in the cache
         self.blob = torch.from_numpy(artifact.payload)
         self.record = IslandMeta(
             name=piece.island.name,
@@ -107,7 +111,20 @@ class _Made:
             versions=versions(target),
         )
         self.meta = json.dumps(self.record.to_json(), sort_keys=True)
-        self.island = load_island(self.blob, self.meta)
+        # The user's own options, which may be others than a file's may be.
+        self.island = load_island(self.blob, self.meta, options)
+
+
+def _make(piece: Piece, target: Target, options: Options, *, anew: bool = False) -> _Made:
+    """Build an island, or read it from disk; what is read and does not load is built anew."""
+    built = build_or_read(piece.island, target, options, anew=anew)
+    try:
+        return _Made(piece, built, target, options)
+    except Exception as error:  # a device's loader may raise anything
+        if not built.found_as:
+            raise
+        _log.warning("the cache entry of %s does not load and is built anew: %s", piece.island.name, error)
+        return _Made(piece, build_or_read(piece.island, target, options, anew=True), target, options)
 
 
 def _build_all(
@@ -117,7 +134,7 @@ def _build_all(
     failed: list[tuple[Piece, Verdict]] = []
     for level, piece in plan.pieces.items():
         try:
-            made[level] = _Made(piece, build_or_read(piece.island, target, options), target, options)
+            made[level] = _make(piece, target, options)
         except subprocess.TimeoutExpired:
             raise  # who set a limit wants to know
         except Exception as error:  # noqa: BLE001  # a device's compiler may raise anything
@@ -135,11 +152,29 @@ def _everything(planner: Planner) -> set[fx.Node]:
     return set(planner.graph.graph_module.graph.nodes)
 
 
+def _try_anew(
+    plan: Plan,
+    made: dict[int, _Made],
+    failed: list[tuple[Piece, Verdict]],
+    values: dict[fx.Node, object],
+    target: Target,
+    options: Options,
+) -> list[tuple[Piece, Verdict]]:
+    """Build what failed and came from disk anew, since not the ops may be at fault; return what fails now."""
+    pieces = [piece for piece, _ in failed]
+    again = {level: piece for level, piece in plan.pieces.items() if piece in pieces and made[level].found}
+    for level, piece in again.items():
+        _log.warning("the cache entry of %s is wrong and is built anew", piece.island.name)
+        made[level] = _make(piece, target, options, anew=True)
+    kept = [(piece, verdict) for piece, verdict in failed if piece not in again.values()]
+    return kept + _try_all(again, made, values, target.is_rough(options))
+
+
 def _try_all(
-    plan: Plan, made: dict[int, _Made], values: dict[fx.Node, object], rough: bool
+    pieces: Mapping[int, Piece], made: dict[int, _Made], values: dict[fx.Node, object], rough: bool
 ) -> list[tuple[Piece, Verdict]]:
     failed = []
-    for level, piece in plan.pieces.items():
+    for level, piece in pieces.items():
         arguments = [values[node] for node in piece.inputs]
         expected = [values[node] for node in piece.outputs]
         try:

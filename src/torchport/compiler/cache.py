@@ -1,16 +1,20 @@
 """Keeps built islands on disk, so that nothing is built twice; safe against whatever else writes there.
 
 An entry is one file: a line of JSON and the payload. It is written under another name and renamed, so
-readers see all of it or nothing. Its digest is checked when it is read: a damaged entry is built anew.
+readers see all of it or nothing. Its digest is checked when it is read: a damaged entry is removed and built
+anew. Entries are the user's own: what others could have written is not read; see `user_directory.py`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy
@@ -18,20 +22,22 @@ import torch
 from torch import fx
 
 from torchport.targets import Artifact, Island, Options, Target
+from torchport.targets.user_directory import (
+    NotPrivate,
+    cache_directory,
+    make_private,
+    need_private,
+    open_private,
+    warn_once,
+)
 from torchport.version import __version__
 
 _log = logging.getLogger(__name__)
 
 _MAGIC = "torchport-island-2"
-
-
-def cache_directory() -> Path:
-    """Return where entries are kept: `TORCHPORT_CACHE_DIR`, or `torchport` in the user's cache."""
-    given = os.environ.get("TORCHPORT_CACHE_DIR")
-    if given:
-        return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "torchport"
+_LONGEST_HEAD = 2**24
+_WRITING = ".writing-"
+_ABANDONED = 3600  # seconds after which a file that is being written is no longer
 
 
 def cache_limit() -> int:
@@ -94,22 +100,51 @@ def _add_tensor(digest: hashlib._Hash, tensor: torch.Tensor) -> None:
 
 
 def read(key: str) -> Artifact | None:
-    """Return the entry of that key, or None if there is none that is whole."""
+    """Return the entry of that key, or None if there is none that is whole and the user's own."""
     path = _path(key)
     try:
-        with path.open("rb") as file:
-            head = json.loads(file.readline(2**20))
-            payload = numpy.empty(head["bytes"], dtype=numpy.uint8)
-            whole = file.readinto(payload.data) == head["bytes"]
-        if head["magic"] != _MAGIC or not whole or _digest(payload, head["properties"]) != head["digest"]:
-            raise ValueError("its checksum or length is another one")
-        os.utime(path)  # the oldest use is evicted first
-        return Artifact(payload, head["properties"])
+        for directory in (path.parent.parent, path.parent):
+            need_private(directory)
+    except NotPrivate as reason:
+        warn_once(cache_directory(), str(reason))
+        return None
+    except OSError:
+        return None  # nothing was ever kept
+    try:
+        return _read_entry(path)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, MemoryError) as error:
+    except (OSError, ValueError, KeyError, TypeError, MemoryError, RecursionError) as error:
         _log.warning("the cache entry %s is not usable (%s) and is built anew", path, error)
+        _remove(path)
         return None
+
+
+def _read_entry(path: Path) -> Artifact:
+    with os.fdopen(open_private(path), "rb") as file:
+        line = file.readline(_LONGEST_HEAD)
+        head = json.loads(line)
+        properties, size = head["properties"], os.fstat(file.fileno()).st_size - len(line)
+        # Before memory is taken: a head may say any number.
+        if head["magic"] != _MAGIC or head["bytes"] != size or not isinstance(properties, dict):
+            raise ValueError("its length or format is another one")
+        payload = numpy.empty(size, dtype=numpy.uint8)
+        whole = file.readinto(payload.data) == size
+    if not whole or _digest(payload, properties) != head["digest"]:
+        raise ValueError("its checksum or length is another one")
+    with contextlib.suppress(OSError):  # a cache that is read-only is read all the same
+        os.utime(path)  # the oldest use is evicted first
+    return Artifact(payload, properties)
+
+
+def remove(key: str) -> None:
+    """Remove an entry that turned out to be wrong."""
+    _remove(_path(key))
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def write(key: str, artifact: Artifact) -> None:
@@ -123,33 +158,46 @@ def write(key: str, artifact: Artifact) -> None:
     }
     temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".writing-", delete=False) as file:
+        make_private(path.parent.parent)
+        make_private(path.parent)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_WRITING, delete=False) as file:
             temporary = file.name
             file.write(json.dumps(head).encode() + b"\n")
             file.write(artifact.payload.data)
         os.replace(temporary, path)
         _evict(path)
+    except NotPrivate as reason:
+        warn_once(cache_directory(), str(reason))
     except OSError as error:
         _log.warning("the built island is not kept in the cache: %s", error)
         if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+            _remove(Path(temporary))
 
 
 def _evict(newest: Path) -> None:
-    """Remove the entries that were used longest ago until the rest fit the limit."""
+    """Remove the entries that were used longest ago until the rest fit the limit.
+
+    Files that a process did not finish, since it was killed, count and go as well; what is being written now
+    is left alone.
+    """
     entries = []
-    for path in newest.parent.parent.glob("*/*.island"):
+    folder = newest.parent.parent
+    for path in (*folder.glob("*/*.island"), *folder.glob(f"*/{_WRITING}*")):
         try:
-            entries.append((path.stat().st_mtime, path.stat().st_size, path))
+            found = path.lstat()
         except OSError:
             continue  # another process removed it
-    total = sum(size for _, size, _ in entries)
-    for _, size, path in sorted(entries):
+        unfinished = path.name.startswith(_WRITING)
+        if unfinished and time.time() - found.st_mtime > _ABANDONED:
+            _remove(path)
+        else:
+            entries.append((found.st_mtime, found.st_size, path, unfinished))
+    total = sum(size for _, size, _, _ in entries)
+    for _, size, path, unfinished in sorted(entries):
         if total <= cache_limit():
             return
-        if path != newest:
-            path.unlink(missing_ok=True)
+        if path != newest and not unfinished:
+            _remove(path)
             total -= size
 
 
@@ -165,14 +213,29 @@ def _digest(
     return digest.hexdigest()
 
 
-def build_or_read(island: Island, target: Target, options: Options) -> Artifact:
-    """Return the built island, from disk if it was built before."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """A built island, and the key under which it was found, if it was not built now."""
+
+    artifact: Artifact
+    found_as: str = ""
+
+
+def build_or_read(island: Island, target: Target, options: Options, *, anew: bool = False) -> Built:
+    """Return the built island, from disk if it was built before.
+
+    Args:
+        island, target, options: what to build.
+        anew: whether to build it even so, and keep that: what was on disk turned out to be wrong.
+    """
     if not options.cache:
-        return target.build(island, options)
+        return Built(target.build(island, options))
     key = island_key(island, target, options)
-    found = read(key)
+    found = None if anew else read(key)
     if found is not None:
-        return found
+        return Built(found, key)
+    if anew:
+        remove(key)
     artifact = target.build(island, options)
     write(key, artifact)
-    return artifact
+    return Built(artifact)

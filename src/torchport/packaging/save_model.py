@@ -14,6 +14,7 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.pt2_archive._package import package_pt2
 
+from torchport import targets
 from torchport.capture import ANY_SHAPE
 from torchport.compiler import CompiledModel
 from torchport.compiler.specialise import Specialised
@@ -66,6 +67,7 @@ def save(
 
     Raises:
         PackageError: it holds what cannot be written down as data, or the file cannot be written.
+        TargetError: the model was compiled with an option that a file may not ask for.
 
     Example:
         >>> compiled = torchport.compile(torch.nn.ReLU(), (torch.ones(2),), target="host")
@@ -87,6 +89,9 @@ def save(
             where=compiled.record.model,
             remedy="call the model once, so that it is compiled again, then save it",
         )
+    for specialised in programs:  # what `load` would refuse is said now
+        record = specialised.program.record
+        targets.find(record.target).options_from_file(record.options)
     beside = new_file_beside(where) if separate_weights else None
     writer = _Writer(compiled_form, beside)
     packaged = tuple(writer.add(specialised) for specialised in programs)

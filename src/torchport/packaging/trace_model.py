@@ -111,6 +111,7 @@ def trace(
     if compiler_workdir is not None:
         given["cache"] = False  # what was built before would leave nothing there
     chosen = found.make_options(given | read_compiler_args(compiler_args, found))
+    found.options_from_file(found.options_json(chosen))  # what a loaded file would be refused is said now
     callee = module if module is not None else model
     name = name or getattr(callee, "__name__", type(callee).__name__)
     args, kwargs = _inputs(example_inputs, example_kwarg_inputs)

@@ -15,7 +15,7 @@ from torchport.errors import RuntimeRefusal
 from torchport.records import IslandMeta, TensorSpec, digest_of
 from torchport.runtime.payload_file import PAYLOAD_IN, read_payload
 from torchport.runtime.shape_guards import check_guards
-from torchport.targets import Artifact
+from torchport.targets import Artifact, Options
 from torchport.targets.target import Meanwhile, OutOfRange, Runner, RunsBeside
 
 
@@ -62,8 +62,13 @@ _held: dict[str, LoadedIsland] = {}
 _lock = threading.Lock()
 
 
-def load_island(blob: torch.Tensor, meta: str) -> LoadedIsland:
+def load_island(blob: torch.Tensor, meta: str, options: Options | None = None) -> LoadedIsland:
     """Return the loaded island for a payload and its metadata.
+
+    Args:
+        blob: the payload.
+        meta: its metadata, as JSON.
+        options: what the caller chose for the target; by default what the metadata says, where a file may.
 
     Raises:
         RuntimeRefusal: the payload is not the one that the metadata describes.
@@ -75,7 +80,7 @@ def load_island(blob: torch.Tensor, meta: str) -> LoadedIsland:
     with _lock:
         found = _loaded.get(meta)
         if found is None:
-            found = _load(blob, meta)
+            found = _load(blob, meta, options)
             _loaded[meta] = found
         return found
 
@@ -86,7 +91,7 @@ def know_island_as(meta: str, island: LoadedIsland) -> None:
         _loaded.setdefault(meta, island)
 
 
-def _load(blob: torch.Tensor, meta: str) -> LoadedIsland:
+def _load(blob: torch.Tensor, meta: str, options: Options | None) -> LoadedIsland:
     record = parse_meta(meta)
     if PAYLOAD_IN in record.properties:
         payload = read_payload(record.properties[PAYLOAD_IN], record.name)
@@ -99,8 +104,9 @@ def _load(blob: torch.Tensor, meta: str) -> LoadedIsland:
             remedy="compile the model again",
         )
     target = targets.find(record.target)
-    options = target.make_options(record.options)
-    runner = target.load(Artifact(payload, record.properties), record.inputs, record.outputs, options)
+    chosen = target.options_from_file(record.options) if options is None else options
+    artifact = Artifact(payload, record.properties, record.digest)
+    runner = target.load(artifact, record.inputs, record.outputs, chosen)
     return LoadedIsland(record, runner)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from torchport import targets
-from torchport.compiler.cache import cache_directory
 from torchport.records import Check, Installation, TargetStatus
 from torchport.survey.machine import describe_machine, package_version
+from torchport.targets.user_directory import cache_directory
 
 _PACKAGES = (
     "torchport", "torch", "numpy", "openvino", "torchvision", "timm", "transformers", "safetensors",

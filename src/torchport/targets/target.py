@@ -77,11 +77,14 @@ class Artifact:
 
     Args:
         payload: the bytes, as a one-dimensional array of uint8; may be mapped from a file.
-        properties: JSON-ready facts for the target's own `load`.
+        properties: JSON-ready facts for the target's own `load`. They may come from a stranger's file, as the
+            bytes may: `load` checks them.
+        digest: the payload's, as `digest_of` gives it, where somebody computed it already.
     """
 
     payload: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
     properties: dict[str, object]
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +240,17 @@ class Target(ABC):
             values[key] = _coerced(self.name, key, value, defaults[key])
         _check_ops(self.name, values.get("keep_ops", ()))
         return self.options_type(**values)  # type: ignore[arg-type]  # checked against the defaults above
+
+    def options_from_file(self, given: Mapping[str, object]) -> Options:
+        """Build the options that a file asks for: a package, or an island in one.
+
+        A file is data of a stranger's. A target whose options can do more than choose how to compute, such as
+        name a directory, permits here those that are harmless. Who passes options by hand is not asked.
+
+        Raises:
+            TargetError: an option is not permitted, is unknown, or is of the wrong kind.
+        """
+        return self.make_options(given)
 
     def options_json(self, options: Options) -> dict[str, object]:
         """Return the options as JSON."""

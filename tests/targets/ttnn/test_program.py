@@ -37,18 +37,19 @@ def test_a_tensor_takes_whole_tiles(shape, dtype, layout, size):
 def test_a_program_survives_json():
     tensor = DeviceTensor((2, 3), "bfloat16", "tile")
     config = Make("Conv2dConfig", (), (("weights_dtype", Name("bfloat16")),))
+    prepared = Call("neg", (Ref("matrix"),), (), ("v",), (tensor,))
     call = Call(
-        "where", (Ref("x"), (Ref("w"), -math.inf), True, 1, 1.0, None), (("config", config),), ("y",),
-        (tensor,), ("x",), "encoder.layer.0",
+        "where", (Ref("x"), (Ref("matrix"), -math.inf), True, 1, 1.0, None), (("conv_config", config),),
+        ("y",), (tensor,), ("x",), "encoder.layer.0",
     )  # fmt: skip
     program = Program(
-        (Crossing("x", tensor, (2, 3), "float32", (1, 0)),), (Weight("w", tensor, False),), (call,), (call,),
-        (Crossing("y", tensor, (2, 3), "bool"),), "HiFi2", 17,
+        (Crossing("x", tensor, (3, 2), "float32", (1, 0)),), (Weight("matrix", tensor, False),), (prepared,),
+        (call,), (Crossing("y", tensor, (2, 3), "bool"),), "HiFi2", 17,
     )  # fmt: skip
     again = Program.from_json(json.loads(json.dumps(program.to_json(), allow_nan=False)))
     assert again == program
     assert [type(item) for item in again.calls[0].args[2:5]] == [bool, int, float]
-    assert refs_in(again.calls[0]) == ["x", "w"]
+    assert refs_in(again.calls[0]) == ["x", "matrix"]
 
 
 def test_another_schema_is_refused():

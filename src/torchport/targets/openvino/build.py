@@ -16,7 +16,8 @@ import numpy
 from torchport.errors import TargetError
 from torchport.records import TensorSpec
 from torchport.targets.openvino.format import FORMAT, aligned
-from torchport.targets.openvino.library import openvino
+from torchport.targets.openvino.ir_check import check_ir
+from torchport.targets.openvino.library import element_types, openvino
 from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.target import Artifact, Island
 from torchport.targets.value_ranges import input_ranges
@@ -37,6 +38,11 @@ def build(island: Island) -> Artifact:
     copies = _take_copies(model)
     with tempfile.TemporaryDirectory(prefix="torchport-") as folder:
         openvino().serialize(model, f"{folder}/island.xml", f"{folder}/island.bin")
+        # What no reader would take is refused now, and its ops stay on the host.
+        check_ir(
+            Path(folder, "island.xml").read_bytes(), Path(folder, "island.bin").stat().st_size,
+            inputs=len(model.inputs), outputs=len(model.outputs),
+        )  # fmt: skip
         del model  # its weights are not wanted in memory twice
         payload, properties = _read_payload(Path(folder))
     ranges = input_ranges(island.graph_module)
@@ -158,19 +164,6 @@ def _take_copies(model: Any) -> dict[int, int]:
         for index in found:
             model.remove_result(results[index])
     return found
-
-
-def element_types() -> dict[str, Any]:
-    """Return OpenVINO's element types by torch's names."""
-    types = openvino().Type
-    return {
-        "float32": types.f32,
-        "float16": types.f16,
-        "bfloat16": types.bf16,
-        "int64": types.i64,
-        "int32": types.i32,
-        "bool": types.boolean,
-    }
 
 
 def _first_line(error: BaseException) -> str:

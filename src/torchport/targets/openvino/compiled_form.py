@@ -2,12 +2,18 @@
 
 It is what OpenVINO's `export_model` gives. On a CPU it holds hardly any weights: it finds them in the
 portable form's, which OpenVINO wants to read from a file. So it is used where a file can be had in memory.
+
+OpenVINO trusts a compiled form wholly: it holds ops of the device's own that check nothing, on GPUs machine
+code. So each is sealed with a secret of the user's, and only who made it uses it; see `seal.py`. Others
+compile the portable form, which is checked, or say that they trust what they load, by
+TORCHPORT_TRUST_COMPILED_FORM=1.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import logging
 import os
 import platform
@@ -18,8 +24,11 @@ from typing import Any
 
 import numpy
 
+from torchport.records import digest_of
+from torchport.targets.artifact_properties import read_number
 from torchport.targets.openvino.format import aligned
 from torchport.targets.openvino.library import core, openvino
+from torchport.targets.seal import is_sealed, seal
 from torchport.targets.target import Artifact
 
 _log = logging.getLogger(__name__)
@@ -41,8 +50,22 @@ def add_compiled(artifact: Artifact, compiled: Any, device: str, config: Mapping
     payload = numpy.zeros(at + form.size, dtype=numpy.uint8)
     payload[: artifact.payload.size] = artifact.payload
     payload[at:] = form
-    entry = {"at": at, "bytes": int(form.size), "made_for": made_for(device, config)}
-    return Artifact(payload, {**artifact.properties, "compiled": entry})
+    entry: dict[str, object] = {"at": at, "bytes": int(form.size), "made_for": made_for(device, config)}
+    sealed = seal(_sealed_text(digest_of(payload.data), entry, artifact.properties))
+    return Artifact(payload, {**artifact.properties, "compiled": {**entry, "seal": sealed}})
+
+
+def _sealed_text(digest: str, entry: Mapping[str, object], properties: Mapping[str, object]) -> str:
+    """Return all that a compiled form is used with: the whole payload, and where in it what lies."""
+    facts = {key: entry.get(key) for key in ("at", "bytes", "made_for")}
+    return json.dumps([digest, facts, properties.get("weights_bytes")], sort_keys=True)
+
+
+def _is_trusted(artifact: Artifact, entry: Mapping[str, object]) -> bool:
+    if os.environ.get("TORCHPORT_TRUST_COMPILED_FORM") == "1":
+        return True
+    digest = artifact.digest or digest_of(artifact.payload.data)
+    return is_sealed(_sealed_text(digest, entry, artifact.properties), entry.get("seal"))
 
 
 def import_compiled(artifact: Artifact, device: str, config: Mapping[str, object]) -> Any | None:
@@ -50,12 +73,19 @@ def import_compiled(artifact: Artifact, device: str, config: Mapping[str, object
     entry = artifact.properties.get("compiled")
     if not isinstance(entry, Mapping) or not can_import(device):
         return None
-    if entry["made_for"] != made_for(device, config):
+    if entry.get("made_for") != made_for(device, config):
         _log.info("the compiled form was made for something else, so the portable form is compiled")
         return None
-    form = artifact.payload[entry["at"] : entry["at"] + entry["bytes"]]
-    weights_bytes = artifact.properties["weights_bytes"]
-    assert isinstance(weights_bytes, int)
+    if not _is_trusted(artifact, entry):
+        _log.info(
+            "the compiled form was not made by this user, so the portable form is compiled;"
+            " if you trust whoever made it, set TORCHPORT_TRUST_COMPILED_FORM=1"
+        )
+        return None
+    total = int(artifact.payload.size)
+    at = read_number(entry, "at", total, "openvino")
+    form = artifact.payload[at : at + read_number(entry, "bytes", total - at, "openvino")]
+    weights_bytes = read_number(artifact.properties, "weights_bytes", total, "openvino")
     try:
         with _as_file(artifact.payload[:weights_bytes]) as path:
             settings = {**config, **({"WEIGHTS_PATH": path} if _takes_weights(device) else {})}

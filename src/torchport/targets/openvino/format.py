@@ -15,7 +15,68 @@ a file. The properties are:
 - `sums`: the names of the numbers that the model gives after its outputs; see `watches.py`.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchport.records import TensorSpec
+from torchport.targets.artifact_properties import (
+    is_whole,
+    read_by_place,
+    read_input_ranges,
+    read_places,
+    refuse_property,
+)
+
 FORMAT = 6
+_SUMS = ("crossing", "inside")
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """The properties that a run needs, checked."""
+
+    copies: dict[int, int]
+    input_ranges: list[tuple[int, int, int]]
+    finite_inputs: list[int]
+    sums: list[str]
+
+    def model_outputs(self, outputs: Sequence[TensorSpec]) -> list[TensorSpec]:
+        """Return what the model itself gives of an island's outputs, and its sums."""
+        if len(self.copies) == len(outputs) and not self.sums:
+            return list(outputs)  # a model without any is none; see `build.py`
+        given = [spec for index, spec in enumerate(outputs) if index not in self.copies]
+        return given + [TensorSpec((), "float32")] * len(self.sums)
+
+
+def read_properties(
+    given: Mapping[str, object], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> Properties:
+    """Return an island's properties.
+
+    Raises:
+        TargetError: one is missing, of another kind, or names a tensor that is not there.
+    """
+    copies = {}
+    for output, source in read_by_place(given, "copies", len(outputs), "openvino"):
+        if not is_whole(source) or not 0 <= source < len(inputs):
+            raise refuse_property("openvino", "copies", source)
+        if (
+            inputs[source].dtype != outputs[output].dtype
+            or inputs[source].elements != outputs[output].elements
+        ):
+            raise refuse_property("openvino", "copies", source)
+        copies[output] = source
+    sums = given.get("sums")
+    if not isinstance(sums, list) or not all(name in _SUMS for name in sums):
+        raise refuse_property("openvino", "sums", sums)
+    return Properties(
+        copies,
+        read_input_ranges(given, inputs, "openvino"),
+        read_places(given, "finite_inputs", len(inputs), "openvino"),
+        sums,
+    )
 
 
 def aligned(size: int) -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from torchport.errors import TargetError
 
 REMEDY = 'pip install "torchport[openvino]"'
+_TELEMETRY = "openvino_telemetry"
 
 
 def installed_version() -> str:
@@ -29,17 +32,50 @@ def openvino() -> Any:
         TargetError: it is not installed, or does not load.
     """
     try:
-        return importlib.import_module("openvino")
+        with _without_telemetry():
+            return importlib.import_module("openvino")
     except ImportError as error:
         raise TargetError(
             f"OpenVINO cannot be imported ({error})", where="openvino", remedy=REMEDY
         ) from error
 
 
+@contextmanager
+def _without_telemetry() -> Iterator[None]:
+    """Let OpenVINO find no telemetry package while it is imported: its stub takes over, which does nothing.
+
+    Otherwise the import alone sends an event to a host on the internet and writes to the home directory. The
+    package is hidden for the time of the import, and in this process alone.
+    """
+    absent = object()
+    before = sys.modules.get(_TELEMETRY, absent)
+    sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # Python's own mark of what cannot be imported
+    try:
+        yield
+    finally:
+        if before is absent:
+            del sys.modules[_TELEMETRY]
+        else:
+            sys.modules[_TELEMETRY] = before  # type: ignore[assignment]
+
+
 @functools.cache
 def core() -> Any:
     """Return the process's OpenVINO core."""
     return openvino().Core()
+
+
+def element_types() -> dict[str, Any]:
+    """Return OpenVINO's element types by torch's names."""
+    types = openvino().Type
+    return {
+        "float32": types.f32,
+        "float16": types.f16,
+        "bfloat16": types.bf16,
+        "int64": types.i64,
+        "int32": types.i32,
+        "bool": types.boolean,
+    }
 
 
 def check_device(device: str, precision: str) -> None:
@@ -66,3 +102,35 @@ def check_device(device: str, precision: str) -> None:
                 where="openvino",
                 remedy="use precision=float32, or a device that can",
             )
+
+
+def check_config(device: str, config: Mapping[str, object]) -> None:
+    """Refuse properties that OpenVINO does not take, by compiling the smallest of models with them.
+
+    Otherwise no island would compile with them, and the whole model stay on the host.
+
+    Raises:
+        TargetError: says what OpenVINO says.
+    """
+    if device not in core().available_devices:
+        return  # `check_device` has more to say
+    try:
+        _try_config(device, tuple(sorted(config.items())))
+    except TypeError:  # values that cannot be looked up; OpenVINO has its own opinion of them
+        _try_config.__wrapped__(device, tuple(config.items()))
+
+
+@functools.lru_cache(maxsize=64)
+def _try_config(device: str, config: tuple[tuple[str, object], ...]) -> None:
+    library = openvino()
+    parameter = library.opset1.parameter([1], library.Type.f32)
+    model = library.Model([library.opset1.relu(parameter)], [parameter], "smallest")
+    try:
+        core().compile_model(model, device, dict(config))
+    except Exception as error:  # OpenVINO raises many kinds
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise TargetError(
+            f"OpenVINO does not take the config {dict(config)!r:.200}: {(lines or [''])[-1][:200]}",
+            where=f"openvino, {device}",
+            remedy="OpenVINO's documentation lists the properties of each device",
+        ) from error

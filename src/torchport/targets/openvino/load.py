@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy
@@ -13,14 +13,16 @@ import torch
 
 from torchport.errors import TargetError
 from torchport.records import TensorSpec
+from torchport.targets.artifact_properties import read_number
 from torchport.targets.openvino.compiled_form import (
     WITHOUT_WEIGHTS,
     add_compiled,
     can_import,
     import_compiled,
 )
-from torchport.targets.openvino.format import FORMAT
-from torchport.targets.openvino.library import core, openvino
+from torchport.targets.openvino.format import FORMAT, Properties, read_properties
+from torchport.targets.openvino.ir_check import check_ir
+from torchport.targets.openvino.library import core, element_types, openvino
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.target import Artifact, GaveNaN, Meanwhile, OutOfRange, Runner
 
@@ -47,31 +49,62 @@ def load(
             where="openvino",
             remedy="compile the model again with this version of torchport",
         )
+    properties = read_properties(artifact.properties, inputs, outputs)
     imported = import_compiled(artifact, options.device, compile_config(options))
-    compiled = _compile(artifact, options) if imported is None else imported
-    return _Island(compiled, artifact, inputs, outputs, imported=imported is not None)
+    gives = properties.model_outputs(outputs)
+    compiled = _compile(artifact, options, len(inputs), len(gives)) if imported is None else imported
+    _check_ports(compiled, inputs, gives)
+    return _Island(compiled, artifact, inputs, outputs, properties, imported=imported is not None)
 
 
 def parts_of(artifact: Artifact) -> tuple[Bytes, Bytes]:
-    """Return an island's portable form: OpenVINO's XML and its weights, where they lie."""
-    size, at = artifact.properties["weights_bytes"], artifact.properties["xml_at"]
-    xml_bytes = artifact.properties["xml_bytes"]
-    assert isinstance(size, int)
-    assert isinstance(at, int)
-    assert isinstance(xml_bytes, int)
+    """Return an island's portable form: OpenVINO's XML and its weights, where they lie.
+
+    Raises:
+        TargetError: they do not lie in the payload.
+    """
+    total = int(artifact.payload.size)
+    size = read_number(artifact.properties, "weights_bytes", total, "openvino")
+    at = read_number(artifact.properties, "xml_at", total, "openvino")
+    xml_bytes = read_number(artifact.properties, "xml_bytes", total - at, "openvino")
     return artifact.payload[at : at + xml_bytes], artifact.payload[:size]
 
 
-def _compile(artifact: Artifact, options: OpenVinoOptions) -> Any:
+def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int) -> Any:
     xml, weights = parts_of(artifact)
+    text = xml.tobytes()
+    check_ir(text, int(weights.size), inputs=inputs, outputs=outputs)
     try:
-        model = core().read_model(xml.tobytes(), openvino().Tensor(weights, shared_memory=True))
+        model = core().read_model(text, openvino().Tensor(weights, shared_memory=True))
         return core().compile_model(model, options.device, compile_config(options))
     except Exception as error:  # OpenVINO raises many kinds; each is a refusal
         raise TargetError(
             f"OpenVINO cannot compile the island: {str(error).strip().splitlines()[-1][:300]}",
             where=f"openvino, {options.device}",
         ) from error
+
+
+def _check_ports(compiled: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    """Refuse a model that takes or gives other tensors than the island: it writes into their memory.
+
+    Raises:
+        TargetError: a tensor differs.
+    """
+    types = element_types()
+    for ports, specs in ((compiled.inputs, inputs), (compiled.outputs, outputs)):
+        expected = [(types.get(spec.dtype), spec.shape) for spec in specs]
+        found = [(port.get_element_type(), _shape(port)) for port in ports]
+        if found != expected:
+            raise TargetError(
+                "the model takes or gives other tensors than the island",
+                where="openvino",
+                remedy="compile the model again",
+            )
+
+
+def _shape(port: Any) -> tuple[int, ...] | None:
+    shape = port.get_partial_shape()
+    return None if shape.is_dynamic else tuple(shape.to_shape())
 
 
 def embed(artifact: Artifact, runner: Runner, options: OpenVinoOptions) -> Artifact:
@@ -107,6 +140,7 @@ class _Island:
         artifact: Artifact,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
+        properties: Properties,
         *,
         imported: bool,
     ) -> None:
@@ -114,27 +148,21 @@ class _Island:
         self.imported = imported  # whether the file held what the device computes with
         self._payload = artifact.payload  # the model's weights lie in it
         self._idle: collections.deque[Any] = collections.deque()
-        ranges = artifact.properties["input_ranges"]
-        copies = artifact.properties["copies"]
-        finite = artifact.properties["finite_inputs"]
-        sums = artifact.properties["sums"]
-        assert isinstance(ranges, Mapping)
-        assert isinstance(copies, Mapping)
-        assert isinstance(finite, Sequence)
-        assert isinstance(sums, Sequence)
         self._floats = [
-            (index, index in finite) for index, spec in enumerate(inputs) if "float" in spec.dtype
+            (index, index in properties.finite_inputs)
+            for index, spec in enumerate(inputs)
+            if "float" in spec.dtype
         ]
-        self._sums = sums
-        self._copies = sorted(
-            (int(output), source, outputs[int(output)].shape) for output, source in copies.items()
-        )
+        self._sums = properties.sums
+        self._copies = [
+            (output, source, outputs[output].shape) for output, source in sorted(properties.copies.items())
+        ]
         self._outputs = [
             (spec.shape, getattr(torch, spec.dtype))
             for index, spec in enumerate(outputs)
-            if str(index) not in copies
+            if index not in properties.copies
         ]
-        self._ranges = [(int(index), bounds[0], bounds[1]) for index, bounds in ranges.items()]
+        self._ranges = properties.input_ranges
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the island once."""

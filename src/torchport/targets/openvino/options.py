@@ -1,10 +1,13 @@
-"""The options of the OpenVINO target."""
+"""The options of the OpenVINO target, and which of them a file may ask for."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from torchport.errors import TargetError
 from torchport.targets.target import Options
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -27,3 +30,72 @@ class OpenVinoOptions(Options):
     precision: str = "float32"
     threads: int = 0
     config: dict[str, object] = field(default_factory=dict)
+
+
+# Of OpenVINO's own devices. Those that stand for others (AUTO, HETERO, MULTI, BATCH, PROXY) choose at will.
+_DEVICE = re.compile(r"(CPU|GPU|NPU)(\.[0-9]{1,3})?")
+_MOST_THREADS = 1024
+
+Permit = Callable[[object], bool]
+
+
+def _one_of(*texts: str) -> Permit:
+    return lambda value: isinstance(value, str) and value in texts
+
+
+def _number(least: int, most: int) -> Permit:
+    def permits(value: object) -> bool:
+        if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
+            value = int(value)
+        return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+    return permits
+
+
+def _switch(value: object) -> bool:
+    return isinstance(value, bool) or (isinstance(value, str) and value in ("YES", "NO", "TRUE", "FALSE"))
+
+
+# OpenVINO's properties that a file may set: how fast or precise it computes. Others name files or directories
+# (CACHE_DIR, WEIGHTS_PATH), load libraries, or write logs.
+HARMLESS: dict[str, Permit] = {
+    "CPU_DENORMALS_OPTIMIZATION": _switch,
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": _number(0, 2**20),
+    "ENABLE_CPU_PINNING": _switch,
+    "ENABLE_CPU_RESERVATION": _switch,
+    "ENABLE_HYPER_THREADING": _switch,
+    "EXECUTION_MODE_HINT": _one_of("ACCURACY", "PERFORMANCE"),
+    "INFERENCE_NUM_THREADS": _number(0, _MOST_THREADS),
+    "INFERENCE_PRECISION_HINT": _one_of("f32", "bf16", "f16"),
+    "KV_CACHE_PRECISION": _one_of("f32", "bf16", "f16", "u8", "i8"),
+    "NUM_STREAMS": lambda value: value in ("AUTO", "NUMA") or _number(0, _MOST_THREADS)(value),
+    "PERFORMANCE_HINT": _one_of("LATENCY", "THROUGHPUT", "CUMULATIVE_THROUGHPUT"),
+    "PERFORMANCE_HINT_NUM_REQUESTS": _number(0, _MOST_THREADS),
+    "SCHEDULING_CORE_TYPE": _one_of("ANY_CORE", "PCORE_ONLY", "ECORE_ONLY"),
+}
+
+
+def check_file_options(given: Mapping[str, object]) -> None:
+    """Refuse what a file may not ask for.
+
+    Raises:
+        TargetError: names the option.
+    """
+    device, threads, config = given.get("device", "CPU"), given.get("threads", 0), given.get("config", {})
+    if not isinstance(device, str) or not _DEVICE.fullmatch(device):
+        raise _not_permitted("device", device)
+    if not _number(0, _MOST_THREADS)(threads):
+        raise _not_permitted("threads", threads)
+    if not isinstance(config, Mapping):
+        raise _not_permitted("config", config)
+    for key, value in config.items():
+        if key not in HARMLESS or not HARMLESS[key](value):
+            raise _not_permitted("config", {key: value})
+
+
+def _not_permitted(option: str, value: object) -> TargetError:
+    return TargetError(
+        f"a file may not set the option {option} to {value!r:.100}",
+        where="openvino",
+        remedy="compile the model without it, and pass it yourself where the model is compiled",
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from torch import fx
 from torch._ops import OpOverload
@@ -13,9 +13,15 @@ from torchport.records import TensorSpec, Verdict
 from torchport.targets.decompositions import core_decompositions, find_op, is_composite
 from torchport.targets.openvino import verdicts
 from torchport.targets.openvino.format import FORMAT
-from torchport.targets.openvino.library import REMEDY, check_device, core, installed_version
+from torchport.targets.openvino.library import (
+    REMEDY,
+    check_config,
+    check_device,
+    core,
+    installed_version,
+)
 from torchport.targets.openvino.ops import RULES
-from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
+from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions, check_file_options
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
 from torchport.targets.value_ranges import annotate
 
@@ -103,7 +109,7 @@ class OpenVinoTarget(Target):
         return embed(artifact, runner, options)
 
     def make_options(self, given: object) -> Options:
-        """Build the options; refuses a precision that there is not."""
+        """Build the options; refuses a precision that there is not, or a property that OpenVINO refuses."""
         options = super().make_options(given)  # type: ignore[arg-type]
         assert isinstance(options, OpenVinoOptions)
         if options.precision not in PRECISIONS:
@@ -112,7 +118,14 @@ class OpenVinoTarget(Target):
                 where=self.name,
                 remedy=nearest(options.precision, PRECISIONS),
             )
+        if options.config and installed_version():
+            check_config(options.device, options.config)
         return options
+
+    def options_from_file(self, given: Mapping[str, object]) -> Options:
+        """Build the options that a file asks for; refuses those that do more than choose how to compute."""
+        check_file_options(given)
+        return self.make_options(given)
 
 
 @functools.cache

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from torchport.targets.ttnn.arguments import check_arguments
 from torchport.targets.ttnn.program import (
+    DEVICE,
     Argument,
     Call,
     Crossing,
@@ -24,6 +27,7 @@ from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.simulator import KERNELS, Held
 from torchport.targets.ttnn.simulator.run import plain
 from torchport.targets.ttnn.simulator.tensors import HELD_IN
+from torchport.targets.ttnn.vocabulary import FUNCTIONS, RESERVED, need
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,11 +53,6 @@ class Value:
         return self.held.layout
 
 
-# What a script calls its own things; see `emit.py`.
-RESERVED = frozenset(
-    "FILE Path arrays compute device load load_file main make_compute numpy on_device read run ttnn w".split()
-)
-
 Data = Callable[[], torch.Tensor]
 
 
@@ -71,7 +70,9 @@ class Builder:
         self._names: set[str] = set(RESERVED)
 
     def fresh(self, wish: str) -> str:
-        """Return a name that nothing has yet."""
+        """Return a name that nothing has yet, and that can be a variable's."""
+        wish = re.sub(r"[^A-Za-z0-9_]", "_", wish)
+        wish = f"_{wish}" if not wish or wish[0].isdigit() else wish
         name, number = wish, 1
         while name in self._names:
             number += 1
@@ -82,7 +83,7 @@ class Builder:
     def input(self, crossing: Crossing) -> Value:
         """Add a tensor that crosses to the device."""
         self.inputs.append(crossing)
-        return Value(crossing.name, _without_values(crossing.tensor))
+        return Value(crossing.name, without_values(crossing.tensor))
 
     def weight(
         self,
@@ -111,7 +112,7 @@ class Builder:
         name = self.fresh(wish)
         self.weights[name] = (WeightRecord(name, tensor, on_device), data)
         self.constants.add(name)
-        value = self._made[full_key] = Value(name, _without_values(tensor))
+        value = self._made[full_key] = Value(name, without_values(tensor))
         return value
 
     def call(self, function: str, *args: Any, wish: str = "", load: bool = False, **kwargs: Any) -> Value:
@@ -125,10 +126,13 @@ class Builder:
 
         Raises:
             Refused: the library would not take it.
+            TargetError: it is not in the vocabulary of programs, so that no reader would take it.
         """
         given = {key: item for key, item in kwargs.items() if item is not None}
         frozen_args = tuple(_frozen(item) for item in args)
         frozen_kwargs = tuple((key, _frozen(item)) for key, item in given.items())
+        need("function", function, FUNCTIONS)
+        check_arguments(frozen_args, frozen_kwargs)
         key = (function, _hashable(frozen_args), _hashable(frozen_kwargs))
         if key in self._made:
             return self._made[key]
@@ -149,7 +153,8 @@ class Builder:
         return value
 
 
-def _without_values(tensor: DeviceTensor) -> Held:
+def without_values(tensor: DeviceTensor) -> Held:
+    """Return a tensor as kernels see it when nothing is computed."""
     data = torch.empty(tensor.shape, dtype=HELD_IN[tensor.dtype], device="meta")
     return Held(data, tensor.dtype, tensor.layout)
 
@@ -178,6 +183,11 @@ def _seen(argument: Any) -> Any:
         return argument.held
     if isinstance(argument, (list, tuple)):
         return tuple(_seen(item) for item in argument)
-    if argument == Name("device"):
+    return kernel_sees(argument)
+
+
+def kernel_sees(argument: Argument) -> Any:
+    """Return an argument without tensors as a kernel sees it when nothing is computed."""
+    if argument == DEVICE:
         return torch.device("meta")
     return plain(argument)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 
 import safetensors.torch
@@ -27,7 +29,7 @@ import numpy
 import ttnn
 from safetensors.numpy import load_file
 
-FILE = Path(__file__).with_name({weights!r})
+FILE = Path(__file__).with_name({file!r})
 
 
 def read():
@@ -96,11 +98,12 @@ def emit(
         device_id: which chip the script opens.
     """
     names = [f"example_{place}" for place in range(len(examples))]
-    given = "".join(f', arrays["{name}"]' for name in names)
+    given = "".join(f", arrays[{_quoted(name)}]" for name in names)
     text = (
         _HEAD.format(
-            title=title, count=len(program.calls), version=__version__, script=f"{stem}.py",
-            weights=f"{stem}.safetensors", fidelity=program.math_fidelity, peak=program.peak_bytes,
+            title=as_comment(title), count=len(program.calls), version=__version__,
+            script=as_comment(f"{stem}.py"), weights=as_comment(f"{stem}.safetensors"),
+            file=f"{stem}.safetensors", fidelity=program.math_fidelity, peak=program.peak_bytes,
         )
         + _load(program)
         + _run(program)
@@ -130,15 +133,15 @@ def _load(program: Program) -> str:
     if program.load:
         lines.append("    compute = make_compute(device)")
     for weight in program.weights:
-        value = f'arrays["{weight.name}"]'
+        value = f"arrays[{_quoted(weight.name)}]"
         if weight.on_device:
             place = f"ttnn.{weight.tensor.dtype}, ttnn.{_LAYOUTS[weight.tensor.layout]}, device"
-            lines.append(f'    w["{weight.name}"] = on_device({value}, {place})')
+            lines.append(f"    {_weight(weight.name)} = on_device({value}, {place})")
         else:
-            lines.append(f'    w["{weight.name}"] = ttnn.Tensor({value}, ttnn.{weight.tensor.dtype})')
+            lines.append(f"    {_weight(weight.name)} = ttnn.Tensor({value}, ttnn.{weight.tensor.dtype})")
     weights = _weight_names(program)
     for call in program.load:
-        lines += _assignment(f'w["{call.results[0]}"]', call, weights, "")
+        lines += _assignment(_weight(call.results[0]), call, weights, "")
     return "\n".join([*lines, "    return w", ""])
 
 
@@ -162,7 +165,7 @@ def _run(program: Program) -> str:
     for call in program.calls:
         if call.module != module:
             module = call.module
-            lines += ["", f"    # {module}"] if module else [""]
+            lines += ["", f"    # {as_comment(module)}"] if module else [""]
         lines += _assignment(call.results[0], call, weights, f"  # {call.tensors[0]}")
         freed = [name for name in call.frees if name not in weights]
         if freed:
@@ -182,7 +185,7 @@ def _sent(crossing: Crossing) -> list[str]:
 
 
 def _received(crossing: Crossing, weights: set[str]) -> str:
-    name = f'w["{crossing.name}"]' if crossing.name in weights else crossing.name
+    name = _weight(crossing.name) if crossing.name in weights else crossing.name
     value = f"{name}.to_numpy()"
     if crossing.order:
         moved = [crossing.host_shape[place] for place in crossing.order]
@@ -214,7 +217,7 @@ def _assignment(target: str, call: Call, weights: set[str], comment: str) -> lis
 
 def _text(argument: Argument, weights: set[str]) -> str:
     if isinstance(argument, Ref):
-        return f'w["{argument.name}"]' if argument.name in weights else argument.name
+        return _weight(argument.name) if argument.name in weights else argument.name
     if isinstance(argument, Name):
         return argument.path if argument.path in ("device", "compute") else f"ttnn.{argument.path}"
     if isinstance(argument, Make):
@@ -226,7 +229,22 @@ def _text(argument: Argument, weights: set[str]) -> str:
     return _plain(argument)
 
 
+def as_comment(text: str) -> str:
+    """Return a text as it may stand in a comment or docstring: it ends neither, and escapes nothing."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    return shown.replace("\\", "/").replace('"', "'")
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a literal."""
+    return json.dumps(text)
+
+
+def _weight(name: str) -> str:
+    return f"w[{_quoted(name)}]"
+
+
 def _plain(value: object) -> str:
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+    if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return repr(value)

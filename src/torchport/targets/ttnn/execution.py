@@ -10,6 +10,7 @@ import numpy
 
 from torchport.errors import TargetError
 from torchport.targets.ttnn.program import Argument, Call, Crossing, DeviceTensor, Make, Name, Program, Ref
+from torchport.targets.ttnn.vocabulary import FIDELITIES, FUNCTIONS, MAKES, NAMES, need
 
 Array = numpy.ndarray[Any, numpy.dtype[Any]]
 
@@ -32,7 +33,9 @@ class Execution:
         self._device = device
         self._compute = ttnn.init_device_compute_kernel_config(
             device.arch(),
-            math_fidelity=getattr(ttnn.MathFidelity, program.math_fidelity),
+            math_fidelity=getattr(
+                ttnn.MathFidelity, need("math fidelity", program.math_fidelity, FIDELITIES)
+            ),
             math_approx_mode=False,
             fp32_dest_acc_en=True,
             packer_l1_acc=True,
@@ -85,7 +88,7 @@ class Execution:
 
     def _call(self, call: Call, values: Mapping[str, Any]) -> Any:
         resolve = functools.partial(self._resolve, values=values)
-        function = functools.reduce(getattr, call.function.split("."), self._ttnn)
+        function = self._named(need("function", call.function, FUNCTIONS))
         try:
             return function(
                 *[resolve(item) for item in call.args],
@@ -98,17 +101,21 @@ class Execution:
                 where=f"{call.results[0]} = {call.tensors[0]}",
             ) from error
 
+    def _named(self, path: str) -> Any:
+        """Return what the library has under a name of the vocabulary."""
+        return functools.reduce(getattr, path.split("."), self._ttnn)
+
     def _resolve(self, argument: Argument, values: Mapping[str, Any]) -> Any:
         if isinstance(argument, Ref):
             return values[argument.name]
         if isinstance(argument, Name):
             if argument.path in ("device", "compute"):
                 return self._device if argument.path == "device" else self._compute
-            return functools.reduce(getattr, argument.path.split("."), self._ttnn)
+            return self._named(need("name", argument.path, NAMES))
         if isinstance(argument, Make):
             args = [self._resolve(item, values) for item in argument.args]
             kwargs = {key: self._resolve(item, values) for key, item in argument.kwargs}
-            return getattr(self._ttnn, argument.function)(*args, **kwargs)
+            return self._named(need("object", argument.function, MAKES))(*args, **kwargs)
         if isinstance(argument, tuple):
             return [self._resolve(item, values) for item in argument]
         return argument

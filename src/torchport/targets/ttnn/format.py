@@ -12,16 +12,19 @@ The payload is the program as JSON, then its weights as safetensors. The propert
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import numpy
+import safetensors
 import safetensors.torch
 import torch
 
-from torchport.errors import TargetError
+from torchport.errors import RecordError, TargetError, one_line
 from torchport.targets.target import Artifact
 from torchport.targets.ttnn.program import Program
 
 FORMAT = 1
+_REMEDY = "compile the model again"
 
 
 def pack(program: Program, weights: dict[str, torch.Tensor], properties: dict[str, object]) -> Artifact:
@@ -33,18 +36,43 @@ def pack(program: Program, weights: dict[str, torch.Tensor], properties: dict[st
 
 
 def unpack(artifact: Artifact) -> tuple[Program, dict[str, torch.Tensor]]:
-    """Return the program and the weights of an artefact.
+    """Return the program and the weights of an artefact, each checked: they may come from a stranger's file.
 
     Raises:
-        TargetError: it is of another format.
+        TargetError: it is of another format, or damaged.
     """
     if artifact.properties.get("format") != FORMAT:
         raise TargetError(
-            f"the island has format {artifact.properties.get('format')!r}, not {FORMAT}",
+            f"the island has format {artifact.properties.get('format')!r:.100}, not {FORMAT}",
             where="ttnn",
             remedy="compile the model again with this version of torchport",
         )
-    size = artifact.properties["program_bytes"]
-    assert isinstance(size, int)
-    program = Program.from_json(json.loads(artifact.payload[:size].tobytes()))
-    return program, safetensors.torch.load(artifact.payload[size:].tobytes())
+    size = artifact.properties.get("program_bytes")
+    if not isinstance(size, int) or not 0 < size <= artifact.payload.size:
+        raise TargetError("the island's program does not lie in its payload", where="ttnn", remedy=_REMEDY)
+    try:
+        program = Program.from_json(json.loads(artifact.payload[:size].tobytes()))
+        weights = safetensors.torch.load(artifact.payload[size:].tobytes())
+    except (ValueError, RecursionError, RecordError, safetensors.SafetensorError) as error:
+        raise TargetError(
+            f"the island's program or weights cannot be read: {one_line(error)[:300]}",
+            where="ttnn",
+            remedy=_REMEDY,
+        ) from error
+    _check_weights(program, weights)
+    return program, weights
+
+
+def _check_weights(program: Program, weights: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a program whose weights are missing or of another shape.
+
+    Raises:
+        TargetError: names the first.
+    """
+    for weight in program.weights:
+        found = weights.get(weight.name)
+        if found is None or tuple(found.shape) != weight.tensor.shape:
+            shape = "missing" if found is None else f"of the shape {list(found.shape)}"
+            raise TargetError(
+                f"the weight {weight.name} is {shape}, not {weight.tensor}", where="ttnn", remedy=_REMEDY
+            )

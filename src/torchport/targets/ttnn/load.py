@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 
+from torchport.errors import TargetError, one_line
 from torchport.records import TensorSpec
+from torchport.targets.artifact_properties import read_input_ranges
 from torchport.targets.target import Artifact, GaveNaN, OutOfRange, Runner
 from torchport.targets.ttnn.format import unpack
 from torchport.targets.ttnn.library import has_device
 from torchport.targets.ttnn.options import TtnnOptions
+from torchport.targets.ttnn.replay import check_calls, check_crossings
 from torchport.targets.ttnn.simulator import Simulation
 
 
-def load(artifact: Artifact, inputs: Sequence[TensorSpec], options: TtnnOptions) -> Runner:
+def load(
+    artifact: Artifact, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], options: TtnnOptions
+) -> Runner:
     """Return a function that runs the island.
 
     Raises:
-        TargetError: the artefact is of another format, or the library refuses it.
+        TargetError: the artefact is of another format, torchport writes no such program, or the library
+            refuses it.
     """
     program, weights = unpack(artifact)
+    check_crossings(program, inputs, outputs)
+    check_calls(program)
+    bounds = read_input_ranges(artifact.properties, inputs, "ttnn")
+    floats = [index for index, spec in enumerate(inputs) if "float" in spec.dtype]
     run: Runner
     if has_device() and not options.simulate:
         from torchport.targets.ttnn.chip import on_chip
@@ -28,17 +38,16 @@ def load(artifact: Artifact, inputs: Sequence[TensorSpec], options: TtnnOptions)
         run = on_chip(program, weights, options.device_id)
     else:
         run = Simulation(program, weights)
-    ranges = artifact.properties["input_ranges"]
-    assert isinstance(ranges, Mapping)
-    bounds = [(int(index), limits[0], limits[1]) for index, limits in ranges.items()]
-    floats = [index for index, spec in enumerate(inputs) if "float" in spec.dtype]
 
     def checked(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         for index, low, high in bounds:
             _check_range(arguments[index], low, high)
         if any(arguments[index].isnan().any() for index in floats):
             raise OutOfRange("an input holds NaN, which the device loses in places")
-        results = run(arguments)
+        try:
+            results = run(arguments)
+        except (RuntimeError, IndexError) as error:  # such as an index that the weights hold, out of range
+            raise TargetError(f"the program fails: {one_line(error)}", where="ttnn") from error
         if any(result.is_floating_point() and result.isnan().any() for result in results):
             raise GaveNaN(results)
         return results

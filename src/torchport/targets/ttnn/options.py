@@ -8,7 +8,6 @@ from torchport.targets.target import Options
 
 DTYPES = ("bfloat16", "bfloat8_b", "float32")
 MEMORIES = ("dram", "l1")
-FIDELITIES = ("LoFi", "HiFi2", "HiFi3", "HiFi4")
 
 
 @dataclass(frozen=True)

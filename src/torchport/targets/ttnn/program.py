@@ -1,6 +1,7 @@
 """The program record: the calls of ttnn's functions that make up an island, with typed arguments; no torch.
 
-Three consumers read it: the simulator, the real library (`device.py`) and the script writer (`emit.py`).
+Three consumers read it: the simulator, the real library (`execution.py`) and the script writer (`emit.py`).
+What is read from JSON is checked by `program_check.py`, so that none of them meets anything else.
 """
 
 from __future__ import annotations
@@ -8,10 +9,45 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 from torchport.errors import RecordError
 from torchport.records import Record
+from torchport.targets.ttnn.arguments import (
+    COMPUTE,
+    DEVICE,
+    Argument,
+    Keywords,
+    Make,
+    Name,
+    Ref,
+    decode,
+    decode_keywords,
+    encode,
+    malformed,
+    refs_among,
+)
+from torchport.targets.ttnn.program_check import check_program
+
+__all__ = [
+    "BYTES",
+    "COMPUTE",
+    "DEVICE",
+    "L1_SMALL_BYTES",
+    "TILE",
+    "Argument",
+    "Call",
+    "Crossing",
+    "DeviceTensor",
+    "Dtype",
+    "Layout",
+    "Make",
+    "Name",
+    "Program",
+    "Ref",
+    "Weight",
+    "refs_in",
+]
 
 Dtype = Literal["bfloat16", "bfloat8_b", "float32", "int32", "uint32", "uint16"]
 Layout = Literal["tile", "row_major"]
@@ -60,41 +96,8 @@ def _whole_tiles(size: int) -> int:
     return (size + TILE - 1) // TILE * TILE
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """An argument that is a tensor of the program, by its name."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """An argument that is a name of the library, such as `TILE_LAYOUT` or `bfloat16`."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Make:
-    """An argument that is an object of the library, such as `Conv2dConfig(...)`.
-
-    Args:
-        function: what makes it.
-        args, kwargs: what it is made with.
-    """
-
-    function: str
-    args: tuple[Argument, ...]
-    kwargs: tuple[tuple[str, Argument], ...]
-
-
-Argument: TypeAlias = "Ref | Name | Make | bool | int | float | str | tuple[Argument, ...] | None"
-
 # What convolution and pooling keep their tables in, for each core.
 L1_SMALL_BYTES = 24576
-
-DEVICE = Name("device")
-COMPUTE = Name("compute")  # how precisely kernels compute: one object for the whole program
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ class Call:
 
     function: str
     args: tuple[Argument, ...]
-    kwargs: tuple[tuple[str, Argument], ...]
+    kwargs: Keywords
     results: tuple[str, ...]
     tensors: tuple[DeviceTensor, ...]
     frees: tuple[str, ...] = ()
@@ -132,23 +135,34 @@ class Call:
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> Call:
-        """Build the call from what `to_json` returned."""
-        args, kwargs, results = data["args"], data["kwargs"], data["results"]
-        tensors, frees = data["tensors"], data["frees"]
-        assert isinstance(args, list)
-        assert isinstance(kwargs, dict)
-        assert isinstance(results, list)
-        assert isinstance(tensors, list)
-        assert isinstance(frees, list)
+        """Build the call from what `to_json` returned.
+
+        Raises:
+            TargetError: it is something else.
+        """
+        texts = [_list(data, key) for key in ("results", "frees")]
+        if not all(isinstance(item, str) for items in texts for item in items):
+            raise malformed("a call", data)
+        function, module = data.get("function"), data.get("module")
+        if not isinstance(function, str) or not isinstance(module, str):
+            raise malformed("a call", data)
         return cls(
-            str(data["function"]),
-            tuple(decode(item) for item in args),
-            tuple((key, decode(item)) for key, item in kwargs.items()),
-            tuple(results),
-            tuple(DeviceTensor.from_json(item) for item in tensors),
-            tuple(frees),
-            str(data["module"]),
+            function,
+            tuple(decode(item) for item in _list(data, "args")),
+            decode_keywords(data.get("kwargs")),
+            tuple(texts[0]),
+            tuple(map(DeviceTensor.from_json, _list(data, "tensors"))),
+            tuple(texts[1]),
+            module,
         )
+
+
+def _list(data: object, key: str) -> list[Any]:
+    """Return a list of a JSON object's."""
+    value = data.get(key) if isinstance(data, Mapping) else None
+    if not isinstance(value, list):
+        raise malformed(f"the list {key!r}", data)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,78 +238,32 @@ class Program:
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, object]) -> Program:
+    def from_json(cls, data: object) -> Program:
         """Build the program from what `to_json` returned.
 
         Raises:
-            RecordError: the schema is another one.
+            RecordError: the schema is another one, or a field is missing.
+            TargetError: torchport writes no such program.
         """
-        if data.get("schema") != cls.schema:
-            raise RecordError(f"the schema is {data.get('schema')!r}, not {cls.schema!r}", where="Program")
-        lists = {key: data[key] for key in ("inputs", "weights", "load", "calls", "outputs")}
-        peak = data["peak_bytes"]
-        assert all(isinstance(value, list) for value in lists.values())
-        assert isinstance(peak, int)
-        return cls(
-            tuple(map(Crossing.from_json, lists["inputs"])),  # type: ignore[call-overload]  # checked above
-            tuple(map(Weight.from_json, lists["weights"])),  # type: ignore[call-overload]
-            tuple(map(Call.from_json, lists["load"])),  # type: ignore[call-overload]
-            tuple(map(Call.from_json, lists["calls"])),  # type: ignore[call-overload]
-            tuple(map(Crossing.from_json, lists["outputs"])),  # type: ignore[call-overload]
-            str(data["math_fidelity"]),
+        if not isinstance(data, Mapping) or data.get("schema") != cls.schema:
+            found = data.get("schema") if isinstance(data, Mapping) else data
+            raise RecordError(f"the schema is {found!r:.100}, not {cls.schema!r}", where="Program")
+        fidelity, peak = data.get("math_fidelity"), data.get("peak_bytes")
+        if not isinstance(fidelity, str) or not isinstance(peak, int):
+            raise malformed("the head", {"math_fidelity": fidelity, "peak_bytes": peak})
+        program = cls(
+            tuple(map(Crossing.from_json, _list(data, "inputs"))),
+            tuple(map(Weight.from_json, _list(data, "weights"))),
+            tuple(map(Call.from_json, _list(data, "load"))),
+            tuple(map(Call.from_json, _list(data, "calls"))),
+            tuple(map(Crossing.from_json, _list(data, "outputs"))),
+            fidelity,
             peak,
         )
-
-
-def encode(argument: Argument) -> object:
-    """Return an argument's JSON; what JSON has no form for becomes a one-entry object."""
-    if isinstance(argument, Ref):
-        return {"ref": argument.name}
-    if isinstance(argument, Name):
-        return {"name": argument.path}
-    if isinstance(argument, Make):
-        kwargs = {key: encode(item) for key, item in argument.kwargs}
-        return {"make": [argument.function, [encode(item) for item in argument.args], kwargs]}
-    if isinstance(argument, tuple):
-        return [encode(item) for item in argument]
-    if isinstance(argument, float) and not math.isfinite(argument):
-        return {"float": str(argument)}
-    return argument
-
-
-def decode(data: object) -> Argument:
-    """Return the argument that `encode` wrote."""
-    if isinstance(data, list):
-        return tuple(decode(item) for item in data)
-    if not isinstance(data, dict):
-        assert data is None or isinstance(data, (bool, int, float, str))
-        return data
-    [(kind, value)] = data.items()
-    if kind == "ref":
-        return Ref(value)
-    if kind == "name":
-        return Name(value)
-    if kind == "float":
-        return float(value)
-    function, args, kwargs = value
-    return Make(
-        function,
-        tuple(decode(item) for item in args),
-        tuple((key, decode(item)) for key, item in kwargs.items()),
-    )
+        check_program(program)
+        return program
 
 
 def refs_in(call: Call) -> list[str]:
     """Return the names of the tensors that a call takes."""
-    found: list[str] = []
-    for argument in (*call.args, *[item for _, item in call.kwargs]):
-        _collect(argument, found)
-    return found
-
-
-def _collect(argument: Argument, found: list[str]) -> None:
-    if isinstance(argument, Ref):
-        found.append(argument.name)
-    elif isinstance(argument, tuple):
-        for item in argument:
-            _collect(item, found)
+    return refs_among((*call.args, *[item for _, item in call.kwargs]))

@@ -13,13 +13,16 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from torchport.errors import TargetError, nearest
 from torchport.records import TensorSpec, Verdict
+from torchport.targets.artifact_properties import refuse_property
 from torchport.targets.decompositions import core_decompositions, find_op, is_composite
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
 from torchport.targets.ttnn.format import FORMAT, unpack
 from torchport.targets.ttnn.library import has_device, installed_version
-from torchport.targets.ttnn.options import DTYPES, FIDELITIES, MEMORIES, TtnnOptions
+from torchport.targets.ttnn.options import DTYPES, MEMORIES, TtnnOptions
+from torchport.targets.ttnn.vocabulary import FIDELITIES
 from torchport.targets.value_ranges import annotate
 
+_MOST_DEVICES = 1024
 _SMALL = 4096  # elements of an integer weight that lowerings may look at
 
 
@@ -93,7 +96,7 @@ class TtnnTarget(Target):
         from torchport.targets.ttnn.load import load
 
         assert isinstance(options, TtnnOptions)
-        return load(artifact, inputs, options)
+        return load(artifact, inputs, outputs, options)
 
     def emit(
         self,
@@ -123,8 +126,9 @@ class TtnnTarget(Target):
         assert isinstance(options, TtnnOptions)
         if has_device() and not options.simulate:
             return None
-        seconds = artifact.properties["estimated_seconds"]
-        assert isinstance(seconds, float)
+        seconds = artifact.properties.get("estimated_seconds")
+        if not isinstance(seconds, float):
+            raise refuse_property(self.name, "estimated_seconds", seconds)
         return seconds
 
     def make_options(self, given: object) -> Options:
@@ -141,6 +145,8 @@ class TtnnTarget(Target):
                 raise TargetError(
                     f"no such choice: {value!r}", where=self.name, remedy=nearest(value, choices)
                 )
+        if not 0 <= options.device_id < _MOST_DEVICES:
+            raise TargetError(f"no chip has the number {options.device_id}", where=self.name)
         return options
 
 

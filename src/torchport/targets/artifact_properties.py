@@ -1,0 +1,85 @@
+"""Reads the properties of an artefact, which may come from a stranger's file: each value is checked first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeGuard
+
+from torchport.errors import TargetError
+from torchport.records import TensorSpec
+
+
+def refuse_property(target: str, key: str, value: object) -> TargetError:
+    """Return the refusal of a property that no build writes."""
+    return TargetError(
+        f"the island's property {key!r} cannot be {value!r:.100}",
+        where=target,
+        remedy="compile the model again",
+    )
+
+
+def read_number(properties: Mapping[str, object], key: str, most: int, target: str) -> int:
+    """Return a whole number between 0 and `most`.
+
+    Raises:
+        TargetError: it is none.
+    """
+    value = properties.get(key)
+    if not is_whole(value) or not 0 <= value <= most:
+        raise refuse_property(target, key, value)
+    return value
+
+
+def read_places(properties: Mapping[str, object], key: str, count: int, target: str) -> list[int]:
+    """Return a list of indices below `count`.
+
+    Raises:
+        TargetError: it is none.
+    """
+    value = properties.get(key)
+    if not isinstance(value, list) or not all(is_whole(item) and 0 <= item < count for item in value):
+        raise refuse_property(target, key, value)
+    return value
+
+
+def read_by_place(
+    properties: Mapping[str, object], key: str, count: int, target: str
+) -> list[tuple[int, object]]:
+    """Return the entries of an object whose keys are indices below `count`.
+
+    Raises:
+        TargetError: it is none.
+    """
+    value = properties.get(key)
+    if not isinstance(value, Mapping):
+        raise refuse_property(target, key, value)
+    found = []
+    for index, item in value.items():
+        if not isinstance(index, str) or index not in map(str, range(count)):
+            raise refuse_property(target, key, value)
+        found.append((int(index), item))
+    return found
+
+
+def read_input_ranges(
+    properties: Mapping[str, object], inputs: Sequence[TensorSpec], target: str
+) -> list[tuple[int, int, int]]:
+    """Return which integer inputs must lie within which bounds: index, least, most.
+
+    Raises:
+        TargetError: the property is missing, names no integer input, or has no bounds.
+    """
+    key = "input_ranges"
+    found = []
+    for index, bounds in read_by_place(properties, key, len(inputs), target):
+        if not isinstance(bounds, Sequence) or len(bounds) != 2 or not all(map(is_whole, bounds)):
+            raise refuse_property(target, key, bounds)
+        if "int" not in inputs[index].dtype:
+            raise refuse_property(target, key, index)
+        found.append((index, bounds[0], bounds[1]))
+    return found
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a value of JSON is a whole number, which true and false are not."""
+    return isinstance(value, int) and not isinstance(value, bool)

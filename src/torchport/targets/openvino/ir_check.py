@@ -1,0 +1,225 @@
+"""Checks an island's XML and weights before OpenVINO reads them: OpenVINO trusts what it reads.
+
+An offset beyond the weights, a tensor larger than memory, a cycle or an op without its inputs ends in a crash
+there, or reads memory that is not the model's. So an XML from a file may only say what torchport's own builds
+say: plain layers of known types, each with its inputs, constants within the weights, sizes that fit.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+from torchport.errors import TargetError
+
+_MOST_BYTES = 2**40  # of one tensor: none is that large, and sizes multiplied stay within 64 bits
+_DEEPEST = 12  # elements within elements; build's own are eight deep
+_OPSET = re.compile(r"opset[0-9]{1,2}")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+# What OpenVINO's frontend and its simplifications make of the ops that have a rule. No op that keeps a state
+# between calls, holds other graphs, draws random numbers or comes from an extension.
+TYPES = frozenset(
+    """
+    Abs Acos Acosh AdaptiveAvgPool AdaptiveMaxPool Add Asin Asinh Atan Atanh AvgPool BatchNormInference
+    BatchToSpace BitwiseAnd BitwiseLeftShift BitwiseNot BitwiseOr BitwiseRightShift BitwiseXor Broadcast
+    Bucketize Ceiling Clamp Col2Im Concat Const Convert ConvertLike Convolution ConvolutionBackpropData
+    Cos Cosh CumSum DepthToSpace Divide Einsum Elu EmbeddingBagOffsets EmbeddingBagPacked
+    EmbeddingBagOffsetsSum EmbeddingBagPackedSum Equal Erf Exp ExtractImagePatches Eye Floor FloorMod
+    Gather GatherElements GatherND Gelu Greater GreaterEqual GridSample GroupConvolution
+    GroupConvolutionBackpropData GroupNormalization HSigmoid HSwish HardSigmoid Interpolate Inverse
+    IsFinite IsInf IsNaN LRN Less LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr LogicalXor MVN
+    MatMul MaxPool Maximum Minimum Mish Mod Multiply Negative NonZero NormalizeL2 NotEqual OneHot PReLU
+    Pad Parameter Power RMS Range ReLU ReduceL1 ReduceL2 ReduceLogicalAnd ReduceLogicalOr ReduceMax
+    ReduceMean ReduceMin ReduceProd ReduceSum Reshape Result Reverse ReverseSequence Roll Round
+    ScaledDotProductAttention ScatterElementsUpdate ScatterNDUpdate ScatterUpdate SearchSorted Select Selu
+    ShapeOf Sigmoid Sign Sin Sinh Slice SliceScatter SoftMax SoftPlus SoftSign SpaceToBatch SpaceToDepth
+    Split Sqrt SquaredDifference Squeeze StridedSlice Subtract Swish Tan Tanh Tile TopK Transpose
+    Unsqueeze VariadicSplit
+    """.split()
+)
+
+_BITS = {
+    "f64": 64, "f32": 32, "f16": 16, "bf16": 16, "i64": 64, "i32": 32, "i16": 16, "i8": 8, "i4": 4,
+    "u64": 64, "u32": 32, "u16": 16, "u8": 8, "u4": 4, "u1": 1, "boolean": 8,
+}  # fmt: skip
+
+
+def check_ir(xml: bytes, weights_bytes: int, *, inputs: int, outputs: int) -> None:
+    """Refuse a model in OpenVINO's intermediate representation that torchport's builds do not write.
+
+    Args:
+        xml: the representation.
+        weights_bytes: how many bytes of weights there are.
+        inputs, outputs: how many tensors the model takes and gives.
+
+    Raises:
+        TargetError: says what is wrong.
+    """
+    found = _Reader(weights_bytes).read(xml)
+    kinds = [layer.type for layer in found.layers.values()]
+    if (kinds.count("Parameter"), kinds.count("Result")) != (inputs, outputs):
+        raise _refusal(f"it does not take {inputs} tensors and give {outputs}")
+    _check_edges(found)
+
+
+@dataclass(slots=True)
+class _Layer:
+    """A layer, as far as it is checked: its type, and the ports by which it takes and gives."""
+
+    type: str
+    takes: set[str] = field(default_factory=set)
+    gives: set[str] = field(default_factory=set)
+
+
+class _Reader:
+    """Reads the XML element by element; nothing outside of it is looked up, and nothing in it is expanded."""
+
+    def __init__(self, weights_bytes: int) -> None:
+        self._weights_bytes = weights_bytes
+        self._path: list[str] = []
+        self._layer = _Layer("")
+        self._sizes: list[int] | None = None  # of the port that is being read
+        self._text = ""
+        self.layers: dict[str, _Layer] = {}
+        self.edges: list[dict[str, str]] = []
+
+    def read(self, xml: bytes) -> _Reader:
+        parser = expat.ParserCreate()
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        parser.StartDoctypeDeclHandler = self._no_doctype
+        try:
+            parser.Parse(xml, True)
+        except expat.ExpatError as error:
+            raise _refusal(f"it is not XML: {error}") from error
+        return self
+
+    @staticmethod
+    def _no_doctype(*_: object) -> None:
+        raise _refusal("it declares a document type")
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._path.append(name)
+        if len(self._path) > _DEEPEST:
+            raise _refusal("its elements are nested too deeply")
+        place = "/".join(self._path)
+        if place == "net/layers/layer":
+            self._start_layer(attributes)
+        elif place == "net/layers/layer/data":
+            self._check_data(attributes)
+        elif place in ("net/layers/layer/input/port", "net/layers/layer/output/port"):
+            self._start_port(attributes, place)
+        elif place == "net/edges/edge":
+            self.edges.append(attributes)
+        elif name in ("body", "port_map", "back_edges", "layer", "edge"):
+            raise _refusal(f"it has an element {name!r} where none belongs")
+        self._text = ""
+
+    def _end(self, name: str) -> None:
+        self._path.pop()
+        if name == "dim" and self._sizes is not None:
+            self._sizes.append(_number(self._text.strip(), "a size"))
+        elif name == "port" and self._sizes is not None:
+            _check_size(self._sizes, 64)
+            self._sizes = None
+
+    def _characters(self, text: str) -> None:
+        if self._sizes is not None and len(self._text) < 100:
+            self._text += text
+
+    def _start_layer(self, attributes: dict[str, str]) -> None:
+        kind, number = attributes.get("type", ""), attributes.get("id", "")
+        if kind not in TYPES or not _OPSET.fullmatch(attributes.get("version", "")):
+            raise _refusal(
+                f"torchport's builds have no layer {kind!r:.60} of {attributes.get('version')!r:.60}"
+            )
+        if number in self.layers or not _NUMBER.fullmatch(number):
+            raise _refusal(f"a layer has the number {number!r:.60}")
+        self._layer = self.layers[number] = _Layer(kind)
+
+    def _start_port(self, attributes: dict[str, str], place: str) -> None:
+        ports = self._layer.takes if "/input/" in place else self._layer.gives
+        number = attributes.get("id", "")
+        if number in self._layer.takes | self._layer.gives or not _NUMBER.fullmatch(number):
+            raise _refusal(f"a port has the number {number!r:.60}")
+        ports.add(number)
+        self._sizes = []
+
+    def _check_data(self, attributes: dict[str, str]) -> None:
+        for key, value in attributes.items():
+            for word in re.findall(r"[0-9]{19,}", value):
+                raise _refusal(f"the number {word[:40]} of {key} is too large")
+        if self._layer.type in ("Const", "Parameter"):
+            self._check_tensor(attributes)
+
+    def _check_tensor(self, attributes: dict[str, str]) -> None:
+        kind, text = attributes.get("element_type", ""), attributes.get("shape", "").strip()
+        if kind not in _BITS:
+            raise _refusal(f"a tensor holds {kind!r:.60}")
+        sizes = [_number(word.strip(), "a size") for word in text.split(",")] if text else []
+        bits = _check_size(sizes, _BITS[kind])
+        if self._layer.type == "Const":
+            offset = _number(attributes.get("offset", ""), "an offset")
+            size = _number(attributes.get("size", ""), "a length")
+            held = (bits + 7) // 8 or size  # of nothing OpenVINO may keep a byte
+            if size != held or offset + size > self._weights_bytes or (not bits and size > 1):
+                raise _refusal(f"the {size} bytes at {offset} are not a constant within the weights")
+
+
+def _number(text: str, what: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise _refusal(f"{what} is {text!r:.60}")
+    return int(text)
+
+
+def _check_size(sizes: list[int], bits: int) -> int:
+    total = math.prod(sizes) * bits
+    if len(sizes) > 32 or total > 8 * _MOST_BYTES:
+        raise _refusal(f"a tensor has the shape {sizes!r:.100}")
+    return total
+
+
+def _check_edges(found: _Reader) -> None:
+    """Refuse ports without their tensor, edges between what is not there, and cycles."""
+    sources: dict[str, set[str]] = {number: set() for number in found.layers}
+    taken: set[tuple[str, str]] = set()
+    for edge in found.edges:
+        start, end = edge.get("from-layer", ""), edge.get("to-layer", "")
+        out, into = edge.get("from-port", ""), edge.get("to-port", "")
+        if start not in found.layers or end not in found.layers or (end, into) in taken:
+            raise _refusal(f"an edge leads from {start!r:.60} to {end!r:.60}")
+        if out not in found.layers[start].gives or into not in found.layers[end].takes:
+            raise _refusal(f"an edge leads from port {out!r:.60} to port {into!r:.60}")
+        taken.add((end, into))
+        sources[end].add(start)
+    if len(taken) != sum(len(layer.takes) for layer in found.layers.values()):
+        raise _refusal("an input of a layer comes from nowhere")
+    _check_order(sources)
+
+
+def _check_order(sources: dict[str, set[str]]) -> None:
+    users: dict[str, list[str]] = {number: [] for number in sources}
+    for number, before in sources.items():
+        for source in before:
+            users[source].append(number)
+    waiting = {number: len(before) for number, before in sources.items()}
+    ready = [number for number, count in waiting.items() if not count]
+    done = 0
+    while ready:
+        done += 1
+        for user in users[ready.pop()]:
+            waiting[user] -= 1
+            if not waiting[user]:
+                ready.append(user)
+    if done < len(sources):
+        raise _refusal("its layers form a cycle")
+
+
+def _refusal(why: str) -> TargetError:
+    return TargetError(
+        f"the island's model is refused: {why}", where="openvino", remedy="compile the model again"
+    )

@@ -1,0 +1,165 @@
+"""The arguments of a program's calls, as JSON and back, each checked by `vocabulary.py`; no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from torchport.errors import TargetError
+from torchport.targets.ttnn.vocabulary import KEYWORDS, MAKES, NAMES, TEXTS, need
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """An argument that is a tensor of the program, by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """An argument that is a name of the library, such as `TILE_LAYOUT` or `bfloat16`."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """An argument that is an object of the library, such as `Conv2dConfig(...)`.
+
+    Args:
+        function: what makes it.
+        args, kwargs: what it is made with.
+    """
+
+    function: str
+    args: tuple[Argument, ...]
+    kwargs: tuple[tuple[str, Argument], ...]
+
+
+Argument: TypeAlias = "Ref | Name | Make | bool | int | float | str | tuple[Argument, ...] | None"
+Keywords: TypeAlias = "tuple[tuple[str, Argument], ...]"
+
+DEVICE = Name("device")
+COMPUTE = Name("compute")  # how precisely kernels compute: one object for the whole program
+
+_NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+_LARGEST = 2**63  # numbers are the library's, which has 64 bits for them
+
+
+def encode(argument: Argument) -> object:
+    """Return an argument's JSON; what JSON has no form for becomes a one-entry object."""
+    if isinstance(argument, Ref):
+        return {"ref": argument.name}
+    if isinstance(argument, Name):
+        return {"name": argument.path}
+    if isinstance(argument, Make):
+        kwargs = {key: encode(item) for key, item in argument.kwargs}
+        return {"make": [argument.function, [encode(item) for item in argument.args], kwargs]}
+    if isinstance(argument, tuple):
+        return [encode(item) for item in argument]
+    if isinstance(argument, float) and not math.isfinite(argument):
+        return {"float": str(argument)}
+    return argument
+
+
+def decode(data: object) -> Argument:
+    """Return the argument that `encode` wrote; `check_argument` says whether it is one of torchport's.
+
+    Raises:
+        TargetError: it is no such thing.
+    """
+    if isinstance(data, list):
+        return tuple(decode(item) for item in data)
+    if data is None or isinstance(data, (bool, int, float, str)):
+        return data
+    if not isinstance(data, Mapping) or len(data) != 1:
+        raise malformed("an argument", data)
+    [(kind, value)] = data.items()
+    if kind == "make":
+        return _decode_make(value)
+    if isinstance(value, str):
+        if kind == "ref":
+            return Ref(value)
+        if kind == "name":
+            return Name(value)
+        if kind == "float" and value in _NON_FINITE:
+            return _NON_FINITE[value]
+    raise malformed("an argument", data)
+
+
+def decode_keywords(data: object) -> Keywords:
+    """Return keyword arguments from their JSON.
+
+    Raises:
+        TargetError: they are no such thing.
+    """
+    if not isinstance(data, Mapping):
+        raise malformed("keyword arguments", data)
+    return tuple((key, decode(item)) for key, item in data.items())
+
+
+def _decode_make(data: object) -> Make:
+    if not isinstance(data, list) or len(data) != 3:
+        raise malformed("an object", data)
+    function, args, kwargs = data
+    if not isinstance(function, str) or not isinstance(args, list):
+        raise malformed("an object", data)
+    return Make(function, tuple(map(decode, args)), decode_keywords(kwargs))
+
+
+def malformed(what: str, data: object) -> TargetError:
+    """Return the refusal of JSON that is something else than it should be."""
+    return TargetError(f"{what} of the program is malformed: {data!r:.100}", where="ttnn")
+
+
+def check_arguments(args: Iterable[Argument], kwargs: Keywords) -> None:
+    """Refuse arguments with which torchport calls nothing.
+
+    Raises:
+        TargetError: a keyword, name, object or text is not in the vocabulary.
+    """
+    for item in args:
+        _check(item)
+    for key, item in kwargs:
+        need("keyword", key, KEYWORDS)
+        _check(item)
+
+
+def _check(argument: Argument) -> None:
+    if isinstance(argument, Name):
+        need("name", argument.path, NAMES)
+    elif isinstance(argument, Make):
+        keywords = MAKES[need("object", argument.function, MAKES)]
+        for item in argument.args:
+            _check_constant(item)
+        for key, item in argument.kwargs:
+            need("keyword", key, keywords)
+            _check_constant(item)
+    elif isinstance(argument, tuple):
+        for item in argument:
+            _check(item)
+    elif isinstance(argument, str):
+        need("text", argument, TEXTS)
+    elif isinstance(argument, int) and abs(argument) >= _LARGEST:
+        raise TargetError("a number of the program takes more than 64 bits", where="ttnn")
+
+
+def _check_constant(argument: Argument) -> None:
+    """Check what an object is made with: no tensors."""
+    if isinstance(argument, (Ref, tuple)):
+        raise malformed("an object", argument)
+    _check(argument)
+
+
+def refs_among(arguments: Iterable[Argument]) -> list[str]:
+    """Return the names of the tensors among arguments."""
+    found: list[str] = []
+    for argument in arguments:
+        if isinstance(argument, Ref):
+            found.append(argument.name)
+        elif isinstance(argument, tuple):
+            found += refs_among(argument)
+    return found

@@ -1,0 +1,93 @@
+"""Checks a program that was read: each name is declared once and is there when it is used; no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from torchport.errors import TargetError
+from torchport.targets.ttnn.arguments import check_arguments, refs_among
+from torchport.targets.ttnn.vocabulary import FIDELITIES, FUNCTIONS, HOST_DTYPES, need, need_identifier
+
+if TYPE_CHECKING:
+    from torchport.targets.ttnn.program import Call, Crossing, DeviceTensor, Program
+
+MOST_BYTES = 32 * 2**30  # of memory: no chip has more
+_MOST_DIMENSIONS = 16
+
+
+def check_program(program: Program) -> None:
+    """Refuse a program that torchport cannot have written.
+
+    Raises:
+        TargetError: says which call or name is wrong.
+    """
+    need("math fidelity", program.math_fidelity, FIDELITIES)
+    known: set[str] = set()
+    for weight in program.weights:
+        _declare(weight.name, known)
+        _check_tensor(weight.tensor, weight.name)
+    for call in program.load:
+        _check_call(call, known)
+        if call.frees:
+            raise TargetError("a weight is freed", where=f"ttnn, {call.results[0]}")
+    for crossing in program.inputs:
+        _declare(crossing.name, known)
+        _check_crossing(crossing)
+    for call in program.calls:
+        _check_call(call, known)
+        _free(call, known)
+    for crossing in program.outputs:
+        _need_known(crossing.name, known, "an output")
+        _check_crossing(crossing)
+
+
+def _declare(name: str, known: set[str]) -> None:
+    if need_identifier(name) in known:
+        raise TargetError(f"two tensors are named {name}", where="ttnn")
+    known.add(name)
+
+
+def _need_known(name: str, known: set[str], where: str) -> None:
+    if name not in known:
+        raise TargetError(f"there is no tensor {name!r:.100}", where=f"ttnn, {where}")
+
+
+def _check_call(call: Call, known: set[str]) -> None:
+    need("function", call.function, FUNCTIONS)
+    check_arguments(call.args, call.kwargs)
+    if len(call.results) != 1 or len(call.tensors) != 1:
+        raise TargetError(f"a call gives {len(call.results)} tensors, not one", where=f"ttnn.{call.function}")
+    for name in refs_among((*call.args, *[item for _, item in call.kwargs])):
+        _need_known(name, known, call.function)
+    _declare(call.results[0], known)
+    _check_tensor(call.tensors[0], call.results[0])
+
+
+def _free(call: Call, known: set[str]) -> None:
+    for name in call.frees:
+        _need_known(name, known, f"freed after {call.function}")
+        known.discard(name)
+
+
+def _check_crossing(crossing: Crossing) -> None:
+    need("dtype of the host's", crossing.host_dtype, HOST_DTYPES)
+    _check_tensor(crossing.tensor, crossing.name)
+    _check_sizes(crossing.host_shape, crossing.name)
+    if math.prod(crossing.host_shape) != math.prod(crossing.tensor.shape):
+        raise TargetError("a tensor changes its size where it crosses", where=f"ttnn, {crossing.name}")
+    if crossing.order and sorted(crossing.order) != list(range(len(crossing.host_shape))):
+        raise TargetError(f"{crossing.order} is no order of its dimensions", where=f"ttnn, {crossing.name}")
+
+
+def _check_tensor(tensor: DeviceTensor, name: str) -> None:
+    _check_sizes(tensor.shape, name)
+    if tensor.bytes > MOST_BYTES:
+        raise TargetError(f"{tensor} takes more memory than any chip has", where=f"ttnn, {name}")
+
+
+def _check_sizes(shape: Iterable[int], name: str) -> None:
+    sizes = list(shape)
+    if len(sizes) > _MOST_DIMENSIONS or any(size < 0 or size > MOST_BYTES for size in sizes):
+        raise TargetError(f"{sizes!r:.100} is no shape", where=f"ttnn, {name}")

@@ -1,0 +1,92 @@
+"""The user's own directory on disk, and files in it that nobody else can have written.
+
+A file that says what is computed must be the user's own: on a shared machine another user may plant one, or a
+pipe that never ends. Systems without owners and modes (Windows) are taken as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import stat
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+
+class NotPrivate(OSError):
+    """A file or directory that another user could have written."""
+
+
+def cache_directory() -> Path:
+    """Return where torchport keeps things: `TORCHPORT_CACHE_DIR`, or `torchport` in the user's cache."""
+    given = os.environ.get("TORCHPORT_CACHE_DIR")
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "torchport"
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory for the user alone, whatever the umask; one that is there must be the user's.
+
+    Raises:
+        OSError: it cannot be made, or others may write to it.
+    """
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(mode=0o700)
+    except FileExistsError:
+        need_private(directory)
+        return
+    directory.chmod(0o700)
+
+
+def need_private(directory: Path) -> None:
+    """Refuse a directory in which others may write.
+
+    Raises:
+        NotPrivate: another user owns it, or its mode lets others write.
+        OSError: it is not there.
+    """
+    _check(os.stat(directory), str(directory))
+
+
+def open_private(path: Path) -> int:
+    """Open a file of the user's for reading and return its descriptor; nothing is waited for.
+
+    Raises:
+        NotPrivate: it is no plain file, or others may write it.
+        OSError: it cannot be opened.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise NotPrivate("it is not a plain file")
+        _check(found, str(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check(found: os.stat_result, name: str) -> None:
+    if not hasattr(os, "geteuid"):
+        return  # no owners here
+    if found.st_uid not in (os.geteuid(), 0):  # the administrator can change what the user owns anyway
+        raise NotPrivate(f"{name} belongs to another user")
+    if found.st_mode & 0o022:
+        raise NotPrivate(f"others may write to {name}")
+
+
+@functools.cache
+def warn_once(directory: Path, reason: str) -> None:
+    """Say, once a process, that a directory is not used."""
+    _log.warning(
+        "%s is not used: %s; to use it, run chmod go-w on it, or set TORCHPORT_CACHE_DIR to one of your own",
+        directory,
+        reason,
+    )
