@@ -115,7 +115,8 @@ class ModuleState:
             if is_module:
                 for name in _SHOWN:
                     yield from self._note_dict(path, attributes[name], form)
-                yield from ((f"{path}{form.format(name)}", attributes[name]) for name in _HOOKS)
+                for name in _HOOKS:
+                    yield from self._note_dict(path + form.format(name), attributes[name], "[{!r}]")
 
     def _note_dict(
         self, path: str, held: dict[object, object], form: str, skipped: Collection[object] = ()
