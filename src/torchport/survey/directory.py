@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from torchport.errors import RecordError, SurveyError
 from torchport.records import BenchRecord, SurveyRow, file_name, read_record, write_record, written_whole
 from torchport.survey.machine import describe_machine, versions_for
+from torchport.survey.system import lock_file, need_posix
 from torchport.survey.work_item import STAT, Outcome, WorkItem, versions_of
 
 RAW, PROFILE, ROWS = "raw", "profile", "rows"
@@ -40,15 +40,17 @@ class SurveyDirectory:
             shared: whether others that share it may write too, each to files of its own.
 
         Raises:
-            SurveyError: another survey is writing here, or the directory cannot be made.
+            SurveyError: another survey is writing here, the directory cannot be made, or the system has no
+                locks.
         """
+        need_posix()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise SurveyError(f"cannot be written: {error.strerror}", where=str(self.path)) from error
         try:
-            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            lock_file(handle, shared=shared)
         except OSError as error:
             os.close(handle)
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
