@@ -3,9 +3,11 @@
     python benchmarks/simulator.py
     python benchmarks/simulator.py --models resnet50 --seconds 10
 
-A simulated call computes in bfloat16 as the chip stores it, and accumulates in float32; eager torch computes
-in float32. Both take turns in one process. Compiling is timed from an empty cache, its trial of the island
-included, after a tiny model has paid for what a process does first.
+A simulated call computes in float32 on values rounded to bfloat16, as the chip stores them; eager torch
+computes in float32. Both take turns in one process. To see what a processor without bfloat16 instructions
+does on one that has them, set ATEN_CPU_CAPABILITY=default and ONEDNN_MAX_CPU_ISA=AVX2. Compiling is timed
+from an empty cache, its trial of the island included, after a tiny model has paid for what a process does
+first.
 """
 
 from __future__ import annotations

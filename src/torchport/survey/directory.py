@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from torchport.records import (
     written_whole,
 )
 from torchport.survey.machine import describe_machine, versions_for
+from torchport.survey.system import lock_file, need_posix
 from torchport.survey.work_item import STAT, Outcome, WorkItem, versions_of
 
 RAW, PROFILE, ROWS = "raw", "profile", "rows"
@@ -49,9 +49,11 @@ class SurveyDirectory:
             shared: whether others that share it may write too, each to files of its own.
 
         Raises:
-            SurveyError: another survey is writing here, or the directory cannot be made.
+            SurveyError: another survey is writing here, the directory cannot be made, or the system has no
+                locks.
             RecordError: one of its folders is a link.
         """
+        need_posix()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             for folder in _FOLDERS:  # a survey that goes on may be a stranger's
@@ -60,7 +62,7 @@ class SurveyDirectory:
         except OSError as error:
             raise SurveyError(f"cannot be written: {error.strerror}", where=str(self.path)) from error
         try:
-            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            lock_file(handle, shared=shared)
         except OSError as error:
             os.close(handle)
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import signal
 import sys
 import time
 from collections.abc import Collection
@@ -20,15 +19,9 @@ if TYPE_CHECKING:
 MARK = "TORCHPORT_SURVEY_WORKER"
 """The variable by which the processes of a worker are known, should the worker itself be gone."""
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36
 _PATIENCE = 10.0  # seconds in which the kernel ends what was killed, however many there are
 _INTERVAL = 0.005
-
-
-def die_with_parent() -> None:
-    """Have the system end this process when its parent ends, however that ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:

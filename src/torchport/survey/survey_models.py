@@ -14,6 +14,7 @@ from torchport.records import SurveyRow
 from torchport.survey.directory import SurveyDirectory
 from torchport.survey.engines import Engine, make_engine
 from torchport.survey.stat.raw_file import import_duckdb
+from torchport.survey.system import need_posix
 from torchport.survey.work_item import STAT, Limits, SurveySettings, WorkItem
 
 SECONDS = 600.0
@@ -114,6 +115,7 @@ def run_survey(
 
 def _check(settings: SurveySettings) -> None:
     """Refuse what cannot be, before anything runs."""
+    need_posix()
     if importlib.util.find_spec("psutil") is None:
         raise SurveyError(
             "a survey watches its processes with psutil, which is not installed",

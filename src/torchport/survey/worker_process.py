@@ -1,7 +1,8 @@
 """A process that runs items one after another, each in a child of its own: the side that runs them.
 
 It imports torch once and forks for each item, so that an item's process begins in milliseconds, and whatever
-an item does to its process is gone with it. It has no threads: a fork leaves nothing locked behind.
+an item does to its process is gone with it. It has no threads: a fork leaves nothing locked behind. Where a
+fork is not safe, an item's process is a new one, which takes the seconds of an import of torch.
 Requests come as lines of JSON on standard input, answers go as lines of JSON to standard output.
 """
 
@@ -15,6 +16,7 @@ import os
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection
@@ -30,24 +32,27 @@ from torchport.records import JSON
 from torchport.survey.process_family import (
     adopt_orphans,
     descendants,
-    die_with_parent,
     end_descendants,
     memory_held,
 )
 from torchport.survey.run_item import run_item
 from torchport.survey.stat.op_rows import rows_of
 from torchport.survey.stat.raw_file import import_duckdb
+from torchport.survey.system import end_with_parent, forks_safely, peak_memory
 from torchport.survey.work_item import LIBRARIES, WorkItem
 from torchport.survey.worker import READY
 from torchport.zoo.extras import import_library
 
 _INTERVAL = 0.02  # seconds between looks at a child
 _FAMILY_EVERY = 10  # looks between those at the child's own children: finding them takes longer
-_RESULT = "result.json"
+_ITEM, _RESULT = "item.json", "result.json"
 
 
 def main() -> None:
-    """Serve requests until standard input is closed."""
+    """Serve requests until standard input is closed; or run the one item that a folder holds."""
+    if len(sys.argv) > 1:
+        _run_item_in(Path(sys.argv[1]))
+        return
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever models and libraries print is no answer
     adopt_orphans()
@@ -106,13 +111,9 @@ def _serve(request: dict[str, JSON], answers: TextIO) -> dict[str, JSON]:
     item = WorkItem.from_json(request["item"])
     _import_library(item)
     folder = Path(str(request["folder"]))
-    gc.collect()
-    gc.freeze()  # a collection in the child would touch, and so copy, every object's page
     start = time.monotonic()
     spared = {process.pid for process in descendants(os.getpid())}
-    pid = os.fork()
-    if pid == 0:
-        _be_child(lambda: _run(item, folder), answers)
+    pid = _fork(item, folder, answers) if forks_safely() else _spawn(item, folder)
     child = _Child(pid, start + float(str(request["seconds"])), int(str(request["memory"])), spared)
     try:
         verdict = child.wait()
@@ -140,6 +141,30 @@ def _read_result(folder: Path) -> dict[str, JSON] | None:
     return found
 
 
+def _fork(item: WorkItem, folder: Path, answers: TextIO) -> int:
+    gc.collect()
+    gc.freeze()  # a collection in the child would touch, and so copy, every object's page
+    pid = os.fork()
+    if pid == 0:
+        _be_child(lambda: _run(item, folder), answers)
+    return pid
+
+
+def _spawn(item: WorkItem, folder: Path) -> int:
+    (folder / _ITEM).write_text(json.dumps(item.to_json()), encoding="utf-8")
+    command = [sys.executable, "-m", "torchport.survey.worker_process", str(folder)]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    child.returncode = 0  # it is `_Child` that waits for it, not this object
+    return child.pid
+
+
+def _run_item_in(folder: Path) -> None:
+    end_with_parent()
+    item = WorkItem.from_json(json.loads((folder / _ITEM).read_text(encoding="utf-8")))
+    (folder / _ITEM).unlink()  # what stays there is the item's result
+    _run(item, folder)
+
+
 def _import_library(item: WorkItem) -> None:
     library = LIBRARIES.get(item.model.partition(":")[0])
     if library is not None and "::" not in item.model:
@@ -152,7 +177,7 @@ def _be_child(work: Callable[[], None], answers: TextIO) -> None:
     code = 1
     try:
         os.setsid()  # it is ended with all that it started
-        die_with_parent()
+        end_with_parent()
         os.close(answers.fileno())
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -222,8 +247,7 @@ class _Child:
         for look in range(sys.maxsize):
             ended, code, usage = os.wait4(self._pid, os.WNOHANG)
             if ended:
-                # In kilobytes; the system's own note of it is finer than ours.
-                self.peak = max(self.peak, usage.ru_maxrss * 1024)
+                self.peak = max(self.peak, peak_memory(usage))  # the system's own note is finer than ours
                 return self._verdict(os.waitstatus_to_exitcode(code))
             held = self._held(look % _FAMILY_EVERY == 0)
             self.peak = max(self.peak, held)

@@ -90,10 +90,18 @@ class _ChildBuild:
                 raise
             finally:
                 if child.poll() is None:
-                    os.killpg(child.pid, signal.SIGKILL)
-                    child.wait()
+                    _end(child)
                 if child.stdin is not None:
                     child.stdin.close()
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a process with all that it started; on Windows, which has no groups of processes, itself alone."""
+    if hasattr(os, "killpg"):
+        os.killpg(child.pid, signal.SIGKILL)
+    else:
+        child.kill()
+    child.wait()
 
 
 def _failure(folder: Path, code: int, target: str, *, kept: bool) -> TargetError:

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from targets.ttnn.programs import random
 from torchport.targets.ttnn.refusal import Refused
@@ -36,6 +38,130 @@ def test_products_are_summed_in_float32():
 
 def test_sums_are_accumulated_in_float32():
     assert KERNELS["sum"](tile(torch.ones(1, 4096)), dim=(1,), keepdim=False).data.item() == 4096
+
+
+def rounded(tensor):
+    return tensor.bfloat16().float()
+
+
+def attend(query, key, value):
+    run = KERNELS["transformer.scaled_dot_product_attention"]
+    return run(tile(query), tile(key), tile(value), is_causal=False, scale=0.5)
+
+
+def convolve(x, weight, dtype="bfloat16", weights_dtype="bfloat16"):
+    batch, channels, height, width = x.shape
+    sizes = {"in_channels": channels, "out_channels": len(weight), "kernel_size": tuple(weight.shape[2:])}
+    config = Made("Conv2dConfig", (), {"weights_dtype": weights_dtype})
+    prepared = KERNELS["prepare_conv_weights"](
+        weight_tensor=tile(weight, weights_dtype), conv_config=config, **sizes
+    )
+    return KERNELS["conv2d"](
+        input_tensor=tile(flat(x), dtype), weight_tensor=prepared, **sizes, batch_size=batch,
+        input_height=height, input_width=width, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1,
+        dtype=dtype, conv_config=config,
+    )  # fmt: skip
+
+
+def pool(x):
+    return KERNELS["avg_pool2d"](
+        input_tensor=tile(flat(x)), batch_size=len(x),
+        input_h=x.shape[2], input_w=x.shape[3], channels=x.shape[1], kernel_size=(2, 2), stride=(2, 2),
+        padding=(0, 0), ceil_mode=False, count_include_pad=True, output_layout="TILE_LAYOUT",
+    )  # fmt: skip
+
+
+def flat(images):
+    return images.permute(0, 2, 3, 1).reshape(1, 1, -1, images.shape[1])
+
+
+# For each kernel: how it is simulated, what torch computes, and the inputs.
+COMPUTED = {
+    "matmul": (lambda a, b: KERNELS["matmul"](tile(a), tile(b)), torch.matmul, ((9, 65), (65, 7))),
+    "linear": (
+        lambda a, w, b: KERNELS["linear"](tile(a), tile(w), bias=tile(b), transpose_b=True),
+        torch.nn.functional.linear, ((9, 65), (7, 65), (7,)),
+    ),
+    "conv2d": (convolve, lambda x, w: flat(torch.conv2d(x, w)), ((2, 5, 9, 9), (6, 5, 3, 3))),
+    "attention": (
+        attend,
+        lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=0.5),
+        ((1, 2, 33, 32), (1, 2, 33, 32), (1, 2, 33, 32)),
+    ),
+    "softmax": (lambda a: KERNELS["softmax"](tile(a), dim=-1), lambda a: a.softmax(-1), ((4, 33),)),
+    "layer_norm": (
+        lambda a: KERNELS["layer_norm"](tile(a), epsilon=1e-5),
+        lambda a: torch.nn.functional.layer_norm(a, (33,)), ((4, 33),),
+    ),
+    "mean": (
+        lambda a: KERNELS["mean"](tile(a), dim=(1,), keepdim=True),
+        lambda a: a.mean(1, keepdim=True), ((4, 33),),
+    ),
+    "avg_pool2d": (pool, lambda x: flat(torch.nn.functional.avg_pool2d(x, 2)), ((2, 3, 8, 8),)),
+    "gelu": (lambda a: KERNELS["gelu"](tile(a)), torch.nn.functional.gelu, ((4, 33),)),
+    "relu": (lambda a: KERNELS["relu"](tile(a)), torch.relu, ((4, 33),)),
+    "div": (lambda a, b: KERNELS["div"](tile(a), tile(b)), torch.div, ((4, 33), (4, 33))),
+    "add": (lambda a: KERNELS["add"](tile(a), 0.1), lambda a: a + 0.1, ((4, 33),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_kernels_compute_in_float32_on_rounded_values_and_round_once(name):
+    simulate, compute, shapes = COMPUTED[name]
+    inputs = [random(*shape) for shape in shapes]
+    result = simulate(*inputs).data
+    assert torch.equal(result, rounded(result))  # stored as the device stores it
+    expected = compute(*map(rounded, inputs))
+    step = torch.finfo(torch.bfloat16).eps  # of two neighbours; sums in another order may cross a middle
+    torch.testing.assert_close(result, rounded(expected), rtol=step, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_kernels_agree_with_torchs_own_in_bfloat16(name):
+    simulate, compute, shapes = COMPUTED[name]
+    inputs = [random(*shape) for shape in shapes]
+    native = compute(*[tensor.bfloat16() for tensor in inputs]).float()
+    torch.testing.assert_close(simulate(*inputs).data, native, rtol=0.02, atol=0.02)
+
+
+class BfloatOps(TorchDispatchMode):
+    """Notes the ops that compute on bfloat16; to convert from it or into it is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if any(tensor.dtype is torch.bfloat16 for tensor in tensors) and "_to_copy" not in str(func):
+            self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_no_kernel_computes_in_torchs_bfloat16(name):
+    """On a processor without bfloat16 instructions it would take a hundred times as long."""
+    simulate, _, shapes = COMPUTED[name]
+    with BfloatOps() as mode:
+        simulate(*[random(*shape) for shape in shapes])
+    assert mode.seen == []
+
+
+def test_numbers_are_rounded_as_tensors_are():
+    third = rounded(torch.tensor(1 / 3))
+    x = tile(third.reshape(1, 1))
+    assert KERNELS["eq"](x, 1 / 3).data.item() == 1
+    assert KERNELS["pad"](x, ((0, 0), (0, 1)), 1 / 3).data.tolist() == [[third, third]]
+    made = KERNELS["full"]((1,), 1 / 3, dtype="bfloat16", layout="TILE_LAYOUT", device=None)
+    assert made.data.item() == third
+    chosen = KERNELS["where"](tile(torch.zeros(1, 1)), x, 1 / 3)
+    assert chosen.data.item() == third
+
+
+def test_float32_weights_are_rounded_where_they_meet_bfloat16():
+    third, one = torch.full((1, 1, 1, 1), 1 / 3), torch.ones(1, 1, 1, 1)
+    assert convolve(one, third, "bfloat16", "float32").data.item() == rounded(torch.tensor(1 / 3))
+    assert convolve(one, third, "float32", "float32").data.item() == torch.tensor(1 / 3)
 
 
 def test_a_convolution_equals_torchs_on_flattened_images():
@@ -77,6 +203,12 @@ REFUSALS = {
     "two dtypes meet": lambda: KERNELS["add"](tile(torch.ones(2)), tile(torch.ones(2), "float32")),
     "a fraction meets integers": lambda: KERNELS["add"](tile(torch.ones(2), "int32"), 2.5),
     "tiles are padded in front": lambda: KERNELS["pad"](tile(torch.ones(2, 2)), ((1, 0), (0, 0)), 0.0),
+    "float32 is multiplied by bfloat16": lambda: KERNELS["matmul"](
+        tile(torch.ones(2, 2), "float32"), tile(torch.ones(2, 2))
+    ),
+    "a bias in float32 beside bfloat16": lambda: KERNELS["linear"](
+        *[tile(torch.ones(2, 2))] * 2, bias=tile(torch.ones(2), "float32")
+    ),
     "heads of 16": lambda: KERNELS["transformer.scaled_dot_product_attention"](
         *[tile(torch.ones(1, 1, 4, 16))] * 3, is_causal=False, scale=1.0
     ),

@@ -19,11 +19,20 @@ from torchport.targets.ttnn.ops import RULES
 from torchport.targets.ttnn.options import TtnnOptions
 from torchport.targets.ttnn.program import TILE, Crossing, DeviceTensor, Dtype, Program
 from torchport.targets.ttnn.refusal import Refused
-from torchport.targets.ttnn.simulator.tensors import HELD_IN
 
 _ON_IMAGES = frozenset(
     {"aten.convolution.default", "aten.max_pool2d_with_indices.default", "aten.avg_pool2d.default"}
 )
+# What a weight of each of the device's dtypes is stored in. torch has no block floats: the device makes them
+# of bfloat16.
+_STORED_IN: dict[Dtype, torch.dtype] = {
+    "bfloat16": torch.bfloat16,
+    "bfloat8_b": torch.bfloat16,
+    "float32": torch.float32,
+    "int32": torch.int32,
+    "uint32": torch.int32,
+    "uint16": torch.int32,
+}
 
 
 def make_lowering(options: TtnnOptions, weights: Callable[[fx.Node], torch.Tensor | None]) -> Lowering:
@@ -58,11 +67,8 @@ def write_program(island: Island, options: TtnnOptions) -> tuple[Program, dict[s
 
 
 def _stored(tensor: torch.Tensor, dtype: Dtype) -> torch.Tensor:
-    held = torch.int32 if dtype in ("uint32", "uint16") else HELD_IN[dtype]
-    if dtype == "bfloat8_b":
-        held = torch.bfloat16
     # Detached from the model's own memory: what is stored must not change with it.
-    return tensor.to(held).clone(memory_format=torch.contiguous_format)
+    return tensor.to(_STORED_IN[dtype]).clone(memory_format=torch.contiguous_format)
 
 
 class _Writer:

@@ -11,7 +11,7 @@ from torchport.targets.ttnn.program import Dtype
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.simulator.elementwise import activation
 from torchport.targets.ttnn.simulator.registry import kernel
-from torchport.targets.ttnn.simulator.tensors import Held, Made, hold, need_dtype
+from torchport.targets.ttnn.simulator.tensors import Held, Made, hold, need_dtype, rounded
 
 
 def images(tensor: Held, batch: int, height: int, width: int, channels: int) -> torch.Tensor:
@@ -122,8 +122,8 @@ def conv2d(
     if (top, left) != (bottom, right):
         data = functional.pad(data, (left, right, top, bottom))
         top = left = 0
-    weight = weight_tensor.data.to(data.dtype)
-    bias = None if bias_tensor is None else bias_tensor.data.to(data.dtype)
+    weight = rounded(weight_tensor, input_tensor.dtype)
+    bias = None if bias_tensor is None else rounded(bias_tensor, input_tensor.dtype)
     result = functional.conv2d(data, weight, bias, stride, (top, left), dilation, groups)
     return _finished(result, conv_config, dtype)
 
@@ -152,8 +152,8 @@ def conv_transpose2d(
     """A transposed convolution with biases and an activation."""
     need_dtype(input_tensor, "bfloat16", "float32")
     data = images(input_tensor, batch_size, input_height, input_width, in_channels)
-    weight = weight_tensor.data.to(data.dtype)
-    bias = None if bias_tensor is None else bias_tensor.data.to(data.dtype)
+    weight = rounded(weight_tensor, input_tensor.dtype)
+    bias = None if bias_tensor is None else rounded(bias_tensor, input_tensor.dtype)
     result = functional.conv_transpose2d(
         data, weight, bias, stride, padding, output_padding, groups, dilation
     )

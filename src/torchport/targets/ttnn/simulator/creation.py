@@ -7,11 +7,11 @@ import torch
 from torchport.targets.ttnn.program import Dtype
 from torchport.targets.ttnn.simulator.movement import LAYOUTS
 from torchport.targets.ttnn.simulator.registry import kernel
-from torchport.targets.ttnn.simulator.tensors import HELD_IN, Held
+from torchport.targets.ttnn.simulator.tensors import HELD_IN, Held, hold
 
 
 @kernel("full")
 def full(shape: tuple[int, ...], value: float, *, dtype: Dtype, layout: str, device: object) -> Held:
     """A tensor of one value."""
     where = device if isinstance(device, torch.device) else torch.device("cpu")
-    return Held(torch.full(shape, value, dtype=HELD_IN[dtype], device=where), dtype, LAYOUTS[layout])
+    return hold(torch.full(shape, value, dtype=HELD_IN[dtype], device=where), dtype, LAYOUTS[layout])

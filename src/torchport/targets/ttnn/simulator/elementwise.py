@@ -17,6 +17,7 @@ from torchport.targets.ttnn.simulator.tensors import (
     Held,
     Made,
     hold,
+    hold_chosen,
     need_dtype,
     need_rank,
     need_tile,
@@ -39,16 +40,19 @@ _UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "logical_not": torch.logical_not, "bitwise_not": torch.bitwise_not, "selu": functional.selu,
     "log_sigmoid": functional.logsigmoid,
 }  # fmt: skip
+_CHOOSING = frozenset("relu abs neg".split())  # what comes out is rounded because what goes in is
 _ON_INTEGERS = frozenset("relu abs neg logical_not bitwise_not square".split())
 
 
 def _unary(name: str, compute: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Held], Held]:
     dtypes = ("int32",) if name == "bitwise_not" else FLOATS + (("int32",) if name in _ON_INTEGERS else ())
 
+    held = hold_chosen if name in _CHOOSING else hold
+
     def run(tensor: Held) -> Held:
         need_dtype(tensor, *dtypes)
         need_rank(tensor)
-        return hold(compute(tensor.data), tensor.dtype, tensor.layout)
+        return held(compute(tensor.data), tensor.dtype, tensor.layout)
 
     return run
 
@@ -98,7 +102,7 @@ def typecast(tensor: Held, dtype: Dtype) -> Held:
     """Another dtype; floats are cut off towards zero when they become integers."""
     data = tensor.data
     if tensor.dtype in FLOATS and dtype not in FLOATS:
-        data = torch.trunc(data.float())
+        data = torch.trunc(data)
     return hold(data, dtype, tensor.layout)
 
 
@@ -164,7 +168,7 @@ def _binary(name: str, compute: Callable[[Any, Any], torch.Tensor]) -> Callable[
     ) -> Held:
         a, b = _pair(name, left, right)
         if not isinstance(b, torch.Tensor) and name not in ("add", "sub", "mul"):
-            b = torch.tensor(b, dtype=a.dtype, device=a.device)
+            b = hold(torch.tensor(b, dtype=a.dtype, device=a.device), left.dtype).data
         result = _activated(compute(a, b), activations)
         return hold(result, dtype or left.dtype, left.layout)
 

@@ -7,13 +7,22 @@ import torch
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.simulator.elementwise import activation
 from torchport.targets.ttnn.simulator.registry import kernel
-from torchport.targets.ttnn.simulator.tensors import FLOATS, Held, Made, hold, need_dtype, need_tile
+from torchport.targets.ttnn.simulator.tensors import (
+    FLOATS,
+    Held,
+    Made,
+    hold,
+    need_dtype,
+    need_same_precision,
+    need_tile,
+)
 
 
 def _check(left: Held, right: Held) -> None:
     need_tile(left, right)
     need_dtype(left, *FLOATS)
     need_dtype(right, *FLOATS)
+    need_same_precision(left, right)
     if left.data.dim() < 2 or right.data.dim() < 2 or left.data.dim() > 5:
         refuse("shape", "a product of other than matrices")
     ours, theirs = left.shape[:-2], right.shape[:-2]
@@ -29,8 +38,6 @@ def matmul(left: Held, right: Held, *, transpose_b: bool = False, compute_kernel
     """The product of two matrices, or of two batches of them."""
     _check(left, right)
     other = right.data.transpose(-1, -2) if transpose_b else right.data
-    if left.data.dtype != other.dtype:
-        refuse("dtype", f"a product of {left.dtype} and {right.dtype}")
     return hold(torch.matmul(left.data, other), left.dtype)
 
 
@@ -53,6 +60,7 @@ def linear(
         need_tile(bias)
         if bias.data.numel() != weight.shape[0] or bias.dtype not in FLOATS:
             refuse("shape", "the bias is not a row of floats")
+        need_same_precision(left, bias)
     row = None if bias is None else bias.data.reshape(-1)
     result = torch.nn.functional.linear(left.data, weight, row)
     return hold(_activate(result, activation), left.dtype)

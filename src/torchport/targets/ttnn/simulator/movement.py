@@ -9,7 +9,7 @@ import torch
 from torchport.targets.ttnn.program import Layout
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.simulator.registry import kernel
-from torchport.targets.ttnn.simulator.tensors import Held, need_rank
+from torchport.targets.ttnn.simulator.tensors import Held, hold, need_rank
 
 LAYOUTS: dict[str, Layout] = {"TILE_LAYOUT": "tile", "ROW_MAJOR_LAYOUT": "row_major"}
 
@@ -55,7 +55,8 @@ def pad(tensor: Held, padding: tuple[tuple[int, int], ...], value: float) -> Hel
     if len(padding) > 5:
         refuse("shape", "a tensor of more than five dimensions is padded")
     flat = [item for pair in reversed(padding) for item in pair]
-    return _kept(torch.nn.functional.pad(tensor.data, flat, value=value), tensor)
+    [edge] = hold(torch.tensor([value]), tensor.dtype).data.tolist()
+    return _kept(torch.nn.functional.pad(tensor.data, flat, value=edge), tensor)
 
 
 @kernel("concat")

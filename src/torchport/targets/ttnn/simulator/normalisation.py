@@ -20,7 +20,7 @@ def _check(tensor: Held, weight: Held | None, bias: Held | None) -> None:
 
 
 def _row(item: Held | None) -> torch.Tensor | None:
-    return None if item is None else item.data.reshape(-1).float()
+    return None if item is None else item.data.reshape(-1)
 
 
 @kernel("layer_norm")
@@ -35,7 +35,7 @@ def layer_norm(
     """Normalises the last dimension to mean 0 and variance 1, scales and shifts."""
     _check(tensor, weight, bias)
     size = [tensor.shape[-1]]
-    result = torch.nn.functional.layer_norm(tensor.data.float(), size, _row(weight), _row(bias), epsilon)
+    result = torch.nn.functional.layer_norm(tensor.data, size, _row(weight), _row(bias), epsilon)
     return hold(result, tensor.dtype)
 
 
@@ -45,7 +45,7 @@ def rms_norm(
 ) -> Held:
     """Divides the last dimension by the root of its mean square, and scales."""
     _check(tensor, weight, None)
-    wide = tensor.data.float()
-    result = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
+    data = tensor.data
+    result = data * torch.rsqrt(data.square().mean(-1, keepdim=True) + epsilon)
     row = _row(weight)
     return hold(result if row is None else result * row, tensor.dtype)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.nn import functional
 
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.simulator.convolution import flattened, images
 from torchport.targets.ttnn.simulator.movement import LAYOUTS
 from torchport.targets.ttnn.simulator.registry import kernel
-from torchport.targets.ttnn.simulator.tensors import Held, need_dtype
+from torchport.targets.ttnn.simulator.tensors import Held, hold, need_dtype
 
 Pair = tuple[int, int]
 
@@ -58,11 +57,11 @@ def avg_pool2d(
 ) -> Held:
     """The mean of each window."""
     need_dtype(input_tensor, "bfloat16")
-    data = images(input_tensor, batch_size, input_h, input_w, channels).float()
+    data = images(input_tensor, batch_size, input_h, input_w, channels)
     result = functional.avg_pool2d(
         data, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )
-    return Held(flattened(result).to(torch.bfloat16), "bfloat16", LAYOUTS[output_layout])
+    return hold(flattened(result), "bfloat16", LAYOUTS[output_layout])
 
 
 @kernel("upsample")

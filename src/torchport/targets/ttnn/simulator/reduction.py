@@ -13,11 +13,6 @@ from torchport.targets.ttnn.simulator.tensors import FLOATS, Held, hold, need_dt
 Dims = tuple[int, ...]
 
 
-def _wide(tensor: Held) -> torch.Tensor:
-    """Return values as they are accumulated: in float32, or as integers."""
-    return tensor.data.float() if tensor.dtype in FLOATS else tensor.data
-
-
 def _reduced(
     tensor: Held, dim: Dims, keepdim: bool, compute: Callable[[torch.Tensor, Dims, bool], torch.Tensor]
 ) -> Held:
@@ -25,7 +20,7 @@ def _reduced(
     need_tile(tensor)
     if tensor.data.dim() == 0 or not dim:
         refuse("shape", "a single number is reduced")
-    return hold(compute(_wide(tensor), dim, keepdim), tensor.dtype)
+    return hold(compute(tensor.data, dim, keepdim), tensor.dtype)
 
 
 @kernel("sum")
@@ -73,7 +68,7 @@ def cumsum(tensor: Held, dim: int) -> Held:
     need_dtype(tensor, "bfloat16", "float32", "int32")
     if not 1 <= tensor.data.dim() <= 5:
         refuse("shape", "running sums of none, or of more than five dimensions")
-    return hold(torch.cumsum(_wide(tensor), dim), tensor.dtype)
+    return hold(torch.cumsum(tensor.data, dim), tensor.dtype)
 
 
 @kernel("argmax")

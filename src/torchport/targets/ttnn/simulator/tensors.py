@@ -1,4 +1,10 @@
-"""The simulator's tensors: values in torch's memory, rounded as the device stores them."""
+"""The simulator's tensors: values in torch's memory, rounded as the device stores them.
+
+Floats of every kind are held, and computed with, in float32: kernels get rounded values, and what they return
+is rounded once. That is how the device multiplies bfloat16 and adds up in float32, it is the same on every
+processor, and torch's own kernels in bfloat16 are a hundred times slower where the processor has no
+instructions for it.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +17,14 @@ from torchport.targets.ttnn.refusal import refuse
 
 # What holds the device's elements here. torch computes little on unsigned integers, so wider ones do.
 HELD_IN: dict[str, torch.dtype] = {
-    "bfloat16": torch.bfloat16,
-    "bfloat8_b": torch.bfloat16,
+    "bfloat16": torch.float32,
+    "bfloat8_b": torch.float32,
     "float32": torch.float32,
     "int32": torch.int32,
     "uint32": torch.int64,
     "uint16": torch.int32,
 }
+_FITS_BFLOAT16 = (torch.bfloat16, torch.bool, torch.uint8, torch.int8)
 FLOATS = ("bfloat16", "float32", "bfloat8_b")
 _MOST_DIMENSIONS = 6
 
@@ -59,23 +66,35 @@ class Made:
 
 def hold(data: torch.Tensor, dtype: Dtype, layout: Layout = "tile") -> Held:
     """Return values as the device stores them: rounded to its dtype."""
-    if dtype == "bfloat8_b":
-        return Held(_block_rounded(data), dtype, layout)
-    held_in = HELD_IN[dtype]
-    return Held(data if data.dtype is held_in else data.to(held_in), dtype, layout)
+    if not data.is_meta:
+        if dtype == "bfloat8_b":
+            return Held(_block_rounded(data), dtype, layout)
+        if dtype == "bfloat16" and data.dtype not in _FITS_BFLOAT16:
+            data = data.to(torch.bfloat16)
+    return Held(data.to(HELD_IN[dtype]), dtype, layout)
+
+
+def hold_chosen(data: torch.Tensor, dtype: Dtype, layout: Layout = "tile") -> Held:
+    """Return what a kernel chose among rounded values, or negated: that needs no rounding, but in blocks."""
+    return Held(data, dtype, layout) if dtype == "bfloat16" else hold(data, dtype, layout)
+
+
+def rounded(weight: Held, dtype: Dtype) -> torch.Tensor:
+    """Return a weight's values as they meet an input of a dtype: float32 is rounded beside bfloat16."""
+    if weight.dtype == "float32" and dtype != "float32":
+        return hold(weight.data, dtype).data
+    return weight.data
 
 
 def _block_rounded(data: torch.Tensor) -> torch.Tensor:
     """Round to bfloat8_b: 16 neighbours of a row share an exponent, each keeps a sign and seven bits."""
-    if data.is_meta:
-        return data.to(torch.bfloat16)
     width = data.shape[-1]
     padded = torch.nn.functional.pad(data.float(), (0, -width % 16))
     blocks = padded.reshape(*padded.shape[:-1], -1, 16)
     exponent = torch.frexp(blocks.abs().amax(-1, keepdim=True)).exponent
     step = torch.ldexp(torch.ones(exponent.shape), exponent - 7)
     rounded = (blocks / step).round().clamp(-127, 127) * step
-    return rounded.reshape(padded.shape)[..., :width].to(torch.bfloat16)
+    return rounded.reshape(padded.shape)[..., :width]
 
 
 def need_rank(tensor: Held) -> None:
@@ -89,6 +108,12 @@ def need_tile(*tensors: object) -> None:
     for tensor in tensors:
         if isinstance(tensor, Held) and tensor.layout != "tile":
             refuse("argument", "a tensor is row-major, and this kernel takes tiles")
+
+
+def need_same_precision(*tensors: Held) -> None:
+    """Refuse float32 beside the narrower floats, which may be mixed."""
+    if len({tensor.dtype == "float32" for tensor in tensors}) > 1:
+        refuse("dtype", f"a product of {' and '.join(tensor.dtype for tensor in tensors)}")
 
 
 def need_dtype(tensor: Held, *dtypes: str) -> None:

@@ -1,0 +1,95 @@
+"""What a survey does where a fork is not safe, and where the system has no POSIX: each by a switch."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from torchport.errors import SurveyError
+from torchport.survey import run_survey, system, worker
+from torchport.survey.directory import SurveyDirectory
+
+FILE = Path(__file__).parent / "faulty.py"
+SPAWNING = """
+from torchport.survey import worker_process
+
+def refuse():
+    raise AssertionError("it forked")
+
+worker_process.forks_safely = lambda: False
+worker_process.os.fork = refuse
+worker_process.main()
+"""
+
+
+def test_where_a_fork_is_not_safe_each_item_has_a_new_process(tmp_path, monkeypatch):
+    (tmp_path / "spawning_worker.py").write_text(SPAWNING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(worker, "PROGRAM", "spawning_worker")
+    names = [f"{FILE}::{name}" for name in ("works", "raises", "kills_itself")]
+    rows = run_survey(names, output=tmp_path / "out", timeout=120)
+    assert [(row.status, row.error) for row in rows] == [
+        ("ok", ""),
+        ("raised", rows[1].error),
+        ("crashed", "its process was killed by SIGKILL"),
+    ]
+    assert "three is odd" in rows[1].error
+    assert rows[0].peak_bytes > 2**20
+
+
+def test_forks_are_not_safe_on_macos(monkeypatch):
+    assert system.forks_safely() is (sys.platform != "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not system.forks_safely()
+
+
+def test_macos_counts_memory_in_bytes(monkeypatch):
+    usage = SimpleNamespace(ru_maxrss=4096)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert system.peak_memory(usage) == 4096 * 1024
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert system.peak_memory(usage) == 4096
+
+
+PARENT = """
+import os, subprocess, sys
+child = "import os, sys; from torchport.survey.system import watch_parent; print(os.getpid(), flush=True); "
+child += "watch_parent(int(sys.argv[1]))"
+subprocess.Popen([sys.executable, "-c", child, str(os.getpid())], start_new_session=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_that_watches_its_parent_ends_with_it():
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    child = psutil.Process(int(parent.stdout.readline()))
+    assert child.is_running()
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 60
+    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "it outlives its parent"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("missing", ["fcntl", "wait4", "killpg"])
+def test_without_posix_a_survey_is_refused_in_one_line(missing, tmp_path, monkeypatch):
+    if missing == "fcntl":
+        monkeypatch.setattr(system, "fcntl", None)
+    else:
+        monkeypatch.delattr(os, missing)
+    for survey in (
+        lambda: run_survey([f"{FILE}::works"], output=tmp_path / "out"),
+        lambda: SurveyDirectory(tmp_path / "out").locked().__enter__(),
+    ):
+        with pytest.raises(SurveyError, match="surveys need POSIX") as refusal:
+            survey()
+        assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "out").exists()
