@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 # Each holds its weights once more in the device's form; the least recently made goes first.
 _MOST_PROGRAMS = 16
+# How often a call builds anew while another thread goes on changing the weights.
+_MOST_BUILDS = 3
 
 
 class CompiledModel(nn.Module):
@@ -88,19 +90,20 @@ class CompiledModel(nn.Module):
         flat = flatten_call(args, kwargs)
         self._refuse_gradients(flat)
         specialised = self._find(flat, args, kwargs)
-        try:
-            return specialised.program.run(flat.leaves, flat.objects, specialised.guard.check)
-        except Changed:
-            with self._lock:
-                self._build(flat, args, kwargs)
-            return self.forward(*args, **kwargs)
-        except OutOfRange as reason:
-            _log.info("%s: this call runs with eager torch: %s", self._specialiser.name, reason)
-        except Exception as error:  # noqa: BLE001  # eager torch gives the right answer, or the right error
-            _log.warning("%s: this call runs with eager torch: %s", self._specialiser.name, error)
-        # Nothing was written yet: a program writes buffers and inputs at its very end. The lock is for
-        # the module: while another thread compiles it, its weights are replaced by fakes.
-        with self._lock, torch.no_grad():
+        for _ in range(_MOST_BUILDS):
+            try:
+                return specialised.program.run(flat.leaves, flat.objects, specialised.guard.check)
+            except Changed:
+                with self._lock:
+                    specialised = self._build(flat, args, kwargs)
+            except OutOfRange as reason:
+                _log.info("%s: this call runs with eager torch: %s", self._specialiser.name, reason)
+                break
+            except Exception as error:  # noqa: BLE001  # eager torch gives the right answer, or the right error
+                _log.warning("%s: this call runs with eager torch: %s", self._specialiser.name, error)
+                break
+        # Nothing was written yet: a program writes buffers and inputs at its very end.
+        with torch.no_grad():
             return self._specialiser.module(*args, **kwargs)
 
     def emit(self, path: str | Path) -> list[Path]:
