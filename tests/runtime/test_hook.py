@@ -2,6 +2,8 @@
 
 import json
 import sys
+import threading
+import time
 
 import torch
 
@@ -51,6 +53,64 @@ with torch.no_grad():
 """
     assert run_fresh(code) == "True"
     assert list(own_cache.glob("*/*.island"))  # it was built for the default target, and not run eagerly
+
+
+def test_threads_that_name_a_backend_first_at_the_same_time_all_find_it(own_cache):
+    code = """
+import sys, threading, torch
+sys.setswitchinterval(1e-5)
+together, results = threading.Barrier(8), []
+def first(name):
+    together.wait()
+    try:
+        torch.compile(torch.nn.ReLU(), backend=name)
+        results.append("found")
+    except BaseException as error:
+        results.append(repr(error))
+threads = [threading.Thread(target=first, args=(name,)) for name in ["torchport", "torchport_stat"] * 4]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(sorted(set(results)))
+"""
+    assert run_fresh(code) == "['found']"
+
+
+def test_another_backend_of_the_same_name_is_still_refused():
+    code = """
+import torch, torchport
+torchport.backend
+from torch._dynamo import register_backend
+for _ in range(2):
+    try:
+        register_backend(lambda graph, inputs: graph, name="mine")
+        print("registered")
+    except AssertionError as error:
+        print(error)
+"""
+    assert run_fresh(code).splitlines() == ["registered", "duplicate name: mine"]
+
+
+def test_registering_from_many_threads_defines_the_op_once(monkeypatch):
+    made = []
+
+    class Library:
+        def __init__(self, *_):
+            time.sleep(0.01)
+            made.append(self)
+
+        def define(self, *_):
+            """As torch's."""
+
+        impl = define
+
+    monkeypatch.setattr(torch.library, "Library", Library)
+    monkeypatch.setattr(hook, "_library", None)
+    threads = [threading.Thread(target=hook.register) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
 
 
 def test_registering_twice_is_harmless():

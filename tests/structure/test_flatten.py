@@ -124,7 +124,7 @@ def test_modules_functions_and_arrays_are_shared():
 
 def test_what_the_caller_names_is_shared():
     config = Plain(None, note="settings")
-    flat = flatten({"config": config, "x": ONE}, by_reference={id(config)})
+    flat = flatten({"config": config, "x": ONE}, by_reference={id(config): config})
     assert flat.structure.rebuild([ONE])["config"] is config
 
 

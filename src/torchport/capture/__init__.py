@@ -5,6 +5,7 @@ from torchport.capture.aot.aten_graph import AtenGraph, Direction, ops_of
 from torchport.capture.aot.capture_graphs import capture_graphs
 from torchport.capture.aot.compiled_graphs import Recorder, recording_backend
 from torchport.capture.aot.node_origins import source_lines
+from torchport.capture.callable_module import as_module
 from torchport.capture.calls.applied_functions import apply_function
 from torchport.capture.calls.call_graph import CallGraph, capture_calls
 from torchport.capture.calls.call_inputs import Argument
@@ -14,10 +15,9 @@ from torchport.capture.calls.named_objects import named
 from torchport.capture.calls.other_sizes import Size, input_sizes, with_other_sizes
 from torchport.capture.calls.recorder import Asked, Modes
 from torchport.capture.calls.traced_calls import TracedCall
-from torchport.capture.calls.untouched import untouched
 from torchport.capture.calls.value_reads import OnDataDependent
 from torchport.capture.exported.dynamic_shapes import ANY_BATCH, ANY_SHAPE
-from torchport.capture.exported.export import CallableModule, CapturedModel, export
+from torchport.capture.exported.export import CapturedModel, export
 from torchport.capture.exported.module_state import ModuleState
 from torchport.capture.exported.shared_memory import SharedResult
 from torchport.capture.node_origin import module_path, source_line, user_name
@@ -32,6 +32,7 @@ from torchport.capture.stream.op_call import (
 )
 from torchport.capture.stream.op_stream import Kernel, Phase, StreamedOp
 from torchport.capture.stream.stream_model import OpStream, stream_ops
+from torchport.capture.untouched import StandIn, buffers_kept, copy_of, values_kept
 
 __all__ = [
     "ANY_BATCH",
@@ -39,7 +40,6 @@ __all__ = [
     "Argument",
     "AtenGraph",
     "CallGraph",
-    "CallableModule",
     "CapturedModel",
     "ModuleState",
     "Kernel",
@@ -75,7 +75,11 @@ __all__ = [
     "source_lines",
     "stream_ops",
     "tensor_spec",
-    "untouched",
+    "StandIn",
+    "as_module",
+    "buffers_kept",
+    "copy_of",
+    "values_kept",
     "with_other_sizes",
     "user_name",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -21,7 +22,7 @@ _LOUD = (
 def quiet_torch() -> Iterator[None]:
     """Hold back the warnings, logs and prints that torch sends to the error stream.
 
-    Only one thread is in here at a time: neither the streams nor torch's tracing are made for more.
+    Only one thread is in here at a time: torch's tracing is not made for more.
     """
     # Imported here, since it takes seconds; Dynamo traces under the same lock.
     from torch._dynamo.convert_frame import compile_lock
@@ -30,9 +31,36 @@ def quiet_torch() -> Iterator[None]:
         yield
 
 
+class _Held:
+    """The process's streams, held back for as long as anybody wants them to be."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.users = 0
+        self.streams = contextlib.ExitStack()
+
+
+_held = _Held()
+
+
 @contextlib.contextmanager
 def quiet_streams() -> Iterator[None]:
-    """Hold back warnings, logs and prints, without a lock: for runs that trace nothing."""
+    """Hold back warnings, logs and prints, for any number of threads: for runs that trace nothing."""
+    with _held.lock:
+        _held.users += 1
+        if _held.users == 1:
+            _held.streams.enter_context(_without_output())
+    try:
+        yield
+    finally:
+        with _held.lock:
+            _held.users -= 1
+            if not _held.users:
+                _held.streams.close()
+
+
+@contextlib.contextmanager
+def _without_output() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _LOUD]
     levels = [logger.level for logger in loggers]
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from torchport.capture import Argument, input_sizes, untouched, with_other_sizes
+from torchport.capture import Argument, StandIn, copy_of, input_sizes, with_other_sizes
 from torchport.codegen.weights_file import write_weights
 from torchport.errors import CodegenError, one_line
 from torchport.structure import flatten
@@ -115,9 +115,10 @@ def _run(module: nn.Module, arguments: Sequence[Argument]) -> object:
     assert isinstance(inputs, list)
     args = [value for value, argument in zip(inputs, arguments, strict=True) if not argument.keyword]
     kwargs = {argument.name: v for v, argument in zip(inputs, arguments, strict=True) if argument.keyword}
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), untouched(module, values=True):
+    stand_in = StandIn(module, copy_of)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
-        return module(*args, **kwargs)
+        return stand_in.module(*args, **kwargs)
 
 
 def first_difference(expected: object, actual: object) -> str:

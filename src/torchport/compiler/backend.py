@@ -15,6 +15,7 @@ import torch
 import torch.fx.traceback
 from torch import fx
 
+import torchport.runtime.backend_names  # noqa: F401  # threads may name this backend at the same time
 from torchport import targets
 from torchport.compiler.inference_graph import InferenceGraph
 from torchport.compiler.training_graph import compile_training

@@ -112,8 +112,7 @@ class CompiledModel(nn.Module):
         )
 
     def _run_eagerly(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-        # The lock is for the module: while another thread compiles it, its weights are replaced by fakes.
-        with self._lock, torch.no_grad():
+        with torch.no_grad():
             return self._specialiser.module(*args, **kwargs)
 
     def emit(self, path: str | Path) -> list[Path]:

@@ -51,7 +51,7 @@ class Specialiser:
     def __init__(
         self, model: nn.Module | Callable[..., object], target: Target, options: Options, name: str
     ) -> None:
-        self.module = model if isinstance(model, nn.Module) else capture.CallableModule(model)
+        self.module = capture.as_module(model)
         self.name = name or type(model).__name__
         self.target = target
         self.options = options
@@ -60,12 +60,8 @@ class Specialiser:
         """Capture and compile the model for inputs like these."""
         captured = capture.export(self.module, args, kwargs, name=self.name)
         graph = normalise(captured, self.target)
+        # Before any value is read: a weight that another thread changes meanwhile is noticed afterwards.
+        guard = WeightGuard(frozen_weights(graph), captured.state)
         source = Source(captured.name, graph, captured.leaves, captured.inputs.paths, captured.result)
-        frozen = frozen_weights(graph)
         program, _ = build_program(source, self.target, self.options)
-        return Specialised(
-            program,
-            WeightGuard(frozen, captured.state),
-            InputKind.of(captured.inputs, captured.leaves),
-            captured.leaves,
-        )
+        return Specialised(program, guard, InputKind.of(captured.inputs, captured.leaves), captured.leaves)

@@ -7,13 +7,14 @@ import functools
 import inspect
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import fx, nn
 
+from torchport.capture import values_kept
 from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, one_line
 from torchport.packaging.embedding import embed_compiled
@@ -24,7 +25,7 @@ from torchport.records import IslandMeta, TensorSpec
 from torchport.runtime.input_kind import LeafKey
 from torchport.runtime.island import know_island_as
 from torchport.structure import flatten_call
-from torchport.verification.isolation import copy_tensors
+from torchport.verification.copied_tensors import copy_tensors
 
 REPORT = "torchport_report"
 General = tuple[torch.Tensor, IslandMeta]
@@ -74,7 +75,9 @@ def to_torchscript(
     args, kwargs = copy_tensors((tuple(args), dict(kwargs)))  # type: ignore[misc]  # a program may write its inputs
     by_name = dict(zip(names, (*args, *kwargs.values()), strict=True)) if kwargs else None
     try:
-        with put_back(own.values()), torch.no_grad(), _quiet():
+        # Tracing runs the program once, and it may write its buffers.
+        buffers = [tensor for tensor in own.values() if tensor.dtype is not torch.uint8]
+        with values_kept(buffers), torch.no_grad(), _quiet():
             caller = _Caller(specialised, body, names, len(args), general)
             traced: Callable[..., object] = caller.forward if as_function else caller
             script: Script = torch.jit.trace(
@@ -245,20 +248,6 @@ def plain_result(value: object, where: str = "the result") -> object:
         f"{where} is a {type(value).__name__}, which TorchScript cannot return from a trace",
         remedy="torchport.save(compiled, 'model.pt2') keeps results of any structure",
     )
-
-
-@contextmanager
-def put_back(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Put tensors back as they were: tracing runs the program once, and it may write its buffers."""
-    kept = [
-        (tensor, tensor._version, tensor.clone()) for tensor in tensors if tensor.dtype is not torch.uint8
-    ]
-    try:
-        yield
-    finally:
-        for tensor, version, content in kept:
-            if tensor._version != version:
-                tensor.copy_(content)
 
 
 @contextmanager

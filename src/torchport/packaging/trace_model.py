@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from torchport import targets
-from torchport.capture import ANY_BATCH
+from torchport.capture import ANY_BATCH, buffers_kept, values_kept
 from torchport.compiler import CompiledModel
 from torchport.compiler.kept_modules import check_kept_modules
 from torchport.compiler.specialise import Specialiser
@@ -22,11 +22,11 @@ from torchport.errors import CompileError, PackageError, VerificationError
 from torchport.packaging.compiler_args import read_compiler_args
 from torchport.packaging.general_form import make_general
 from torchport.packaging.kept_ops import Keep, leaving
-from torchport.packaging.torchscript import General, Script, plain_result, put_back, to_torchscript
+from torchport.packaging.torchscript import General, Script, plain_result, to_torchscript
 from torchport.records import Coverage, write_record
 from torchport.targets.isolation import isolated
 from torchport.verification import Tolerance, assert_close
-from torchport.verification.isolation import buffers_kept, copy_tensors
+from torchport.verification.copied_tensors import copy_tensors
 
 Callee = nn.Module | Callable[..., object]
 Call = tuple[tuple[object, ...], dict[str, object]]
@@ -230,7 +230,7 @@ def _check(script: Script, callee: Callee, calls: Sequence[Call], tolerance: flo
 def _run(call: Callable[..., object], inputs: Call) -> object:
     args, kwargs = cast("Call", copy_tensors(inputs))  # as they came
     if isinstance(call, torch.jit.ScriptModule):
-        kept: AbstractContextManager[None] = put_back(list(call.buffers()))
+        kept: AbstractContextManager[None] = values_kept(call.buffers())
     else:
         kept = buffers_kept(call if isinstance(call, nn.Module) else nn.Module())
     with torch.no_grad(), torch.random.fork_rng(devices=[]), kept:

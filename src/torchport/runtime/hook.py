@@ -7,6 +7,7 @@ torch calls `register` through the entry-point group `torch.backends`. That is w
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,24 +16,26 @@ if TYPE_CHECKING:
 
 SCHEMA = "island(Tensor blob, str meta, Tensor[] args) -> Tensor[]"
 
+_lock = threading.RLock()
 _library: torch.library.Library | None = None  # keeps the registration alive
 
 
 def register() -> None:
     """Register the op, once; a failure is logged, since raising here would break `import torch`."""
     global _library
-    if _library is not None:
-        return
-    try:
-        import torch
+    with _lock:
+        if _library is not None:
+            return
+        try:
+            import torch
 
-        library = torch.library.Library("torchport", "DEF")
-        library.define(SCHEMA)
-        library.impl("island", _run, "CPU")
-        library.impl("island", _infer, "Meta")
-        _library = library
-    except Exception:  # whatever it is, the user's `import torch` comes first
-        logging.getLogger(__name__).debug("torchport::island was not registered", exc_info=True)
+            library = torch.library.Library("torchport", "DEF")
+            library.define(SCHEMA)
+            library.impl("island", _run, "CPU")
+            library.impl("island", _infer, "Meta")
+            _library = library
+        except Exception:  # whatever it is, the user's `import torch` comes first
+            logging.getLogger(__name__).debug("torchport::island was not registered", exc_info=True)
 
 
 def _run(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> list[torch.Tensor]:

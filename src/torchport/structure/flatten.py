@@ -7,7 +7,7 @@ import functools
 import re
 import types
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,6 +38,8 @@ _ATOMIC = (
     torch.nn.Module, torch.SymInt, torch.SymFloat, torch.SymBool,
 )  # fmt: skip
 
+_NOTHING: Mapping[int, object] = types.MappingProxyType({})
+
 
 class Flat(NamedTuple):
     """A value taken apart.
@@ -53,14 +55,14 @@ class Flat(NamedTuple):
     objects: list[object]
 
 
-def flatten(value: object, *, by_reference: Collection[int] = ()) -> Flat:
+def flatten(value: object, *, by_reference: Mapping[int, object] = _NOTHING) -> Flat:
     """Take a value apart into its tensors and the rest.
 
     A tensor or object that occurs twice is kept once, so that sharing survives.
 
     Args:
         value: anything.
-        by_reference: the ids of objects that are shared rather than taken apart.
+        by_reference: what to refer to in place of an object, by its id, rather than take it apart.
 
     Raises:
         StructureError: a dict's key holds a tensor.
@@ -106,7 +108,7 @@ def flatten_result(
     input_objects: Sequence[object],
     before: Structure,
     *,
-    by_reference: Collection[int] = (),
+    by_reference: Mapping[int, object] = _NOTHING,
 ) -> Flat:
     """Take a call's result apart, together with what the call did to its mutable inputs.
 
@@ -115,7 +117,7 @@ def flatten_result(
         inputs: the tensors that the call was given.
         input_objects: the mutable objects that it was given.
         before: the structure of its inputs before the call.
-        by_reference: the ids of objects that are shared rather than taken apart.
+        by_reference: what to refer to in place of an object, by its id, rather than take it apart.
     """
     walk = _Walk(by_reference)
     for index, tensor in enumerate(inputs):
@@ -147,7 +149,7 @@ def tensors_in(value: object) -> list[tuple[str, torch.Tensor]]:
 class _Walk:
     """One pass over a value's objects."""
 
-    def __init__(self, by_reference: Collection[int]) -> None:
+    def __init__(self, by_reference: Mapping[int, object]) -> None:
         self.by_reference = by_reference
         self.leaves: list[torch.Tensor] = []
         self.paths: list[str] = []
@@ -166,7 +168,9 @@ class _Walk:
             self.paths.append(path or "output")
             self.seen[id(value)] = leaf
             return leaf
-        if isinstance(value, _ATOMIC) or id(value) in self.by_reference:
+        if id(value) in self.by_reference:
+            return Constant(self.by_reference[id(value)])
+        if isinstance(value, _ATOMIC):
             return Constant(value)
         if type(value) is tuple:
             return Tuple(tuple(self.visit(item, f"{path}[{i}]") for i, item in enumerate(value)))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from torchport.capture import buffers_kept
 from torchport.errors import one_line
 from torchport.records import BenchRecord, BringUp, Coverage
 from torchport.structure import tensors_in
@@ -13,7 +14,6 @@ from torchport.survey.isolation import copy_inputs, timed
 from torchport.survey.machine import describe_machine, versions_for
 from torchport.survey.timing import Clocked, time_interleaved
 from torchport.survey.trial import Trial, try_out
-from torchport.verification.isolation import buffers_kept
 from torchport.zoo.model import Model
 
 _log = logging.getLogger(__name__)

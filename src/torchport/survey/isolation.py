@@ -9,7 +9,8 @@ from typing import cast
 
 import torch
 
-from torchport.verification.isolation import buffers_kept, copy_tensors
+from torchport.capture import buffers_kept
+from torchport.verification.copied_tensors import copy_tensors
 from torchport.zoo.model import Model
 
 

@@ -20,7 +20,7 @@ from torchport.survey.directory import PROFILE, RAW
 from torchport.survey.stat.op_rows import rows_of
 from torchport.survey.stat.raw_file import write_raw_file
 from torchport.survey.work_item import STAT, WorkItem
-from torchport.verification.isolation import copy_tensors
+from torchport.verification.copied_tensors import copy_tensors
 from torchport.zoo.model import Model
 
 

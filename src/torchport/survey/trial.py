@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from torchport import targets
+from torchport.capture import buffers_kept
 from torchport.compiler import CompiledModel, compile
 from torchport.errors import SurveyError, one_line
 from torchport.packaging.write_file import PLAIN, FileContents, check_file_name, write_model
@@ -17,7 +18,6 @@ from torchport.records import BringUp, Comparison
 from torchport.structure import tensors_in
 from torchport.survey.isolation import Outcome, copy_inputs, run_alone
 from torchport.verification import Tolerance, compare
-from torchport.verification.isolation import buffers_kept
 from torchport.zoo.model import Model
 
 # What a whole model in bfloat16 may be off by, element by element or as a whole.

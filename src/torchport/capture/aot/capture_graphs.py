@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import cast
@@ -19,18 +17,22 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torchport.capture.aot.aten_graph import AtenGraph
 from torchport.capture.aot.node_origins import noting_origins
 from torchport.capture.aot.quick_shapes import QuickFakeTensorMode
-from torchport.capture.exported.export import CallableModule
-from torchport.capture.exported.source_lines import user_line
+from torchport.capture.callable_module import as_module
 from torchport.capture.quiet import quiet_torch
-from torchport.capture.remembered import nothing_remembered
-from torchport.capture.stream.stand_ins import Once, faker, kept_as_it_was, standing_in
+from torchport.capture.source_lines import user_line
 from torchport.capture.stream.stream_model import as_eager, without_collections
+from torchport.capture.untouched import (
+    Once,
+    StandIn,
+    faker,
+    leaves_torch_as_it_was,
+    nothing_remembered,
+)
 from torchport.errors import CaptureError, TorchportError, one_line
 from torchport.structure import Structure, flatten, flatten_call
 
-_one_at_a_time = threading.RLock()  # stand-ins are put in the module's place
 
-
+@leaves_torch_as_it_was
 def capture_graphs(
     model: nn.Module | Callable[..., object],
     args: Sequence[object],
@@ -63,11 +65,9 @@ def capture_graphs(
         >>> [str(node.target) for node in ops_of(forward.graph_module)]
         ['aten.relu.default']
     """
-    module = model if isinstance(model, nn.Module) else CallableModule(model)
     called = name or type(model).__name__
     try:
-        with _one_at_a_time:
-            graphs = _trace(module, tuple(args), dict(kwargs or {}), backward)
+        graphs = _trace(as_module(model), tuple(args), dict(kwargs or {}), backward)
     except TorchportError:
         raise
     except Exception as error:
@@ -110,12 +110,11 @@ def _trace(
     mode = QuickFakeTensorMode(allow_non_fake_inputs=True)
     substitute = Once(faker(mode))
     leaves = [substitute(leaf) for leaf in inputs.leaves]
+    stand_in = StandIn(module, substitute)
     with ExitStack() as stack:
         for context in (quiet_torch(), as_eager(), without_collections(), _use_lazy_graph_module(True)):
             stack.enter_context(context)
         stack.enter_context(_without_print_outs())
-        stack.enter_context(standing_in(module, substitute))
-        stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.enter_context(torch.set_grad_enabled(backward))
         # As under torch.compile: without these, torch keeps dead ops that draw random numbers, and code that
         # asks whether it is compiled is told that it is not.
@@ -124,10 +123,10 @@ def _trace(
         # What torch notes on nodes itself: which part of the joint graph each is of, and which forward op a
         # backward op belongs to.
         stack.enter_context(torch.fx.traceback.preserve_node_meta())
-        flat = _FlatModule(module, inputs.structure)
+        flat = _FlatModule(stand_in.module, inputs.structure)
         aot_module_simplified(
             flat,  # type: ignore[arg-type]  # any module will do, not fx's alone
-            [*flat.state.values(), *leaves],
+            [*flat.state, *leaves],
             fw_compiler=record_forward,
             bw_compiler=record_forward,
             inference_compiler=record_forward,
@@ -153,7 +152,7 @@ class _FlatModule(nn.Module):
     """A model that takes a flat list of tensors, its own among them, and returns one.
 
     Args:
-        model: the model.
+        model: the model, on fake tensors.
         structure: that of its inputs.
     """
 
@@ -162,19 +161,18 @@ class _FlatModule(nn.Module):
         self._held = (model,)  # not as a part of this one: its tensors are inputs here
         self._structure = structure
         # Each tensor once, however many names it has: its gradient is the sum of those of all its uses.
-        self.state: dict[str, torch.Tensor] = dict(
-            itertools.chain(model.named_parameters(), model.named_buffers())
-        )
+        self.state: list[torch.Tensor] = [*model.parameters(), *model.buffers()]
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the model; return each tensor of its result once, and none that is an input."""
-        state = dict(zip(self.state, tensors, strict=False))
-        call = self._structure.rebuild(list(tensors[len(state) :]))
+        given = {id(own): tensor for own, tensor in zip(self.state, tensors, strict=False)}
+        call = self._structure.rebuild(list(tensors[len(self.state) :]))
         args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", call)
-        model = self._held[0]
-        # torch runs this twice: what the first run caches in the module is no tensor of the second.
-        with kept_as_it_was(model), nothing_remembered(model), noting_origins(model, sys._getframe()):
-            result = torch.func.functional_call(model, state, args, kwargs)
+        # torch runs this twice, each time with tensors of its own: on another stand-in.
+        stand_in = StandIn(self._held[0], lambda own: given.get(id(own), own))
+        model = stand_in.module
+        with nothing_remembered(model), noting_origins(model, sys._getframe()):
+            result = model(*args, **kwargs)
         known = {id(tensor) for tensor in tensors}
         returned = []
         for leaf in flatten(result).leaves:

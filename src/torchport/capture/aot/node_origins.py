@@ -11,8 +11,8 @@ import torch
 import torch.fx.traceback
 from torch import fx, nn
 
-from torchport.capture.exported.source_lines import SourceLines
 from torchport.capture.node_origin import WRAPPED, source_line
+from torchport.capture.source_lines import SourceLines
 from torchport.capture.stream.module_calls import ModuleCalls
 
 _PATH = "nn_module_stack"  # where torch looks for it
@@ -25,10 +25,10 @@ def noting_origins(root: nn.Module, outermost: FrameType) -> Iterator[None]:
     It slows every call of torch down, autograd's own too: it is for the forward pass alone.
 
     Args:
-        root: the model; a module's path is the one in it.
+        root: the model's stand-in; a module's path is the one in it.
         outermost: the frame at which the user's code ends.
     """
-    with ModuleCalls(root) as calls, _Origins(calls, outermost):
+    with _Origins(ModuleCalls(root), outermost):
         yield
 
 

@@ -12,6 +12,7 @@ from types import FrameType
 
 from torch import fx, nn
 
+from torchport.capture.callable_module import as_module
 from torchport.capture.calls.call_inputs import Argument, list_arguments, place_inputs
 from torchport.capture.calls.call_outputs import output_of
 from torchport.capture.calls.dispatch_mode import OpMode
@@ -22,12 +23,10 @@ from torchport.capture.calls.recorder import Recorder
 from torchport.capture.calls.size_guards import first_difference, guard_sizes
 from torchport.capture.calls.tensor_nodes import LostTensor
 from torchport.capture.calls.traced_calls import follow_modules, leaves
-from torchport.capture.calls.untouched import untouched
 from torchport.capture.calls.value_reads import OnDataDependent, ValueReads
-from torchport.capture.exported.export import CallableModule
-from torchport.capture.exported.replaced_buffers import HeldBuffer, held_buffers
-from torchport.capture.exported.source_lines import user_line
-from torchport.capture.remembered import nothing_remembered
+from torchport.capture.replaced_buffers import HeldBuffer, held_buffers, replaced
+from torchport.capture.source_lines import user_line
+from torchport.capture.untouched import StandIn, copy_of, leaves_torch_as_it_was, nothing_remembered
 from torchport.errors import CaptureError, TorchportError
 from torchport.structure import flatten
 
@@ -51,6 +50,7 @@ class CallGraph:
     free: tuple[Size, ...] | None
 
 
+@leaves_torch_as_it_was
 def capture_calls(
     model: nn.Module | Callable[..., object],
     args: Sequence[object] = (),
@@ -78,7 +78,7 @@ def capture_calls(
         >>> [node.op for node in graph.nodes]
         ['placeholder', 'call_module', 'output']
     """
-    module = model if isinstance(model, nn.Module) else CallableModule(model)
+    module = as_module(model)
     session = _Session(module, name or type(model).__name__, on_data_dependent, sys._getframe())
     arguments = list_arguments(module, args, kwargs or {})
     try:
@@ -112,7 +112,6 @@ class _Session:
         self.name = name
         self._policy = policy
         self._outermost = outermost
-        self._whole = leaves(model)
         # On real tensors, one that came unseen would look like a constant.
         self._sees_ops = policy != "error"
         self._calls: FakeCalls | RealCalls = FakeCalls() if policy == "error" else RealCalls()
@@ -173,23 +172,28 @@ class _Session:
 
     def _run(self, arguments: list[Argument]) -> Recorder:
         calls = self._calls
-        recorder = Recorder(self.model, calls, self._whole, self._outermost)
+        stand_in = StandIn(self.model, copy_of if isinstance(calls, RealCalls) else None)
+        model = stand_in.module
+        whole = leaves(model)
+        recorder = Recorder(model, calls, whole, self._outermost)
         reads = ValueReads(recorder, calls, self._policy, self.name)
         args, kwargs = place_inputs(recorder, calls, arguments)
-        keeping = untouched(self.model, values=isinstance(calls, RealCalls))
-        with keeping, nothing_remembered(self.model), _without_logs():
-            buffers = list(held_buffers(self.model))
+        with nothing_remembered(self.model), _without_logs():
+            buffers = held_buffers(model)
+            follow_modules(model, whole, recorder)
             try:
                 mode = CallMode(recorder, calls, reads, sees_ops=self._sees_ops)
                 ops = OpMode(recorder) if self._sees_ops else contextlib.nullcontext()
-                with follow_modules(self.model, self._whole, recorder), ops, mode:
-                    result = self.model(*args, **kwargs)
+                with ops, mode:
+                    result = model(*args, **kwargs)
             finally:
                 recorder.active = False
             _write_replaced(recorder, buffers, self.name)
             reads.check_written()
             recorder.graph.output(output_of(recorder, result, self.name))
             recorder.finish()
+        constants = recorder.tensors.constants
+        constants.update({path: stand_in.original(tensor) for path, tensor in constants.items()})
         return recorder
 
 
@@ -217,17 +221,12 @@ def _has_no_values(model: nn.Module, arguments: list[Argument]) -> bool:
 
 def _write_replaced(recorder: Recorder, before: list[HeldBuffer], name: str) -> None:
     """Turn the replacement of a buffer, `self.count = self.count + 1`, into a write."""
-    for held in before:
-        new = held.holder.get(held.name)
-        old = held.tensor
-        if new is old:
-            continue
-        if new is None or old is None or new.shape != old.shape or new.dtype != old.dtype:
-            raise CaptureError(
-                f"the model replaces its buffer {held.path!r} by one of another shape or dtype", where=name
-            )
-        args = (recorder.node_of(old, None), recorder.node_of(new, None))
-        recorder.describe(recorder.graph.call_method("copy_", args), None, None)
+    try:
+        for _, old, new in replaced(before):
+            args = (recorder.node_of(old, None), recorder.node_of(new, None))
+            recorder.describe(recorder.graph.call_method("copy_", args), None, None)
+    except ValueError as error:
+        raise CaptureError(str(error), where=name) from error
 
 
 def _used_parts(model: nn.Module, recorder: Recorder) -> dict[str, object]:

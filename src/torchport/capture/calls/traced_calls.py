@@ -6,13 +6,11 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
 from torch import fx, nn
 from torch.nn.utils.parametrize import is_parametrized
-from torch.utils.hooks import RemovableHandle
 
 
 @dataclass(eq=False, slots=True)
@@ -101,30 +99,23 @@ def leaves(model: nn.Module) -> set[nn.Module]:
     return found
 
 
-@contextmanager
-def follow_modules(model: nn.Module, whole: set[nn.Module], listener: CallListener) -> Iterator[None]:
-    """Tell a listener of modules' calls in this thread; the modules are left as they were.
+def follow_modules(model: nn.Module, whole: set[nn.Module], listener: CallListener) -> None:
+    """Tell a listener of modules' calls in this thread.
 
     Args:
-        model: the model.
+        model: a model's stand-in, which keeps the hooks.
         whole: the modules in which nothing is looked at.
         listener: who is told.
     """
     thread = threading.get_ident()
     inside = {part for module in whole for part in module.modules()} - whole
-    handles: list[RemovableHandle] = []
-    try:
-        for path, module in model.named_modules():
-            # Scripted modules take no hooks; what they do is seen op by op.
-            if module not in inside and not isinstance(module, torch.jit.ScriptModule):
-                handles += _follow(path, module, listener, thread)
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    for path, module in model.named_modules():
+        # Scripted modules take no hooks; what they do is seen op by op.
+        if module not in inside and not isinstance(module, torch.jit.ScriptModule):
+            _follow(path, module, listener, thread)
 
 
-def _follow(path: str, module: nn.Module, listener: CallListener, thread: int) -> list[RemovableHandle]:
+def _follow(path: str, module: nn.Module, listener: CallListener, thread: int) -> None:
     def entered(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         if threading.get_ident() == thread:
             listener.enter(path, module, args, kwargs)
@@ -135,10 +126,8 @@ def _follow(path: str, module: nn.Module, listener: CallListener, thread: int) -
         return None
 
     # Next to forward itself: what a user's own hooks do belongs to the caller.
-    return [
-        module.register_forward_pre_hook(entered, with_kwargs=True),
-        module.register_forward_hook(left, prepend=True),
-    ]
+    module.register_forward_pre_hook(entered, with_kwargs=True)
+    module.register_forward_hook(left, prepend=True)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -7,11 +7,9 @@ apart. What is left for `torch.export` is tensors in, tensors out.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,21 +17,19 @@ import torch.fx.traceback
 from torch import nn
 from torch.export import ExportedProgram
 
+from torchport.capture.callable_module import as_module
 from torchport.capture.exported.dynamic_shapes import spread_over_leaves
 from torchport.capture.exported.failure import explain_failure
 from torchport.capture.exported.module_state import ModuleState
-from torchport.capture.exported.own_containers import own_containers
-from torchport.capture.exported.replaced_buffers import held_buffers, write_replaced
 from torchport.capture.exported.shared_memory import SharedResult, WatchedMemory
-from torchport.capture.exported.source_lines import SourceLines
 from torchport.capture.quiet import quiet_torch
-from torchport.capture.remembered import nothing_remembered
+from torchport.capture.replaced_buffers import held_buffers, write_replaced
+from torchport.capture.source_lines import SourceLines
+from torchport.capture.untouched import StandIn, leaves_torch_as_it_was, nothing_remembered
 from torchport.structure import Flat, Structure, flatten_call
 from torchport.structure.flatten import flatten_result
 
 _log = logging.getLogger(__name__)
-# torch.export patches classes and keeps what it knows of the current node in globals.
-_lock = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +38,7 @@ class CapturedModel:
 
     Args:
         name: the model's name.
-        module: the module itself.
+        module: the caller's own module.
         program: the graph, from the inputs' tensors to the result's tensors.
         leaves: the tensors it was captured with.
         inputs: the structure of `(args, kwargs)`.
@@ -61,6 +57,7 @@ class CapturedModel:
     shared: tuple[SharedResult, ...] = ()
 
 
+@leaves_torch_as_it_was
 def export(
     model: nn.Module | Callable[..., object],
     args: Sequence[object],
@@ -87,7 +84,7 @@ def export(
         >>> export(torch.nn.Linear(2, 3), (torch.ones(1, 2),)).result.paths
         ('output',)
     """
-    module = model if isinstance(model, nn.Module) else CallableModule(model)
+    module = as_module(model)
     name = name or type(model).__name__
     flat = flatten_call(tuple(args), dict(kwargs or {}))
     dims = spread_over_leaves(module, args, kwargs or {}, flat, dynamic_shapes)
@@ -99,23 +96,11 @@ def export(
     if call.changes:
         named = ", ".join(f"self.{path}" for path in call.changes[:5])
         _log.warning("%s: its forward changes %s; what is captured does not", name, named)
-    state.forget([*call.changes, *state.changed()])  # the latter are lists that torch left copies of
+    state.forget(call.changes)
     assert call.result is not None
     return CapturedModel(
         name, module, program, tuple(flat.leaves), flat.structure, call.result, state, call.shared
     )
-
-
-class CallableModule(nn.Module):
-    """Lets a plain function stand where a module is wanted."""
-
-    def __init__(self, function: Callable[..., object]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: object, **kwargs: object) -> object:
-        """Call the function."""
-        return self.function(*args, **kwargs)
 
 
 @dataclass(slots=True)
@@ -130,20 +115,22 @@ class _Call:
 class _TensorsInTensorsOut(nn.Module):
     """The model between putting its inputs together and taking its result apart."""
 
-    def __init__(self, module: nn.Module, flat: Flat, call: _Call) -> None:
+    def __init__(self, stand_in: StandIn, flat: Flat, call: _Call) -> None:
         super().__init__()
-        self.model = module
+        self.model = stand_in.module
         self._structure = flat.structure
         self._call = call
-        # What the modules hold already, such as their configuration, is shared and not rebuilt.
-        self._shared = frozenset(id(held) for part in module.modules() for held in vars(part).values())
+        # What the modules hold already, such as their configuration, is the caller's, and not rebuilt.
+        self._shared = {
+            id(held): stand_in.original(held) for part in self.model.modules() for held in vars(part).values()
+        }
 
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the model on inputs made of `leaves` and return its result's tensors."""
         call, objects = self._structure.rebuild_with_objects(leaves)
         assert isinstance(call, tuple)  # the structure of (args, kwargs)
         args, kwargs = call
-        buffers = list(held_buffers(self.model))
+        buffers = held_buffers(self.model)
         state = ModuleState(self.model)
         memory = WatchedMemory(leaves, self)
         lines = SourceLines(sys._getframe())
@@ -159,21 +146,12 @@ class _TensorsInTensorsOut(nn.Module):
 
 def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram, _Call]:
     call = _Call()
-    wrapper = _TensorsInTensorsOut(module, flat, call)
+    stand_in = StandIn(module)
+    wrapper = _TensorsInTensorsOut(stand_in, flat, call)
     wrapper.training = module.training
-    with _lock, quiet_torch(), torch.no_grad(), own_containers(module), _own_meta():
+    with quiet_torch(), torch.no_grad():
+        torch.fx.traceback.current_meta = {}  # what an earlier trace left there is none of this one's
         program = torch.export.export(
             wrapper, tuple(flat.leaves), dynamic_shapes=None if dims is None else (dims,), strict=False
         )
     return program, call
-
-
-@contextlib.contextmanager
-def _own_meta() -> Iterator[None]:
-    """Let nodes have this capture's own meta: two threads that trace can leave torch with that of another."""
-    before = torch.fx.traceback.current_meta
-    torch.fx.traceback.current_meta = {}
-    try:
-        yield
-    finally:
-        torch.fx.traceback.current_meta = before

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
-from torchport.capture.exported.replaced_buffers import held_buffers
-from torchport.capture.exported.source_lines import user_line
+from torchport.capture.source_lines import user_line
+from torchport.capture.untouched import StandIn, copy_of
 from torchport.errors import CaptureError
 
 _DATA_DEPENDENT = re.compile(
@@ -57,27 +57,13 @@ def _error_of_the_model(
     module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> Exception | None:
     """Return what the model itself raises on these inputs, if it does."""
-    parameters = [(parameter, parameter.detach().clone()) for parameter in module.parameters()]
-    buffers = [(held, held.tensor.clone()) for held in held_buffers(module) if held.tensor is not None]
     try:
+        stand_in = StandIn(module, copy_of)
         with torch.no_grad():
-            module(*copy.deepcopy(tuple(args)), **copy.deepcopy(dict(kwargs)))
+            stand_in.module(*copy.deepcopy(tuple(args)), **copy.deepcopy(dict(kwargs)))
     except Exception as error:  # noqa: BLE001  # whatever the model raises is the answer
         return error
-    finally:
-        # The trial call may have updated or replaced buffers.
-        for held, value in buffers:
-            held.holder[held.name] = held.tensor
-            _restore(held.tensor, value)
-        for parameter, value in parameters:
-            _restore(parameter, value)
     return None
-
-
-def _restore(tensor: torch.Tensor | None, value: torch.Tensor) -> None:
-    if tensor is not None and not torch.equal(tensor, value):
-        with torch.no_grad():
-            tensor.copy_(value)
 
 
 def _first_lines(error: BaseException, limit: int = 300) -> str:

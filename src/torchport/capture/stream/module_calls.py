@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
 from torchport.capture.stream.op_call import tensor_spec
 from torchport.records import TensorSpec
@@ -35,23 +34,21 @@ class ModuleCall:
 
 
 class ModuleCalls:
-    """Hooks on every module that note its calls; a context manager.
+    """Hooks on every module that note its calls.
 
     Args:
-        root: the model.
+        root: a model's stand-in, which keeps the hooks.
     """
 
     def __init__(self, root: nn.Module) -> None:
         self.calls: list[ModuleCall] = []
         self.recording = True
         self._stack: list[ModuleCall] = []
-        self._handles: list[RemovableHandle] = []
         self._paths: dict[int, list[str]] = {}
-        self._modules: list[nn.Module] = []
         self._names: dict[type[nn.Module], tuple[str, ...]] = {}  # of the arguments of each class's forward
         for path, module in root.named_modules(remove_duplicate=False):
             if id(module) not in self._paths:
-                self._modules.append(module)
+                self._listen(module)
             self._paths.setdefault(id(module), []).append(path)
 
     @property
@@ -59,20 +56,12 @@ class ModuleCalls:
         """The innermost call that runs now."""
         return self._stack[-1] if self._stack else None
 
-    def __enter__(self) -> ModuleCalls:
-        for module in self._modules:
-            if isinstance(module, torch.jit.ScriptModule):
-                continue  # torch takes no hooks on one: its ops are those of the module that calls it
-            # Around the user's own hooks, so that their ops count as the module's.
-            self._handles.append(
-                module.register_forward_pre_hook(self._begin, prepend=True, with_kwargs=True)
-            )
-            self._handles.append(module.register_forward_hook(self._end))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for handle in self._handles:
-            handle.remove()
+    def _listen(self, module: nn.Module) -> None:
+        if isinstance(module, torch.jit.ScriptModule):
+            return  # torch takes no hooks on one: its ops are those of the module that calls it
+        # Around the user's own hooks, so that their ops count as the module's.
+        module.register_forward_pre_hook(self._begin, prepend=True, with_kwargs=True)
+        module.register_forward_hook(self._end)
 
     def run(self, root: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """Call the model."""

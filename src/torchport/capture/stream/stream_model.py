@@ -20,15 +20,21 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.nn.parameter import is_lazy
 
-from torchport.capture.exported.export import CallableModule
-from torchport.capture.exported.source_lines import user_line
+from torchport.capture.callable_module import as_module
 from torchport.capture.quiet import quiet_streams
-from torchport.capture.remembered import nothing_remembered
+from torchport.capture.source_lines import user_line
 from torchport.capture.stream.live_memory import LiveMemory
 from torchport.capture.stream.module_calls import ModuleCall, ModuleCalls, walk_tensors
 from torchport.capture.stream.op_call import tensor_spec
 from torchport.capture.stream.op_stream import OpRecorder, StreamedOp
-from torchport.capture.stream.stand_ins import Once, copy_of, faker, standing_in
+from torchport.capture.untouched import (
+    Once,
+    StandIn,
+    copy_of,
+    faker,
+    leaves_torch_as_it_was,
+    nothing_remembered,
+)
 from torchport.errors import CaptureError, one_line
 from torchport.structure import flatten, flatten_call
 
@@ -36,7 +42,7 @@ Values = Literal["fake", "real"]
 # Under `inference_mode` torch leaves composite ops whole, so that they are seen as the model calls them.
 _Pass = Literal["inference", "training"]
 
-_one_at_a_time = threading.RLock()  # hooks and stand-ins are put on the module itself
+_one_at_a_time = threading.RLock()  # switches of torch's are for the whole process
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,7 @@ class OpStream:
     higher_order: Mapping[str, int] = field(default_factory=dict)
 
 
+@leaves_torch_as_it_was
 def stream_ops(
     model: nn.Module | Callable[..., object],
     args: Sequence[object],
@@ -71,7 +78,7 @@ def stream_ops(
 ) -> OpStream:
     """Run a model and return its ops.
 
-    The model is left as it was, and torch's generator too. Neither needs weights: a model on the meta device
+    The model is left as it was, and torch too. It needs no weights: a model on the meta device
     is run as one on the CPU would be.
 
     Args:
@@ -88,11 +95,9 @@ def stream_ops(
         >>> [op.call.name for op in stream_ops(torch.nn.Linear(2, 3), (torch.ones(1, 2),)).ops]
         ['aten::linear']
     """
-    module = model if isinstance(model, nn.Module) else CallableModule(model)
-    run = _Run(module, tuple(args), dict(kwargs or {}), name or type(model).__name__)
+    run = _Run(as_module(model), tuple(args), dict(kwargs or {}), name or type(model).__name__)
     run.check_inputs()
-    with _one_at_a_time:
-        return run.first_that_works(backward)
+    return run.first_that_works(backward)
 
 
 class _Run:
@@ -166,29 +171,31 @@ class _Run:
         with ExitStack() as stack:
             stack.enter_context(quiet_streams())
             stack.enter_context(as_eager())
-            stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.enter_context(without_collections())
             fake = FakeTensorMode(allow_non_fake_inputs=True) if values == "fake" else None
             substitute = Once(faker(fake) if fake is not None else copy_of)
             call = self._inputs.structure.rebuild([substitute(leaf) for leaf in self._inputs.leaves])
             args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", call)
-            stack.enter_context(standing_in(self._module, substitute))
+            stand_in = StandIn(self._module, substitute)
             stack.enter_context(nothing_remembered(self._module))
             memory = LiveMemory(substitute.results())
-            calls = stack.enter_context(ModuleCalls(self._module))
-            recorder = OpRecorder(calls, memory, _owners(self._module))
+            calls = ModuleCalls(stand_in.module)
+            recorder = OpRecorder(calls, memory, _owners(stand_in.module))
             stack.enter_context(torch.inference_mode() if kind == "inference" else torch.enable_grad())
             if fake is not None:
                 stack.enter_context(fake)
             stack.enter_context(recorder)
             try:
-                result = calls.run(self._module, args, kwargs)
+                result = calls.run(stand_in.module, args, kwargs)
                 if backward:
                     calls.recording, recorder.phase = False, "backward"
                     self._run_backward(result)
             except Exception:
                 self._at = calls.current
                 raise
+            finally:
+                for call in calls.calls:
+                    call.module = stand_in.original(call.module)
         return recorder, calls
 
     def _run_backward(self, result: object) -> None:
@@ -277,14 +284,15 @@ def without_collections() -> Iterator[None]:
 
 @contextmanager
 def as_eager() -> Iterator[None]:
-    """Let every module run as its Python says: no fused fast path, and nothing compiled."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        if "torch._dynamo" in sys.modules:  # else nothing can have been compiled
-            with torch.compiler.set_stance("force_eager"):
+    """Let every module run as its Python says: no fused fast path, nothing compiled; one thread at a time."""
+    with _one_at_a_time:
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            if "torch._dynamo" in sys.modules:  # else nothing can have been compiled
+                with torch.compiler.set_stance("force_eager"):
+                    yield
+            else:
                 yield
-        else:
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from torch import fx
 
+import torchport.runtime.backend_names  # noqa: F401  # threads may name this backend at the same time
 from torchport.capture import AtenGraph, recording_backend
 from torchport.errors import SurveyError, nearest
 from torchport.records import SurveyRow, file_name, write_record

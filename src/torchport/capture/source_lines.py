@@ -16,7 +16,7 @@ import torch.fx.traceback
 from torch.overrides import TorchFunctionMode
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class SourceLines(TorchFunctionMode):

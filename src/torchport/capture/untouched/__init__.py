@@ -1,0 +1,19 @@
+"""A model → a stand-in to run in its place; the model, its functions and torch are left as they were."""
+
+from torchport.capture.untouched.kept_values import buffers_kept, values_kept
+from torchport.capture.untouched.remembered import nothing_remembered
+from torchport.capture.untouched.stand_in import StandIn
+from torchport.capture.untouched.substitutes import Once, copy_of, faker
+from torchport.capture.untouched.torch_state import leaves_torch_as_it_was, torch_as_it_was
+
+__all__ = [
+    "Once",
+    "StandIn",
+    "buffers_kept",
+    "copy_of",
+    "faker",
+    "leaves_torch_as_it_was",
+    "nothing_remembered",
+    "torch_as_it_was",
+    "values_kept",
+]

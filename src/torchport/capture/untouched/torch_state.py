@@ -1,0 +1,143 @@
+"""Leaves torch as it was, whatever a capture does: its modes, its defaults, its random numbers.
+
+A model may raise anywhere, and torch's tracers do not always clear up behind it: a level of functorch's that
+is left pushed makes later, unrelated calls fail.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+import torch
+import torch.fx.traceback
+from torch import _guards, overrides
+from torch._C import _functorch
+from torch.utils import _device, _python_dispatch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Module-wide variables in which torch keeps what it is tracing.
+_VARIABLES = (
+    (torch.fx.traceback, ("current_meta", "current_replay_node", "should_preserve_node_meta")),
+    (torch.compiler, ("_is_compiling_flag", "_is_exporting_flag", "_is_non_strict_tracing_flag")),
+)
+
+
+@contextmanager
+def torch_as_it_was() -> Iterator[None]:
+    """Put torch's state back afterwards, also after an error or an interrupt.
+
+    That is: modes (gradients, inference, autocast, dispatch, function), functorch's levels, the default dtype
+    and device, deterministic algorithms, the CPU's random numbers, and what fx and torch.export are tracing.
+    """
+    state = _State()
+    # On leaving it, torch puts back autograd's modes and the thread's dispatch keys, whatever they are now.
+    with torch._C._InferenceMode(torch.is_inference_mode_enabled()):
+        torch._C._set_grad_enabled(state.grad)
+        try:
+            yield
+        finally:
+            state.restore()
+
+
+def leaves_torch_as_it_was(function: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a function so that torch's state is afterwards as it was."""
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        with torch_as_it_was():
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+class _State:
+    """Torch's state when this is made."""
+
+    def __init__(self) -> None:
+        self.grad = torch.is_grad_enabled()
+        self._levels = _functorch.get_dynamic_layer_stack_depth()
+        self._dispatch = _python_dispatch._get_current_dispatch_mode_stack()
+        self._functions = overrides._get_current_function_mode_stack()
+        self._device = _device.CURRENT_DEVICE
+        self._device_context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+        self._dtype = torch.get_default_dtype()
+        self._random = torch.default_generator.get_state()
+        self._deterministic = (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        )
+        self._precision = torch.get_float32_matmul_precision()
+        self._autocast = {kind: _autocast(kind) for kind in ("cpu", "cuda")}
+        self._autocast_cache = torch.is_autocast_cache_enabled()
+        self._variables = [
+            (module, name, vars(module)[name])
+            for module, names in _VARIABLES
+            for name in names
+            if name in vars(module)
+        ]
+        self._tracing = dict(vars(_guards._TLS))
+
+    def restore(self) -> None:
+        """Put all of it back."""
+        # The levels first: each has dispatch keys, and a mode, of its own.
+        if _functorch.get_dynamic_layer_stack_depth() > self._levels:
+            _functorch.pop_dynamic_layer_stack_and_undo_to_depth(self._levels)
+        _restore_stack(
+            self._dispatch,
+            _python_dispatch._get_current_dispatch_mode_stack,
+            _python_dispatch._pop_mode,
+            _python_dispatch._push_mode,
+        )
+        _restore_stack(
+            self._functions,
+            overrides._get_current_function_mode_stack,
+            overrides._pop_mode,
+            overrides._push_mode,
+        )
+        _device.CURRENT_DEVICE = self._device
+        torch._GLOBAL_DEVICE_CONTEXT.device_context = self._device_context
+        if torch.get_default_dtype() != self._dtype:
+            torch.set_default_dtype(self._dtype)
+        for module, name, value in self._variables:
+            setattr(module, name, value)
+        vars(_guards._TLS).clear()
+        vars(_guards._TLS).update(self._tracing)
+        self._restore_switches()
+
+    def _restore_switches(self) -> None:
+        now = torch.are_deterministic_algorithms_enabled()
+        warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+        if (now, warn_only) != self._deterministic:
+            torch.use_deterministic_algorithms(self._deterministic[0], warn_only=self._deterministic[1])
+        if torch.get_float32_matmul_precision() != self._precision:
+            torch.set_float32_matmul_precision(self._precision)
+        for kind, (enabled, dtype) in self._autocast.items():
+            if _autocast(kind) != (enabled, dtype):
+                torch.set_autocast_enabled(kind, enabled)
+                torch.set_autocast_dtype(kind, dtype)
+        torch.set_autocast_cache_enabled(self._autocast_cache)
+        if not torch.equal(torch.default_generator.get_state(), self._random):
+            torch.default_generator.set_state(self._random)
+
+
+def _autocast(kind: str) -> tuple[bool, torch.dtype]:
+    return torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+
+
+def _restore_stack(
+    before: list[R], current: Callable[[], list[R]], pop: Callable[[], object], push: Callable[[R], object]
+) -> None:
+    """Make a stack of modes what it was: from the top down to where they are the same, and up again."""
+    now = current()
+    same = 0
+    while same < min(len(now), len(before)) and now[same] is before[same]:
+        same += 1
+    for _ in now[same:]:
+        pop()
+    for mode in before[same:]:
+        push(mode)

@@ -1,0 +1,103 @@
+"""Threads share a module: what one compiles, another never gets to see."""
+
+import itertools
+
+import pytest
+import torch
+
+import torchport
+from shared_modules import SHARED, Shared, run_threads
+
+
+def works_on(shared):
+    """What eight threads do: calls of two compiled models, eager calls, reading and changing weights."""
+    module, inputs = shared.module, shared.inputs
+    compiled = [torchport.compile(module, (inputs[0],), target="host") for _ in range(2)]
+    numbers = itertools.count()
+
+    def call(run):
+        def work():
+            index = next(numbers) % len(inputs)
+            with torch.no_grad():
+                return shared.problem(index, run(inputs[index]))
+
+        return work
+
+    def read():
+        kinds = {type(value) for value in module.state_dict().values()}
+        held = {type(value) for part in module.modules() for value in vars(part).values()}
+        return (
+            "" if kinds == {torch.Tensor} and not any("Fake" in kind.__name__ for kind in held) else "a fake"
+        )
+
+    def change():
+        state = shared.states[next(numbers) % 2]
+        # At one stroke, as far as another thread can see: each call has all old weights or all new ones.
+        with torch.no_grad():
+            module.load_state_dict(state)
+        return ""
+
+    return compiled, [*map(call, [*compiled, *compiled, module, module]), read], change
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_no_thread_sees_what_another_captures(kind):
+    shared = Shared(SHARED[kind], rows=range(1, 7))
+    compiled, works, _ = works_on(shared)
+    assert run_threads(works, calls=6) == []
+    for run in (*compiled, shared.module):
+        for index, x in enumerate(shared.inputs):
+            with torch.no_grad():
+                torch.testing.assert_close(run(x), shared.legal[index][0])
+
+
+def test_weights_that_are_loaded_while_another_thread_compiles_are_not_lost():
+    """One weight, written in one go: a call's result is that of the old value or of the new one."""
+    shared = Shared(lambda: torch.nn.Linear(4, 4, bias=False), rows=range(1, 7))
+    compiled, works, change = works_on(shared)
+    assert run_threads([*works, change], calls=6) == []
+    for number in (0, 1):
+        shared.module.load_state_dict(shared.states[number])
+        for run in compiled:
+            for index, x in enumerate(shared.inputs):
+                torch.testing.assert_close(run(x), shared.legal[index][number])
+
+
+def test_weights_that_change_while_a_program_is_built_are_noticed(monkeypatch):
+    from torchport.compiler import specialise
+
+    module, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    build = specialise.build_program
+
+    def build_and_change(*args):
+        made = build(*args)
+        with torch.no_grad():
+            module.weight.fill_(3.0)
+        return made
+
+    monkeypatch.setattr(specialise, "build_program", build_and_change)
+    compiled = torchport.compile(module, (x,), target="host")
+    monkeypatch.undo()
+    torch.testing.assert_close(compiled(x), module(x).detach())
+
+
+def test_a_call_ends_though_the_weights_change_in_each_of_its_builds(monkeypatch):
+    from torchport.compiler import specialise
+
+    module, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    compiled = torchport.compile(module, (x,), target="host")
+    build, builds = specialise.build_program, []
+
+    def build_and_change(*args):
+        made = build(*args)
+        builds.append(made)
+        with torch.no_grad():
+            module.weight.add_(1.0)
+        return made
+
+    monkeypatch.setattr(specialise, "build_program", build_and_change)
+    with torch.no_grad():
+        module.weight.add_(1.0)
+    result = compiled(x)
+    assert 1 < len(builds) < 10
+    torch.testing.assert_close(result, module(x).detach())
