@@ -107,7 +107,7 @@ class _Made:
             versions=versions(target),
         )
         self.meta = json.dumps(self.record.to_json(), sort_keys=True)
-        self.island = load_island(self.blob, self.meta)
+        self.island = load_island(self.blob, self.meta, options)
 
 
 def _build_all(

@@ -9,6 +9,7 @@ from torchport.records.coverage import Coverage, IslandSummary, StayedOp
 from torchport.records.digest import digest_of
 from torchport.records.generated_code import GeneratedCode
 from torchport.records.installation import Check, Installation, TargetStatus
+from torchport.records.json_text import parse_json, parse_object
 from torchport.records.module_table import (
     ROOT,
     ModuleMetadata,
@@ -33,6 +34,7 @@ from torchport.records.package import (
 from torchport.records.program import IslandMeta, ProgramRecord
 from torchport.records.raw_ops import NOT_JSONABLE, RAW_COLUMNS, RAW_FORMAT
 from torchport.records.record import JSON, Record
+from torchport.records.regular_file import open_regular
 from torchport.records.storage import (
     decode_record,
     file_name,
@@ -91,6 +93,9 @@ __all__ = [
     "ProgramRecord",
     "RAW_COLUMNS",
     "RAW_FORMAT",
+    "open_regular",
+    "parse_json",
+    "parse_object",
     "read_json",
     "read_record",
     "Reason",

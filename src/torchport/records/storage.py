@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from torchport.errors import RecordError
+from torchport.records.json_text import parse_json
 from torchport.records.record import JSON, Record
+from torchport.records.regular_file import open_regular
 
 RecordType = TypeVar("RecordType", bound=Record)
+
+_MOST_BYTES = 1 << 28  # of a file of JSON; the largest records of surveys have some megabytes
 
 
 def write_text(text: str, path: Path) -> None:
@@ -134,17 +138,14 @@ def read_json(path: Path) -> JSON:
     """Read a JSON file.
 
     Raises:
-        RecordError: it cannot be read, or is not JSON; names the file.
+        RecordError: it cannot be read, is too large, or is not JSON; names the file.
     """
     try:
-        data: JSON = json.loads(path.read_text(encoding="utf-8"))
+        with open_regular(path, _MOST_BYTES) as file:
+            text = file.read(_MOST_BYTES)
     except OSError as error:
         raise RecordError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
-    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError both
-        raise RecordError(
-            f"is not whole JSON: {error}", where=str(path), remedy="delete it, and write it again"
-        ) from error
-    return data
+    return parse_json(text, str(path))
 
 
 def read_record(path: Path, kind: type[RecordType]) -> RecordType:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import threading
 import weakref
 from collections.abc import Sequence
@@ -12,11 +11,11 @@ import torch
 
 from torchport import targets
 from torchport.errors import RuntimeRefusal
-from torchport.records import IslandMeta, TensorSpec, digest_of
-from torchport.runtime.payload_file import PAYLOAD_IN, read_payload
+from torchport.records import IslandMeta, TensorSpec, digest_of, parse_json
+from torchport.runtime.payload_file import PAYLOAD_IN, Bytes, read_payload
 from torchport.runtime.shape_guards import check_guards
 from torchport.targets import Artifact
-from torchport.targets.target import Meanwhile, OutOfRange, Runner, RunsBeside
+from torchport.targets.target import Meanwhile, Options, OutOfRange, Runner, RunsBeside
 
 
 class LoadedIsland:
@@ -62,8 +61,14 @@ _held: dict[str, LoadedIsland] = {}
 _lock = threading.Lock()
 
 
-def load_island(blob: torch.Tensor, meta: str) -> LoadedIsland:
+def load_island(blob: torch.Tensor, meta: str, options: Options | None = None) -> LoadedIsland:
     """Return the loaded island for a payload and its metadata.
+
+    Args:
+        blob: the payload.
+        meta: the metadata.
+        options: those of the caller who built it. Without them they are the metadata's, which may be a
+            stranger's: of those, a target takes what can do no harm.
 
     Raises:
         RuntimeRefusal: the payload is not the one that the metadata describes.
@@ -75,7 +80,7 @@ def load_island(blob: torch.Tensor, meta: str) -> LoadedIsland:
     with _lock:
         found = _loaded.get(meta)
         if found is None:
-            found = _load(blob, meta)
+            found = _load(blob, meta, options)
             _loaded[meta] = found
         return found
 
@@ -86,12 +91,12 @@ def know_island_as(meta: str, island: LoadedIsland) -> None:
         _loaded.setdefault(meta, island)
 
 
-def _load(blob: torch.Tensor, meta: str) -> LoadedIsland:
+def _load(blob: torch.Tensor, meta: str, options: Options | None) -> LoadedIsland:
     record = parse_meta(meta)
     if PAYLOAD_IN in record.properties:
         payload = read_payload(record.properties[PAYLOAD_IN], record.name)
     else:
-        payload = blob.detach().contiguous().numpy()
+        payload = _bytes_of(blob, record.name)
     if digest_of(payload.data) != record.digest:
         raise RuntimeRefusal(
             "the island's payload is damaged: its checksum is another one",
@@ -99,15 +104,23 @@ def _load(blob: torch.Tensor, meta: str) -> LoadedIsland:
             remedy="compile the model again",
         )
     target = targets.find(record.target)
-    options = target.make_options(record.options)
+    if options is None:
+        options = target.options_from_file(record.options)
     runner = target.load(Artifact(payload, record.properties), record.inputs, record.outputs, options)
     return LoadedIsland(record, runner)
+
+
+def _bytes_of(blob: torch.Tensor, where: str) -> Bytes:
+    if blob.dtype is not torch.uint8 or blob.dim() != 1 or blob.device.type != "cpu":
+        raise RuntimeRefusal("the island's payload is not a row of bytes", where=where)
+    found: Bytes = blob.detach().contiguous().numpy()
+    return found
 
 
 @functools.lru_cache(maxsize=256)
 def parse_meta(meta: str) -> IslandMeta:
     """Return an island's metadata from its JSON."""
-    return IslandMeta.from_json(json.loads(meta))
+    return IslandMeta.from_json(parse_json(meta, "an island's metadata"))
 
 
 def run_island(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> list[torch.Tensor]:

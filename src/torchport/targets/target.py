@@ -238,6 +238,16 @@ class Target(ABC):
         _check_ops(self.name, values.get("keep_ops", ()))
         return self.options_type(**values)  # type: ignore[arg-type]  # checked against the defaults above
 
+    def options_from_file(self, given: Mapping[str, object]) -> Options:
+        """Build the target's options from a file's, which may be a stranger's.
+
+        A target with options that reach outside of its islands (paths, plug-ins, other devices) overrides it.
+
+        Raises:
+            TargetError: a name is unknown, a value is of the wrong kind, or no file may set it.
+        """
+        return self.make_options(given)
+
     def options_json(self, options: Options) -> dict[str, object]:
         """Return the options as JSON."""
         return {

@@ -1,0 +1,66 @@
+"""Parses JSON of strangers: whatever it is, a value that is not nested too deeply, or one refusal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from torchport.errors import RecordError
+from torchport.records.record import JSON
+
+MOST_NESTED = 200  # levels; what torchport writes has some twenty
+
+
+def parse_json(text: str | bytes, where: str) -> JSON:
+    """Return the value that a text of JSON stands for.
+
+    Args:
+        text: the text; bytes are UTF-8.
+        where: what it is, for messages.
+
+    Raises:
+        RecordError: it is not JSON, or is nested too deeply.
+    """
+    try:
+        data: JSON = json.loads(text if isinstance(text, str) else text.decode("utf-8"))
+    except RecursionError as error:
+        raise _too_deep(where) from error
+    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError both
+        raise RecordError(
+            f"is not whole JSON: {error}", where=where, remedy="delete it, and write it again"
+        ) from error
+    _check_depth(data, where)
+    return data
+
+
+def _check_depth(data: JSON, where: str) -> None:
+    level: list[JSON] = [data]
+    for _ in range(MOST_NESTED):
+        inner: list[JSON] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner += [item for item in value.values() if isinstance(item, (dict, list))]
+            elif isinstance(value, list):
+                inner += [item for item in value if isinstance(item, (dict, list))]
+        if not inner:
+            return
+        level = inner
+    raise _too_deep(where)
+
+
+def _too_deep(where: str) -> RecordError:
+    return RecordError(
+        f"is JSON of more than {MOST_NESTED} levels", where=where, remedy="nothing of torchport writes such"
+    )
+
+
+def parse_object(text: str | bytes, where: str) -> Mapping[str, JSON]:
+    """Return a JSON object.
+
+    Raises:
+        RecordError: it is something else.
+    """
+    data = parse_json(text, where)
+    if not isinstance(data, Mapping):
+        raise RecordError(f"expected a JSON object, got {type(data).__name__}", where=where)
+    return data
