@@ -1,25 +1,42 @@
 """Files that are damaged or made up: one clear refusal, or the right result; never anything else."""
 
+import contextlib
 import json
+import os
 import random
+import struct
+import subprocess
+import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 import torchport
-from torchport.errors import PackageError, RuntimeRefusal
+from runtime.crafted_files import (
+    change_host_program,
+    change_meta,
+    change_package,
+    island_calls,
+    read_records,
+    write_records,
+)
+from torchport.errors import PackageError, RuntimeRefusal, TargetError
+from torchport.targets import Target
+from torchport.targets.permitted_ops import permitting
 
 X = torch.tensor([[1.0, -2.0, 3.0, -4.0]])
 
 
-@pytest.fixture
-def package(tmp_path):
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
     """A good file, and what it gives."""
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
-    compiled = torchport.compile(model, (X,), target="host", options={"keep_ops": ["aten.relu", "aten.t"]})
-    path = tmp_path / "good.pt2"
+    options = {"keep_ops": ["aten.relu", "aten.t"], "cache": False}
+    compiled = torchport.compile(model, (X,), target="host", options=options)
+    path = tmp_path_factory.mktemp("good") / "good.pt2"
     torchport.save(compiled, path)
     return path, compiled(X)
 
@@ -64,29 +81,19 @@ def test_flipped_bits(package, tmp_path):
 
 
 def rewritten(path, folder, change, method=zipfile.ZIP_STORED):
-    """Return the file with another `torchport.json`; checksums of the archive are right again."""
-    target = folder / "crafted.pt2"
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w", method) as new:
-        for name in old.namelist():
-            content = old.read(name)
-            if name.endswith("extra/torchport.json"):
-                data = json.loads(content)
-                change(data)
-                content = json.dumps(data).encode()
-            new.writestr(name, content)
-    return target
+    return change_package(path, folder / "crafted.pt2", change, method)
 
 
-def first_call(data):
-    return data["programs"][0]["graph"]["calls"][0]
+def graph_of(data):
+    return data["programs"][0]["graph"]
+
+
+def relu_of(data):
+    return next(call for call in graph_of(data)["calls"] if call["op"] == "aten.relu.default")
 
 
 def set_op(name):
-    def change(data):
-        calls = data["programs"][0]["graph"]["calls"]
-        next(call for call in calls if call["op"] == "aten.relu.default")["op"] = name
-
-    return change
+    return lambda data: relu_of(data).update(op=name)
 
 
 def set_tensor(**changes):
@@ -97,30 +104,58 @@ def set_result(node):
     return lambda data: data["programs"][0]["result"].update(root=node)
 
 
+def set_argument(value):
+    return lambda data: relu_of(data)["args"].__setitem__(0, value)
+
+
+def add_call(op, *args, **kwargs):
+    return lambda data: graph_of(data)["calls"].append({"op": op, "args": list(args), "kwargs": kwargs})
+
+
 OBJECT = {"new": False, "slot": 0, "arguments": [], "state": None, "items": [], "keys": [], "values": []}
+
+
+def deep(levels):
+    nested = {"tuple": []}
+    for _ in range(levels):
+        nested = {"tuple": [nested]}
+    return nested
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda data: data.update(schema="torchport.package/9"), "the schema is 'torchport.package/9'"),
+        (lambda data: data.update(schema="torchport.package/2"), "the schema is 'torchport.package/2'"),
         (lambda data: data.update(programs=[]), "holds no program"),
         (lambda data: data.pop("tensors"), "the field is missing"),
-        (set_op("aten.from_file.default"), "not called because a file says so"),
+        (set_op("aten.from_file.default"), "works on memory"),
+        (set_op("aten.manual_seed.default"), "not an op on tensors"),
+        (set_op("inductor._reinterpret_tensor.default"), "only where the caller names them"),
         (set_op("aten.relu_.default"), "writes to its arguments"),
+        (set_op("aten.native_batch_norm.default"), "writes to its arguments"),
         (set_op("aten.nothing.default"), "this torch has no op"),
-        (set_op("aten.__class__.__init__"), "no op of torch's"),
-        (set_op("load_library"), "no op"),
+        (set_op("aten.__class__.__init__"), "not an op of torch"),
+        (set_op("load_library"), "is not of torch"),
+        (set_op("os.system"), "is not of torch"),
         (set_tensor(shape=[2**40]), "has another size than its bytes"),
-        (set_tensor(shape=[-4]), "which is none"),
+        (set_tensor(shape=[-4]), "which does not exist"),
         (set_tensor(strides=[7]), "has another size than its bytes"),
-        (set_tensor(dtype="load"), "'load' is no dtype"),
+        (set_tensor(dtype="load"), "'load' is not a dtype"),
         (set_result({"object": "subprocess:Popen", **OBJECT}), "class subprocess.Popen, which is not known"),
         (set_result({"object": "transformers.utils:logging", **OBJECT}), "not known here"),
+        (set_result({"object": "transformers.convert_slow_tokenizer:Converter", **OBJECT}), "not known here"),
         (set_result({"value": {"class": "os:system"}}), "not known here"),
-        (set_result({"value": {"anything": 1}}), "damaged"),
-        (lambda data: first_call(data)["args"].__setitem__(0, {"node": "nobody"}), "damaged"),
-        (lambda data: data["programs"][0]["tensors"].update(island_0="../../etc/passwd"), "damaged"),
+        (set_result({"value": {"anything": 1}}), "is not one"),
+        (set_result({"leaf": 5}), "which it does not hold"),
+        (set_result({"leaf": -1}), "which it does not hold"),
+        (set_result(deep(150)), "more than 200 levels"),
+        (set_argument({"value": 99}), "not computed before"),
+        (set_argument({"node": "nobody"}), "is not one"),
+        (lambda data: data["programs"][0]["tensors"].update(island_0="../../etc/passwd"), "has no tensor"),
+        (add_call("aten.copy_.default", {"value": 0}, {"value": 0}), "its record does not name"),
+        (add_call("aten.copy_.default", {"value": 3}, {"value": 0}), "not to an input or buffer"),
+        (add_call("torchport.island.default", {"value": 0}, "{}", []), "an island takes its payload"),
     ],
 )
 def test_crafted_files(package, tmp_path, change, message):
@@ -131,12 +166,311 @@ def test_crafted_files(package, tmp_path, change, message):
     assert str(target) in str(caught.value)
 
 
-def test_a_payload_of_another_target(package, tmp_path):
-    def change(data):
-        call = next(c for c in data["programs"][0]["graph"]["calls"] if "island" in c["op"])
-        call["args"][1] = call["args"][1].replace('"target": "host"', '"target": "openvino"')
+CODE = 'x=__import__("os").environ.__setitem__("TORCHPORT_WAS_HERE","1")'
 
-    with pytest.raises(PackageError, match=r"the target has no option|format 2, not"):
+
+def rename_attribute(data):
+    """An attribute with code for a name, wherever the file has a place for one."""
+    program = data["programs"][0]
+    old = graph_of(data)["tensors"][0]
+    graph_of(data)["tensors"][0] = CODE
+    program["tensors"][CODE] = program["tensors"].pop(old)
+
+
+def names_of_before(data):
+    """The names that version 2 of the format had."""
+    graph = graph_of(data)
+    graph.update(inputs=[CODE], attributes={CODE: CODE})
+    for call in graph["calls"]:
+        call["name"] = CODE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        rename_attribute,
+        names_of_before,
+        lambda data: graph_of(data)["calls"][0].update(name=CODE),
+        lambda data: next(c for c in graph_of(data)["calls"] if "relu" in c["op"])["kwargs"].update(
+            {CODE: 1}
+        ),
+        lambda data: next(c for c in graph_of(data)["calls"] if "relu" in c["op"]).update(args=[CODE]),
+        lambda data: data["programs"][0]["record"].update(model=CODE, mutated=[CODE]),
+        lambda data: data["programs"][0]["inputs"].update(paths=[CODE]),
+        lambda data: change_meta(island_calls(data)[0], lambda meta: meta.update(name=CODE)),
+    ],
+)
+def test_no_text_of_a_file_becomes_code(package, tmp_path, change):
+    target = rewritten(package[0], tmp_path, change)
+    with contextlib.suppress(Exception):  # refused, or right, or an op's own refusal of a text
+        assert torch.equal(torchport.load(target)(X), package[1])
+    assert "TORCHPORT_WAS_HERE" not in os.environ
+
+
+def host_call(op, args=None, **kwargs):
+    def change(program):
+        call = program["calls"][0]
+        call.update(op=op, kwargs=kwargs)
+        if args is not None:
+            call["args"] = args
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (host_call("aten.relu_.default", [{"value": 0}]), "writes to its arguments"),
+        (host_call("aten.copy_.default", [{"value": 0}, {"value": 1}]), "writes to its arguments"),
+        (host_call("torchport.island.default", [{"value": 0}, "{}", []]), "is not of torch"),
+        (host_call("aten.from_file.default", ["/etc/passwd"]), "works on memory"),
+        (host_call("aten.manual_seed.default", [0]), "not an op on tensors"),
+        (host_call("inductor._reinterpret_tensor.default", [{"value": 0}, [9], [1]]), "names them"),
+        (host_call("aten.relu.default", [{"value": 0}], **{CODE: 1}), "no such arguments"),
+        (lambda program: program.update(tensors=[CODE]), "which is not there"),
+        (lambda program: program.update(complexes=[CODE]), "is not complex"),
+    ],
+)
+def test_islands_of_the_host_call_what_is_permitted(package, tmp_path, change, message):
+    target = change_host_program(package[0], tmp_path / "crafted.pt2", change)
+    with pytest.raises(PackageError) as caught:
+        torchport.load(target)
+    assert message in str(caught.value)
+    assert "TORCHPORT_WAS_HERE" not in os.environ
+
+
+def test_strides_do_not_show_what_lies_beside_an_input(package, tmp_path):
+    change = host_call("aten.as_strided.default", [{"value": 0}, [1, 8], [8, 1]])
+    model = torchport.load(change_host_program(package[0], tmp_path / "crafted.pt2", change))
+    secret = torch.cat([X, torch.full((1, 4), 42.0)])
+    with pytest.raises(RuntimeRefusal, match="strides that lead out of the tensor"):
+        model(secret[:1])
+
+
+def test_an_island_is_not_given_other_tensors_than_it_was_built_for(package, tmp_path):
+    """The host's graph of a file may not fit its islands, which run on memory as it lies."""
+
+    def change(data):
+        island_calls(data)[-1]["args"][2] = [{"value": 0}]
+        for call in island_calls(data):
+            change_meta(call, lambda meta: meta["inputs"][0].update(shape=[1, 400]))
+
+    with pytest.raises(RuntimeRefusal, match=r"built for float32\[1, 400\]"):
+        torchport.load(rewritten(package[0], tmp_path, change))(X)
+
+
+def test_a_whole_island_takes_the_inputs_that_the_program_says(tmp_path):
+    path = tmp_path / "whole.pt2"
+    torchport.save(torchport.compile(nn.Linear(4, 2).eval(), (X,), target="host"), path)
+
+    def change(data):
+        data["programs"][0]["leaves"][0]["shape"] = [1, 8]
+
+    with pytest.raises(PackageError, match="takes other inputs than the island"):
+        torchport.load(rewritten(path, tmp_path, change))
+
+
+def test_a_thousand_names_for_one_record_take_its_memory_once(tmp_path):
+    weight, path = torch.rand(1 << 18), tmp_path / "good.pt2"
+    on_host = {"keep_ops": ["aten.mul"]}
+    x = torch.rand(1 << 18)
+    compiled = torchport.compile(lambda x: x * weight, (x,), target="host", options=on_host)
+    torchport.save(compiled, path)
+    records = read_records(path)
+    data = json.loads(records["extra/torchport.json"])
+    table = json.loads(records["data/weights/model_weights_config.json"])
+    program = data["programs"][0]
+    [key] = program["tensors"].values()
+    for number in range(1000):
+        program["tensors"][f"n{number}"] = f"model/n{number}"
+        data["tensors"][f"model/n{number}"] = data["tensors"][key]
+        table["config"][f"program.n{number}"] = table["config"][f"program.{key.partition('/')[2]}"]
+        graph_of(data)["tensors"].append(f"n{number}")
+    for call in graph_of(data)["calls"]:  # results are numbered after the tensors
+        call["args"] = [{"value": arg["value"] + (1000 if arg["value"] > 1 else 0)} for arg in call["args"]]
+    graph_of(data)["outputs"] = [{"value": item["value"] + 1000} for item in graph_of(data)["outputs"]]
+    records["extra/torchport.json"] = json.dumps(data).encode()
+    records["data/weights/model_weights_config.json"] = json.dumps(table).encode()
+    many = write_records(records, tmp_path / "many.pt2")
+    model = torchport.load(many)
+    assert torch.equal(model(x), compiled(x))
+    tensors = list(model._programs[0].program.graph_module.buffers())
+    assert len(tensors) == 1001
+    assert len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == 1
+
+
+def test_many_islands_of_one_payload_are_refused(tmp_path):
+    path, x = tmp_path / "good.pt2", torch.rand(1, 300)
+    options = {"keep_ops": ["aten.relu"], "cache": False}
+    model = nn.Sequential(nn.Linear(300, 300), nn.ReLU()).eval()
+    torchport.save(torchport.compile(model, (x,), target="host", options=options), path)
+
+    def change(data):
+        first = json.dumps(island_calls(data)[0])
+        for number in range(20):
+            call = json.loads(first)
+            change_meta(call, lambda meta: meta.update(name=f"i{number}"))
+            graph_of(data)["calls"].append(call)
+
+    with pytest.raises(PackageError, match="many times as large as the file"):
+        torchport.load(rewritten(path, tmp_path, change))
+
+
+def test_a_written_buffer_shares_its_bytes_with_nothing(tmp_path):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("total", torch.zeros(4))
+
+        def forward(self, x):
+            self.total += x[0]
+            return self.total * 1
+
+    path = tmp_path / "good.pt2"
+    torchport.save(torchport.compile(Counts().eval(), (X,), target="host"), path)
+
+    records = read_records(path)
+    data = json.loads(records["extra/torchport.json"])
+    table = json.loads(records["data/weights/model_weights_config.json"])
+    write = next(call for call in graph_of(data)["calls"] if call["op"] == "aten.copy_.default")
+    name = graph_of(data)["tensors"][write["args"][0]["value"] - graph_of(data)["inputs"]]
+    key = data["programs"][0]["tensors"][name]
+    data["tensors"][key + "2"] = data["tensors"][key]
+    old = f"program.{key.partition('/')[2]}"
+    table["config"][old + "2"] = table["config"][old]
+    records["extra/torchport.json"] = json.dumps(data).encode()
+    records["data/weights/model_weights_config.json"] = json.dumps(table).encode()
+    with pytest.raises(PackageError, match="shares its bytes with another tensor"):
+        torchport.load(write_records(records, tmp_path / "shared.pt2"))
+
+
+def test_overlapping_records_are_refused(package, tmp_path):
+    path, bad = package[0], tmp_path / "overlap.pt2"
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        first, second = archive.infolist()[:2]
+    name = second.filename.encode()
+    at = content.rindex(name) - 46  # in the directory at the end
+    content[at + 42 : at + 46] = struct.pack("<I", first.header_offset)
+    bad.write_bytes(content)
+    with pytest.raises(PackageError, match="overlap"):
+        torchport.load(bad)
+
+
+@pytest.mark.parametrize("call", [torchport.load, torchport.inspect_package, torchport.run_package])
+def test_what_is_not_a_file_is_refused_before_it_is_read(call, tmp_path):
+    pipe = tmp_path / "pipe.pt2"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero"), tmp_path):
+        with pytest.raises(PackageError, match=r"cannot be read: it is (not a regular file|a directory)"):
+            call(path)
+
+
+@pytest.fixture
+def beside(tmp_path):
+    """A package with its weights beside it, and somebody's weights elsewhere."""
+    folder, other = tmp_path / "package", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    compiled = torchport.compile(nn.Linear(4, 2).eval(), (X,), target="host", options={"cache": False})
+    torchport.save(compiled, folder / "net.pt2", separate_weights=True)
+    [weights] = folder.glob("*.safetensors")
+    weights.rename(other / weights.name)
+    del compiled
+    torchport.runtime.island._loaded.clear()
+    return folder / "net.pt2", other / weights.name
+
+
+@pytest.mark.parametrize("name", ["{}", "../other/{name}", "./{name}", "", "..", "sub/{name}", "C:{name}"])
+def test_weights_beside_a_package_are_nowhere_else(beside, name, monkeypatch):
+    path, weights = beside
+    monkeypatch.chdir(weights.parent)
+    file = name.format(weights, name=weights.name) if name != "{}" else str(weights)
+
+    def change(data):
+        change_meta(island_calls(data)[0], lambda meta: meta["properties"]["payload_in"].update(file=file))
+
+    bad = change_package(path, path.with_name("crafted.pt2"), change)
+    with pytest.raises(PackageError, match="is not one beside the package"):
+        torchport.load(bad)
+
+
+def test_a_link_leads_nowhere_else(beside, monkeypatch):
+    path, weights = beside
+    link = path.with_name(weights.name)
+    link.symlink_to(weights)
+    with pytest.raises(PackageError, match="leads out of the package"):
+        torchport.load(path)
+    link.unlink()
+    os.mkfifo(link)
+    with pytest.raises(PackageError, match="is not there"):
+        torchport.load(path)
+    link.unlink()
+    monkeypatch.setenv("TORCHPORT_WEIGHTS_DIR", str(weights.parent))
+    torchport.load(path)
+
+
+def test_ops_of_another_library_are_called_where_the_caller_names_it(tmp_path):
+    library = torch.library.Library("strangers", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+    path = tmp_path / "net.pt2"
+    with permitting(["strangers"]):
+        torchport.save(
+            torchport.compile(lambda x: torch.ops.strangers.twice(x) + 1, (X,), target="host"),
+            path,
+        )
+    with pytest.raises(PackageError, match=r"namespaces=\['strangers'\]"):
+        torchport.load(path)
+    assert torch.equal(torchport.load(path, namespaces=["strangers"])(X), X * 2 + 1)
+
+
+def test_options_of_a_file_are_asked_of_the_target(package, tmp_path, monkeypatch):
+    def refuse(self, given):
+        raise TargetError(f"no file may set {sorted(given)[0]}")
+
+    torchport.runtime.island._loaded.clear()
+    monkeypatch.setattr(Target, "options_from_file", refuse)
+    change = lambda data: change_meta(island_calls(data)[0], lambda meta: meta.update(versions={}))  # noqa: E731
+    with pytest.raises(PackageError, match="no file may set cache"):
+        torchport.load(rewritten(package[0], tmp_path, change))
+
+
+def test_attacks_are_refused_without_assertions_too(package, tmp_path):
+    """`python -O` drops every `assert`."""
+    attacks = {
+        "op": set_op("aten.relu_.default"),
+        "root": set_result(3),
+        "state": set_result({"object": "collections:OrderedDict", **OBJECT, "state": {"value": 3}}),
+        "paths": lambda data: data["programs"][0]["result"].update(paths=3),
+        "calls": lambda data: graph_of(data).update(calls=3),
+        "tensors": lambda data: graph_of(data).update(tensors={}),
+        "meta": lambda data: change_meta(island_calls(data)[0], lambda meta: meta.pop("digest")),
+        "size": lambda data: change_meta(
+            island_calls(data)[0], lambda meta: meta["properties"].update(program_bytes="7")
+        ),
+        "shape": set_tensor(shape=["4", 4]),
+        "versions": lambda data: data.update(versions=3),
+    }
+    paths = [change_package(package[0], tmp_path / f"{name}.pt2", change) for name, change in attacks.items()]
+    code = (
+        "import sys, torchport, torchport.errors\n"
+        "if not sys.flags.optimize: raise SystemExit('assertions are on')\n"
+        "for path in sys.argv[1:]:\n"
+        "    try: torchport.load(path)\n"
+        "    except torchport.errors.PackageError: print('refused')\n"
+        "    else: raise SystemExit(path)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-O", "-c", code, *map(str, paths)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["refused"] * len(paths)
+
+
+def test_a_payload_of_another_target(package, tmp_path):
+    change = lambda data: change_meta(island_calls(data)[0], lambda meta: meta.update(target="openvino"))  # noqa: E731
+    with pytest.raises(PackageError, match=r"the target has no option|format 3, not"):
         torchport.load(rewritten(package[0], tmp_path, change))
 
 
@@ -165,7 +499,7 @@ def test_other_files_are_refused(tmp_path):
     empty.write_bytes(b"")
     text.write_text("not a zip")
     torch.export.save(torch.export.export(nn.ReLU(), (X,)), other)
-    for path, message in ((empty, "is no package"), (text, "is no package"), (other, "not written by")):
+    for path, message in ((empty, "is not a package"), (text, "is not a package"), (other, "not written by")):
         with pytest.raises(PackageError, match=message):
             torchport.load(path)
     with pytest.raises(PackageError, match="cannot be read: No such file"):

@@ -8,8 +8,8 @@ from torchport.errors import RecordError
 from torchport.records import (
     list_all_files,
     list_files,
+    parse_json,
     read_json,
-    read_json_text,
     read_plain_file,
     refuse_links,
 )
@@ -96,19 +96,19 @@ def test_kinds_and_sizes_are_looked_at_first(stranger):
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[" * 5000 + "]" * 5000])
 def test_json_that_stands_too_deep_is_refused(text):
     with pytest.raises(RecordError, match="stand more than 64 deep"):
-        read_json_text(text, where="x")
+        parse_json(text, "x")
 
 
 def test_brackets_in_texts_do_not_count():
     text = '["' + "[" * 500 + '\\"{{{", {"a": "]"}]'
-    assert read_json_text(text, where="x") == ["[" * 500 + '"{{{', {"a": "]"}]
+    assert parse_json(text, "x") == ["[" * 500 + '"{{{', {"a": "]"}]
 
 
 def test_halves_of_pairs_are_replaced():
-    assert read_json_text(b'{"\\ud800": ["a\\udc80b", "\\ud83d\\ude00"]}', where="x") == {"�": ["a�b", "😀"]}
+    assert parse_json(b'{"\\ud800": ["a\\udc80b", "\\ud83d\\ude00"]}', "x") == {"�": ["a�b", "😀"]}
 
 
 @pytest.mark.parametrize("text", [b"\xff", "{", "nul", "1" * 5000])
 def test_what_is_no_json_is_refused(text):
     with pytest.raises(RecordError, match="x: is not whole JSON"):
-        read_json_text(text, where="x")
+        parse_json(text, "x")

@@ -40,8 +40,9 @@ def is_view_of(node: fx.Node, whole: fx.Node) -> bool:
 def strided_view(graph: fx.Graph, base: fx.Node, item: SharedResult) -> fx.Node:
     """Add the ops that make a view; the base may begin anywhere in its storage."""
     strided = torch.ops.aten.as_strided.default
-    if item.offset:
-        flat = _add(graph, strided, base, [item.offset + 1], [1])
+    if item.offset:  # no view reaches over more memory than what it is a view of
+        reach = sum((size - 1) * stride for size, stride in zip(item.size, item.stride, strict=True))
+        flat = _add(graph, strided, base, [item.offset + reach + 1], [1])
         base = _add(graph, torch.ops.aten.slice.Tensor, flat, 0, item.offset)
     return _add(graph, strided, base, list(item.size), list(item.stride))
 

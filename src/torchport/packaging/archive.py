@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-import json
+import itertools
+import os
 import struct
 import zipfile
 import zlib
@@ -16,8 +17,8 @@ from types import TracebackType
 
 import numpy
 
-from torchport.errors import PackageError
-from torchport.records import JSON
+from torchport.errors import PackageError, RecordError
+from torchport.records import JSON, open_regular, parse_json
 
 PACKAGE = "torchport.json"  # what torchport knows of the archive; among its extra files
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
@@ -25,6 +26,7 @@ Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 # A zip file's head of a record: its mark, flags, and the lengths of its name and of what follows that.
 _HEAD = struct.Struct("<4s2xH18xHH")
 _ENCRYPTED = 1
+_MOST_JSON = 1 << 28  # bytes; that of the largest models has some megabytes
 
 
 class Archive:
@@ -34,21 +36,27 @@ class Archive:
         path: the file.
 
     Raises:
-        PackageError: it cannot be read, or is none.
+        PackageError: it cannot be read, or is not such an archive.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._size = path.stat().st_size
-            self._file = zipfile.ZipFile(path)
+            self._file = open_regular(path)
         except OSError as error:
             raise PackageError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
-        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        try:
+            with zipfile.ZipFile(self._file) as archive:
+                entries = archive.infolist()
+            self.size = os.fstat(self._file.fileno()).st_size
+            _refuse_overlaps(entries, self.size)
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            self._file.close()
             raise PackageError(
-                f"is no package: {error}", where=str(path), remedy="write it again with torchport.save"
+                f"is not a package: {error}", where=str(path), remedy="write it again with torchport.save"
             ) from error
-        self._root = self._file.namelist()[0].split("/")[0] if self._file.namelist() else ""
+        self._root = entries[0].filename.split("/")[0] if entries else ""
+        self._entries = {entry.filename: entry for entry in entries}
 
     def __enter__(self) -> Archive:
         return self
@@ -60,7 +68,7 @@ class Archive:
 
     def has(self, name: str) -> bool:
         """Whether there is a record of that name."""
-        return f"{self._root}/{name}" in self._file.namelist()
+        return f"{self._root}/{name}" in self._entries
 
     def json(self, name: str) -> JSON:
         """Return a record that is JSON.
@@ -69,34 +77,34 @@ class Archive:
             PackageError: there is none, or it is damaged.
         """
         try:
-            data: JSON = json.loads(self.bytes(name).tobytes())
-        except (ValueError, RecursionError) as error:
-            raise PackageError(f"{name} is not JSON: {error}", where=str(self._path)) from error
-        return data
+            return parse_json(self.bytes(name, most_bytes=_MOST_JSON).tobytes(), name)
+        except RecordError as error:
+            raise PackageError(f"{error.where} {error.what}", where=str(self._path)) from error
 
-    def bytes(self, name: str, *, check: bool = True) -> Bytes:
+    def bytes(self, name: str, *, check: bool = True, most_bytes: int | None = None) -> Bytes:
         """Return a record's bytes.
 
         Args:
             name: the record's name.
             check: whether its checksum is checked; who knows its digest need not.
+            most_bytes: how large it may be.
 
         Raises:
             PackageError: there is none, or it is damaged.
         """
-        try:
-            info = self._file.getinfo(f"{self._root}/{name}")
-        except KeyError as error:
-            raise PackageError(f"the archive has no {name}", where=str(self._path)) from error
-        if info.compress_type != zipfile.ZIP_STORED or info.file_size > self._size:
+        info = self._entries.get(f"{self._root}/{name}")
+        if info is None:
+            raise PackageError(f"the archive has no {name[:80]}", where=str(self._path))
+        limit = self.size if most_bytes is None else min(self.size, most_bytes)
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit:
             raise PackageError(f"{name} has an impossible size", where=str(self._path))
         made = numpy.empty(info.file_size, dtype=numpy.uint8)
         try:
-            with self._path.open("rb", buffering=0) as file:
-                file.seek(_start(file, info))
-                at = 0
-                while at < made.size and (count := file.readinto(made[at:].data)):
-                    at += count
+            file = self._file.raw  # type: ignore[attr-defined]  # unbuffered: straight to where it will be
+            file.seek(_start(file, info))
+            at = 0
+            while at < made.size and (count := file.readinto(made[at:].data)):
+                at += count
         except (OSError, ValueError) as error:
             raise PackageError(
                 f"{name} is damaged: {error}", where=str(self._path), remedy="get the file again"
@@ -108,6 +116,19 @@ class Archive:
                 remedy="get the file again",
             )
         return made
+
+
+def _refuse_overlaps(entries: list[zipfile.ZipInfo], size: int) -> None:
+    """Refuse records that share bytes: a small file would stand for a large one.
+
+    Raises:
+        ValueError: two records overlap, or one reaches beyond the end.
+    """
+    places = sorted((entry.header_offset, entry.compress_size) for entry in entries)
+    starts = [start for start, _ in places] + [size]
+    for (start, length), (_, following) in zip(places, itertools.pairwise(starts), strict=True):
+        if start < 0 or start + _HEAD.size + length > following:
+            raise ValueError("its records overlap")
 
 
 def _start(file: FileIO, info: zipfile.ZipInfo) -> int:
@@ -122,7 +143,7 @@ def _start(file: FileIO, info: zipfile.ZipInfo) -> int:
         raise ValueError("its head is cut off")
     mark, flags, name_bytes, extra_bytes = _HEAD.unpack(head)
     if mark != b"PK\x03\x04" or flags & _ENCRYPTED:
-        raise ValueError("its head is none")
+        raise ValueError("it has no head")
     return info.header_offset + _HEAD.size + int(name_bytes) + int(extra_bytes)
 
 
@@ -130,7 +151,7 @@ def weight_files(archive: Archive, model: str) -> dict[str, str]:
     """Return which record holds which weight of an exported program.
 
     Raises:
-        PackageError: the archive's table of weights is not one.
+        PackageError: the archive has no such table, or it is damaged.
     """
     table = archive.json(f"data/weights/{model}_weights_config.json")
     entries = table.get("config") if isinstance(table, Mapping) else None

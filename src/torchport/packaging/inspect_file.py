@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickletools
-import zipfile
 from pathlib import Path
 
-from torchport.errors import PackageError, RecordError
+from torchport.errors import PackageError, one_line
 from torchport.packaging.archive import Archive
 from torchport.packaging.load_model import read_package
-from torchport.records import PackageSummary, ProgramRecord
+from torchport.records import PackageSummary, ProgramRecord, parse_json
 
 _START = '{"schema": "' + ProgramRecord.schema + '"'
 
@@ -33,7 +31,7 @@ def inspect_package(path: str | os.PathLike[str]) -> PackageSummary:
     try:
         report = _torchscript_report(where)
         if report is not None:
-            record = ProgramRecord.from_json(json.loads(report))
+            record = ProgramRecord.from_json(parse_json(report, "its report"))
             size = where.stat().st_size
             return PackageSummary(
                 str(where), "pt", size, record.model, record.target, (record,), record.versions
@@ -41,8 +39,10 @@ def inspect_package(path: str | os.PathLike[str]) -> PackageSummary:
         package = read_package(where)
     except PackageError as error:
         raise PackageError(error.what, where=error.where or str(where), remedy=error.remedy) from error
-    except (RecordError, ValueError, zipfile.BadZipFile, EOFError, IndexError) as error:
-        raise PackageError(f"is damaged: {error}", where=str(where), remedy="get the file again") from error
+    except Exception as error:  # what is not as torch and torchport write it breaks somewhere in between
+        raise PackageError(
+            f"is damaged: {one_line(error)}", where=str(where), remedy="get the file again"
+        ) from error
     programs = tuple(packaged.record for packaged in package.programs)
     return PackageSummary(
         str(where), "pt2", where.stat().st_size, package.model, package.target, programs, package.versions

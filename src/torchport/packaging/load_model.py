@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from torch import fx
 
 from torchport.errors import PackageError, RecordError, TorchportError, one_line
-from torchport.packaging.archive import PACKAGE, Archive, weight_files
-from torchport.packaging.graph_json import decode_graph
+from torchport.packaging.archive import PACKAGE, Archive
 from torchport.packaging.loaded_graph import LoadedGraph
 from torchport.packaging.loaded_model import LoadedModel, LoadedProgram
+from torchport.packaging.stored_tensors import StoredTensors
 from torchport.packaging.structure_json import decode_structure, dtype_of
-from torchport.records import InputTensor, Package, PackagedGraph, PackagedProgram, StoredTensor, digest_of
+from torchport.records import InputTensor, Package, PackagedGraph, PackagedProgram
 from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind, LeafKey
 from torchport.runtime.island import load_island
 from torchport.runtime.payload_file import looking_in
 from torchport.runtime.program import Program
+from torchport.targets.graph_json import decode_graph
+from torchport.targets.permitted_ops import permitting
 
 
-def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> LoadedModel:
+def load(
+    path: str | os.PathLike[str], *, classes: Iterable[type] = (), namespaces: Iterable[str] = ()
+) -> LoadedModel:
     """Load a compiled model from a file that `torchport.save` wrote.
 
     Nothing of the file is executed, and nothing in it is unpickled.
@@ -32,6 +36,8 @@ def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Loade
     Args:
         path: the file.
         classes: classes of inputs and results, beside containers and transformers' model outputs.
+        namespaces: libraries beside torch whose ops the file may call, such as `torchvision`; import them
+            before. Their ops must be safe with whatever arguments the file gives them.
 
     Returns:
         A module that is called as the model was, with the kinds of inputs that the file has programs for.
@@ -47,9 +53,9 @@ def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Loade
     """
     where = Path(path)
     try:
-        with Archive(where) as archive, looking_in(where.parent):
+        with Archive(where) as archive, looking_in(where.parent), permitting(namespaces):
             package = _package(archive)
-            tensors = _Tensors(archive, package)
+            tensors = StoredTensors(archive, package)
             programs = [_program(packaged, tensors, classes) for packaged in package.programs]
             graphs = [_graph(packaged, package, tensors, classes) for packaged in package.graphs]
         return LoadedModel(package, programs, graphs[0] if graphs else None)
@@ -92,78 +98,52 @@ def _package(archive: Archive) -> Package:
     return package
 
 
-class _Tensors:
-    """The tensors of a package, each read once.
-
-    Args:
-        archive: where their bytes are.
-        package: what they are.
-    """
-
-    def __init__(self, archive: Archive, package: Package) -> None:
-        self._archive = archive
-        self._stored = package.tensors
-        self._files: dict[str, dict[str, str]] = {}
-        self._read: dict[str, torch.Tensor] = {}
-
-    def read(self, key: str, *, check: bool) -> torch.Tensor:
-        """Return a tensor; `check` holds it against its digest."""
-        if key not in self._read:
-            self._read[key] = self._tensor(key, self._stored[key], check)
-        return self._read[key]
-
-    def _tensor(self, key: str, stored: StoredTensor, check: bool) -> torch.Tensor:
-        model, _, name = key.partition("/")
-        if model not in self._files:
-            self._files[model] = weight_files(self._archive, model)
-        payload = self._archive.bytes(self._files[model][f"program.{name}"], check=False)
-        if check and digest_of(payload.data) != stored.digest:
-            raise PackageError(f"{key} is damaged: its checksum is another one", remedy="get the file again")
-        return _restored(torch.from_numpy(payload), stored, key)
-
-
-def _restored(payload: torch.Tensor, stored: StoredTensor, key: str) -> torch.Tensor:
-    """Return the tensor that lies in these bytes."""
-    dtype = dtype_of(stored.dtype)
-    elements = math.prod(stored.shape)
-    sizes = (*stored.shape, *stored.strides)
-    if any(size < 0 for size in sizes) or len(stored.shape) != len(stored.strides):
-        raise PackageError(f"{key} has the shape {stored.shape}, which is none")
-    last = sum((size - 1) * stride for size, stride in zip(stored.shape, stored.strides, strict=True))
-    if payload.numel() != elements * dtype.itemsize or (elements and last >= elements):
-        raise PackageError(f"{key} has another size than its bytes")
-    if not elements:
-        return torch.empty(stored.shape, dtype=dtype)
-    return payload.view(dtype).as_strided(stored.shape, stored.strides)
-
-
-def _program(packaged: PackagedProgram, tensors: _Tensors, classes: Iterable[type]) -> LoadedProgram:
+def _program(packaged: PackagedProgram, tensors: StoredTensors, classes: Iterable[type]) -> LoadedProgram:
     register()  # where torch's own hook did not
-    calls = packaged.graph["calls"]
-    attributes = packaged.graph["attributes"]
-    assert isinstance(calls, list)
-    assert isinstance(attributes, dict)
-    # The runtime itself holds an island's payload against its digest.
-    payloads = {call["args"][0]["node"] for call in calls if call["op"] == "torchport.island.default"}
-    unchecked = {attribute for node, attribute in attributes.items() if node in payloads}
-    held = {name: tensors.read(key, check=name not in unchecked) for name, key in packaged.tensors.items()}
     kind = InputKind(
         decode_structure(packaged.inputs, classes),
         tuple(_leaf_key(leaf) for leaf in packaged.leaves),
         (packaged.autocast[0], dtype_of(packaged.autocast[1])),
     )
     result = decode_structure(packaged.result, classes)
-    return LoadedProgram(Program(packaged.record, decode_graph(packaged.graph, held), result), kind)
+    held = {name: tensors.read(key) for name, key in packaged.tensors.items()}
+    graph_module = decode_graph(packaged.graph, held, of_host=True)
+    _check_tensors(graph_module, packaged, tensors)
+    return LoadedProgram(Program(packaged.record, graph_module, result, kind), kind)
+
+
+def _check_tensors(graph_module: fx.GraphModule, packaged: PackagedProgram, tensors: StoredTensors) -> None:
+    """Refuse tensors that are damaged, repeated, or written without the record saying so."""
+    written: set[object] = set()
+    attributes = [node for node in graph_module.graph.nodes if node.op == "get_attr"]
+    names = packaged.graph["tensors"]
+    for node, name in zip(attributes, names, strict=True):  # type: ignore[call-overload]  # `decode_graph` made them
+        islands = [
+            user
+            for user in node.users
+            if user.target is torch.ops.torchport.island.default and user.args[0] is node
+        ]
+        for island in islands:
+            tensors.count_payload(island.args[1], getattr(graph_module, node.target).nbytes)
+        if len(islands) < len(node.users):  # the runtime itself checks an island's payload
+            tensors.check(packaged.tensors[name])
+        if any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users):
+            tensors.check_alone(packaged.tensors[name])
+    for node in graph_module.graph.nodes:
+        if node.target is torch.ops.aten.copy_.default:
+            written.add(node.args[0])
+    if len(written) > len(packaged.record.mutated):
+        raise PackageError("the program writes inputs or buffers that its record does not name")
 
 
 def _graph(
-    packaged: PackagedGraph, package: Package, tensors: _Tensors, classes: Iterable[type]
+    packaged: PackagedGraph, package: Package, tensors: StoredTensors, classes: Iterable[type]
 ) -> LoadedGraph:
-    result = packaged.island.properties["result"]
-    assert isinstance(result, dict)
-    payload = tensors.read(packaged.tensor, check=False)  # the runtime does
-    island = load_island(payload, json.dumps(packaged.island.to_json(), sort_keys=True))
-    return LoadedGraph(island, decode_structure(result, classes), package.programs[0].record)
+    payload = tensors.read(packaged.tensor)  # the runtime compares it with its digest
+    meta = json.dumps(packaged.island.to_json(), sort_keys=True)
+    tensors.count_payload(meta, payload.nbytes)
+    result = decode_structure(packaged.island.properties.get("result"), classes)
+    return LoadedGraph(load_island(payload, meta), result, package.programs[0].record)
 
 
 def _leaf_key(leaf: InputTensor) -> LeafKey:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import torch
 
+from torchport import targets
 from torchport.errors import TorchportError
 from torchport.records import ProgramRecord
 from torchport.runtime.island import LoadedIsland, check_inputs
@@ -43,8 +44,7 @@ class LoadedGraph:
             if self._compiled is None:
                 self._compiled = self._compile(flat.leaves)
         outputs = self._compiled(*flat.leaves)
-        assert isinstance(outputs, tuple)
-        return self._result.rebuild(outputs, flat.leaves, flat.objects)
+        return self._result.rebuild(outputs, flat.leaves, flat.objects)  # type: ignore[arg-type]  # as `_call`
 
     def run_eagerly(self, flat: Flat) -> object:
         """Run the graph with eager torch.
@@ -63,12 +63,13 @@ class LoadedGraph:
         from torchport.compiler import compile  # most packages are loaded without ever needing it
 
         record = self._record
-        if record.options["keep_modules"]:
-            return self._call  # the graph does not tell which ops those are
         try:
-            return compile(
-                self._call, leaves, target=record.target, options=record.options, name=record.model
-            )
+            target = targets.find(record.target)
+            options = target.options_from_file(record.options)
+            if options.keep_modules:
+                return self._call  # the graph does not tell which ops those are
+            given = target.options_json(options)
+            return compile(self._call, leaves, target=target.name, options=given, name=record.model)
         except TorchportError as error:
             _log.warning("%s: other shapes run with eager torch: %s", record.model, error)
             return self._call

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
+from torchport.errors import PackageError
 from torchport.packaging.load_model import load
 from torchport.packaging.loaded_model import LoadedModel
 from torchport.records import OutputSummary, PackageRun
+from torchport.runtime.input_kind import LeafKey
 from torchport.structure import tensors_in
+
+_MOST_ELEMENTS = 1 << 31  # of an input of random numbers
 
 
 def run_package(
@@ -20,13 +25,14 @@ def run_package(
     kwargs: Mapping[str, object] | None = None,
     *,
     classes: Iterable[type] = (),
+    namespaces: Iterable[str] = (),
 ) -> PackageRun:
     """Load a model from a `.pt2` file and run it.
 
     Args:
         path: the file.
         args, kwargs: the inputs; by default random ones of the kind that it was compiled for first.
-        classes: as in `torchport.load`.
+        classes, namespaces: as in `torchport.load`.
 
     Raises:
         PackageError: the file cannot be loaded.
@@ -37,7 +43,7 @@ def run_package(
         1.0
     """
     start = time.perf_counter()
-    model = load(path, classes=classes)
+    model = load(path, classes=classes, namespaces=namespaces)
     loaded = time.perf_counter()
     if args is None and kwargs is None:
         args, kwargs = _random_inputs(model)
@@ -59,19 +65,35 @@ def _timed(model: LoadedModel, args: Sequence[object], kwargs: Mapping[str, obje
 
 def _random_inputs(model: LoadedModel) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return inputs of the first kind: floats between 0 and 1, the same each time; integers 0."""
-    generator = torch.Generator().manual_seed(0)
     kind = model.kinds[0]
-    leaves = []
-    for shape, dtype, device, strides in kind.keys:
-        made = torch.zeros(shape, dtype=dtype, device=device)
-        if dtype.is_floating_point:
-            made = torch.rand(shape, generator=generator).to(dtype)
-        leaves.append(
-            made if strides is None else torch.empty_strided(shape, strides, dtype=dtype).copy_(made)
-        )
+    generator = torch.Generator().manual_seed(0)
+    leaves = [_random_input(key, generator) for key in kind.keys]
     call = kind.structure.rebuild(leaves)
-    assert isinstance(call, tuple)  # the structure of (args, kwargs)
+    if not (isinstance(call, tuple) and len(call) == 2 and isinstance(call[1], dict)):
+        raise PackageError("the package does not say how it is called", remedy="get the file again")
     return call
+
+
+def _random_input(key: LeafKey, generator: torch.Generator) -> torch.Tensor:
+    shape, dtype, device, strides = key
+    span = math.prod(shape) if strides is None else _span(shape, strides)
+    if span > _MOST_ELEMENTS or device.type != "cpu":
+        raise PackageError(
+            f"the model takes {str(dtype).removeprefix('torch.')}{list(shape)} on {device}, "
+            "which random numbers are not made for",
+            remedy="give the inputs",
+        )
+    made = torch.zeros(shape, dtype=dtype)
+    if dtype.is_floating_point:
+        made = torch.rand(shape, generator=generator).to(dtype)
+    return made if strides is None else torch.empty_strided(shape, strides, dtype=dtype).copy_(made)
+
+
+def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return how many elements of memory a tensor reaches over."""
+    if len(shape) != len(strides) or min((0, *shape, *strides)) < 0:
+        raise PackageError(f"an input has the strides {strides}, which do not fit its shape")
+    return 1 + sum(max(size - 1, 0) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def _summary(path: str, tensor: torch.Tensor) -> OutputSummary:

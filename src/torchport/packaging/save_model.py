@@ -18,11 +18,11 @@ from torchport import targets
 from torchport.capture import ANY_SHAPE
 from torchport.compiler import CompiledModel
 from torchport.compiler.specialise import Specialised
-from torchport.errors import PackageError, RecordError, one_line
+from torchport.errors import PackageError, RecordError, TargetError, one_line
 from torchport.packaging.archive import PACKAGE
 from torchport.packaging.embedding import embed_compiled
+from torchport.packaging.error_keeping_file import written_by_torch
 from torchport.packaging.general_form import make_general
-from torchport.packaging.graph_json import encode_graph
 from torchport.packaging.separate_weights import move_payloads, new_file_beside, payloads_beside
 from torchport.packaging.structure_json import encode_structure
 from torchport.packaging.torchscript import plain_result
@@ -38,6 +38,7 @@ from torchport.records import (
 from torchport.runtime.input_kind import LeafKey
 from torchport.structure import Structure, flatten_call
 from torchport.structure.nodes import Constant, Dict, InputLeaf, Leaf, List, Node, Tuple
+from torchport.targets.graph_json import encode_graph
 
 
 def save(
@@ -103,11 +104,11 @@ def save(
         with (
             payloads_beside(where, beside, writer.payloads),
             written_whole(where) as temporary,
-            temporary.open("w+b") as file,
+            written_by_torch(temporary) as file,
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # about weights that are not contiguous, which is as it should be
-            package_pt2(file, exported_programs=writer.exported, extra_files={PACKAGE: text})
+            package_pt2(file, exported_programs=writer.exported, extra_files={PACKAGE: text})  # type: ignore[arg-type]  # IO is abstract
     except RecordError as error:
         raise PackageError(error.what, where=error.where) from error
 
@@ -152,7 +153,7 @@ class _Writer:
         own = {name: _own_memory(tensor) for name, tensor in attributes.items()}
         packaged = PackagedProgram(
             record=record,
-            graph=encode_graph(graph_module.graph),
+            graph=_graph_json(graph_module.graph, program.record.model),
             inputs=encode_structure(kind.structure),
             result=encode_structure(program.result),
             leaves=tuple(_input_tensor(key) for key in kind.keys),
@@ -185,6 +186,17 @@ class _Writer:
                 tuple(own.shape), str(own.dtype).removeprefix("torch."), own.stride(), _digest(own)
             )
         return key
+
+
+def _graph_json(graph: fx.Graph, model: str) -> dict[str, object]:
+    try:
+        return encode_graph(graph, of_host=True)
+    except TargetError as error:
+        raise PackageError(
+            f"the host's graph has no place in a file: {error.what}",
+            where=error.where or model,
+            remedy=error.remedy,
+        ) from error
 
 
 def _refuse_shared_writes(mutated: Sequence[str], attributes: Mapping[str, torch.Tensor], model: str) -> None:

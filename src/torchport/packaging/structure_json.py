@@ -10,12 +10,12 @@ import collections
 import copyreg
 import importlib
 import math
-import sys
+import re
 from collections.abc import Iterable, Mapping
 
 import torch
 
-from torchport.errors import PackageError
+from torchport.errors import PackageError, TargetError
 from torchport.structure import Structure
 from torchport.structure.nodes import (
     Constant,
@@ -29,6 +29,7 @@ from torchport.structure.nodes import (
     Object,
     Tuple,
 )
+from torchport.targets.graph_arguments import permitted_dtype
 
 _NEW = getattr(copyreg, "__newobj__")  # noqa: B009  # a name that a class would mangle
 _INDEXED: dict[str, type[Leaf] | type[InputLeaf] | type[InputObject] | type[Known]] = {
@@ -67,8 +68,9 @@ def _encode(node: Node) -> object:
     if isinstance(node, Dict):
         keys = [_encode_value(key) for key in node.keys]
         return {"dict": [_encode(item) for item in node.items], "keys": keys, "slot": node.slot}
-    assert isinstance(node, Object)
-    return _encode_object(node)
+    if isinstance(node, Object):
+        return _encode_object(node)
+    raise PackageError(f"a {type(node).__name__} cannot be written down as data")
 
 
 def _encode_object(node: Object) -> object:
@@ -120,7 +122,7 @@ def _encode_value(value: object) -> object:
     )
 
 
-def decode_structure(data: Mapping[str, object], classes: Iterable[type] = ()) -> Structure:
+def decode_structure(data: object, classes: Iterable[type] = ()) -> Structure:
     """Return a structure from its JSON.
 
     Args:
@@ -128,17 +130,35 @@ def decode_structure(data: Mapping[str, object], classes: Iterable[type] = ()) -
         classes: classes of which instances may be made.
 
     Raises:
-        PackageError: it names a class that is not given.
+        PackageError: it is not such a structure, or names a class that is not given.
     """
-    reader = _Reader(classes)
-    paths, changed = data["paths"], data["changed"]
-    assert isinstance(paths, list)
-    assert isinstance(changed, list)
+    fields = _object_of(data, "a structure")
+    paths = tuple(str(path) for path in _list_of(fields.get("paths")))
+    reader = _Reader(classes, len(paths))
+    changed = [_list_of(pair) for pair in _list_of(fields.get("changed"))]
+    if any(len(pair) != 2 for pair in changed):
+        raise PackageError("a structure says of an input neither which it is nor what it holds")
     return Structure(
-        reader.node(data["root"]),
-        tuple(str(path) for path in paths),
-        tuple((int(index), reader.node(node)) for index, node in changed),
+        reader.node(fields.get("root")), paths, tuple((_index(i), reader.node(node)) for i, node in changed)
     )
+
+
+def _object_of(data: object, what: str) -> Mapping[str, object]:
+    if not isinstance(data, Mapping):
+        raise PackageError(f"{what} reads {str(data)[:80]!r}, which is not one")
+    return data
+
+
+def _list_of(data: object) -> list[object]:
+    if not isinstance(data, list):
+        raise PackageError(f"a structure holds {str(data)[:80]!r} in place of a list")
+    return data
+
+
+def _index(data: object, below: int | None = None) -> int:
+    if type(data) is not int or data < 0 or (below is not None and data >= below):
+        raise PackageError(f"a structure refers to {str(data)[:80]!r}, which it does not hold")
+    return data
 
 
 class _Reader:
@@ -146,91 +166,142 @@ class _Reader:
 
     Args:
         classes: classes of which instances may be made.
+        leaves: how many tensors the structure has.
     """
 
-    def __init__(self, classes: Iterable[type]) -> None:
+    def __init__(self, classes: Iterable[type], leaves: int) -> None:
         self._classes = {class_name(kind): kind for kind in (*classes, collections.OrderedDict)}
+        self._leaves = leaves
 
     def node(self, data: object) -> Node:
         """Return a part."""
-        assert isinstance(data, dict)
+        fields = _object_of(data, "a part of a structure")
         for kind, made in _INDEXED.items():
-            if kind in data:
-                return made(int(data[kind]))
-        if "value" in data:
-            return Constant(self.value(data["value"]))
-        if "tuple" in data:
-            return Tuple(self._nodes(data["tuple"]))
-        if "list" in data:
-            return List(int(data["slot"]), self._nodes(data["list"]))
-        if "dict" in data:
-            keys = tuple(self.value(key) for key in data["keys"])
-            return Dict(int(data["slot"]), keys, self._nodes(data["dict"]))
-        return self._object(data)
+            if kind in fields:
+                return made(_index(fields[kind], self._leaves if kind == "leaf" else None))
+        if "value" in fields:
+            return Constant(self.value(fields["value"]))
+        if "tuple" in fields:
+            return Tuple(self._nodes(fields["tuple"]))
+        if "list" in fields:
+            return List(_index(fields.get("slot")), self._nodes(fields["list"]))
+        if "dict" in fields:
+            return self._dict(fields)
+        return self._object(fields)
 
-    def _nodes(self, data: Iterable[object]) -> tuple[Node, ...]:
-        return tuple(self.node(item) for item in data)
+    def _nodes(self, data: object) -> tuple[Node, ...]:
+        return tuple(self.node(item) for item in _list_of(data))
 
-    def _object(self, data: Mapping[str, object]) -> Object:
-        kind = self._class(str(data["object"]))
-        arguments = self._nodes(data["arguments"])  # type: ignore[arg-type]
+    def _keys(self, data: object, values: tuple[Node, ...]) -> tuple[object, ...]:
+        keys = tuple(self.value(key) for key in _list_of(data))
+        if len(keys) != len(values):
+            raise PackageError("a structure has other keys than values")
+        return keys
+
+    def _dict(self, fields: Mapping[str, object]) -> Dict:
+        items = self._nodes(fields["dict"])
+        slot = fields.get("slot")  # an object's attributes have none
+        return Dict(-1 if slot == -1 else _index(slot), self._keys(fields.get("keys"), items), items)
+
+    def _object(self, fields: Mapping[str, object]) -> Object:
+        kind = self._class(fields.get("object"))
+        arguments = self._nodes(fields.get("arguments"))
+        values = self._nodes(fields.get("values"))
+        made_new = fields.get("new") is True
+        state = fields.get("state")
         return Object(
-            int(data["slot"]),  # type: ignore[call-overload]
-            _NEW if data["new"] else kind,
-            (Constant(kind), *arguments) if data["new"] else arguments,
-            None if data["state"] is None else self.node(data["state"]),
-            self._nodes(data["items"]),  # type: ignore[arg-type]
-            tuple(self.value(key) for key in data["keys"]),  # type: ignore[attr-defined]
-            self._nodes(data["values"]),  # type: ignore[arg-type]
+            _index(fields.get("slot")),
+            _NEW if made_new else kind,
+            (Constant(kind), *arguments) if made_new else arguments,
+            None if state is None else self._state(state, kind),
+            self._nodes(fields.get("items")),
+            self._keys(fields.get("keys"), values),
+            values,
         )
+
+    def _state(self, data: object, kind: type) -> Node:
+        """Return an object's state; one that names its attributes names none that Python gives a meaning."""
+        state = self.node(data)
+        if not hasattr(kind, "__setstate__"):
+            parts = state.items if isinstance(state, Tuple) and len(state.items) == 2 else (state,)
+            for part in parts:
+                names = part.keys if isinstance(part, Dict) else ()
+                if not (isinstance(part, Dict) or part == Constant(None)) or not all(map(_is_plain, names)):
+                    raise PackageError(f"an object of the class {kind.__name__} has attributes that are none")
+        return state
 
     def value(self, data: object) -> object:
         """Return a plain value."""
-        if not isinstance(data, dict):
+        if data is None or isinstance(data, (bool, int, float, str)):
             return data
-        [(kind, value)] = data.items()
+        fields = _object_of(data, "a value")
+        [(kind, value)] = fields.items() if len(fields) == 1 else [("", None)]
+        try:
+            return self._made_value(kind, value)
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # of torch's own constructors
+            raise PackageError(f"a value reads {str(data)[:80]!r}, which is not one") from error
+
+    def _made_value(self, kind: str, value: object) -> object:
         if kind == "tuple":
-            return tuple(self.value(item) for item in value)
+            return tuple(self.value(item) for item in _list_of(value))
         if kind == "complex":
-            return complex(float(value[0]), float(value[1]))
+            real, imaginary = _list_of(value)
+            return complex(float(str(real)), float(str(imaginary)))
         if kind == "class":
             return self._class(value)
         if kind == "dtype":
             return dtype_of(value)
-        makers = {"float": float, "size": torch.Size, "device": torch.device}
-        return makers[kind](value)
+        if kind == "float" and isinstance(value, str):
+            return float(value)
+        if kind == "size":
+            return torch.Size([_index(size) for size in _list_of(value)])
+        if kind == "device" and isinstance(value, str):
+            return torch.device(value)
+        raise ValueError(kind)
 
-    def _class(self, name: str) -> type:
-        found = self._classes.get(name) or _model_output(name)
+    def _class(self, name: object) -> type:
+        found = (self._classes.get(name) or _model_output(name)) if isinstance(name, str) else None
         if found is None:
             raise PackageError(
-                f"it holds an object of the class {name.replace(':', '.')}, which is not known here",
+                f"it holds an object of the class {str(name)[:200].replace(':', '.')}, "
+                "which is not known here",
                 remedy="give the class: torchport.load(path, classes=[...])",
             )
         return found
 
 
-def dtype_of(name: str) -> torch.dtype:
+def _is_plain(name: object) -> bool:
+    """Whether a name is one of an attribute that holds data."""
+    return isinstance(name, str) and name.isidentifier() and not (name[:2] == name[-2:] == "__")
+
+
+def dtype_of(name: object) -> torch.dtype:
     """Return the dtype of that name.
 
     Raises:
-        PackageError: there is none.
+        PackageError: there is none that a file may use.
     """
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise PackageError(f"{name!r} is no dtype")
-    return found
+    try:
+        return permitted_dtype(name)
+    except TargetError as error:
+        raise PackageError(error.what) from error
+
+
+# Where transformers defines its model outputs. Other modules of it are not imported because a file says so.
+_OUTPUT_MODULES = re.compile(
+    r"transformers\.(modeling_outputs|utils\.generic|generation\.utils|"
+    r"models\.[a-z0-9_]+\.(modeling|modular)_[a-z0-9_]+)"
+)
 
 
 def _model_output(name: str) -> type | None:
     """Return one of transformers' model outputs, which are dataclasses of tensors; else None."""
     module, _, qualified = name.partition(":")
-    if module.split(".")[0] != "transformers" or "." in qualified:
+    if not _OUTPUT_MODULES.fullmatch(module) or not qualified.isidentifier():
         return None
     try:
         base = importlib.import_module("transformers.utils.generic").ModelOutput
-        importlib.import_module(module)
+        found = getattr(importlib.import_module(module), qualified, None)
     except (ImportError, RuntimeError):
         return None
-    found = getattr(sys.modules[module], qualified, None)
     return found if isinstance(found, type) and issubclass(found, base) else None

@@ -11,6 +11,7 @@ import torch
 
 from torchport.compiler import CompiledModel
 from torchport.errors import PackageError, RecordError
+from torchport.packaging.error_keeping_file import written_by_torch
 from torchport.packaging.save_model import save
 from torchport.packaging.torchscript import to_torchscript
 from torchport.records import written_whole
@@ -79,7 +80,7 @@ def write_model(
         first, signature, args, kwargs, as_function=False, compiled_form=contents.compiled_form
     )
     try:
-        with written_whole(path) as temporary:
-            torch.jit.save(script, str(temporary))
+        with written_whole(path) as temporary, written_by_torch(temporary) as file:
+            torch.jit.save(script, file)
     except RecordError as error:
         raise PackageError(error.what, where=error.where) from error

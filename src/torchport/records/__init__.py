@@ -11,7 +11,7 @@ from torchport.records.digest import digest_of
 from torchport.records.fallbacks import Fallbacks
 from torchport.records.generated_code import GeneratedCode
 from torchport.records.installation import Check, Installation, TargetStatus
-from torchport.records.json_text import read_json_text
+from torchport.records.json_text import parse_json, parse_object
 from torchport.records.module_table import (
     ROOT,
     ModuleMetadata,
@@ -43,6 +43,7 @@ from torchport.records.plain_files import (
 from torchport.records.program import IslandMeta, ProgramRecord
 from torchport.records.raw_ops import NOT_JSONABLE, RAW_COLUMNS, RAW_FORMAT
 from torchport.records.record import JSON, Record
+from torchport.records.regular_file import open_regular
 from torchport.records.storage import (
     decode_record,
     file_name,
@@ -108,8 +109,10 @@ __all__ = [
     "RAW_COLUMNS",
     "RAW_FORMAT",
     "read_csv_text",
+    "open_regular",
+    "parse_json",
+    "parse_object",
     "read_json",
-    "read_json_text",
     "read_plain_file",
     "read_record",
     "Reason",

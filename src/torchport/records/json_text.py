@@ -1,4 +1,4 @@
-"""Reads JSON that may be anybody's: bounded in depth, and without halves of pairs, which no file can hold."""
+"""Parses JSON of strangers: whatever it is, a value that is not nested too deeply, or one refusal."""
 
 from __future__ import annotations
 
@@ -9,57 +9,70 @@ from collections.abc import Mapping
 from torchport.errors import RecordError
 from torchport.records.record import JSON
 
-DEEPEST = 64
-"""How deep a record's lists and objects may stand in one another; those of torchport need fewer than ten."""
+MOST_NESTED = 200
+"""How many lists and objects may be nested in one another; what torchport writes has some twenty levels."""
 
-_ESCAPED = re.compile(r"\\.", re.DOTALL)
-_BRACKET = re.compile(r"[\[\]{}]")
-_HALF = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _REMEDY = "delete it, and write it again"
 
 
-def read_json_text(text: str | bytes, *, where: str) -> JSON:
-    """Return what a JSON text says.
+def parse_json(text: str | bytes, where: str) -> JSON:
+    """Return the value that a text of JSON stands for; lone surrogates, which no file can hold, are replaced.
 
     Args:
         text: the text; bytes are UTF-8.
-        where: what is complained about.
+        where: what it is, for messages.
 
     Raises:
-        RecordError: it is not JSON, or stands too deep in itself.
+        RecordError: it is not JSON, or is nested too deeply.
     """
     try:
-        decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-        if _depth(decoded) > DEEPEST:
-            raise RecordError(
-                f"its lists and objects stand more than {DEEPEST} deep in one another",
-                where=where,
-                remedy=_REMEDY,
-            )
+        decoded = text if isinstance(text, str) else text.decode("utf-8")
         data: JSON = json.loads(decoded)
-    except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+    except RecursionError as error:
+        raise _too_deep(where) from error
+    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError both
         raise RecordError(f"is not whole JSON: {error}", where=where, remedy=_REMEDY) from error
-    return _without_halves(data) if "\\ud" in decoded.lower() else data
+    _check_depth(data, where)
+    return _without_surrogates(data) if "\\ud" in decoded.lower() else data
 
 
-def _depth(text: str) -> int:
-    """Return how deep brackets stand in one another, or how many open if that is few."""
-    deepest = text.count("[") + text.count("{")
-    if deepest <= DEEPEST:
-        return deepest
-    deepest = depth = 0
-    for part in _ESCAPED.sub("", text).split('"')[::2]:  # what is in no string
-        for bracket in _BRACKET.findall(part):
-            depth += 1 if bracket in "[{" else -1
-            deepest = max(deepest, depth)
-    return deepest
+def parse_object(text: str | bytes, where: str) -> Mapping[str, JSON]:
+    """Return a JSON object.
+
+    Raises:
+        RecordError: it is something else.
+    """
+    data = parse_json(text, where)
+    if not isinstance(data, Mapping):
+        raise RecordError(f"expected a JSON object, got {type(data).__name__}", where=where)
+    return data
 
 
-def _without_halves(data: JSON) -> JSON:
+def _check_depth(data: JSON, where: str) -> None:
+    level: list[JSON] = [data]
+    for _ in range(MOST_NESTED):
+        inner: list[JSON] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner += [item for item in value.values() if isinstance(item, (dict, list))]
+            elif isinstance(value, list):
+                inner += [item for item in value if isinstance(item, (dict, list))]
+        if not inner:
+            return
+        level = inner
+    raise _too_deep(where)
+
+
+def _too_deep(where: str) -> RecordError:
+    return RecordError(f"is JSON of more than {MOST_NESTED} levels", where=where, remedy=_REMEDY)
+
+
+def _without_surrogates(data: JSON) -> JSON:
     if isinstance(data, str):
-        return _HALF.sub("\ufffd", data)
+        return _LONE_SURROGATE.sub("\ufffd", data)
     if isinstance(data, Mapping):
-        return {_HALF.sub("\ufffd", key): _without_halves(value) for key, value in data.items()}
+        return {_LONE_SURROGATE.sub("\ufffd", key): _without_surrogates(value) for key, value in data.items()}
     if isinstance(data, list):
-        return [_without_halves(item) for item in data]
+        return [_without_surrogates(item) for item in data]
     return data

@@ -89,7 +89,7 @@ class Package(Record):
         versions: of torchport, torch and the target's library at build time.
     """
 
-    schema: ClassVar[str] = "torchport.package/2"
+    schema: ClassVar[str] = "torchport.package/3"
 
     model: str
     target: str

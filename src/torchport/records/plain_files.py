@@ -12,15 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchport.errors import RecordError
+from torchport.records.regular_file import kind_of, open_regular
 
-_KINDS = {
-    stat.S_IFLNK: "a symbolic link",
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 _REMEDY = "put a copy of the file itself there, or remove it"
 
 
@@ -117,30 +110,15 @@ def read_plain_file(path: Path, most: int) -> bytes:
         RecordError: it cannot be read, is no plain file, or is larger.
     """
     try:
-        # Without waiting: a FIFO that nobody writes to would be opened never.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
-                raise _refusal(path, found.st_mode)
-            if found.st_size > most:
-                raise _too_large(path, found.st_size, most)
-            with open(handle, "rb", closefd=False) as file:
-                content = file.read(most + 1)  # it may have grown, and some systems' files have no size
-        finally:
-            os.close(handle)
+        with open_regular(path, most) as file:
+            content = file.read(most + 1)  # it may have grown, and some systems' files have no size
     except OSError as error:
         raise RecordError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     if len(content) > most:
-        raise _too_large(path, len(content), most)
+        raise RecordError(f"has more than the {most:,} bytes that are read", where=str(path))
     return content
 
 
 def _refusal(path: Path, mode: int) -> RecordError:
-    kind = _KINDS.get(stat.S_IFMT(mode), "a plain file" if stat.S_ISREG(mode) else "no plain file")
     reason = "which is not followed" if stat.S_ISLNK(mode) else "which is not read"
-    return RecordError(f"is {kind}, {reason}", where=str(path), remedy=_REMEDY)
-
-
-def _too_large(path: Path, size: int, most: int) -> RecordError:
-    return RecordError(f"has {size:,} bytes, more than the {most:,} that are read", where=str(path))
+    return RecordError(f"is {kind_of(mode)}, {reason}", where=str(path), remedy=_REMEDY)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from torchport.errors import RecordError
-from torchport.records.json_text import read_json_text
+from torchport.records.json_text import parse_json
 from torchport.records.plain_files import read_plain_file
 from torchport.records.record import JSON, Record
 
@@ -141,7 +141,7 @@ def read_json(path: Path) -> JSON:
     Raises:
         RecordError: it cannot be read, is no plain file, too large, too deep, or not JSON; names the file.
     """
-    return read_json_text(read_plain_file(path, MOST_BYTES), where=str(path))
+    return parse_json(read_plain_file(path, MOST_BYTES), str(path))
 
 
 def read_record(path: Path, kind: type[RecordType]) -> RecordType:

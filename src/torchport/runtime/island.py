@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import threading
 import weakref
 from collections.abc import Sequence
@@ -12,8 +11,8 @@ import torch
 
 from torchport import targets
 from torchport.errors import RuntimeRefusal
-from torchport.records import IslandMeta, TensorSpec, digest_of
-from torchport.runtime.payload_file import PAYLOAD_IN, read_payload
+from torchport.records import IslandMeta, TensorSpec, digest_of, parse_json
+from torchport.runtime.payload_file import PAYLOAD_IN, Bytes, read_payload
 from torchport.runtime.shape_guards import check_guards
 from torchport.targets import Artifact, Options
 from torchport.targets.target import Meanwhile, OutOfRange, Runner, RunsBeside
@@ -67,8 +66,9 @@ def load_island(blob: torch.Tensor, meta: str, options: Options | None = None) -
 
     Args:
         blob: the payload.
-        meta: its metadata, as JSON.
-        options: what the caller chose for the target; by default what the metadata says, where a file may.
+        meta: the metadata.
+        options: those of the caller who built it. Without them they are the metadata's, which may be a
+            stranger's: of those, a target takes what can do no harm.
 
     Raises:
         RuntimeRefusal: the payload is not the one that the metadata describes.
@@ -96,7 +96,7 @@ def _load(blob: torch.Tensor, meta: str, options: Options | None) -> LoadedIslan
     if PAYLOAD_IN in record.properties:
         payload = read_payload(record.properties[PAYLOAD_IN], record.name)
     else:
-        payload = blob.detach().contiguous().numpy()
+        payload = _bytes_of(blob, record.name)
     if digest_of(payload.data) != record.digest:
         raise RuntimeRefusal(
             "the island's payload is damaged: its checksum is another one",
@@ -110,10 +110,17 @@ def _load(blob: torch.Tensor, meta: str, options: Options | None) -> LoadedIslan
     return LoadedIsland(record, runner)
 
 
+def _bytes_of(blob: torch.Tensor, where: str) -> Bytes:
+    if blob.dtype is not torch.uint8 or blob.dim() != 1 or blob.device.type != "cpu":
+        raise RuntimeRefusal("the island's payload is not a row of bytes", where=where)
+    found: Bytes = blob.detach().contiguous().numpy()
+    return found
+
+
 @functools.lru_cache(maxsize=256)
 def parse_meta(meta: str) -> IslandMeta:
     """Return an island's metadata from its JSON."""
-    return IslandMeta.from_json(json.loads(meta))
+    return IslandMeta.from_json(parse_json(meta, "an island's metadata"))
 
 
 def run_island(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -1,7 +1,9 @@
 """Payloads in a safetensors file beside a package: found, and read.
 
 An island that has its payload elsewhere says so in its properties: `payload_in`, the file, and its own name
-there. The file is looked for in the package's folder, as it is named, and in `TORCHPORT_WEIGHTS_DIR`.
+there. For a package that is a bare file name, looked for in the package's folder and then in
+`TORCHPORT_WEIGHTS_DIR`: what a file says leads nowhere else. A TorchScript file, which torch itself opens, is
+not known here: its weights are looked for as it names them.
 """
 
 from __future__ import annotations
@@ -10,27 +12,38 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy
-from safetensors import SafetensorError, safe_open
 
-from torchport.errors import RuntimeRefusal
+from torchport.errors import RuntimeRefusal, TargetError
+from torchport.records import open_regular
+from torchport.targets.safetensors_file import read_row_of_bytes
 
 PAYLOAD_IN = "payload_in"
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
-_folder: ContextVar[Path | None] = ContextVar("_folder", default=None)
+
+@dataclass(frozen=True, slots=True)
+class _Package:
+    """A package that is being loaded: its folder, and the payloads that were read for it."""
+
+    folder: Path
+    read: dict[tuple[Path, str], Bytes] = field(default_factory=dict)
+
+
+_package: ContextVar[_Package | None] = ContextVar("_package", default=None)
 
 
 @contextmanager
 def looking_in(folder: Path) -> Iterator[None]:
-    """Let files be looked for in a folder first."""
-    token = _folder.set(folder)
+    """Let payloads be looked for beside a package, in its folder."""
+    token = _package.set(_Package(folder))
     try:
         yield
     finally:
-        _folder.reset(token)
+        _package.reset(token)
 
 
 def read_payload(entry: object, where: str) -> Bytes:
@@ -41,36 +54,60 @@ def read_payload(entry: object, where: str) -> Bytes:
         where: the island's name.
 
     Raises:
-        RuntimeRefusal: the file is not there, or has no such payload.
+        RuntimeRefusal: the file is not there, is not beside the package, or has no such payload.
     """
-    if not isinstance(entry, Mapping):
+    file, name = (entry.get("file"), entry.get("name")) if isinstance(entry, Mapping) else (None, None)
+    if not isinstance(file, str) or not isinstance(name, str):
         raise RuntimeRefusal("the island does not say where its payload is", where=where)
-    path = _find(str(entry["file"]), where)
+    package = _package.get()
+    path = _find(file, where, package)
+    if package is not None and (path, name) in package.read:
+        return package.read[path, name]
     try:
-        with safe_open(path, framework="numpy") as file:
-            found: Bytes = file.get_tensor(str(entry["name"]))
-    except (OSError, SafetensorError) as error:
+        with open_regular(path) as opened:
+            found = read_row_of_bytes(opened, name)
+    except (OSError, TargetError) as error:
+        said = error.what if isinstance(error, TargetError) else error.strerror or error
         raise RuntimeRefusal(
-            f"{path} cannot be read: {error}", where=where, remedy="get the file again"
+            f"{path} cannot be read: {said}", where=where, remedy="get the file again"
         ) from error
-    if found.dtype != numpy.uint8 or found.ndim != 1:
-        raise RuntimeRefusal(f"{path} holds something else than a payload", where=where)
+    if package is not None:
+        package.read[path, name] = found
     return found
 
 
-def _find(name: str, where: str) -> Path:
+def _find(name: str, where: str, package: _Package | None) -> Path:
     given = os.environ.get("TORCHPORT_WEIGHTS_DIR")
-    folder = _folder.get()
-    places = [Path(name)]
-    if folder is not None:
-        places.insert(0, folder / Path(name).name)
+    if package is None:
+        places = [Path(name)]
+    elif _is_bare(name):
+        places = [package.folder / name]
+    else:
+        raise RuntimeRefusal(
+            f"the file with the weights, {name[:80]!r}, is not one beside the package", where=where
+        )
     if given:
         places.append(Path(given) / Path(name).name)
     for place in places:
         if place.is_file():
+            if package is not None and place is places[0]:
+                _refuse_link(place, where)
             return place
     raise RuntimeRefusal(
         f"the file with the weights, {name}, is not there",
         where=where,
         remedy="put it beside the package, or set TORCHPORT_WEIGHTS_DIR to its folder",
     )
+
+
+def _is_bare(name: str) -> bool:
+    return name not in ("", ".", "..") and not set(name) & set("/\\:\0")
+
+
+def _refuse_link(path: Path, where: str) -> None:
+    if path.resolve().parent != path.parent.resolve():
+        raise RuntimeRefusal(
+            f"{path} leads out of the package's folder",
+            where=where,
+            remedy="set TORCHPORT_WEIGHTS_DIR to the folder where the weights are",
+        )

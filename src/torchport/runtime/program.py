@@ -9,8 +9,10 @@ import torch
 from torch import fx, nn
 from torch._ops import OpOverload
 
-from torchport.records import ProgramRecord
-from torchport.runtime.island import LoadedIsland, load_island
+from torchport.errors import RuntimeRefusal
+from torchport.records import IslandMeta, ProgramRecord
+from torchport.runtime.input_kind import InputKind
+from torchport.runtime.island import LoadedIsland, check_inputs, load_island
 from torchport.structure import Structure
 from torchport.targets.target import Meanwhile, OutOfRange
 
@@ -22,15 +24,25 @@ class Program:
         record: all that there is to know of it.
         graph_module: the host's graph; each island is one call of `torchport::island`.
         result: the structure of what it returns.
+        kind: the inputs of a program from a file: what its graph gives to islands is checked then. Who
+            compiles a program knows it.
     """
 
-    def __init__(self, record: ProgramRecord, graph_module: fx.GraphModule, result: Structure) -> None:
+    def __init__(
+        self,
+        record: ProgramRecord,
+        graph_module: fx.GraphModule,
+        result: Structure,
+        kind: InputKind | None = None,
+    ) -> None:
         self.record = record
         self.graph_module = graph_module
         self.result = result
         self.islands = _load_all(graph_module)
         self._whole = _whole_island(graph_module, self.islands)
-        self._call = self._whole or _direct(graph_module, self.islands)
+        if self._whole is not None and kind is not None:
+            _check_kind(self._whole.meta, kind)
+        self._call = self._whole or _direct(graph_module, self.islands, checked=kind is not None)
         self._draws = any(_draws(node) for node in graph_module.graph.nodes)
         self._written_inputs, self._written_buffers = _written(graph_module)
 
@@ -114,7 +126,7 @@ def _load_all(graph_module: fx.GraphModule) -> dict[str, LoadedIsland]:
 
 
 def _direct(
-    graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland]
+    graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland], *, checked: bool
 ) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
     """Return a function that runs the graph, calling islands without the detour over the dispatcher."""
     graph = fx.Graph()
@@ -124,7 +136,7 @@ def _direct(
         if node.target is torch.ops.torchport.island.default:
             arguments = fx.map_arg(node.args[2], copies.__getitem__)
             copies[node] = graph.create_node("call_module", f"call_{node.name}", (arguments,))
-            root.add_module(f"call_{node.name}", _IslandCall(islands[node.name]))
+            root.add_module(f"call_{node.name}", _IslandCall(islands[node.name], checked))
         elif node.op == "get_attr" and all(
             user.target is torch.ops.torchport.island.default and user.args[0] is node for user in node.users
         ):
@@ -140,9 +152,26 @@ def _direct(
 class _IslandCall(nn.Module):
     """An island as fx can call it."""
 
-    def __init__(self, island: LoadedIsland) -> None:
+    def __init__(self, island: LoadedIsland, checked: bool) -> None:
         super().__init__()
-        self.forward = island  # called as it is
+        self._island = island
+        self.forward = self._check_and_call if checked else island  # called as it is
+
+    def _check_and_call(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        check_inputs(self._island.meta, arguments)
+        return self._island(arguments)
+
+
+def _check_kind(meta: IslandMeta, kind: InputKind) -> None:
+    """Refuse a program whose inputs are not those of the island that it is."""
+    wanted = [(spec.shape, spec.dtype) for spec in meta.inputs]
+    given = [(tuple(shape), str(dtype).removeprefix("torch.")) for shape, dtype, _, _ in kind.keys]
+    if wanted != given or any(device.type != "cpu" for _, _, device, _ in kind.keys):
+        raise RuntimeRefusal(
+            "the program takes other inputs than the island that it is",
+            where=meta.name,
+            remedy="get it again",
+        )
 
 
 def _whole_island(graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland]) -> LoadedIsland | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy
-import safetensors.torch
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -14,9 +14,9 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata
 from torch.utils._pytree import tree_map_only
 
 from torchport.errors import TargetError
-from torchport.records import TensorSpec
-from torchport.targets.op_calls import decode, encode, encode_call, find_op
-from torchport.targets.safetensors_file import write_safetensors
+from torchport.records import JSON, TensorSpec, read_json
+from torchport.targets.graph_json import decode_graph, encode_graph, value_numbers
+from torchport.targets.safetensors_file import read_safetensors, restored, storable, write_safetensors
 from torchport.targets.target import Artifact, Island
 
 GRAPH, WEIGHTS = "island.json", "weights.safetensors"
@@ -30,42 +30,21 @@ def write_island(island: Island, folder: Path) -> None:
     Raises:
         TargetError: it holds what cannot be written down.
     """
-    graph = island.graph_module.graph
-    weights: dict[str, torch.Tensor] = {}
-    attributes: dict[str, str] = {}
-    complexes: list[str] = []
-    calls = []
-    for node in graph.nodes:
-        if node.op == "get_attr":
-            attributes[node.name] = str(node.target)
-            weights[str(node.target)] = _stored(
-                getattr(island.graph_module, str(node.target)), node, complexes
-            )
-        elif node.op == "call_function":
-            calls.append(encode_call(node))
+    graph = encode_graph(island.graph_module.graph)
+    names = graph["tensors"]
+    tensors = {name: getattr(island.graph_module, name) for name in names}  # type: ignore[attr-defined]
+    weights, complexes = storable(tensors)
+    notes = {str(number): _notes(node) for number, node in value_numbers(island.graph_module.graph).items()}
     data = {
         "name": island.name,
-        "inputs": [node.name for node in graph.nodes if node.op == "placeholder"],
-        "attributes": attributes,
+        "graph": graph,
         "complexes": complexes,
-        "calls": calls,
-        "outputs": encode(graph.output_node().args[0]),
         "input_specs": [spec.to_json() for spec in island.inputs],
         "output_specs": [spec.to_json() for spec in island.outputs],
-        "notes": {node.name: _notes(node) for node in graph.nodes if _notes(node)},
+        "notes": {number: noted for number, noted in notes.items() if noted},
     }
     (folder / GRAPH).write_text(json.dumps(data, indent=1))
     write_safetensors(weights, folder / WEIGHTS)
-
-
-def _stored(tensor: torch.Tensor, node: fx.Node, complexes: list[str]) -> torch.Tensor:
-    if tensor.layout is not torch.strided:
-        raise TargetError(f"a weight of the layout {tensor.layout} cannot be written down", where=node.name)
-    tensor = tensor.detach().resolve_conj().resolve_neg()
-    if tensor.is_complex():
-        complexes.append(str(node.target))
-        tensor = torch.view_as_real(tensor)
-    return tensor.contiguous()
 
 
 def _notes(node: fx.Node) -> dict[str, object]:
@@ -78,29 +57,32 @@ def _notes(node: fx.Node) -> dict[str, object]:
 
 
 def read_island(folder: Path) -> Island:
-    """Return the island that was written to a folder."""
-    data = json.loads((folder / GRAPH).read_text())
-    weights = safetensors.torch.load_file(folder / WEIGHTS)
-    weights.update({name: torch.view_as_complex(weights[name]) for name in data["complexes"]})
-    graph = fx.Graph()
-    nodes: dict[str, object] = {name: graph.placeholder(name) for name in data["inputs"]}
-    for name, attribute in data["attributes"].items():
-        nodes[name] = graph.create_node("get_attr", attribute, name=name)
-    for call in data["calls"]:
-        args = tuple(decode(argument, nodes) for argument in call["args"])
-        kwargs = {key: decode(argument, nodes) for key, argument in call["kwargs"].items()}
-        op = find_op(call["op"])
-        nodes[call["name"]] = graph.create_node("call_function", op, args, kwargs, call["name"])  # type: ignore[arg-type]
-    graph.output(tuple(decode(data["outputs"], nodes)))  # type: ignore[arg-type]
-    graph_module = fx.GraphModule(weights, graph)
-    inputs = tuple(TensorSpec.from_json(spec) for spec in data["input_specs"])
-    outputs = tuple(TensorSpec.from_json(spec) for spec in data["output_specs"])
+    """Return the island that was written to a folder.
+
+    Raises:
+        TargetError, RecordError: it is not such a folder, or calls an op that is not permitted.
+    """
+    data = read_json(folder / GRAPH)
+    if not isinstance(data, Mapping):
+        raise TargetError("the island's file is not one", where=str(folder / GRAPH))
+    weights = read_safetensors(numpy.fromfile(folder / WEIGHTS, dtype=numpy.uint8))
+    graph_module = decode_graph(data.get("graph"), restored(weights, data.get("complexes")))
+    inputs, outputs = _specs(data.get("input_specs")), _specs(data.get("output_specs"))
     _describe(graph_module, inputs)
-    for name, notes in data["notes"].items():
-        node = nodes[name]
-        assert isinstance(node, fx.Node)
-        node.meta.update({key: _tuples(value) for key, value in notes.items()})
-    return Island(data["name"], graph_module, inputs, outputs)
+    noted = data.get("notes")
+    nodes = value_numbers(graph_module.graph)
+    for number, notes in noted.items() if isinstance(noted, Mapping) else ():
+        if not number.isdigit() or int(number) not in nodes or not isinstance(notes, Mapping):
+            raise TargetError(
+                "the island's file notes what its graph does not have", where=str(folder / GRAPH)
+            )
+        own = {key: _tuples(value) for key, value in notes.items() if key.startswith(_NOTES)}
+        nodes[int(number)].meta.update(own)
+    return Island(str(data.get("name")), graph_module, inputs, outputs)
+
+
+def _specs(data: JSON) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec.from_json(spec) for spec in (data if isinstance(data, list) else [None]))
 
 
 def _tuples(value: object) -> object:
@@ -118,8 +100,7 @@ class _Shapes(fx.Interpreter):
     def run_node(self, n: fx.Node) -> object:
         """Run a node on fake tensors."""
         value = super().run_node(n)
-        if n.op == "get_attr":
-            assert isinstance(value, torch.Tensor)
+        if n.op == "get_attr" and isinstance(value, torch.Tensor):
             value = self._mode.from_tensor(value)
         if n.op != "output":
             n.meta["val"] = value
@@ -148,6 +129,12 @@ def write_artifact(artifact: Artifact, folder: Path) -> None:
 
 
 def read_artifact(folder: Path) -> Artifact:
-    """Return what was built."""
-    properties = json.loads((folder / BUILT).read_text())
+    """Return what was built.
+
+    Raises:
+        TargetError, RecordError: it is not what `write_artifact` wrote.
+    """
+    properties = read_json(folder / BUILT)
+    if not isinstance(properties, dict):
+        raise TargetError("what the compiler built has no properties", where=str(folder / BUILT))
     return Artifact(numpy.fromfile(folder / PAYLOAD, dtype=numpy.uint8), properties)

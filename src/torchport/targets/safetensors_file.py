@@ -1,14 +1,24 @@
-"""Writes a safetensors file one tensor after another: the library itself holds all of them once more."""
+"""Tensors as safetensors, written one after another and read where they lie.
+
+The library itself holds all of them once more, both ways.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
+import numpy
 import torch
 
-from torchport.errors import TargetError
+from torchport.errors import RecordError, TargetError
+from torchport.records import JSON, parse_object
+
+Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
 _DTYPES = {
     torch.float64: "F64",
@@ -29,29 +39,158 @@ _DTYPES = {
 }
 
 
-def write_safetensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write tensors to a file.
+_NAMES = {name: dtype for dtype, name in _DTYPES.items()}
+_LENGTH = 8  # bytes of the head's own length
+_LONGEST_HEAD = 100_000_000  # bytes; the library's own limit
+ALIGNMENT = 8  # at multiples of which the tensors begin
 
-    Args:
-        tensors: contiguous ones on the CPU, by name.
-        path: where to.
+
+def storable(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], list[str]]:
+    """Return tensors as a file can hold them, and the names of complex ones, which are held as pairs.
+
+    Raises:
+        TargetError: a layout has no place in such a file.
+    """
+    made: dict[str, torch.Tensor] = {}
+    complexes: list[str] = []
+    for name, tensor in tensors.items():
+        if tensor.layout is not torch.strided:
+            raise TargetError(f"a weight of the layout {tensor.layout} cannot be written down", where=name)
+        plain = tensor.detach().resolve_conj().resolve_neg()
+        if plain.is_complex():
+            complexes.append(name)
+            plain = torch.view_as_real(plain)
+        made[name] = plain.contiguous()
+    return made, complexes
+
+
+def restored(tensors: Mapping[str, torch.Tensor], complexes: JSON) -> dict[str, torch.Tensor]:
+    """Return what `storable` was given.
+
+    Raises:
+        TargetError: the names of complex tensors are not names of pairs.
+    """
+    names = complexes if isinstance(complexes, list) else [None]
+    made = dict(tensors)
+    for name in names:
+        pairs = tensors.get(name) if isinstance(name, str) else None
+        if pairs is None or not pairs.is_floating_point() or pairs.dim() < 1 or pairs.shape[-1] != 2:
+            raise TargetError(f"the weight {str(name)[:80]!r} is not complex")
+        made[str(name)] = torch.view_as_complex(pairs)
+    return made
+
+
+def write_safetensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Write tensors, as `storable` gives them, to a file.
 
     Raises:
         TargetError: a dtype has no place in such a file.
     """
+    with path.open("wb") as file:
+        for part in _parts(tensors):
+            file.write(part)
+
+
+def safetensors_bytes(tensors: Mapping[str, torch.Tensor]) -> bytearray:
+    """Return tensors, as `storable` gives them, as the bytes of a file."""
+    made = bytearray()
+    for part in _parts(tensors):
+        made += part
+    return made
+
+
+def _parts(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes | memoryview]:
     head: dict[str, object] = {}
     at = 0
-    for name, tensor in tensors.items():
+    in_order = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # so that each is aligned
+    for name, tensor in in_order:
         if tensor.dtype not in _DTYPES:
             raise TargetError(f"a weight of the dtype {tensor.dtype} cannot be written down", where=name)
         end = at + tensor.nbytes
-        shape = list(tensor.shape)
-        head[name] = {"dtype": _DTYPES[tensor.dtype], "shape": shape, "data_offsets": [at, end]}
+        head[name] = {
+            "dtype": _DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [at, end],
+        }
         at = end
     text = json.dumps(head).encode()
-    text += b" " * (-len(text) % 8)  # so that the tensors lie at multiples of eight
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for tensor in tensors.values():
-            if tensor.numel():
-                file.write(tensor.detach().reshape(-1).view(torch.uint8).numpy().data)
+    text += b" " * (-len(text) % ALIGNMENT)
+    yield len(text).to_bytes(_LENGTH, "little") + text
+    for _, tensor in in_order:
+        if tensor.numel():
+            yield tensor.detach().reshape(-1).view(torch.uint8).numpy().data
+
+
+def read_safetensors(content: Bytes) -> dict[str, torch.Tensor]:
+    """Return the tensors of a file's content, on the same memory: names for the same bytes share them.
+
+    Raises:
+        TargetError: it is not such a file.
+    """
+    size = int.from_bytes(content[:_LENGTH].tobytes(), "little")
+    if content.size < _LENGTH or size > content.size - _LENGTH:
+        raise TargetError("the weights are cut off")
+    head = _parse_head(content[_LENGTH : _LENGTH + size].tobytes())
+    data = content[_LENGTH + size :]
+    if data.ctypes.data % ALIGNMENT or not data.flags.writeable:  # of another writer, or mapped from a file
+        data = data.copy()
+    return {name: _tensor(data, entry, name) for name, entry in head.items()}
+
+
+def read_row_of_bytes(file: BinaryIO, name: str) -> Bytes:
+    """Return a tensor of an open file that is a row of bytes; nothing else of the file is read.
+
+    Raises:
+        TargetError: it is not such a file, or has no such tensor.
+        OSError: it cannot be read.
+    """
+    total = os.fstat(file.fileno()).st_size
+    size = int.from_bytes(file.read(_LENGTH), "little")
+    if total < _LENGTH or size > min(total - _LENGTH, _LONGEST_HEAD):
+        raise TargetError("the weights are cut off")
+    entry = _parse_head(file.read(size)).get(name)
+    dtype, sizes, (start, end) = _described(entry, name, total - _LENGTH - size)
+    if dtype is not torch.uint8 or len(sizes) != 1:
+        raise TargetError(f"{name[:80]!r} is not a row of bytes")
+    file.seek(_LENGTH + size + start)
+    made = numpy.empty(end - start, dtype=numpy.uint8)
+    if made.size and file.readinto(made.data) != made.size:  # type: ignore[attr-defined]  # buffered
+        raise TargetError("the weights are cut off")
+    return made
+
+
+def _parse_head(text: bytes) -> dict[str, JSON]:
+    try:
+        head = parse_object(text, "the head of the weights")
+    except RecordError as error:
+        raise TargetError(f"{error.where} {error.what}") from error
+    return {name: entry for name, entry in head.items() if name != "__metadata__"}
+
+
+def _tensor(data: Bytes, entry: JSON, name: str) -> torch.Tensor:
+    dtype, sizes, (start, end) = _described(entry, name, data.size)
+    if start == end:
+        return torch.empty(sizes, dtype=dtype)
+    if start % dtype.itemsize:
+        raise TargetError(f"the weight {name[:80]!r} does not lie where its dtype can")
+    return torch.from_numpy(data[start:end]).view(dtype).reshape(sizes)
+
+
+def _described(entry: JSON, name: str, limit: int) -> tuple[torch.dtype, list[int], tuple[int, int]]:
+    """Return a tensor's dtype, sizes, and where its bytes start and end."""
+    fields = entry if isinstance(entry, Mapping) else {}
+    dtype = _NAMES.get(str(fields.get("dtype")))
+    sizes, offsets = _whole_numbers(fields.get("shape")), _whole_numbers(fields.get("data_offsets"))
+    if dtype is None or sizes is None or offsets is None or len(offsets) != 2:
+        raise TargetError(f"the weight {name[:80]!r} is not described")
+    start, end = offsets
+    if end > limit or end - start != math.prod(sizes) * dtype.itemsize:
+        raise TargetError(f"the weight {name[:80]!r} has another size than its bytes")
+    return dtype, sizes, (start, end)
+
+
+def _whole_numbers(values: object) -> list[int] | None:
+    """Return a list of numbers that are not negative; None if it is something else."""
+    if isinstance(values, list) and all(type(value) is int and value >= 0 for value in values):
+        return values
+    return None

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
-import safetensors.torch
 import torch
 
-from torchport.errors import TargetError
-from torchport.targets.op_calls import decode, find_op
+from torchport.errors import RecordError, TargetError
+from torchport.records import parse_object
+from torchport.targets.graph_json import decode_graph
+from torchport.targets.safetensors_file import read_safetensors, restored
 from torchport.targets.target import Artifact, Runner
 
-FORMAT = 2  # raised whenever `build` writes something else than before
+FORMAT = 3  # raised whenever `build` writes something else than before
 
 
 def load(artifact: Artifact) -> Runner:
     """Return a function that runs the island.
 
     Raises:
-        TargetError: the artefact is of another format, or calls an op that this torch does not have.
+        TargetError: the artefact is of another format, or calls an op that is not permitted.
     """
     if artifact.properties.get("format") != FORMAT:
         raise TargetError(
@@ -27,21 +27,17 @@ def load(artifact: Artifact) -> Runner:
             where="host",
             remedy="compile the model again with this version of torchport",
         )
-    size = artifact.properties["program_bytes"]
-    assert isinstance(size, int)
-    program = json.loads(artifact.payload[:size].tobytes())
-    weights = safetensors.torch.load(artifact.payload[size:].tobytes())
-    weights.update({name: torch.view_as_complex(weights[name]) for name in program["complexes"]})
-    calls = [(call["name"], find_op(call["op"]), call["args"], call["kwargs"]) for call in program["calls"]]
+    size = artifact.properties.get("program_bytes")
+    if type(size) is not int or not 0 <= size <= artifact.payload.size:
+        raise TargetError("the island does not say where its program ends", where="host")
+    try:
+        program = parse_object(artifact.payload[:size].tobytes(), "the island's program")
+    except RecordError as error:
+        raise TargetError(error.what, where=error.where, remedy=error.remedy) from error
+    weights = restored(read_safetensors(artifact.payload[size:]), program.get("complexes"))
+    forward = decode_graph(program, weights).forward
 
     def run(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        values: dict[str, object] = dict(zip(program["inputs"], arguments, strict=True))
-        values.update(weights)
-        for name, function, args, kwargs in calls:
-            values[name] = function(
-                *[decode(argument, values) for argument in args],
-                **{key: decode(argument, values) for key, argument in kwargs.items()},
-            )
-        return [decode(output, values) for output in program["outputs"]]  # type: ignore[misc]
+        return list(forward(*arguments))
 
     return run

@@ -10,7 +10,8 @@ from torch._ops import OpOverload
 
 from torchport.records import SUPPORTED, TensorSpec, Verdict
 from torchport.targets.decompositions import core_decompositions
-from torchport.targets.host.build import build, refusal
+from torchport.targets.graph_json import why_not_encoded
+from torchport.targets.host.build import build
 from torchport.targets.host.load import FORMAT, load
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
 
@@ -40,7 +41,7 @@ class HostTarget(Target):
             return Verdict(False, "no_lowering", f"{node.target} is not an ATen op")
         if torch.Tag.nondeterministic_seeded in node.target.tags:
             return Verdict(False, "random", "random ops draw from torch's own generator")
-        problem = refusal(node)
+        problem = why_not_encoded(node)
         return Verdict(False, "argument", problem) if problem else SUPPORTED
 
     def build(self, island: Island, options: Options) -> Artifact:

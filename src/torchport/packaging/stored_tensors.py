@@ -1,0 +1,90 @@
+"""The tensors of a package: each record of the archive is read once, whatever refers to it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from torchport.errors import PackageError
+from torchport.packaging.archive import Archive, weight_files
+from torchport.packaging.structure_json import dtype_of
+from torchport.records import Package, StoredTensor, digest_of
+
+_MOST_REPEATED = 4  # how many times the file's size its islands' payloads may have in all
+
+
+class StoredTensors:
+    """The tensors of a package.
+
+    Args:
+        archive: where their bytes are.
+        package: what they are.
+    """
+
+    def __init__(self, archive: Archive, package: Package) -> None:
+        self._archive = archive
+        self._stored = package.tensors
+        self._files: dict[str, dict[str, str]] = {}
+        self._bytes: dict[str, torch.Tensor] = {}
+        self._digests: dict[str, str] = {}
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._payloads: dict[str, int] = {}
+
+    def read(self, key: str) -> torch.Tensor:
+        """Return a tensor; those of the same record share its memory."""
+        if key not in self._tensors:
+            record = self._record(key)
+            if record not in self._bytes:
+                self._bytes[record] = torch.from_numpy(self._archive.bytes(record, check=False))
+            self._tensors[key] = _view(self._bytes[record], self._stored[key], key)
+        return self._tensors[key]
+
+    def check(self, key: str) -> None:
+        """Refuse a tensor whose bytes are not those that its digest is of."""
+        record = self._record(key)
+        if record not in self._digests:
+            self._digests[record] = digest_of(self._bytes[record].numpy().data)
+        if self._digests[record] != self._stored[key].digest:
+            raise PackageError(
+                f"{key!r} is damaged: its checksum is another one", remedy="get the file again"
+            )
+
+    def check_alone(self, key: str) -> None:
+        """Refuse a tensor that is written, and whose bytes are those of another one too."""
+        record = self._record(key)
+        if any(other != key and self._record(other) == record for other in self._stored):
+            raise PackageError(f"{key!r} is written by the program, and shares its bytes with another tensor")
+
+    def count_payload(self, meta: str, size: int) -> None:
+        """Refuse islands that have the same bytes again and again: each takes memory of its own."""
+        self._payloads[meta] = size
+        if sum(self._payloads.values()) > _MOST_REPEATED * self._archive.size:
+            raise PackageError("the islands' payloads are many times as large as the file")
+
+    def _record(self, key: str) -> str:
+        """Return the archive's record that holds a tensor's bytes."""
+        model, _, name = key.partition("/")
+        if key not in self._stored:
+            raise PackageError(f"the package has no tensor {key[:80]!r}")
+        if model not in self._files:
+            self._files[model] = weight_files(self._archive, model)
+        try:
+            return self._files[model][f"program.{name}"]
+        except KeyError as error:
+            raise PackageError(f"the archive has no bytes for {key[:80]!r}") from error
+
+
+def _view(payload: torch.Tensor, stored: StoredTensor, key: str) -> torch.Tensor:
+    """Return the tensor that lies in these bytes."""
+    dtype = dtype_of(stored.dtype)
+    sizes = (*stored.shape, *stored.strides)
+    if any(size < 0 for size in sizes) or len(stored.shape) != len(stored.strides):
+        raise PackageError(f"{key!r} has the shape {stored.shape}, which does not exist")
+    elements = math.prod(stored.shape)
+    last = sum((size - 1) * stride for size, stride in zip(stored.shape, stored.strides, strict=True))
+    if elements * dtype.itemsize != payload.numel() or (elements and last >= elements):
+        raise PackageError(f"{key!r} has another size than its bytes")
+    if not elements:
+        return torch.empty(stored.shape, dtype=dtype)
+    return payload.view(dtype).as_strided(stored.shape, stored.strides)

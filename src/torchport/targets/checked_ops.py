@@ -1,0 +1,133 @@
+"""Ops that rely on their callers' checks, with those checks: what a file's graph calls in their place.
+
+torch's own Python functions check before they call these; a capture sees only what they call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch._ops import OpOverload
+
+from torchport.errors import RuntimeRefusal
+
+
+class CheckedOp:
+    """An op behind a check of its arguments.
+
+    Args:
+        op: the op.
+        check: takes the op's arguments by their names, and returns what is wrong with them.
+    """
+
+    def __init__(self, op: OpOverload, check: Callable[..., str]) -> None:
+        self.op = op
+        self._check = check
+        self._names = [argument.name for argument in op._schema.arguments]
+        self.__name__ = self.__qualname__ = op._schema.name.rpartition("::")[2]  # where torch.fx looks
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Check the arguments, and call the op."""
+        given = dict(zip(self._names, args, strict=False)) | kwargs
+        wrong = self._check(**given)
+        if wrong:
+            raise RuntimeRefusal(f"{self.op} is called with {wrong}", remedy="get the file again")
+        return self.op(*args, **kwargs)
+
+    def __str__(self) -> str:
+        return str(self.op)
+
+
+def _strided(
+    self: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> str:
+    """Let a view show the tensor's own elements alone, and not whatever lies beside them in memory."""
+    start = 0 if storage_offset is None else storage_offset - self.storage_offset()
+    if len(size) != len(stride) or min((start, *size, *stride)) < 0:
+        return "sizes and strides that do not fit each other"
+    if 0 in size:
+        return ""
+    end = start + _span(size, stride)
+    return "" if end <= _span(self.shape, self.stride()) else "strides that lead out of the tensor"
+
+
+def _span(size: Sequence[int], stride: Sequence[int]) -> int:
+    """Return how many elements of memory a tensor reaches over."""
+    if 0 in size:
+        return 0
+    return 1 + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
+
+
+def _fourier(
+    self: torch.Tensor,
+    dim: Sequence[int],
+    normalization: int,
+    onesided: bool = True,
+    forward: bool = True,
+    last_dim_size: int = 1,
+) -> str:
+    dims = {axis % self.dim() for axis in dim if self.dim() and -self.dim() <= axis < self.dim()}
+    if len(dims) != len(dim) or not dim:
+        return "dimensions that the tensor does not have"
+    if normalization not in (0, 1, 2) or not 0 < last_dim_size < 2**31 or not self.numel():
+        return "a size or a normalization that does not exist"
+    return ""
+
+
+def _real_result(self: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> str:
+    wrong = _fourier(self, dim, normalization, last_dim_size=last_dim_size)
+    if wrong or self.shape[dim[-1]] >= last_dim_size // 2 + 1:
+        return wrong
+    return "fewer values than the size asks for"
+
+
+def _batch_norm(
+    input: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    running_mean: torch.Tensor | None = None,
+    running_var: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.0,
+    eps: float = 0.0,
+) -> str:
+    if input.dim() < 2:
+        return "an input without channels"
+    given = [tensor for tensor in (weight, bias, running_mean, running_var) if tensor is not None]
+    if any(tensor.shape != input.shape[1:2] for tensor in given):
+        return "weights or statistics of another size than the input's channels"
+    if not training and (running_mean is None or running_var is None):
+        return "no statistics"
+    return ""
+
+
+def _batch_norm_no_stats(
+    input: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = True,
+    momentum: float = 0.0,
+    eps: float = 0.0,
+) -> str:
+    return _batch_norm(input, weight, bias, training=True) or ("" if training else "no statistics")
+
+
+def _pair_distances(self: torch.Tensor, p: float = 2.0) -> str:
+    return "" if self.dim() == 2 and self.is_contiguous() and p >= 0 else "something else than rows of points"
+
+
+_aten = torch.ops.aten
+CHECKED: dict[str, CheckedOp] = {
+    str(op): CheckedOp(op, check)
+    for op, check in (
+        (_aten.as_strided.default, _strided),
+        (_aten._fft_c2c.default, _fourier),
+        (_aten._fft_r2c.default, _fourier),
+        (_aten._fft_c2r.default, _real_result),
+        (_aten._native_batch_norm_legit_no_training.default, _batch_norm),
+        (_aten._native_batch_norm_legit_functional.default, _batch_norm),
+        (_aten._pdist_forward.default, _pair_distances),
+        (_aten._native_batch_norm_legit.no_stats, _batch_norm_no_stats),
+    )
+}
