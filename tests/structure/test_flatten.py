@@ -238,3 +238,11 @@ class TestResults:
         self.call(grow, first, loop)
         assert loop[1] is loop
         assert loop[2].item() == 2.0
+
+
+def test_what_is_nested_too_deeply_is_refused():
+    value = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(StructureError, match="nested too deeply"):
+        flatten(value)

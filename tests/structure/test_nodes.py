@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from structure.classes import Data, Frozen, Pair, Plain, Uncopyable
-from torchport.structure import flatten
+from torchport.errors import StructureError
+from torchport.structure import Structure, flatten
 from torchport.structure.nodes import same_value
 
 
@@ -81,3 +82,11 @@ def test_who_cannot_tell_says_no():
 def test_an_object_knows_the_name_of_its_class():
     assert flatten(Plain(TENSOR)).structure.root.kind == "Plain"
     assert flatten(Data(TENSOR)).structure.root.kind == "Data"
+
+
+@pytest.mark.parametrize(("given", "other"), [([1], {}), ({"a": 1}, [])])
+def test_a_change_of_an_object_of_another_class_is_refused(given, other):
+    flat = flatten(given)
+    changed = Structure(flat.structure.root, (), ((0, flat.structure.root),))
+    with pytest.raises(StructureError, match=f"changes a {type(given).__name__} where"):
+        changed.rebuild([], (), [other])

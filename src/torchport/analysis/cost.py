@@ -6,12 +6,12 @@ import functools
 from dataclasses import dataclass
 
 from torch import fx
-from torch._ops import HigherOrderOperator, OpOverload
 
 from torchport.analysis.data_moved import bytes_moved
 from torchport.analysis.products import product_flops
 from torchport.analysis.vector_work import vector_flops
 from torchport.capture import OpCall, describe_call
+from torchport.torch_private import HigherOrderOperator, OpOverload
 
 
 @dataclass(frozen=True, slots=True)

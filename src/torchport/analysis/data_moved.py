@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from torch._ops import OpOverload
-
 from torchport.capture import OpCall, schema_arguments
 from torchport.records import ITEM_SIZES, TensorSpec
+from torchport.torch_private import OpOverload
 
 # These read as many elements of their first tensor as they return.
 _LOOK_UPS = frozenset(

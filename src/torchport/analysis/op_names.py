@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 
 import torch
-from torch._ops import OpOverload
+
+from torchport.torch_private import OpOverload
 
 _NAMESPACES = {"fft_": "torch.fft", "linalg_": "torch.linalg", "special_": "torch.special"}
 

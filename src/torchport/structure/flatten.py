@@ -65,7 +65,7 @@ def flatten(value: object, *, by_reference: Mapping[int, object] = _NOTHING) -> 
         by_reference: what to refer to in place of an object, by its id, rather than take it apart.
 
     Raises:
-        StructureError: a dict's key holds a tensor.
+        StructureError: a dict's key holds a tensor, or values are nested too deeply for Python.
 
     Example:
         >>> flat = flatten((torch.ones(2), {"scale": 3}))
@@ -73,7 +73,7 @@ def flatten(value: object, *, by_reference: Mapping[int, object] = _NOTHING) -> 
         (1, ('[0]',))
     """
     walk = _Walk(by_reference)
-    root = walk.visit(value, "")
+    root = _not_too_deep(walk.visit, value, "")
     return Flat(walk.leaves, Structure(root, tuple(walk.paths)), walk.objects)
 
 
@@ -124,7 +124,7 @@ def flatten_result(
         walk.seen[id(tensor)] = InputLeaf(index)
     for index, item in enumerate(input_objects):
         walk.seen[id(item)] = InputObject(index)
-    root = walk.visit(value, "")
+    root = _not_too_deep(walk.visit, value, "")
     earlier = contents(before.root)
     changed = []
     for index, item in enumerate(input_objects):
@@ -144,6 +144,17 @@ def tensors_in(value: object) -> list[tuple[str, torch.Tensor]]:
     """
     flat = flatten(value)
     return list(zip(flat.structure.paths, flat.leaves, strict=True))
+
+
+def _not_too_deep(visit: Callable[[object, str], Node], value: object, path: str) -> Node:
+    try:
+        return visit(value, path)
+    except RecursionError:
+        raise StructureError(
+            "a value is nested too deeply to be taken apart",
+            where=path,
+            remedy="pass less deeply nested containers, or raise sys.setrecursionlimit",
+        ) from None
 
 
 class _Walk:
@@ -178,22 +189,27 @@ class _Walk:
 
     def visit_content(self, value: object, path: str) -> Node:
         """Return the part that describes what a mutable object holds, though it was met before."""
-        return self._visit_object(value, path)
+        return _not_too_deep(self._visit_object, value, path)
 
     def _visit_object(self, value: object, path: str) -> Node:
-        slot = len(self.objects)
-        reduced = None if type(value) in (list, dict) else _reduce(value)
-        if reduced is None and type(value) not in (list, dict):
-            return Constant(value)
-        self.objects.append(value)
-        self.seen.setdefault(id(value), Known(slot))  # an input stays one where it holds itself
         if type(value) is list:
+            slot = self._slot(value)
             return List(slot, tuple(self.visit(item, f"{path}[{i}]") for i, item in enumerate(value)))
         if type(value) is dict:
+            slot = self._slot(value)
             items = tuple(self.visit(item, _attribute(path, key)) for key, item in value.items())
             return Dict(slot, self._keys(value, path), items)
-        assert reduced is not None
-        return self._visit_reduced(slot, reduced, path, _field_names(value))
+        reduced = _reduce(value)
+        if reduced is None:
+            return Constant(value)
+        return self._visit_reduced(self._slot(value), reduced, path, _field_names(value))
+
+    def _slot(self, value: object) -> int:
+        """Number a mutable object."""
+        slot = len(self.objects)
+        self.objects.append(value)
+        self.seen.setdefault(id(value), Known(slot))  # an input stays one where it holds itself
+        return slot
 
     def _visit_reduced(self, slot: int, reduced: _Reduced, path: str, fields: dict[int, str]) -> Node:
         self.kept.append(reduced)

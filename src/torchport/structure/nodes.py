@@ -6,6 +6,8 @@ import copyreg
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from torchport.errors import StructureError
+
 
 class Assembly:
     """The tensors and objects that a structure is being put together from.
@@ -124,7 +126,8 @@ class List(Node):
         return made
 
     def fill(self, assembly: Assembly, target: object) -> None:
-        assert isinstance(target, list)
+        if not isinstance(target, list):
+            raise _cannot_fill(target, "list")
         target[:] = [item.build(assembly) for item in self.items]
 
 
@@ -145,7 +148,8 @@ class Dict(Node):
         return made
 
     def fill(self, assembly: Assembly, target: object) -> None:
-        assert isinstance(target, dict)
+        if not isinstance(target, dict):
+            raise _cannot_fill(target, "dict")
         content = {key: item.build(assembly) for key, item in zip(self.keys, self.items, strict=True)}
         target.clear()
         target.update(content)
@@ -208,6 +212,13 @@ class Object(Node):
             if isinstance(first, Constant) and isinstance(first.value, type):
                 return first.value.__name__
         return getattr(self.make, "__name__", str(self.make))
+
+
+def _cannot_fill(target: object, wanted: str) -> StructureError:
+    return StructureError(
+        f"the call changes a {wanted} where it was given a {type(target).__name__}",
+        remedy="call it with inputs of the classes that it was made for",
+    )
 
 
 def give_state(made: object, state: object) -> None:

@@ -6,9 +6,8 @@ import functools
 from collections.abc import Callable
 
 import torch
-from torch._decomp import _core_aten_decompositions_post_autograd
-from torch._export.utils import _is_preservable_cia_op
-from torch._ops import OpOverload
+
+from torchport.torch_private import OpOverload, core_aten_decompositions, is_preservable_composite
 
 
 @functools.cache
@@ -18,7 +17,7 @@ def core_decompositions() -> dict[OpOverload, Callable[..., object]]:
     Random ops stay whole: taken apart, they would draw other numbers from torch's generator than
     eager torch does.
     """
-    table = _core_aten_decompositions_post_autograd()
+    table = core_aten_decompositions()
     return {
         op: how
         for op, how in table.items()
@@ -28,7 +27,7 @@ def core_decompositions() -> dict[OpOverload, Callable[..., object]]:
 
 def is_composite(op: OpOverload) -> bool:
     """Whether torch takes an op apart by itself, unless it is told to keep it."""
-    return bool(_is_preservable_cia_op(op))
+    return bool(is_preservable_composite(op))
 
 
 def find_op(name: str) -> OpOverload | None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
-from torch._guards import detect_fake_mode
 
 from torchport.errors import ZooError, nearest
+from torchport.torch_private import detect_fake_mode
 from torchport.zoo.extras import import_library
 from torchport.zoo.hf_builtin import ALIASES, CONFIGURATIONS, WITHOUT_WEIGHTS, full_name
 from torchport.zoo.hf_input_makers import InputSizes

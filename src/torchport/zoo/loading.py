@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from torchport.errors import ZooError, nearest
+from torchport.torch_private import tree_map_only
 from torchport.zoo import hf_models, small, timm_models, torchvision_models
 from torchport.zoo.extras import is_installed
 from torchport.zoo.model import Model

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
+
+from torchport.torch_private import FakeTensor
 
 SEED = 0
 STANDARD_DEVIATION = 0.02

@@ -19,6 +19,7 @@ from types import ModuleType
 
 import torch
 
+from torchport.torch_private import has_kernel
 from torchport.zoo import torchvision_kernels as kernels
 
 logger = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ def _is_defined(op: str) -> bool:
 
 
 def _has_kernel(op: str, key: str) -> bool:
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"torchvision::{op}", key))
+    return bool(has_kernel(f"torchvision::{op}", key))
 
 
 def _announce(torchvision: ModuleType) -> None:

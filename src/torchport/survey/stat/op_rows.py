@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.analysis import known_flops
 from torchport.capture import AtenGraph, module_path, ops_of, schema_arguments, source_lines
 from torchport.records import JSON, NOT_JSONABLE
+from torchport.torch_private import HigherOrderOperator, OperatorBase, OpOverload
 
 Row = dict[str, JSON]
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -76,9 +76,9 @@ def op_name(target: object) -> str:
         >>> op_name(torch.ops.aten.add.Tensor), op_name(operator.getitem)
         ('aten.add.Tensor', 'operator.getitem')
     """
-    if isinstance(target, torch._ops.HigherOrderOperator):
+    if isinstance(target, HigherOrderOperator):
         return f"higher_order.{target.name()}"
-    if isinstance(target, torch._ops.OperatorBase):
+    if isinstance(target, OperatorBase):
         return str(target)
     module = str(getattr(target, "__module__", "")).removeprefix("_")
     return f"{module}.{getattr(target, '__qualname__', target)}"

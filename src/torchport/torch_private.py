@@ -1,0 +1,307 @@
+"""Every private name of torch's that torchport uses: another release of torch changes this file alone.
+
+Each stands in `NAMES` with what no longer works without it, and with where each supported release has it
+(2.11, 2.12 and 2.13 agree where one place is given). Names are looked up when they are first used, so that
+importing this file imports nothing of torch: some of them take seconds.
+
+    from torchport.torch_private import FakeTensor
+
+Private attributes of torch's objects are behind the functions at the end. Not private here, since torch's
+documents or all of its users rely on them: `Tensor._version`; `_parameters`, `_buffers`, `_modules` and the
+hooks of `nn.Module`; `OpOverload._schema`; ops whose names begin with an underscore, such as
+`torch.ops.aten._to_copy`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torchport.errors import TorchportError
+
+if TYPE_CHECKING:
+    import torch
+    import torch._C
+    import torch._C._autograd
+    import torch._decomp
+    import torch._export.utils
+    import torch._functorch.aot_autograd
+    import torch._functorch.partitioners
+    import torch._prims_common
+    import torch.export._remove_effect_tokens_pass
+    import torch.export.exported_program
+    import torch.fx._lazy_graph_module
+    import torch.fx.passes.shape_prop
+    import torch.utils._python_dispatch
+    from torch import fx
+    from torch._C import DispatchKey as DispatchKey
+    from torch._C import StringType as StringType
+    from torch._C._functorch import is_functorch_wrapped_tensor as is_functorch_wrapped_tensor
+    from torch._dynamo.backends.common import aot_autograd as aot_autograd
+    from torch._dynamo.convert_frame import compile_lock as compile_lock
+    from torch._functorch.aot_autograd import aot_module_simplified as aot_module_simplified
+    from torch._functorch.aot_autograd import make_boxed_func as make_boxed_func  # type: ignore[attr-defined]  # imported there, not exported
+    from torch._functorch.partitioners import default_partition as default_partition
+    from torch._guards import TracingContext as TracingContext
+    from torch._guards import detect_fake_mode as detect_fake_mode
+    from torch._guards import tracing as tracing
+    from torch._library.custom_ops import OPDEFS as OPDEFS
+    from torch._ops import HigherOrderOperator as HigherOrderOperator
+    from torch._ops import OperatorBase as OperatorBase
+    from torch._ops import OpOverload as OpOverload
+    from torch._ops import OpOverloadPacket as OpOverloadPacket
+    from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException
+    from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
+    from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+    from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+    from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
+    from torch.export.pt2_archive._package import package_pt2 as package_pt2
+    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+    from torch.utils._pytree import tree_map as tree_map
+    from torch.utils._pytree import tree_map_only as tree_map_only
+    from torch.utils._sympy.value_ranges import ValueRanges as ValueRanges
+
+    current_autograd_node = torch._C._current_autograd_node
+    all_op_names = torch._C._dispatch_get_all_op_names
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    select_conv_backend = torch._C._select_conv_backend
+    set_grad_enabled = torch._C._set_grad_enabled
+    storage_use_count = torch._C._storage_Use_Count
+    next_sequence_number = torch._C._autograd._get_sequence_nr
+    aot_autograd_module = torch._functorch.aot_autograd
+    is_compiling_flag = torch.compiler._is_compiling_flag
+    core_aten_decompositions = torch._decomp._core_aten_decompositions_post_autograd
+    is_preservable_composite = torch._export.utils._is_preservable_cia_op
+    min_cut_partition = torch._functorch.partitioners.min_cut_rematerialization_partition
+    contiguous_strides = torch._prims_common.make_contiguous_strides_for
+    remove_effect_tokens = torch.export._remove_effect_tokens_pass._remove_effect_tokens
+    without_fake_mode = torch.export.exported_program._disable_prexisiting_fake_mode
+    decompose_exported_program = torch.export.exported_program._decompose_exported_program
+    preserve_composite = torch._export.utils._special_op_to_preserve_cia
+    use_lazy_graph_module = torch.fx._lazy_graph_module._use_lazy_graph_module
+    extract_tensor_metadata = torch.fx.passes.shape_prop._extract_tensor_metadata
+    disable_current_modes = torch.utils._python_dispatch._disable_current_modes
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateName:
+    """A private name of torch's.
+
+    Args:
+        places: where it is, as `module:name`, or a module; the first that this torch has is taken.
+        needed_for: what does not work without it.
+    """
+
+    places: tuple[str, ...]
+    needed_for: str
+
+
+def _at(place: str, needed_for: str) -> PrivateName:
+    return PrivateName((place,), needed_for)
+
+
+_OPS = "to tell ops from other callables: nothing works without it"
+_FAKE = "to run models without values: captures, analyses and random weights"
+_TRACED = "to capture the forward and backward graphs of a model (torchport.capture.aot)"
+_STREAMED = "to note every op as a model calls it (torchport.analyze)"
+_DECOMPOSED = "to apply a target's decompositions (torchport.compile, torchport.explain)"
+
+NAMES: Mapping[str, PrivateName] = {
+    "OpOverload": _at("torch._ops:OpOverload", _OPS),
+    "OpOverloadPacket": _at("torch._ops:OpOverloadPacket", _OPS),
+    "HigherOrderOperator": _at("torch._ops:HigherOrderOperator", _OPS),
+    "OperatorBase": _at("torch._ops:OperatorBase", _OPS),
+    "FakeTensor": _at("torch._subclasses.fake_tensor:FakeTensor", _FAKE),
+    "FakeTensorMode": _at("torch._subclasses.fake_tensor:FakeTensorMode", _FAKE),
+    "DataDependentOutputException": _at(
+        "torch._subclasses.fake_tensor:DataDependentOutputException",
+        "to explain that a model's path depends on values",
+    ),
+    "DynamicOutputShapeException": _at(
+        "torch._subclasses.fake_tensor:DynamicOutputShapeException",
+        "to explain that a shape depends on values",
+    ),
+    "FunctionalTensor": _at(
+        "torch._subclasses.functional_tensor:FunctionalTensor",
+        "to find tensors of a trace in what functions remember",
+    ),
+    "TorchDispatchMode": _at("torch.utils._python_dispatch:TorchDispatchMode", _STREAMED),
+    "disable_current_modes": _at("torch.utils._python_dispatch:_disable_current_modes", _STREAMED),
+    "tree_map": _at("torch.utils._pytree:tree_map", "to take apart what torch's pytrees know"),
+    "tree_map_only": _at("torch.utils._pytree:tree_map_only", "to take apart what torch's pytrees know"),
+    "DispatchKey": _at("torch._C:DispatchKey", _STREAMED),
+    "has_kernel": _at("torch._C:_dispatch_has_kernel_for_dispatch_key", _STREAMED),
+    "current_autograd_node": _at("torch._C:_current_autograd_node", _STREAMED),
+    "next_sequence_number": _at("torch._C._autograd:_get_sequence_nr", _STREAMED),
+    "select_conv_backend": _at(
+        "torch._C:_select_conv_backend", "to model the memory that a convolution takes for itself"
+    ),
+    "storage_use_count": _at(
+        "torch._C:_storage_Use_Count", "to model the memory of gradients that are added up in place"
+    ),
+    "all_op_names": _at(
+        "torch._C:_dispatch_get_all_op_names", "to refuse an option that names an op which does not exist"
+    ),
+    "set_grad_enabled": _at(
+        "torch._C:_set_grad_enabled", "to record that a model's code switches gradients on or off"
+    ),
+    "StringType": _at("torch._C:StringType", "to store the report in a TorchScript module"),
+    "is_functorch_wrapped_tensor": _at(
+        "torch._C._functorch:is_functorch_wrapped_tensor", "to capture calls under torch.func"
+    ),
+    "core_aten_decompositions": _at("torch._decomp:_core_aten_decompositions_post_autograd", _DECOMPOSED),
+    "is_preservable_composite": _at("torch._export.utils:_is_preservable_cia_op", _DECOMPOSED),
+    "decompose_exported_program": _at(
+        "torch.export.exported_program:_decompose_exported_program", _DECOMPOSED
+    ),
+    "preserve_composite": _at("torch._export.utils:_special_op_to_preserve_cia", _DECOMPOSED),
+    "without_fake_mode": _at("torch.export.exported_program:_disable_prexisiting_fake_mode", _DECOMPOSED),
+    "remove_effect_tokens": _at(
+        "torch.export._remove_effect_tokens_pass:_remove_effect_tokens",
+        "to compile models whose ops have effects, such as printing",
+    ),
+    "compile_lock": _at("torch._dynamo.convert_frame:compile_lock", "to capture in several threads"),
+    "aot_autograd": _at("torch._dynamo.backends.common:aot_autograd", "to train through torch.compile"),
+    "make_boxed_func": _at("torch._functorch.aot_autograd:make_boxed_func", "to train through torch.compile"),
+    "min_cut_partition": _at(
+        "torch._functorch.partitioners:min_cut_rematerialization_partition",
+        "to train through torch.compile with as little memory as torch's own backend",
+    ),
+    "aot_module_simplified": _at("torch._functorch.aot_autograd:aot_module_simplified", _TRACED),
+    "default_partition": _at("torch._functorch.partitioners:default_partition", _TRACED),
+    "TracingContext": _at("torch._guards:TracingContext", _TRACED),
+    "tracing": _at("torch._guards:tracing", _TRACED),
+    "is_compiling_flag": _at("torch.compiler:_is_compiling_flag", _TRACED),
+    "aot_autograd_module": _at("torch._functorch.aot_autograd", _TRACED),
+    "use_lazy_graph_module": _at("torch.fx._lazy_graph_module:_use_lazy_graph_module", _TRACED),
+    "contiguous_strides": _at("torch._prims_common:make_contiguous_strides_for", _TRACED),
+    "detect_fake_mode": _at("torch._guards:detect_fake_mode", "to load Hugging Face models without values"),
+    "OPDEFS": _at("torch._library.custom_ops:OPDEFS", "to write code that calls custom ops"),
+    "extract_tensor_metadata": _at(
+        "torch.fx.passes.shape_prop:_extract_tensor_metadata", "to write an island's files"
+    ),
+    "package_pt2": _at("torch.export.pt2_archive._package:package_pt2", "to write packages"),
+    "ValueRanges": _at("torch.utils._sympy.value_ranges:ValueRanges", "to write a package's size guards"),
+}
+
+
+# Methods of torch's classes that a class of torchport's overrides.
+OVERRIDDEN: Mapping[str, PrivateName] = {
+    "_dispatch_impl": _at("torch._subclasses.fake_tensor:FakeTensorMode", "to infer shapes quickly"),
+}
+
+# Names of loggers, whose records repeat what is raised, and of a module that shows that Dynamo is in use.
+FAKE_TENSOR_LOGGER = "torch._subclasses.fake_tensor"
+EXPORT_LOGGER = "torch._export"
+DYNAMO = "torch._dynamo"
+
+
+def __getattr__(name: str) -> Any:
+    private = NAMES.get(name)
+    if private is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for place in private.places:
+        module, _, attribute = place.partition(":")
+        try:
+            found = importlib.import_module(module)
+            found = getattr(found, attribute) if attribute else found
+        except (ImportError, AttributeError):
+            continue
+        globals()[name] = found  # the next time it is found at once
+        return found
+    raise TorchportError(
+        f"this torch has no {' or '.join(private.places)}, which is needed {private.needed_for}",
+        where="torchport.torch_private",
+        remedy="use a release of torch that torchport supports: 2.11 to 2.13",
+    )
+
+
+# ---- private attributes of torch's objects
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Have `torch.compiler.is_compiling` say yes, as under torch.compile (2.13 has a function for it)."""
+    flags = vars(importlib.import_module("torch.compiler"))
+    __getattr__("is_compiling_flag")  # refuses where it is gone
+    before = flags["_is_compiling_flag"]
+    flags["_is_compiling_flag"] = True
+    try:
+        yield
+    finally:
+        flags["_is_compiling_flag"] = before
+
+
+def storage_key(storage: torch.UntypedStorage) -> int:
+    """Return a number that all Python objects of one storage share; without it memory cannot be told."""
+    return int(storage._cdata)
+
+
+def tensor_use_count(tensor: torch.Tensor) -> int:
+    """Return how many owners a tensor has; without it the memory of added gradients cannot be modelled."""
+    return int(tensor._use_count())  # type: ignore[attr-defined]
+
+
+def run_kernel(
+    op: OpOverload, key: DispatchKey, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> object:
+    """Run an op's kernel of one dispatch key; without it composite ops cannot be taken apart."""
+    return op._op_dk(key, *args, **kwargs)
+
+
+def sequence_number(node: object) -> int:
+    """Return an autograd node's number; without it a backward op's forward op is not known."""
+    return int(node._sequence_nr())  # type: ignore[attr-defined]
+
+
+def script_type(value: torch.ScriptObject) -> str:
+    """Return the name of a script object's class; without it packed weights cannot be named."""
+    return str(value._type())
+
+
+def overload_name(op: OpOverload) -> str:
+    """Return an op's overload, such as `Tensor`; without it code that calls ops cannot be written."""
+    return op._overloadname
+
+
+def qualified_name(op: OpOverload | OpOverloadPacket) -> str:
+    """Return an op's name, such as `aten::add`; without it code that calls ops cannot be written."""
+    return str(getattr(op, "_qualified_op_name", None) or op._schema.name)
+
+
+def custom_op_module(definition: object) -> str:
+    """Return the module that defines a custom op; without it code that calls one cannot be written."""
+    return getattr(getattr(definition, "_init_fn", None), "__module__", "")
+
+
+def mark_as_parameter(tensor: torch.Tensor) -> None:
+    """Mark a tensor of another class as a parameter; without it stand-ins are no parameters."""
+    tensor._is_param = True
+
+
+def last_node(graph: fx.Graph) -> fx.Node:
+    """Return the node that was added last; without it the calls of a model cannot be put in order."""
+    return graph._root.prev
+
+
+def set_arguments(node: fx.Node, args: tuple[fx.node.Argument, ...]) -> None:
+    """Give a node arguments without making it their user; without it some calls cannot be written as code."""
+    node._args = args
+
+
+def size_guards(program: torch.export.ExportedProgram) -> list[str] | None:
+    """Return what torch assumed of sizes, as Python; None, and no package for other shapes, without it."""
+    return getattr(program, "_guards_code", None)
+
+
+def add_script_attribute(script: torch.jit.ScriptModule, name: str, text: str) -> None:
+    """Add a string that is saved with a TorchScript module; without it a traced model has no report."""
+    script._c._register_attribute(name, __getattr__("StringType").get(), text)
+
+
+def is_static_input(node: fx.Node) -> bool:
+    """Whether Dynamo says that an input is a weight; without it no weights are frozen."""
+    return "_dynamo_static_input_type" in node.meta.get("tensor_dict", {})
