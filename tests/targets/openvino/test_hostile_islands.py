@@ -69,6 +69,9 @@ ATTACKS = {
     "an entity from a file": replaced(
         '<?xml version="1.0"?>', '<?xml version="1.0"?><!DOCTYPE net [<!ENTITY a SYSTEM "/etc/passwd">]>'
     ),
+    "a comment": replaced("<layers>", "<!-- layers --><layers>"),
+    "another encoding": replaced('<?xml version="1.0"?>', '<?xml version="1.0" encoding="UTF-16"?>'),
+    "a constant that is not described": replaced('<data element_type="f32" shape="8', '<other shape="8'),
     "deep nesting": replaced("<layers>", "<layers>" + "<a>" * 10_000 + "</a>" * 10_000),
     "text that is no XML": lambda _: "7",
     "an edge from nowhere": replaced('from-layer="0"', 'from-layer="999"'),
@@ -268,4 +271,6 @@ def test_a_check_is_not_slowed_down_by_what_it_refuses():
     layer = '<layer id="{}" name="x" type="Parameter" version="opset1">' + data + "</layer>"
     layers = "".join(layer.format(number) for number in range(20_000))
     with pytest.raises(TargetError, match="does not take 1 tensors"):
-        check_ir(f"<net><layers>{layers}</layers></net>".encode(), 0, inputs=1, outputs=1)
+        check_ir(
+            f'<?xml version="1.0"?><net><layers>{layers}</layers></net>'.encode(), 0, inputs=1, outputs=1
+        )

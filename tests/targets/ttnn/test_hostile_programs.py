@@ -85,6 +85,14 @@ def fill(shape: list[int]):
     return change
 
 
+def fill_often(program: dict) -> None:
+    """Each tensor fits a chip, and all of them do not."""
+    for number in range(4):
+        fill([5 * 2**30])(program)
+        program["calls"][0]["results"] = [f"filled_{number}"]
+        program["calls"][0]["tensors"][0]["shape"] = [5 * 2**30]
+
+
 ATTACKS = {
     "a function of another module": set_in("calls", "function", "os.system"),
     "a dunder": set_in("calls", "function", "__class__"),
@@ -118,6 +126,7 @@ ATTACKS = {
     "a huge tensor": set_in("weights", "tensor", {"shape": [10**12], "dtype": "float32", "layout": "tile"}),
     "a huge tensor that it does not declare": fill([10**12]),
     "a tensor of another shape than it declares": fill([5]),
+    "more memory in all than there is": fill_often,
     "a number beyond 64 bits": set_argument(10**30),
     "other arguments": set_argument(7),
     "a weight that is missing": set_in("weights", "name", "absent"),

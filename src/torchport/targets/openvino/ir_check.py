@@ -19,6 +19,18 @@ _DEEPEST = 12  # elements within elements; build's own are eight deep
 _OPSET = re.compile(r"opset[0-9]{1,2}")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
+_PLACES = {
+    "net": ("net",),
+    "layers": ("net", "layers"),
+    "layer": ("net", "layers", "layer"),
+    "edges": ("net", "edges"),
+    "edge": ("net", "edges", "edge"),
+}
+_PORTS: dict[tuple[str, ...], str] = {
+    ("net", "layers", "layer", side, "port"): side for side in ("input", "output")
+}
+_HEAD = b'<?xml version="1.0"?>'
+
 # What OpenVINO's frontend and its simplifications make of the ops that have a rule. No op that keeps a state
 # between calls, holds other graphs, draws random numbers or comes from an extension.
 TYPES = frozenset(
@@ -41,6 +53,7 @@ TYPES = frozenset(
     """.split()
 )
 
+_WITH_DATA = ("Const", "Parameter")
 _BITS = {
     "f64": 64, "f32": 32, "f16": 16, "bf16": 16, "i64": 64, "i32": 32, "i16": 16, "i8": 8, "i4": 4,
     "u64": 64, "u32": 32, "u16": 16, "u8": 8, "u4": 4, "u1": 1, "boolean": 8,
@@ -62,6 +75,8 @@ def check_ir(xml: bytes, weights_bytes: int, *, inputs: int, outputs: int) -> No
     kinds = [layer.type for layer in found.layers.values()]
     if (kinds.count("Parameter"), kinds.count("Result")) != (inputs, outputs):
         raise _refusal(f"it does not take {inputs} tensors and give {outputs}")
+    if any(layer.type in _WITH_DATA and not layer.has_data for layer in found.layers.values()):
+        raise _refusal("a tensor is not described")
     _check_edges(found)
 
 
@@ -70,6 +85,7 @@ class _Layer:
     """A layer, as far as it is checked: its type, and the ports by which it takes and gives."""
 
     type: str
+    has_data: bool = False
     takes: set[str] = field(default_factory=set)
     gives: set[str] = field(default_factory=set)
 
@@ -81,55 +97,58 @@ class _Reader:
         self._weights_bytes = weights_bytes
         self._path: list[str] = []
         self._layer = _Layer("")
-        self._sizes: list[int] | None = None  # of the port that is being read
+        self._sizes: list[int] = []  # of the port that is being read
         self._text = ""
         self.layers: dict[str, _Layer] = {}
         self.edges: list[dict[str, str]] = []
 
     def read(self, xml: bytes) -> _Reader:
-        parser = expat.ParserCreate()
+        # OpenVINO's own parser is another one: nothing may be there that two could read differently.
+        if not xml.startswith(_HEAD) or xml.count(b"<?") > 1 or b"<!" in xml:
+            raise _refusal("it has a declaration, a comment or a section of its own")
+        parser = self._parser = expat.ParserCreate("UTF-8", intern={})
+        parser.buffer_text = True
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._characters
-        parser.StartDoctypeDeclHandler = self._no_doctype
         try:
             parser.Parse(xml, True)
         except expat.ExpatError as error:
             raise _refusal(f"it is not XML: {error}") from error
         return self
 
-    @staticmethod
-    def _no_doctype(*_: object) -> None:
-        raise _refusal("it declares a document type")
-
     def _start(self, name: str, attributes: dict[str, str]) -> None:
-        self._path.append(name)
-        if len(self._path) > _DEEPEST:
+        path = self._path
+        path.append(name)
+        if len(path) > _DEEPEST:
             raise _refusal("its elements are nested too deeply")
-        place = "/".join(self._path)
-        if place == "net/layers/layer":
-            self._start_layer(attributes)
-        elif place == "net/layers/layer/data":
+        if name == "dim":
+            self._text = ""
+            self._parser.CharacterDataHandler = self._characters  # no other text is looked at
+        elif name == "port":
+            self._start_port(attributes)
+        elif name in _PLACES:
+            if tuple(path) != _PLACES[name]:
+                raise _refusal(f"it has an element {name!r} where none belongs")
+            if name == "layer":
+                self._start_layer(attributes)
+            elif name == "edge":
+                self.edges.append(attributes)
+        elif name == "data" and len(path) == 4:
             self._check_data(attributes)
-        elif place in ("net/layers/layer/input/port", "net/layers/layer/output/port"):
-            self._start_port(attributes, place)
-        elif place == "net/edges/edge":
-            self.edges.append(attributes)
-        elif name in ("body", "port_map", "back_edges", "layer", "edge"):
-            raise _refusal(f"it has an element {name!r} where none belongs")
-        self._text = ""
+        elif name in ("body", "port_map", "back_edges"):
+            raise _refusal(f"it has an element {name!r}, which torchport's builds have not")
 
     def _end(self, name: str) -> None:
         self._path.pop()
-        if name == "dim" and self._sizes is not None:
-            self._sizes.append(_number(self._text.strip(), "a size"))
-        elif name == "port" and self._sizes is not None:
+        if name == "dim":
+            self._parser.CharacterDataHandler = None
+            size = self._text.strip()
+            self._sizes.append(1 if size == "-1" else _number(size, "a size"))  # -1 is known at run time
+        elif name == "port":
             _check_size(self._sizes, 64)
-            self._sizes = None
 
     def _characters(self, text: str) -> None:
-        if self._sizes is not None and len(self._text) < 100:
-            self._text += text
+        self._text += text
 
     def _start_layer(self, attributes: dict[str, str]) -> None:
         kind, number = attributes.get("type", ""), attributes.get("id", "")
@@ -141,19 +160,21 @@ class _Reader:
             raise _refusal(f"a layer has the number {number!r:.60}")
         self._layer = self.layers[number] = _Layer(kind)
 
-    def _start_port(self, attributes: dict[str, str], place: str) -> None:
-        ports = self._layer.takes if "/input/" in place else self._layer.gives
+    def _start_port(self, attributes: dict[str, str]) -> None:
+        takes, gives = self._layer.takes, self._layer.gives
+        side = _PORTS.get(tuple(self._path))
         number = attributes.get("id", "")
-        if number in self._layer.takes | self._layer.gives or not _NUMBER.fullmatch(number):
+        if side is None or number in takes or number in gives or not _NUMBER.fullmatch(number):
             raise _refusal(f"a port has the number {number!r:.60}")
-        ports.add(number)
+        (takes if side == "input" else gives).add(number)
         self._sizes = []
 
     def _check_data(self, attributes: dict[str, str]) -> None:
         for key, value in attributes.items():
             for word in re.findall(r"[0-9]{19,}", value):
                 raise _refusal(f"the number {word[:40]} of {key} is too large")
-        if self._layer.type in ("Const", "Parameter"):
+        self._layer.has_data = True
+        if self._layer.type in _WITH_DATA:
             self._check_tensor(attributes)
 
     def _check_tensor(self, attributes: dict[str, str]) -> None:

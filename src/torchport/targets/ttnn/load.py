@@ -28,11 +28,12 @@ def load(
     """
     program, weights = unpack(artifact)
     check_crossings(program, inputs, outputs)
-    check_calls(program)
+    on_device = has_device() and not options.simulate
+    check_calls(program, simulated=not on_device)
     bounds = read_input_ranges(artifact.properties, inputs, "ttnn")
     floats = [index for index, spec in enumerate(inputs) if "float" in spec.dtype]
     run: Runner
-    if has_device() and not options.simulate:
+    if on_device:
         from torchport.targets.ttnn.chip import on_chip
 
         run = on_chip(program, weights, options.device_id)

@@ -6,6 +6,7 @@ another, or fill more memory than there is: both are found here, where nothing i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torchport.errors import TargetError, one_line
 from torchport.records import TensorSpec
 from torchport.targets.ttnn.builder import kernel_sees, without_values
+from torchport.targets.ttnn.movement import peak_bytes
 from torchport.targets.ttnn.program import Argument, Call, Crossing, Program, Ref
 from torchport.targets.ttnn.program_check import MOST_BYTES
 from torchport.targets.ttnn.simulator import KERNELS, Held
@@ -23,12 +25,23 @@ from torchport.targets.ttnn.simulator import KERNELS, Held
 _REMEDY = "compile the model again"
 
 
-def check_calls(program: Program) -> None:
-    """Refuse a program whose calls do not give what it says, or fill more memory than a chip has.
+def check_calls(program: Program, *, simulated: bool) -> None:
+    """Refuse a program whose calls do not give what it says, or fill more memory than there is.
+
+    Args:
+        program: what was read.
+        simulated: whether it takes this machine's memory, and not a chip's.
 
     Raises:
         TargetError: names the call.
     """
+    most = min(MOST_BYTES, _memory()) if simulated else MOST_BYTES
+    if peak_bytes(program) > most:
+        raise TargetError(
+            f"the program takes {peak_bytes(program):,} bytes at once, and there are {most:,}",
+            where="ttnn",
+            remedy=_REMEDY,
+        )
     values = {item.name: without_values(item.tensor) for item in program.weights}
     with _Bounded():
         for call in program.load:
@@ -45,6 +58,14 @@ def check_calls(program: Program) -> None:
                 where=f"ttnn, {crossing.name}",
                 remedy=_REMEDY,
             )
+
+
+def _memory() -> int:
+    """Return how many bytes of memory this machine has."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # another system
+        return MOST_BYTES
 
 
 def check_crossings(program: Program, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
