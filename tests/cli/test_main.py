@@ -249,3 +249,8 @@ def test_a_full_standard_error_does_not_change_the_result():
     with open("/dev/full", "w") as full:
         ran = subprocess.run([*PROGRAM, "report", "absent"], stdout=subprocess.PIPE, stderr=full, check=False)
     assert (ran.returncode, ran.stdout) == (2, b"")
+
+
+def test_the_package_is_the_command_too():
+    ran = subprocess.run([sys.executable, "-m", "torchport", "--version"], capture_output=True, check=False)
+    assert (ran.returncode, ran.stdout.decode()) == (0, f"torchport, version {__version__}\n")

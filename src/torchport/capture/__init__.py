@@ -22,6 +22,7 @@ from torchport.capture.exported.module_state import ModuleState
 from torchport.capture.exported.shared_memory import SharedResult
 from torchport.capture.node_origin import module_path, source_line, user_name
 from torchport.capture.quiet import quiet_torch
+from torchport.capture.quoted_names import quote_names
 from torchport.capture.stream.module_calls import ModuleCall
 from torchport.capture.stream.op_call import (
     UNKNOWN_SIZE,
@@ -83,3 +84,5 @@ __all__ = [
     "with_other_sizes",
     "user_name",
 ]
+
+quote_names()

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from torchport.capture import Modes, hold
-from torchport.codegen.code import WIDTH, Code, Group, call, flat, text
+from torchport.codegen.code import WIDTH, Code, Group, call, flat, is_name, text
 from torchport.codegen.constants import constant
 from torchport.codegen.expressions import ATOM, AUGMENTED, Expression, Expressions
 from torchport.codegen.imports import Imports
@@ -141,8 +141,10 @@ class _Writer:
         if node.target is hold:
             return self._guard(node, depth)
         if node.target is setattr:
-            head = f"{flat(argument(node.args[0]))}.{node.args[1]} = "
-            return [Statement(head, argument(node.args[2]), depth)]
+            owner, name, value = argument(node.args[0]), str(node.args[1]), argument(node.args[2])
+            if not is_name(name):
+                return [Statement("", call(("setattr",), [owner, (text(name),), value]), depth)]
+            return [Statement(f"{flat(owner)}.{name} = ", value, depth)]
         if node.target is operator.setitem:
             place = self._expressions.of(_like(node, operator.getitem, node.args[:2]))[0]
             return [Statement(f"{flat(place)} = ", argument(node.args[2]), depth)]
@@ -195,7 +197,7 @@ class _Writer:
             return call(function, [self._operand(node)[0] for node in item.inputs])
         if item.op == "call_module":
             args = [self._expressions.argument(arg) for arg in item.args]
-            args += [(f"{key}=", *self._expressions.argument(value)) for key, value in item.kwargs.items()]
+            args += self._expressions.keywords(item.kwargs)
             return call(self._context.module_code(self._plan.scope, str(item.target)), args)
         return self._expressions.of(item)[0]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchport.codegen.body import Body, Statement
-from torchport.codegen.code import Code, Literal, call, counted, fill, literals, shape
+from torchport.codegen.code import Code, Literal, call, counted, fill, identifier, is_name, literals, shape
 from torchport.codegen.members import Member
 
 
@@ -138,7 +138,7 @@ def _setting(values: tuple[str, ...], settings: Sequence[Mapping[str, str]]) -> 
 
 
 def _parameter_name(member: str, hint: str, taken: set[str]) -> str:
-    hint = hint or "size"
+    hint = identifier(hint or "size")
     for name in (hint, f"{member}_{hint}" if member else f"{hint}_value"):
         if name not in taken:
             return name
@@ -157,13 +157,10 @@ def class_name(instance: Instance, known: list[tuple[str, Instance]], taken: set
         taken: names that are not free.
     """
     base = instance.type_name
-    if (
-        base in ("Sequential", "ModuleList", "ModuleDict", "Module", "CallableModule")
-        or not base.isidentifier()
-    ):
-        base = (
-            _camel([part for part in re.split(r"[._]", instance.path) if not part.isdigit()][-2:]) or "Block"
-        )
+    if base in ("Sequential", "ModuleList", "ModuleDict", "Module", "CallableModule") or not is_name(base):
+        parts = [part for part in re.split(r"[._]", instance.path) if part and not part.isdigit()]
+        base = _camel([identifier(part) for part in parts[-2:]]) or "Block"
+        base = base if is_name(base) else f"{base}Block"
     if base not in taken:
         return base
     for name, other in known:

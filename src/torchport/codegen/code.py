@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import keyword
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -156,7 +159,54 @@ def _inside(group: Group, indent: int) -> list[str]:
 
 def text(value: str) -> str:
     """Return a string as ruff quotes it."""
-    quoted = repr(value)
+    quoted = str.__repr__(value)  # a class of the user's may write itself in another way
     if quoted.startswith("'") and '"' not in value:
         return '"' + quoted[1:-1].replace("\\'", "'") + '"'
     return quoted
+
+
+def docstring(value: str) -> str:
+    """Return a string as a docstring, which it does not end."""
+    inside = value.replace("\\", "\\\\").replace('"', '\\"')
+    return '"""' + "".join(sign if sign.isprintable() else _escape(sign) for sign in inside) + '"""'
+
+
+def _escape(sign: str) -> str:
+    return sign.encode("unicode_escape").decode("ascii")
+
+
+def is_name(value: str) -> bool:
+    """Whether a text can stand in code as a name."""
+    return value.isidentifier() and not keyword.iskeyword(value) and _normal(value) == value
+
+
+def _normal(name: str) -> str:
+    """Return a name as Python reads it: signs that mean the same become one."""
+    return unicodedata.normalize("NFKC", name)
+
+
+def identifier(value: str) -> str:
+    """Return a text as a name of Python's.
+
+    Example:
+        >>> identifier("layer1.0.conv")
+        'layer1_0_conv'
+    """
+    signs = [sign if f"a{sign}".isidentifier() else "_" for sign in _normal(value)]
+    name = re.sub("_+", "_", "".join(signs)) if "_" in signs and not is_name(value) else "".join(signs)
+    name = name.strip("_") or "value"
+    if not name[0].isidentifier():
+        name = f"layer{name}"
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def attribute(owner: Code, name: str) -> Code:
+    """Return the code for an attribute of something."""
+    return (*owner, f".{name}") if is_name(name) else call(("getattr",), [owner, (text(name),)])
+
+
+def keywords(arguments: Mapping[str, Code]) -> list[Code]:
+    """Return the arguments of a call that are given by name; any text may be one."""
+    found: list[Code] = [(f"{name}=", *code) for name, code in arguments.items() if is_name(name)]
+    others = [(text(name), ": ", *code) for name, code in arguments.items() if not is_name(name)]
+    return found + ([("**", Group("{", tuple(others), "}", literal=True))] if others else [])

@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from torchport.codegen.code import Code, Group, Literal, text
+from torchport.codegen.code import Code, Group, Literal, is_name, text
 from torchport.codegen.imports import Imports
 from torchport.errors import CodegenError
 
@@ -21,11 +21,12 @@ def constant(value: object, imports: Imports, hint: str = "") -> Code:
     if isinstance(value, bool) or value is None or value is Ellipsis:
         return ("..." if value is Ellipsis else repr(value),)
     if isinstance(value, enum.Enum):
-        return (f"{imports.name_of(type(value))}.{value.name}",)
+        kind = imports.name_of(type(value))
+        return (f"{kind}.{value.name}" if is_name(value.name) else f"{kind}[{text(value.name)}]",)
     if isinstance(value, (int, float)):
         return (Literal(number(value), hint),)
     if isinstance(value, complex):
-        return (repr(value),)
+        return (complex.__repr__(value),)
     if isinstance(value, str):
         return (text(value),)
     if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):

@@ -6,14 +6,14 @@ import functools
 import inspect
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import torch
 from torch import fx
 
 from torchport.capture import apply_function, assemble, named
-from torchport.codegen.code import Code, Group, call, flat
+from torchport.codegen.code import Code, Group, attribute, call, flat, keywords
 from torchport.codegen.constants import constant
 from torchport.codegen.imports import Imports
 
@@ -67,7 +67,7 @@ class Expressions:
         if target is operator.getitem:
             return (*self._tight(node.args[0], ATOM), Group("[", self._index(node.args[1]), "]")), ATOM
         if target is getattr:
-            return (*self._tight(node.args[0], ATOM), f".{node.args[1]}"), ATOM
+            return attribute(self._tight(node.args[0], ATOM), str(node.args[1])), ATOM
         if target in _AS_METHOD:
             function = (*self._tight(node.args[0], ATOM), f".{_AS_METHOD[target]}")
             return call(function, [self.argument(arg) for arg in node.args[1:]]), ATOM
@@ -81,10 +81,10 @@ class Expressions:
             kind, state = node.args
             assert isinstance(state, dict)
             self._imports.assembles = True
-            return call(("assemble",), [self.argument(kind), *self._keywords(state)]), ATOM
+            return call(("assemble",), [self.argument(kind), *self.keywords(state)]), ATOM
         assert callable(target)
         args = [self.argument(arg) for arg in node.args]
-        args += self._keywords(dropped_defaults(target, node.kwargs))
+        args += self.keywords(dropped_defaults(target, node.kwargs))
         return call((self._imports.name_of(target),), args), ATOM
 
     def argument(self, value: object, hint: str = "") -> Code:
@@ -110,11 +110,12 @@ class Expressions:
         if node.target == "size" and len(node.args) == 2 and not node.kwargs:
             return (*receiver, ".shape", Group("[", (self.argument(node.args[1]),), "]")), ATOM
         args = [self.argument(arg) for arg in node.args[1:]]
-        args += self._keywords(node.kwargs)
-        return call((*receiver, f".{node.target}"), args), ATOM
+        args += self.keywords(node.kwargs)
+        return call(attribute(receiver, str(node.target)), args), ATOM
 
-    def _keywords(self, kwargs: dict[str, fx.node.Argument]) -> list[Code]:
-        return [(f"{name}=", *self.argument(value, name)) for name, value in kwargs.items()]
+    def keywords(self, kwargs: Mapping[str, object]) -> list[Code]:
+        """Return arguments that are given by name."""
+        return keywords({name: self.argument(value, name) for name, value in kwargs.items()})
 
     def _binary(self, sign: str, strength: int, left: object, right: object) -> Expression:
         if sign == "**":  # binds to the right, and stands close between names and numbers

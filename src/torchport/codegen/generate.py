@@ -209,24 +209,29 @@ class Generator:
 
     def _state(self) -> tuple[dict[str, torch.Tensor], list[tuple[str, str]]]:
         """Return the weights by their names in the file, and the parts that are the same."""
+        places = self._places
         weights: dict[str, torch.Tensor] = {}
+        codes: dict[str, str] = {}  # how a weight is reached from the model
         ties: list[tuple[str, str]] = []
-        for alias, path in sorted(self._places.aliases.items()):
+        tied: list[str] = []  # what the names of weights in a part that is tied begin with
+        for alias, path in sorted(places.aliases.items()):
             module = find_module(self._model, path)
             if module is not None and next(iter(module.state_dict()), None) is not None:
-                ties.append(("".join(self._places.route("", alias)), "".join(self._places.route("", path))))
-        for path in sorted(self._places.whole, key=_natural):
-            source = self._places.aliases.get(path, path)
-            module = find_used(self._graph, self._model, source)
+                ties.append((places.route_code("", alias), places.route_code("", path)))
+                tied.append(f"{places.key(alias)}.")
+        for path in sorted(places.whole, key=_natural):
+            module = find_used(self._graph, self._model, places.aliases.get(path, path))
             assert module is not None
             for name, tensor in module.state_dict(keep_vars=True).items():
-                weights[f"{self._places.key(path)}.{name}"] = tensor
+                weights[f"{places.key(path)}.{name}"] = tensor
+                codes[f"{places.key(path)}.{name}"] = places.route_code("", path) + _attribute(name)
         for paths in self._weights.values():
             for path in paths:
                 if not self._is_inlined(path):
-                    weights[self._places.key(path)] = find_tensor(self._graph, self._model, path)
-        for alias, path in self._places.aliases.items():
-            source, made = f"{self._places.key(path)}.", f"{self._places.key(alias)}."
+                    weights[places.key(path)] = find_tensor(self._graph, self._model, path)
+                    codes[places.key(path)] = places.route_code("", path)
+        for alias, path in places.aliases.items():
+            source, made = f"{places.key(path)}.", f"{places.key(alias)}."
             shared = {
                 made + key.removeprefix(source): weights[key] for key in weights if key.startswith(source)
             }
@@ -235,10 +240,8 @@ class Generator:
         for key, tensor in weights.items():
             if id(tensor) not in first:
                 first[id(tensor)] = key
-            elif not any(key.startswith(_key_of(tied)) for tied, _ in ties) and isinstance(
-                tensor, nn.Parameter
-            ):
-                ties.append((_attribute(key), _attribute(first[id(tensor)])))
+            elif key in codes and not key.startswith(tuple(tied)) and isinstance(tensor, nn.Parameter):
+                ties.append((codes[key], codes[first[id(tensor)]]))
         return weights, ties
 
     def _settings(self, path: str) -> dict[str, str]:
@@ -263,7 +266,9 @@ class Generator:
 
 def _holds_plainly(module: nn.Module | None, path: str) -> bool:
     """Whether a weight is one of a module of torch's own, which can be made as it was."""
-    if module is None or not type(module).__module__.startswith("torch.nn.modules"):
+    if module is None or type(module) is nn.Module:  # which holds what others gave it
+        return False
+    if not type(module).__module__.startswith("torch.nn.modules"):
         return False
     if isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)):
         return False
@@ -275,8 +280,5 @@ def _natural(path: str) -> list[tuple[int, object]]:
 
 
 def _attribute(key: str) -> str:
+    """Return how a weight is reached from one of torch's own modules."""
     return "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in key.split("."))
-
-
-def _key_of(attribute: str) -> str:
-    return attribute.replace("[", ".").replace("]", "").lstrip(".") + "."

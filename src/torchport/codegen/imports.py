@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional
 from torch import nn
 
-from torchport.codegen.code import WIDTH
+from torchport.codegen.code import WIDTH, is_name
 from torchport.errors import CodegenError
 
 _HOMES = (
@@ -125,7 +125,7 @@ class Imports:
         module = getattr(getattr(definition, "_init_fn", None), "__module__", "")
         if not module and namespace in sys.modules:
             module = namespace
-        if not module or module == "__main__":
+        if not module or module == "__main__" or not _is_path(module) or not _is_path(name):
             raise CodegenError(
                 f"the custom op {qualified} comes from no module that could be imported",
                 remedy="define it in a module of its own",
@@ -137,7 +137,7 @@ class Imports:
     def _import(self, value: object) -> str:
         module = getattr(value, "__module__", None)
         name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
-        if not module or not name or "<" in name or module == "__main__":
+        if not module or module == "__main__" or not _is_path(module) or not _is_path(name):
             raise _not_importable(value)
         try:
             found: object = importlib.import_module(module)
@@ -155,6 +155,11 @@ class Imports:
             return f"{module}.{name}"
         self._lines.setdefault(module, set()).add(first)
         return str(name)
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text can stand in code as names with dots between: a file's name need not."""
+    return all(is_name(part) for part in text.split("."))
 
 
 def _from_lines(module: str, names: list[str]) -> list[str]:

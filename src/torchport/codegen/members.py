@@ -59,7 +59,7 @@ class MemberWriter:
         found: dict[str, Member] = {}
         for path in modules:
             first, *rest = self._places.segments(path)
-            name = first.strip(".")
+            name = first.name
             if name in found:
                 continue
             code = self._list(self._container(owner, path), modules) if rest else self.module(path)
@@ -150,7 +150,7 @@ class MemberWriter:
 
     def _weight(self, path: str, inlined: bool) -> Member:
         tensor = find_tensor(self._places.graph, self._places.model, path)
-        name = self._places.segments(path)[-1].strip(".")
+        name = self._places.segments(path)[-1].name
         if inlined:
             values = constant(tensor.tolist(), self._imports, name)
             made = call(("torch.tensor",), [values, (f"dtype={tensor.dtype}",)])

@@ -8,9 +8,25 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx, nn
 
-from torchport.codegen.code import Code, text
+from torchport.codegen.code import Code, identifier, is_name, text
 from torchport.codegen.scopes import Scope
-from torchport.codegen.variables import identifier
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One step on the way to a part.
+
+    Args:
+        name: what it is called where weights are named: in the weights file.
+        code: how it is written, such as `.layer1`, `[0]` or `["class"]`.
+    """
+
+    name: str
+    code: str
+
+
+# What generated classes have from `nn.Module`, and must keep.
+_RESERVED = frozenset(dir(nn.Module())) | {"forward"}
 
 
 @dataclass(slots=True)
@@ -36,6 +52,7 @@ class Places:
     hierarchy: bool
     used: set[str] = field(default_factory=set)
     aliases: dict[str, str] = field(default_factory=dict)
+    attributes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def owner_of(self, path: str) -> str:
         """Return the path of the class that holds a part: the nearest around it."""
@@ -46,32 +63,58 @@ class Places:
                 return parent
         return ""
 
-    def segments(self, path: str) -> list[str]:
-        """Return how a part is reached from its class, such as `['.layer1', '[0]']`."""
+    def segments(self, path: str) -> list[Segment]:
+        """Return how a part is reached from its class, such as by `.layer1` and `[0]`."""
         owner = self.owner_of(path)
         names = path[len(owner) + 1 if owner else 0 :].split(".")
-        found: list[str] = []
-        current = owner
+        found: list[Segment] = []
+        current, held = owner, ""
         for position, name in enumerate(names):
             above = current
             current = f"{above}.{name}" if above else name
             if position and (above in self.whole or above in self.chains or self._is_list(above)):
-                found.append(f"[{name}]" if name.isdigit() and above not in self.whole else f".{name}")
+                found.append(self._member(above, name))
             elif position and self._is_dict(above):
-                found.append(f"[{text(name)}]")
-            elif position:  # a module that only holds others: its name becomes a part of theirs
-                found[-1] = f".{identifier(found[-1].strip('.') + '_' + name)}"
-            else:
-                found.append(f".{identifier(name)}")
+                found.append(Segment(name, f"[{text(name)}]"))
+            else:  # a module that only holds others: its name becomes a part of theirs
+                held = f"{held}.{name}" if position else name
+                attribute = self._attribute(owner, held)
+                found[-1:] = [Segment(attribute, f".{attribute}")]
         return found
+
+    def _member(self, container: str, name: str) -> Segment:
+        """Return how a part of one of torch's own modules is reached."""
+        module = find_module(self.model, container)
+        if container in self.whole or not isinstance(module, (nn.ModuleList, nn.Sequential)):
+            return Segment(name, f".{name}")
+        place = list(module._modules).index(name)
+        if is_list(module):
+            return Segment(str(place), f"[{place}]")  # made anew, its parts are numbered from 0
+        return Segment(name, f".{name}" if is_name(name) else f"[{place}]")
+
+    def _attribute(self, owner: str, held: str) -> str:
+        """Return the attribute of a class for what a model calls by one or several names; no two share it."""
+        known = self.attributes.setdefault(owner, {})
+        if held not in known:
+            wanted = candidate = identifier(held) if not is_name(held) else held
+            number = 2
+            while candidate in known.values() or candidate in _RESERVED:
+                candidate = f"{wanted}_{number}"
+                number += 1
+            known[held] = candidate
+        return known[held]
 
     def code(self, scope: Scope, path: str) -> Code:
         """Return how a scope names the part at a path."""
-        return ("self" + "".join(self.route(scope.path, path)),)
+        return ("self" + self.route_code(scope.path, path),)
 
-    def route(self, start: str, path: str) -> list[str]:
+    def route_code(self, start: str, path: str) -> str:
+        """Return how a part is reached from the class at `start`, as code."""
+        return "".join(segment.code for segment in self.route(start, path))
+
+    def route(self, start: str, path: str) -> list[Segment]:
         """Return how a part is reached from the class at `start`."""
-        chain: list[str] = []
+        chain: list[Segment] = []
         while path != start:
             owner = self.owner_of(path)
             chain = self.segments(path) + chain
@@ -106,8 +149,7 @@ class Places:
 
     def key(self, path: str) -> str:
         """Return a weight's name in the weights file."""
-        joined = "".join(self.route("", path))
-        return joined.replace('["', ".").replace('"]', "").replace("[", ".").replace("]", "").lstrip(".")
+        return ".".join(segment.name for segment in self.route("", path))
 
 
 def is_list(module: nn.Module | None) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torchport.capture import Argument
 from torchport.codegen.body import Body, Statement
 from torchport.codegen.classes import ClassDefinition
-from torchport.codegen.code import WIDTH, Code, call, flat, lines, text
+from torchport.codegen.code import WIDTH, Code, call, docstring, flat, keywords, lines, text
 from torchport.codegen.constants import constant
 from torchport.codegen.generate import Generated
 from torchport.codegen.loops import roll_loops
@@ -51,7 +51,7 @@ def write_script(generated: Generated, loading: Loading, title: str) -> str:
         body += ["", "", *_class(definition, generated.lengths.get(definition.name, {}), ties)]
     body += ["", "", *_loader(generated, loading)]
     body += ["", "", *_main(generated, loading)]
-    head = [f'"""{title}"""', "", *_import_lines(generated, loading, body)]
+    head = [docstring(title), "", *_import_lines(generated, loading, body)]
     return "\n".join(head + body) + "\n"
 
 
@@ -129,7 +129,8 @@ def _one_line(statement: Statement) -> str:
 
 def _wrapped(line: str, indent: int) -> list[str]:
     """Return a line of a loop's body, broken at its last bracket where it is too long."""
-    if indent + len(line) <= WIDTH or "(" not in line or not line.endswith(")"):
+    quotes = '"' in line or "'" in line  # a bracket or comma in a text is no place to break at
+    if indent + len(line) <= WIDTH or "(" not in line or not line.endswith(")") or quotes:
         return [" " * indent + line]
     depth = 0
     for position in range(len(line) - 1, -1, -1):
@@ -190,11 +191,16 @@ def _loader(generated: Generated, loading: Loading) -> list[str]:
 def _main(generated: Generated, loading: Loading) -> list[str]:
     written = ['if __name__ == "__main__":', "    model = load_model()"]
     args: list[Code] = []
+    named: dict[str, Code] = {}
     for argument in loading.arguments:
         code = _example(argument.value, generated)
         if code is None:
             return []
-        args.append((f"{argument.name}=", *code) if argument.keyword else code)
+        if argument.keyword:
+            named[argument.name] = code
+        else:
+            args.append(code)
+    args += keywords(named)
     written += ["    with torch.no_grad():", *lines(call(("model",), args), 8, head="result = ")]
     return [*written, "    print(result)"]
 

@@ -9,6 +9,7 @@ import torch
 from torch import fx, nn
 
 from torchport.capture import Argument, CallGraph, OnDataDependent, Size, capture_calls
+from torchport.codegen.code import is_name
 from torchport.codegen.generate import Generator
 from torchport.codegen.script import Loading, write_script
 from torchport.codegen.verify import verify_code
@@ -31,7 +32,18 @@ class TraceGraph(fx.GraphModule):
 
     @classmethod
     def of(cls, captured: CallGraph) -> TraceGraph:
-        """Make one of a captured model."""
+        """Make one of a captured model.
+
+        Raises:
+            CodegenError: an input's name cannot stand in a signature.
+        """
+        for argument in captured.arguments:
+            if not is_name(argument.name):
+                raise CodegenError(
+                    f"an input is named {argument.name!r}, which no signature can have",
+                    where=type(captured.model).__name__,
+                    remedy="give it a name of Python's",
+                )
         made = cls(captured.parts, captured.graph, type(captured.model).__name__)
         made.train(captured.model.training)
         # Not as submodules: the graph holds what it uses, and no more.
@@ -88,8 +100,6 @@ class TraceGraph(fx.GraphModule):
             >>> graph = trace_graph(torch.nn.Sequential(torch.nn.Linear(2, 3)), (torch.ones(1, 2),))
             >>> text = graph.generate_code("net.py", "net.pth", "Net")
         """
-        if not class_name.isidentifier():
-            raise CodegenError(f"{class_name!r} is no name for a class", remedy="give an identifier")
         code_path = Path(code_path)
         weights_path = Path(weights_path) if weights_path is not None else code_path.with_suffix(".pth")
         text, state = self._write(class_name, weights_path.name, hierarchy, shapes)
@@ -102,6 +112,8 @@ class TraceGraph(fx.GraphModule):
     def _write(
         self, class_name: str, weights: str, hierarchy: bool, shapes: bool
     ) -> tuple[str, dict[str, torch.Tensor]]:
+        if not is_name(class_name):
+            raise CodegenError(f"{class_name!r} is no name for a class", remedy="give an identifier")
         generator = Generator(self, self.model, class_name, hierarchy=hierarchy, shapes=shapes)
         generated = generator.generate()
         assign = any(
@@ -135,6 +147,7 @@ def trace_graph(
 
     Raises:
         CaptureError: the model raises, or its path depends on values.
+        CodegenError: an input's name cannot stand in a signature.
 
     Example:
         >>> graph = trace_graph(torch.nn.Sequential(torch.nn.Linear(2, 3)), (torch.ones(1, 2),))

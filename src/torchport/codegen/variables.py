@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import builtins
 import keyword
-import re
 from collections.abc import Collection, Iterator
 
 from torch import fx
 
+from torchport.codegen.code import identifier
 from torchport.codegen.expressions import AUGMENTED
 from torchport.codegen.scopes import Scope
 from torchport.codegen.steps import Plan, Step
@@ -31,19 +31,6 @@ _NOUNS = {
     "scaled_dot_product_attention": "attention", "floordiv": "quotient", "mod": "remainder",
     "flatten": "flattened", "chunk": "chunks", "split": "parts", "unbind": "parts",
 }  # fmt: skip
-
-
-def identifier(text: str) -> str:
-    """Return a text as a name of Python's.
-
-    Example:
-        >>> identifier("layer1.0.conv")
-        'layer1_0_conv'
-    """
-    name = re.sub(r"\W+", "_", text).strip("_") or "value"
-    if name[0].isdigit():
-        name = f"layer{name}"
-    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 class Variables:
@@ -177,7 +164,7 @@ def _noun(node: fx.Node) -> str:
     if "item" in node.meta and isinstance(node.args[0], fx.Node):
         fields = getattr(type(node.args[0].meta.get("val")), "__match_args__", ())
         if fields:  # such as `values` and `indices`
-            return str(fields[node.meta["item"]])
+            return identifier(str(fields[node.meta["item"]]))
         return _noun(node.args[0]).rstrip("s")
     name = getattr(node.target, "__name__", str(node.target)).strip("_")
     return identifier(_NOUNS.get(name, name))

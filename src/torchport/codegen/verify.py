@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch import nn
 from torchport.capture import Argument, StandIn, copy_of, input_sizes, with_other_sizes
 from torchport.codegen.weights_file import write_weights
 from torchport.errors import CodegenError, one_line
+from torchport.records import temporary_folder
 from torchport.structure import flatten
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def verify_code(text: str, state: dict[str, torch.Tensor], graph: TraceGraph, we
     tensors = [*state.values(), *_leaves(graph.arguments)]
     if any(tensor.is_meta for tensor in tensors):
         return  # nothing has values to compare
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "generated.py"
+    with temporary_folder("codegen") as folder:
+        path = folder / "generated.py"
         path.write_text(text, encoding="utf-8")
-        write_weights(state, Path(folder) / weights_name)
+        write_weights(state, folder / weights_name)
         module = _import(path)
         try:
             made = module.load_model()

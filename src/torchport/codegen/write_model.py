@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from torchport.capture import OnDataDependent
+from torchport.codegen.code import identifier, is_name
 from torchport.codegen.trace_graph import trace_graph
-from torchport.codegen.variables import identifier
 from torchport.records import GeneratedCode
 from torchport.zoo import Model
 
@@ -77,4 +77,5 @@ def _class_name(model: str) -> str:
         'VitB16'
     """
     last = re.split(r"[:/]+", model)[-1]
-    return "".join(part[:1].upper() + part[1:] for part in identifier(last).split("_")) or "Model"
+    name = "".join(part[:1].upper() + part[1:] for part in identifier(last).split("_"))
+    return name if is_name(name) else f"{name}Model"

@@ -14,6 +14,7 @@ from torchport.errors import RecordError
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 RecordType = TypeVar("RecordType", bound="Record")
 
+_MOST = 1 << 63  # nothing that is counted comes near it, and what is larger is no float either
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -115,6 +116,8 @@ def _decode_union(data: JSON, choices: tuple[object, ...], where: str) -> object
 
 
 def _decode_scalar(data: JSON, hint: object, where: str) -> object:
+    if isinstance(data, int) and not -_MOST <= data < _MOST:
+        raise RecordError("is a number of more than 64 bits", where=where)
     if hint is float:
         if isinstance(data, str) and data in _NON_FINITE:
             return _NON_FINITE[data]
