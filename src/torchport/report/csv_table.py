@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 
-from torchport.records import BenchRecord
+from torchport.records import BenchRecord, Fallbacks
 from torchport.report.reading import Report
 
 _FIELDS = (
     "model", "target", "status", "batch", "ops_before", "unique_before", "ops_remain", "unique_remain",
     "transfers", "original_time", "compiled_time", "speedup", "first_run_time", "pcc", "pcc_threshold",
-    "max_absolute", "runs", "simulated", "error",
+    "max_absolute", "runs", "simulated", "fallbacks", "error",
 )  # fmt: skip
 
 
@@ -33,4 +33,5 @@ def render_csv(report: Report) -> str:
 
 def _values(row: BenchRecord) -> list[object]:
     values = (getattr(row, name) for name in _FIELDS)
+    values = (value.fallbacks if isinstance(value, Fallbacks) else value for value in values)
     return ["" if value is None else value for value in values]

@@ -10,6 +10,7 @@ from torch import fx, nn
 from torch._ops import OpOverload
 
 from torchport.records import ProgramRecord
+from torchport.runtime.hook import register
 from torchport.runtime.island import LoadedIsland, load_island
 from torchport.structure import Structure
 from torchport.targets.target import Meanwhile, OutOfRange
@@ -25,6 +26,7 @@ class Program:
     """
 
     def __init__(self, record: ProgramRecord, graph_module: fx.GraphModule, result: Structure) -> None:
+        register()  # where torch's own hook did not: torchport is only on the import path
         self.record = record
         self.graph_module = graph_module
         self.result = result
