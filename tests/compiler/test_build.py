@@ -7,7 +7,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import torchport
 from compiler.devices import FAULTY
+from torchport.compiler.build import Source, build_program
+from torchport.compiler.normalise import NormalGraph, Weight
 from torchport.errors import CompileError
+from torchport.structure import Structure
+from torchport.structure.nodes import Leaf
+from torchport.targets.host import HostTarget
 
 X = torch.randn(2, 4)
 
@@ -82,3 +87,27 @@ def test_building_leaves_weights_inputs_and_the_generator_alone(target):
 def test_what_the_example_inputs_raise_is_raised_as_it_is(target):
     with pytest.raises(IndexError, match=r"^index out of range in self$"):
         torchport.compile(nn.Sequential(nn.Embedding(5, 2), nn.ReLU()), (torch.tensor([7]),), target=target)
+
+
+class OnCuda(torch.Tensor):
+    """A tensor of the CPU that says it is elsewhere."""
+
+    @property
+    def device(self):
+        return torch.device("cuda:0")
+
+
+@pytest.mark.parametrize("place", ["an input", "a weight"])
+def test_tensors_on_another_device_are_refused_with_the_remedy(place):
+    graph = torch.fx.Graph()
+    graph.output((graph.placeholder("x"),))
+    weights = {"weight_0": Weight("layer.weight", torch.ones(2).as_subclass(OnCuda))}
+    normal = NormalGraph(torch.fx.GraphModule({}, graph), weights if place == "a weight" else {}, ())
+    leaf = torch.ones(2) if place == "a weight" else torch.ones(2).as_subclass(OnCuda)
+    source = Source("model", normal, (leaf,), ("[0][0]",), Structure(Leaf(0), ("",)))
+    target = HostTarget()
+    with pytest.raises(CompileError) as caught:
+        build_program(source, target, target.make_options({}))
+    named = "layer.weight" if place == "a weight" else "[0][0]"
+    assert caught.value.what == f"{named} is on cuda:0, and the target host takes tensors of the CPU"
+    assert caught.value.remedy == "move the model and its inputs to the CPU, with .cpu()"

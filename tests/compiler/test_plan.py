@@ -3,9 +3,13 @@
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import torchport
 from compiler.graphs import plan
+from torchport import targets
+from torchport.compiler.normalise import NormalGraph
+from torchport.compiler.plan import Planner
 
 X = torch.ones(2, 4)
 
@@ -67,3 +71,21 @@ def test_views_that_are_results_stay_with_their_reason():
     assert row.reason == "alias"
     assert "shares memory with an input" in row.detail
     assert row.remedy == "return a copy of it, with .clone()"
+
+
+def test_an_op_on_another_device_stays_with_the_remedy():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    moved = graph.call_function(torch.ops.aten._to_copy.default, (x,), {"device": torch.device("cuda")})
+    graph.output((graph.call_function(torch.ops.aten.relu.default, (moved,)),))
+    mode = FakeTensorMode()
+    for node in graph.nodes:
+        where = "cpu" if node is x else "cuda:0"
+        node.meta["val"] = FakeTensor(mode, torch.empty(2, device="meta"), torch.device(where))
+    target = targets.find("host")
+    normal = NormalGraph(torch.fx.GraphModule({}, graph), {}, ())
+    coverage = Planner("model", normal, target, target.make_options({})).plan().coverage
+    assert [(row.op, row.reason, row.detail, row.remedy) for row in coverage.stayed] == [
+        (op, "argument", "a tensor is on cuda:0", "move the model to the CPU")
+        for op in ("aten._to_copy.default", "aten.relu.default")
+    ]

@@ -11,6 +11,8 @@ from torch.export import Dim
 import torchport
 from runtime.fresh_process import run_fresh
 from torchport.errors import PackageError, RuntimeRefusal
+from torchport.records import Fallbacks
+from torchport.runtime.program import Program
 
 X = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
 
@@ -224,6 +226,35 @@ def test_what_is_refused_says_what_to_do(packages):
     _, plain, _ = packages["on_floats"]
     with pytest.raises(RuntimeRefusal, match="with_graph=True"):
         plain(ODD["nan"])
+
+
+def test_calls_that_eager_torch_ran_are_counted(path):
+    compiled = torchport.compile(torch.relu, (X,))
+    torchport.save(compiled, path, with_graph=True)
+    loaded = torchport.load(path)
+    nan = torch.full((3, 4), float("nan"))
+    for value in (X, nan, X):
+        torch.testing.assert_close(loaded(value), value, equal_nan=True)
+    assert (loaded.fallbacks.calls, loaded.fallbacks.fallbacks) == (3, 1)
+    assert loaded.fallbacks.last_reason
+    for value in (batch(5), torch.full((5, 4), float("nan"))):  # of another shape, compiled for here
+        torch.testing.assert_close(loaded(value), value, equal_nan=True)
+    assert (loaded.fallbacks.calls, loaded.fallbacks.fallbacks) == (5, 2)
+
+
+def test_a_device_that_raises_leaves_the_answer_to_the_graph(path, monkeypatch):
+    torchport.save(torchport.compile(torch.relu, (X,), target="host"), path, with_graph=True)
+    torchport.save(torchport.compile(torch.relu, (X,), target="host"), path.with_name("plain.pt2"))
+    loaded, plain = torchport.load(path), torchport.load(path.with_name("plain.pt2"))
+
+    def fail(*_):
+        raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr(Program, "run", fail)
+    assert torch.equal(loaded(X), X)
+    assert loaded.fallbacks == Fallbacks(1, 1, "RuntimeError: the device is gone")
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        plain(X)
 
 
 def test_an_index_out_of_range_is_an_error_and_never_a_number(path):

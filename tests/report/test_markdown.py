@@ -1,5 +1,6 @@
 """The results table in Markdown."""
 
+from torchport.records import Fallbacks
 from torchport.report import read_report, render_markdown
 
 from .records_at_hand import bench, failed, write
@@ -57,3 +58,12 @@ def test_a_simulated_run_is_labelled_so_and_its_time_an_estimate(tmp_path):
     [row] = lines(tmp_path, bench(target="ttnn", simulated=True))[2:]
     assert cells(row)[1] == "ttnn (simulated)"
     assert cells(row)[7:10] == ["30.00", "12.00 (estimate)", "-"]  # no speed-up was measured
+
+
+def test_calls_that_eager_torch_ran_have_a_column_if_there_were_any(tmp_path):
+    none = bench(fallbacks=Fallbacks(20, 0))
+    assert cells(lines(tmp_path / "none", none)[0]) == HEADINGS
+    some = bench("hf:some", fallbacks=Fallbacks(20, 3, "an output holds NaN"))
+    head, _, *rows = lines(tmp_path / "some", none, some, failed())
+    assert cells(head) == [*HEADINGS, "Calls Run by Torch"]
+    assert sorted(cells(row)[-1] for row in rows if row.startswith("|")) == ["-", "0 of 20", "3 of 20"]

@@ -124,3 +124,25 @@ def test_what_goes_wrong_is_not_raised(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     hook.register()
     assert hook._library is None
+
+
+def test_a_program_registers_the_op_where_torch_loads_no_plug_ins(monkeypatch, tmp_path):
+    """As with torchport on the import path alone: no distribution, so no entry points."""
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    code = """
+import sys, torch
+assert not hasattr(torch.ops.torchport, "island")
+import torchport
+x = torch.tensor([-1.0, 2.0])
+compiled = torchport.compile(torch.nn.ReLU(), (x,), target="host")
+print(compiled(x).tolist(), compiled.coverage.complete)
+print(torch.compile(torch.nn.ReLU(), backend=torchport.backend, options={"target": "host"})(x).tolist())
+print(torchport.fallbacks().fallbacks)
+torchport.save(compiled, sys.argv[1])
+"""
+    path = str(tmp_path / "relu.pt2")
+    assert run_fresh(code, path).splitlines() == ["[0.0, 2.0] True", "[0.0, 2.0]", "0"]
+    load = (
+        "import sys, torch, torchport; print(torchport.load(sys.argv[1])(torch.tensor([-1.0, 2.0])).tolist())"
+    )
+    assert run_fresh(load, path) == "[0.0, 2.0]"

@@ -29,6 +29,17 @@ def test_a_row_is_whole():
     assert BenchRecord.from_json(row.to_json()) == row
 
 
+def test_calls_that_eager_torch_ran_are_counted():
+    whole = run_bench(linear(), target="host", settings=QUICK).fallbacks
+    assert whole is not None
+    assert (whole.calls, whole.fallbacks) == (1 + 1 + 3, 0)  # to compare, to warm up, to time
+    nan = torch.tensor([float("nan"), 1.0])
+    row = run_bench(model(nn.ReLU(), nan), target="openvino", settings=QUICK)
+    assert (row.fallbacks.calls, row.fallbacks.fallbacks) == (5, 5)
+    assert row.fallbacks.last_reason
+    assert BenchRecord.from_json(row.to_json()) == row
+
+
 def test_the_targets_library_is_among_the_versions():
     openvino = pytest.importorskip("openvino")
     row = run_bench(linear(), target="openvino", settings=QUICK)

@@ -55,11 +55,11 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Pro
     """Build all islands of a graph and put the program together.
 
     Raises:
-        CompileError: the model has no weights in memory.
+        CompileError: the model has no weights in memory, or they are on another device than the CPU.
         TargetError: the target is not installed, or its device is absent.
         TimeoutExpired: a build took longer than the target's limit for it.
     """
-    _refuse_fakes(source)
+    _refuse_other_memory(source, target)
     target.check_ready(options)
     planner = Planner(source.name, source.graph, target, options)
     values: dict[fx.Node, object] | None = None
@@ -82,14 +82,22 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Pro
     )
 
 
-def _refuse_fakes(source: Source) -> None:
-    weights = [weight.tensor for weight in source.graph.weights.values()]
-    for tensor in (*source.leaves, *weights):
+def _refuse_other_memory(source: Source, target: Target) -> None:
+    """Refuse tensors whose values are not in the host's memory, where islands read and write."""
+    tensors = [(path or "an input", leaf) for path, leaf in zip(source.paths, source.leaves, strict=True)]
+    tensors += [(weight.name, weight.tensor) for weight in source.graph.weights.values()]
+    for name, tensor in tensors:
         if isinstance(tensor, FakeTensor) or tensor.is_meta:
             raise CompileError(
                 "the model has no weights or inputs in memory",
                 where=source.name,
                 remedy="torchport.explain works without them; to compile, load the weights",
+            )
+        if tensor.device.type != "cpu":
+            raise CompileError(
+                f"{name} is on {tensor.device}, and the target {target.name} takes tensors of the CPU",
+                where=source.name,
+                remedy="move the model and its inputs to the CPU, with .cpu()",
             )
 
 

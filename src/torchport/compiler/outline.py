@@ -13,6 +13,7 @@ from torchport.compiler.normalise import NormalGraph, is_op
 from torchport.compiler.partition import Partition
 from torchport.compiler.views import base_of, strided_view
 from torchport.records import TensorSpec
+from torchport.runtime.hook import register
 from torchport.targets import Island
 
 
@@ -123,6 +124,7 @@ def host_graph(
         pieces: the islands by level.
         built: each island's payload, and its metadata as JSON.
     """
+    register()  # where torch's own hook did not: torchport is only on the import path
     made = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     attributes: dict[str, object] = {piece.island.name: built[level][0] for level, piece in pieces.items()}

@@ -16,6 +16,7 @@ from torchport.compiler.outline import Piece, outline
 from torchport.compiler.partition import Partition, partition
 from torchport.records import Coverage, Verdict
 from torchport.targets import Options, Target
+from torchport.targets.node_checks import tensors_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +75,11 @@ class Planner:
         if node in self._aliases:
             detail = f"the result shares memory with {self._aliases[node]}, which only the host can do"
             return Verdict(False, "alias", detail, "return a copy of it, with .clone()")
+        elsewhere = next(
+            (each.device for each in tensors_of(node) if each.device.type not in ("cpu", "meta")), None
+        )
+        if elsewhere is not None:
+            return Verdict(False, "argument", f"a tensor is on {elsewhere}", "move the model to the CPU")
         unknown = _known_at_run_time(node)
         if unknown:
             return Verdict(False, "shape", unknown, "bound the shape, or compute it outside the model")

@@ -41,7 +41,9 @@ def reference_values(
 ) -> dict[fx.Node, object]:
     """Return what eager torch computes for the wanted nodes; torch's random state is left as it was."""
     reference = Reference(graph_module, wanted)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    # Ops of the model's own may draw on an accelerator, though no island does.
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.no_grad(), torch.random.fork_rng(devices=devices):
         reference.run(*leaves)
     return reference.values
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
 from torchport import targets
-from torchport.errors import TorchportError
-from torchport.records import ProgramRecord
+from torchport.errors import TorchportError, one_line
+from torchport.records import Fallbacks, ProgramRecord
+from torchport.runtime.eager_fallback import NotCompiled
 from torchport.runtime.island import LoadedIsland, check_inputs
 from torchport.structure import Flat, Structure
 
-_log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from torchport.compiler import CompiledModel
 
 
 class LoadedGraph:
@@ -30,21 +31,33 @@ class LoadedGraph:
         self._island = island
         self._result = result
         self._record = record
-        self._compiled: Callable[..., object] | None = None
+        self._compiled: CompiledModel | str | None = None  # or why it is not compiled
         self._lock = threading.Lock()
+
+    @property
+    def fallbacks(self) -> Fallbacks:
+        """How often eager torch ran what was compiled for other shapes."""
+        return (
+            Fallbacks()
+            if self._compiled is None or isinstance(self._compiled, str)
+            else self._compiled.fallbacks
+        )
 
     def run(self, flat: Flat) -> object:
         """Run the graph on inputs of another shape, for which it is compiled when they first come.
 
         Raises:
             RuntimeRefusal: the graph does not hold for such a shape.
+            NotCompiled: it cannot be compiled.
         """
         check_inputs(self._island.meta, flat.leaves)
         with self._lock:
             if self._compiled is None:
                 self._compiled = self._compile(flat.leaves)
+        if isinstance(self._compiled, str):
+            raise NotCompiled(self._compiled)
         outputs = self._compiled(*flat.leaves)
-        return self._result.rebuild(outputs, flat.leaves, flat.objects)  # type: ignore[arg-type]  # as `_call`
+        return self._result.rebuild(outputs, flat.leaves, flat.objects)
 
     def run_eagerly(self, flat: Flat) -> object:
         """Run the graph with eager torch.
@@ -59,7 +72,7 @@ class LoadedGraph:
         with torch.no_grad():
             return tuple(self._island(leaves))
 
-    def _compile(self, leaves: list[torch.Tensor]) -> Callable[..., object]:
+    def _compile(self, leaves: list[torch.Tensor]) -> CompiledModel | str:
         from torchport.compiler import compile  # most packages are loaded without ever needing it
 
         record = self._record
@@ -67,9 +80,8 @@ class LoadedGraph:
             target = targets.find(record.target)
             options = target.options_from_file(record.options)
             if options.keep_modules:
-                return self._call  # the graph does not tell which ops those are
+                return "the graph does not tell which ops are those of keep_modules"
             given = target.options_json(options)
             return compile(self._call, leaves, target=target.name, options=given, name=record.model)
         except TorchportError as error:
-            _log.warning("%s: other shapes run with eager torch: %s", record.model, error)
-            return self._call
+            return f"other shapes cannot be compiled for: {one_line(error)}"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 
 from torchport.errors import RuntimeRefusal
 from torchport.packaging.loaded_graph import LoadedGraph
-from torchport.records import Coverage, Package, ProgramRecord
+from torchport.records import Coverage, Fallbacks, Package, ProgramRecord
+from torchport.runtime.eager_fallback import EagerFallback
 from torchport.runtime.input_kind import InputKind, autocast_key
 from torchport.runtime.island import NO_MODEL
 from torchport.runtime.program import Program
@@ -42,6 +44,7 @@ class LoadedModel(nn.Module):
         self._graph = graph
         self.package = package
         self._programs = tuple(programs)
+        self._fallback = EagerFallback(package.model)
         self.training = False
 
     @property
@@ -58,6 +61,13 @@ class LoadedModel(nn.Module):
     def programs(self) -> list[ProgramRecord]:
         """The records of all programs, one for each kind of input."""
         return [packaged.record for packaged in self.package.programs]
+
+    @property
+    def fallbacks(self) -> Fallbacks:
+        """How many calls there were, how many of them eager torch ran after all, and why the last did."""
+        own = self._fallback.record
+        inner = self._graph.fallbacks if self._graph is not None else Fallbacks()
+        return Fallbacks(own.calls, own.fallbacks + inner.fallbacks, own.last_reason or inner.last_reason)
 
     @property
     def kinds(self) -> list[InputKind]:
@@ -83,14 +93,15 @@ class LoadedModel(nn.Module):
         first = self._programs[0].kind
         if self._graph is None or first.structure != flat.structure or first.autocast != autocast_key():
             raise self._unknown(flat)
-        return self._graph.run(flat)
+        return self._fallback.run(
+            partial(self._graph.run, flat), partial(self._graph.run_eagerly, flat), passing=(RuntimeRefusal,)
+        )
 
     def _run(self, program: Program, flat: Flat) -> object:
+        eager = None if self._graph is None else partial(self._graph.run_eagerly, flat)
         try:
-            return program.run(flat.leaves, flat.objects)
+            return self._fallback.run(partial(program.run, flat.leaves, flat.objects), eager)
         except OutOfRange as reason:
-            if self._graph is not None:
-                return self._graph.run_eagerly(flat)
             raise RuntimeRefusal(str(reason), where=self.package.model, remedy=NO_MODEL) from reason
 
     def _unknown(self, flat: Flat) -> RuntimeRefusal:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from torchport.records.fallbacks import Fallbacks
 from torchport.records.record import Record
 
 Status = Literal["ok", "inaccurate", "failed"]
@@ -30,6 +31,7 @@ class BenchRecord(Record):
         runs: how many runs of each the medians are of.
         simulated: whether the target was only simulated; `compiled_time` is then an estimate of what a
             call would take on the device, and no time that was measured.
+        fallbacks: how many calls of the compiled model eager torch ran after all.
         error: why it failed.
         versions: of python, torch, torchport and the target's library.
         machine: the processor and the number of threads.
@@ -54,6 +56,7 @@ class BenchRecord(Record):
     max_absolute: float | None = None
     runs: int = 0
     simulated: bool = False
+    fallbacks: Fallbacks | None = None
     error: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, str] = field(default_factory=dict)

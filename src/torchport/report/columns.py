@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from torchport.records import BenchRecord
@@ -113,6 +113,20 @@ COLUMNS: tuple[Column, ...] = (
         "Pearson's correlation coefficient of the two results; 1 is best",
     ),
 )
+
+FALLBACKS = Column(
+    "Calls Run by Torch",
+    lambda row: ABSENT if row.fallbacks is None else f"{row.fallbacks.fallbacks} of {row.fallbacks.calls}",
+    lambda row: None if row.fallbacks is None else row.fallbacks.fallbacks,
+    "how many calls of the compiled model eager torch ran after all: out of range, or the device raised",
+)
+
+
+def columns_for(rows: Iterable[BenchRecord]) -> tuple[Column, ...]:
+    """Return the columns of a table: that of fallbacks only if there were any."""
+    if any(row.fallbacks is not None and row.fallbacks.fallbacks for row in rows):
+        return (*COLUMNS, FALLBACKS)
+    return COLUMNS
 
 
 def complaint(row: BenchRecord) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from torchport.records import csv_text
+from torchport.records import BenchRecord, Fallbacks, csv_text
 from torchport.report.reading import Report
 
 _FIELDS = (
     "model", "target", "status", "batch", "ops_before", "unique_before", "ops_remain", "unique_remain",
     "transfers", "original_time", "compiled_time", "speedup", "first_run_time", "pcc", "pcc_threshold",
-    "max_absolute", "runs", "simulated", "error",
+    "max_absolute", "runs", "simulated", "fallbacks", "error",
 )  # fmt: skip
 
 
@@ -21,5 +21,9 @@ def render_csv(report: Report) -> str:
     Example:
         >>> Path("results.csv").write_text(render_csv(read_report(Path("out/demo"))))
     """
-    rows = ([getattr(row, name) for name in _FIELDS] for row in report.benches)
-    return csv_text([_FIELDS, *rows])
+    return csv_text([_FIELDS, *map(_values, report.benches)])
+
+
+def _values(row: BenchRecord) -> list[object]:
+    values = (getattr(row, name) for name in _FIELDS)
+    return [value.fallbacks if isinstance(value, Fallbacks) else value for value in values]

@@ -6,7 +6,7 @@ import statistics
 from html import escape
 
 from torchport.records import BenchRecord
-from torchport.report.columns import COLUMNS, STATUS_MARKS, Column, complaint
+from torchport.report.columns import STATUS_MARKS, Column, columns_for, complaint
 from torchport.report.html_script import SCRIPT
 from torchport.report.html_stayed import anchor, render_stayed
 from torchport.report.html_style import STYLE
@@ -95,11 +95,12 @@ def _tiles(report: Report) -> str:
 
 def _table(report: Report) -> str:
     fastest = max((row.speedup or 0.0 for row in report.benches), default=0.0)
+    columns = columns_for(report.benches)
     rows = "\n".join(
-        f"<tr>{''.join(_cell(column, row, report, fastest) for column in COLUMNS)}</tr>"
+        f"<tr>{''.join(_cell(column, row, report, fastest) for column in columns)}</tr>"
         for row in report.benches
     )
-    heads = [(column.title, column.explanation, _class(column)) for column in COLUMNS]
+    heads = [(column.title, column.explanation, _class(column)) for column in columns]
     return sortable("results", heads, rows, "rows")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchport.report.columns import COLUMNS, complaint
+from torchport.report.columns import columns_for, complaint
 from torchport.report.markdown_table import align, escape
 from torchport.report.reading import Report
 from torchport.report.survey.markdown import render_survey_markdown
@@ -27,9 +27,10 @@ def render_markdown(report: Report) -> str:
 
 
 def _results(report: Report) -> str:
-    header = [column.title for column in COLUMNS]
-    cells = [[escape(column.text(row)) for column in COLUMNS] for row in report.benches]
-    lines = align(header, cells, [column.numeric for column in COLUMNS])
+    columns = columns_for(report.benches)
+    header = [column.title for column in columns]
+    cells = [[escape(column.text(row)) for column in columns] for row in report.benches]
+    lines = align(header, cells, [column.numeric for column in columns])
     complaints = [
         f"- ❌ {escape(row.model)} on {escape(row.target)}: {escape(complaint(row))}"
         for row in report.benches

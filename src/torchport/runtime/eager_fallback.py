@@ -63,7 +63,7 @@ class EagerFallback:
     def run(
         self,
         compiled: Callable[[], _Result],
-        eager: Callable[[], _Result],
+        eager: Callable[[], _Result] | None,
         *,
         passing: tuple[type[Exception], ...] = (),
     ) -> _Result:
@@ -71,14 +71,16 @@ class EagerFallback:
 
         Args:
             compiled: runs the call as it is compiled.
-            eager: runs it with eager torch.
+            eager: runs it with eager torch; without one, what `compiled` raises is raised.
             passing: what the caller itself deals with; such a call is not counted.
         """
         try:
             result = compiled()
         except passing:
             raise
-        except Exception as error:  # noqa: BLE001  # a device may raise anything
+        except Exception as error:  # a device may raise anything
+            if eager is None:
+                raise
             self._note(error)
         else:
             with self._lock:

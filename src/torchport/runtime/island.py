@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Sequence
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from torchport import targets
 from torchport.errors import RuntimeRefusal
@@ -56,8 +57,9 @@ def _in_order(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
 # Loaded islands by their metadata, which holds the digest of the payload: the same island is loaded
 # once however many programs hold it, and goes when the last of them goes.
 _loaded: weakref.WeakValueDictionary[str, LoadedIsland] = weakref.WeakValueDictionary()
-# Islands that only the op was asked for have no program that holds them: a file was loaded.
-_held: dict[str, LoadedIsland] = {}
+# Islands that only the op was asked for have no program that holds them: TorchScript was loaded. They go
+# with the payload, which the TorchScript holds.
+_of_payload: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -130,9 +132,12 @@ def run_island(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> l
         RuntimeRefusal: the tensors are not those that it was built for. Who calls the op has no model
             that could take its place.
     """
-    island = _held.get(meta)
+    held: dict[str, LoadedIsland] | None = _of_payload.get(blob)
+    if held is None:
+        held = _of_payload.setdefault(blob, {})
+    island = held.get(meta)
     if island is None:
-        island = _held[meta] = load_island(blob, meta)
+        island = held[meta] = load_island(blob, meta)
     check_inputs(island.meta, args)
     try:
         return island(args)

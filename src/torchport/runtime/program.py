@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 
 from torchport.errors import RuntimeRefusal
 from torchport.records import IslandMeta, ProgramRecord
+from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind
 from torchport.runtime.island import LoadedIsland, check_inputs, load_island
 from torchport.structure import Structure
@@ -35,6 +36,7 @@ class Program:
         result: Structure,
         kind: InputKind | None = None,
     ) -> None:
+        register()  # where torch's own hook did not: torchport is only on the import path
         self.record = record
         self.graph_module = graph_module
         self.result = result

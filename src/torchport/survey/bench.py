@@ -145,6 +145,7 @@ def _with_times(row: BenchRecord, model: Model, trial: Trial, settings: BenchSet
         compiled_time=timing.second if estimate is None else estimate,
         simulated=estimate is not None,
         runs=timing.runs,
+        fallbacks=trial.compiled.fallbacks,
     )
 
 

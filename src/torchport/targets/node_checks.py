@@ -35,15 +35,13 @@ def _values(value: object) -> Iterator[torch.Tensor]:
 
 
 def check_tensors(node: fx.Node, dtypes: Collection[torch.dtype]) -> Verdict | None:
-    """Refuse tensors of other dtypes, elsewhere than on the CPU, sparse, empty or of unknown shape."""
+    """Refuse tensors of other dtypes, sparse, empty or of unknown shape; the planner looks at devices."""
     found = False
     for tensor in tensors_of(node):
         found = True
         if tensor.dtype not in dtypes:
             name = str(tensor.dtype).removeprefix("torch.")
             return Verdict(False, "dtype", f"{node.target} is not computed in {name} as torch does", _KEEPS)
-        if tensor.device.type not in ("cpu", "meta"):
-            return Verdict(False, "argument", f"a tensor is on {tensor.device}", "move the model to the CPU")
         if tensor.layout is not torch.strided:
             return Verdict(False, "argument", f"a tensor has the layout {tensor.layout}")
         if any(not isinstance(size, int) for size in tensor.shape):

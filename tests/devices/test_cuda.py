@@ -1,0 +1,89 @@
+"""Models and inputs on CUDA, with targets whose islands run in the CPU's memory."""
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+from torchport.errors import CompileError
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")
+
+
+class Mixed(nn.Module):
+    """Computes on the CPU, then on CUDA, and comes back."""
+
+    def forward(self, x):
+        y = torch.relu(x * 2).cuda()
+        return (y + 1).cpu().tanh()
+
+
+@pytest.fixture
+def model():
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).cuda().eval()
+
+
+@pytest.fixture
+def x():
+    return torch.randn(2, 8, device="cuda")
+
+
+def test_compile_refuses_with_the_remedy(model, x):
+    with pytest.raises(
+        CompileError, match=r"is on cuda:0, and the target host takes tensors of the CPU"
+    ) as caught:
+        torchport.compile(model, (x,), target="host")
+    assert ".cpu()" in caught.value.remedy
+
+
+def test_what_is_moved_to_the_cpu_compiles(model, x):
+    moved = torchport.compile(model.cpu(), (x.cpu(),), target="host")
+    torch.testing.assert_close(moved(x.cpu()), model(x.cpu()))
+    with pytest.raises(CompileError, match="is on cuda:0"):
+        moved(x)
+
+
+def test_a_model_that_moves_tensors_itself_keeps_those_ops_on_the_host():
+    x = torch.randn(3)
+    compiled = torchport.compile(Mixed(), (x,), target="host")
+    torch.testing.assert_close(compiled(x), Mixed()(x))
+    assert 0 < compiled.coverage.ops_remain < compiled.coverage.ops_before
+    assert any("a tensor is on cuda" in row.detail for row in compiled.coverage.stayed)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_torch_compile_runs_with_eager_torch_and_says_so(training, model, x, torch_compile, caplog):
+    compiled = torch_compile(model, "host")
+    with torch.set_grad_enabled(training):
+        ours = compiled(x)
+    torch.testing.assert_close(ours, model(x))
+    if training:
+        gradients = torch.autograd.grad(ours.sum(), list(model.parameters()))
+        expected = torch.autograd.grad(model(x).sum(), list(model.parameters()))
+        torch.testing.assert_close(gradients, expected)
+    record = torchport.fallbacks()
+    assert record.fallbacks >= 1
+    assert "is on cuda:0" in record.last_reason
+    assert "is on cuda:0" in caplog.text
+
+
+def test_dropout_draws_what_eager_torch_draws(x, torch_compile):
+    model = nn.Sequential(nn.Linear(8, 64), nn.Dropout()).cuda().train()
+    compiled = torch_compile(model, "host")
+    torch.manual_seed(1)
+    ours = compiled(x)
+    torch.manual_seed(1)
+    torch.testing.assert_close(ours, model(x))
+
+
+def test_explain_names_the_device(model, x):
+    coverage = torchport.explain(model, (x,), target="host")
+    assert coverage.ops_remain == coverage.ops_before
+    assert {row.detail for row in coverage.stayed} == {"a tensor is on cuda:0"}
+    assert {row.remedy for row in coverage.stayed} == {"move the model to the CPU"}
+
+
+def test_analyze_counts_as_on_the_cpu(model, x):
+    there = torchport.analyze(model, (x,))
+    here = torchport.analyze(model.cpu(), (x.cpu(),))
+    assert there.cost.flops == here.cost.flops

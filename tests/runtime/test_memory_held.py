@@ -1,0 +1,95 @@
+"""Models that are deleted are freed, however they were compiled: islands, programs and weights."""
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+from torchport.compiler.graph_programs import _watched
+from torchport.runtime import island as islands
+from torchport.runtime.island import LoadedIsland
+from torchport.runtime.program import Program
+
+WIDTH = 256
+X = torch.ones(2, WIDTH)
+
+
+def held():
+    """Return how many islands, programs and large tensors there are."""
+    gc.collect()
+    objects = gc.get_objects()
+    return {
+        "islands": sum(type(item) is LoadedIsland for item in objects),
+        "programs": sum(type(item) is Program for item in objects),
+        "weights": sum(  # without fakes, which hold no memory
+            type(item) in (torch.Tensor, nn.Parameter) and item.numel() >= WIDTH * WIDTH for item in objects
+        ),
+        "names of islands": len(islands._loaded),
+        "payloads": len(islands._of_payload),
+        "graphs": len(_watched),
+    }
+
+
+def compiled(folder):
+    torchport.compile(new_model(), (X,), target="host")(X)
+
+
+def saved_and_loaded(folder):
+    torchport.save(torchport.compile(new_model(), (X,), target="host"), folder / "model.pt2")
+    torchport.load(folder / "model.pt2")(X)
+
+
+def traced_and_loaded(folder):
+    torchport.trace(new_model(), (X,), target="host").save(folder / "model.pt")
+    model = torch.jit.load(folder / "model.pt")
+    for _ in range(2):
+        model(X)
+
+
+def compiled_by_torch(folder):
+    with torch.no_grad():
+        torch.compile(new_model(), backend="torchport", options={"target": "host"})(X)
+    torch._dynamo.reset()
+
+
+def trained_by_torch(folder):
+    torch.compile(new_model(), backend="torchport", options={"target": "host"})(X).sum().backward()
+    torch._dynamo.reset()
+
+
+def new_model():
+    return nn.Linear(WIDTH, WIDTH).eval()
+
+
+@pytest.mark.parametrize(
+    ("use", "times"),
+    [
+        (compiled, 50),
+        (saved_and_loaded, 5),
+        (traced_and_loaded, 5),
+        (compiled_by_torch, 5),
+        (trained_by_torch, 5),
+    ],
+)
+def test_models_that_are_dropped_are_freed(use, times, tmp_path):
+    torch._dynamo.reset()
+    use(tmp_path)  # what is made once, and kept, is made here
+    before = held()
+    for _ in range(times):
+        use(tmp_path)
+    assert held() == before
+
+
+def test_loaded_torchscript_holds_its_island(tmp_path, monkeypatch):
+    torchport.trace(new_model(), (X,), target="host").save(tmp_path / "model.pt")
+    gc.collect()
+    loads = []
+    load = islands._load
+    monkeypatch.setattr(islands, "_load", lambda blob, meta: loads.append(1) or load(blob, meta))
+    model = torch.jit.load(tmp_path / "model.pt")
+    for _ in range(3):
+        model(X)
+        gc.collect()
+    assert len(loads) == 1
