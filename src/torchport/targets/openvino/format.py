@@ -15,7 +15,7 @@ a file. The properties are:
 - `sums`: the names of the numbers that the model gives after its outputs; see `watches.py`.
 """
 
-FORMAT = 6
+FORMAT = 7
 
 
 def aligned(size: int) -> int:
