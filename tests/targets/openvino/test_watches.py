@@ -1,29 +1,57 @@
-"""Where an island could lose a NaN: nowhere in what models usually do, and where it could, it is watched."""
+"""Where an island could lose a NaN, and what is watched: in what models usually do, next to nothing."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from torchport import capture
-from torchport.compiler.normalise import normalise
-from torchport.targets import find
+import torchport
+from targets.graphs import island_of
+from torchport.targets.openvino.nan_walk import SMALL, Condition
 from torchport.targets.openvino.watches import find_watches
 
 X = torch.randn(2, 3, 8, 8)
-INF = float("inf")
+INF, NAN = float("inf"), float("nan")
 
 
 def watched(model, *args):
-    graph = normalise(capture.export(model, args), find("openvino"))
-    watches, finite = find_watches(graph.graph_module)
-    return [(str(watch.node.target).split(".")[1], watch.dims) for watch in watches], finite
+    """Return what is watched inside a model, and which inputs must be small, and finite."""
+    island = island_of(model, *args).graph_module
+    watches, finite = find_watches(island)
+    inputs = [node for node in island.graph.nodes if node.op == "placeholder"]
+    small = [inputs.index(watch.node) for watch in watches if watch.node in inputs]
+    inside = [watch for watch in watches if watch.node not in inputs]
+    return [(_name(watch.node), watch.condition.name, watch.dims) for watch in inside], small, finite
+
+
+def _name(node):
+    return str(node.target).removeprefix("aten.").partition(".")[0]
 
 
 class Norm(nn.Module):
     def forward(self, x):
         scale = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
         return torch.relu(x * scale) / x.abs().clamp(min=1e-6).sum(-1, keepdim=True)
+
+
+class Residual(nn.Module):
+    """So deep that bounds on its values leave float32's range, as those of ResNet-50 do."""
+
+    def __init__(self, blocks=30):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(self.part(), self.part()) for _ in range(blocks))
+        for parameter in self.parameters():
+            if parameter.dim() == 4:
+                nn.init.constant_(parameter, 1.0)
+
+    @staticmethod
+    def part():
+        return nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = torch.relu(x + block(x))
+        return x
 
 
 NO_RISK = {
@@ -33,35 +61,42 @@ NO_RISK = {
     "layer norm": lambda x: F.gelu(F.layer_norm(x, (8,))),
     "attention": lambda x: F.scaled_dot_product_attention(x, x, x).relu(),
     "softmax": lambda x: torch.softmax(x @ x.transpose(-1, -2) / 8**0.5, -1).relu(),
-    "elu": lambda x: F.conv2d(F.elu(x), torch.ones(4, 3, 1, 1)).relu(),
     "a finite mask": lambda x: torch.softmax((x @ x).masked_fill(x > 0, torch.finfo(x.dtype).min), -1),
+    "a mask of large numbers": lambda x: torch.softmax(x @ x + (x > 0) * torch.finfo(x.dtype).min, -1),
     "rotary": lambda x: torch.softmax(x * torch.cos(x) + x * torch.sin(x), -1) @ x,
     "squeeze and excitation": lambda x: torch.relu(x * torch.sigmoid(x.mean((2, 3), keepdim=True))),
+    "a sum of products": lambda x: torch.relu((x * x + x) - (x * 3 - x * x)),
 }
 
 
 @pytest.mark.parametrize("case", NO_RISK)
-def test_what_models_usually_do_needs_no_watch(case):
-    assert watched(NO_RISK[case], X)[0] == []
+def test_what_models_usually_do_needs_no_watch_but_of_the_input(case):
+    inside, small, _ = watched(NO_RISK[case], X)
+    assert inside == []
+    assert small in ([], [0])
 
 
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (lambda x: torch.relu(torch.sqrt(x)), [("sqrt", None)]),
-        (lambda x: torch.relu(x / x), [("div", None)]),
+        (lambda x: torch.relu(torch.sqrt(x)), [("sqrt", "FINITE", None)]),
+        (lambda x: torch.relu(x / x), [("div", "FINITE", None)]),
         (lambda x: torch.sqrt(x) * 2 + 1, []),  # shows in the result
         (lambda x: torch.relu(torch.sqrt(x.abs())), []),
-        (lambda x: torch.relu(x**-1), [("pow", None)]),
+        (lambda x: torch.relu(x**-1), []),  # infinite
         (lambda x: torch.relu(x**2 + 1), []),
-        (lambda x: torch.softmax(x.masked_fill(x > 0, -INF), 1), [("masked_fill", (1,))]),
-        (lambda x: x.masked_fill(x > 0, -INF).amax((2, 3)), [("masked_fill", (2, 3))]),
+        (lambda x: torch.relu(torch.expm1(x) - torch.expm1(2 * x)), [("sub", "FINITE", None)]),
+        (lambda x: torch.relu(x**20 - (x + 1) ** 20), [("sub", "FINITE", None)]),
+        (lambda x: torch.relu(x**3 - (x + 1) ** 3), []),  # of a small input
+        (lambda x: torch.softmax(x.masked_fill(x > 0, -INF), 1), [("masked_fill", "ROWS", (1,))]),
+        (lambda x: x.masked_fill(x > 0, -INF).amax((2, 3)), [("masked_fill", "ROWS", (2, 3))]),
         (lambda x: x.relu().masked_fill(x > 0, INF).amax(2), []),
-        (lambda x: x.masked_fill(x > 0, INF).amin(2), [("masked_fill", None)]),
-        (lambda x: F.max_pool2d(x.masked_fill(x > 0, -INF), 2), [("masked_fill", None)]),
-        (lambda x: torch.relu(torch.tensor([INF, 1.0]) * x[..., :2]), [("mul", None)]),
-        (lambda x: torch.relu(x[:1].var(0)), [("var", None)]),
+        (lambda x: x.masked_fill(x > 0, INF).amin(2), [("masked_fill", "FINITE", None)]),
+        (lambda x: F.max_pool2d(x.masked_fill(x > 0, -INF), 2), [("masked_fill", "FINITE", None)]),
+        (lambda x: torch.relu(torch.tensor([INF, 1.0]) * x[..., :2]), [("mul", "FINITE", None)]),
         (lambda x: torch.relu(x.var(0)), []),
+        (lambda x: torch.sin(x / (x - 1)), [("div", "FINITE", None)]),
+        (lambda x: F.silu(torch.exp(x) * -1), [("mul", "SMALL", None)]),
     ],
     ids=[
         "sqrt",
@@ -70,14 +105,18 @@ def test_what_models_usually_do_needs_no_watch(case):
         "sqrt of abs",
         "1/0",
         "square",
+        "expm1",
+        "large powers",
+        "small powers",
         "masked softmax",
         "masked amax",
         "amax of inf",
         "masked amin",
         "masked pooling",
         "inf weight",
-        "var of one",
         "var",
+        "sine of infinity",
+        "-inf times 0",
     ],
 )
 def test_a_value_that_could_be_nan_is_watched_where_it_could_get_lost(function, expected):
@@ -88,6 +127,137 @@ def test_a_mask_may_be_infinite_and_an_image_may_not():
     def model(x, mask):
         return torch.softmax(torch.relu(x) + mask, -1)
 
-    watches, finite = watched(model, X, torch.zeros(8, 8))
-    assert watches == [("add", (-1,))]
+    inside, small, finite = watched(model, X, torch.zeros(8, 8))
+    assert inside == [("add", "ROWS", (-1,))]
+    assert small == []
     assert finite == [0]
+
+
+def test_the_mask_of_an_attention_may_be_minus_infinity():
+    query, key, value = (torch.randn(1, 2, 8, 4) for _ in range(3))
+    island = island_of(F.scaled_dot_product_attention, query, key, value, torch.zeros(8, 8)).graph_module
+    watches, finite = find_watches(island)
+    assert finite == [0, 1, 2]
+    assert [(watch.node.name, watch.condition.name) for watch in watches] == [
+        ("leaves_0", "SMALL"),
+        ("leaves_1", "SMALL"),
+        ("leaves_2", "SMALL"),
+        ("leaves_3", "NOT_PLUS_INF"),
+    ]
+
+
+def test_a_deep_network_is_watched_at_few_places():
+    inside, small, _ = watched(Residual().eval(), torch.randn(1, 8, 6, 6))
+    assert small == [0]
+    assert {condition for _, condition, _ in inside} == {"SMALL"}
+    assert 1 <= len(inside) <= 8  # of 90 ReLUs
+    assert {name for name, *_ in inside} == {"relu"}  # what lies in memory anyway
+
+
+BIG = 3e38
+# What gives NaN of numbers that are not; each is lost by what comes after.
+ARISES = {
+    "expm1": (lambda x, y: torch.expm1(x) - torch.expm1(y), 100.0),
+    "power": (lambda x, y: x**20 - y**20, 1000.0),
+    "square": (lambda x, y: x * x - y * y, 1e30),
+    "sum": (lambda x, y: (x + x) - (y + y), BIG),
+    "reduced sum": (lambda x, y: x.sum(-1, keepdim=True) - y.sum(-1, keepdim=True) + x * 0, BIG),
+    "mean": (lambda x, y: x.mean(-1, keepdim=True) - y.mean(-1, keepdim=True) + x * 0, BIG),
+    "running sum": (lambda x, y: x.cumsum(-1) - y.cumsum(-1), BIG),
+    "variance": (lambda x, y: (x * torch.arange(4.0)).var(-1, keepdim=True) - (y * y) + x * 0, 1e25),
+    "product": (lambda x, y: x @ x.mT @ x - y @ y.mT @ y, 1e30),
+    "weights": (lambda x, y: x @ torch.ones(4, 4) - y @ torch.ones(4, 4), BIG),
+    "convolution": (
+        lambda x, y: F.conv2d(x[None, None], torch.ones(1, 1, 3, 3), padding=1)[0, 0]
+        - F.conv2d(y[None, None], torch.ones(1, 1, 3, 3), padding=1)[0, 0],
+        BIG,
+    ),
+    "0 times exp": (lambda x, y: (x - y) * torch.exp(y), 100.0),
+    "division": (lambda x, y: x / (y - x), 0.0),
+    "division by a tiny number": (lambda x, y: x / 1e-30 - y / 1e-30, 1e10),
+    "inverse": (lambda x, y: 1 / (x * 0) - 1 / (y * 0), 1.0),
+    "root": (lambda x, y: torch.sqrt(-x) + y, 1.0),
+    "norm": (lambda x, y: x.norm(dim=-1, keepdim=True) - y * y, 1e30),
+    "softmax of inf": (lambda x, y: torch.softmax(torch.exp(x), -1) + y, 100.0),
+    "softmax of nothing": (lambda x, y: torch.softmax(x.masked_fill(x > 0, -INF), -1) + y, 1.0),
+    "layer norm": (lambda x, y: F.layer_norm(x * torch.arange(4.0), (4,)) * y, 1e30),
+    "batch norm": (
+        lambda x, y: F.batch_norm(x, torch.zeros(4), torch.full((4,), 1e-38), eps=0.0)
+        - F.batch_norm(y, torch.zeros(4), torch.full((4,), 1e-38), eps=0.0),
+        1e25,
+    ),
+    "attention": (
+        lambda x, y: F.scaled_dot_product_attention(x[None, None], x[None, None], y[None, None])[0, 0], 1e25,
+    ),
+    "gelu": (lambda x, y: F.gelu(-torch.exp(x)) + y, 100.0),
+    "sine": (lambda x, y: torch.sin(torch.exp(x)) + y, 100.0),
+    "bicubic": (
+        lambda x, y: F.interpolate(x[None, None], size=(4, 4), mode="bicubic")[0, 0] * 1e30 - y * BIG,
+        1e30,
+    ),
+}  # fmt: skip
+LOSES = {
+    "relu": torch.relu,
+    "clamp": lambda x: x.clamp(-1, 1),
+    "maximum": lambda x: torch.maximum(x, torch.zeros_like(x)),
+    "minimum": lambda x: torch.minimum(x, torch.zeros(())),
+    "comparison": lambda x: x > 0,
+    "choice": lambda x: torch.where(x == x, 1.0, 2.0),
+    "largest": lambda x: x.amax(-1),
+    "place": lambda x: x.argmax(-1),
+    "pooling": lambda x: F.max_pool2d(x[None, None], 2),
+}
+
+
+def check_on_odd_values(model, value):
+    """Compare with eager torch on harmless numbers, on odd ones, and on both."""
+    harmless = torch.full((4, 4), 0.5), torch.full((4, 4), -0.25)
+    compiled = torchport.compile(model, harmless, options={"cache": False, "check": False})
+    assert compiled.coverage.ops_remain == 0
+    odd = torch.full((4, 4), value), torch.full((4, 4), value)
+    mixed = odd[0].clone(), odd[1].clone()
+    mixed[0][::2] = 0.5
+    assert any(result.isnan().any() for result in model(*odd))
+    for inputs in (harmless, odd, mixed):
+        torch.testing.assert_close(compiled(*inputs), model(*inputs), equal_nan=True)
+
+
+@pytest.mark.parametrize("arises", ARISES)
+def test_a_nan_that_arises_inside_is_not_lost(arises):
+    function, value = ARISES[arises]
+
+    def model(x, y):
+        result = function(x, y)
+        return torch.relu(result), result > 0
+
+    check_on_odd_values(model, value)
+
+
+@pytest.mark.parametrize("loses", LOSES)
+def test_a_nan_is_not_lost_by_an_op(loses):
+    def model(x, y):
+        return LOSES[loses](torch.expm1(x) - torch.expm1(y))
+
+    harmless, odd = (torch.full((4, 4), value) for value in (0.5, 100.0))
+    compiled = torchport.compile(model, (harmless, harmless), options={"cache": False, "check": False})
+    for x in (harmless, odd):
+        torch.testing.assert_close(compiled(x, x), model(x, x), equal_nan=True)
+
+
+def test_an_overflow_deep_inside_is_seen_and_harmless_numbers_stay_on_the_device():
+    torch.manual_seed(0)
+    model = Residual(8).eval()
+    for parameter in model.parameters():
+        if parameter.dim() == 4:
+            nn.init.normal_(parameter, std=30.0)
+    x = torch.randn(1, 8, 6, 6) * 1e-10
+    compiled = torchport.compile(model, (x,), options={"cache": False})
+    for scale in (1.0, 1e10, 1e20, 1e30):
+        torch.testing.assert_close(
+            compiled(x * scale), model(x * scale), equal_nan=True, rtol=1e-3, atol=INF if scale > 1 else 1e-3
+        )
+
+
+def test_values_are_called_small_up_to_a_limit_that_no_model_reaches():
+    assert SMALL > 1e10
+    assert {one.name for one in Condition} == {"FINITE", "SMALL", "ROWS", "NOT_PLUS_INF"}

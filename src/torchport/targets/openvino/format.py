@@ -29,7 +29,7 @@ from torchport.targets.artifact_properties import (
     refuse_property,
 )
 
-FORMAT = 6
+FORMAT = 7
 _SUMS = ("crossing", "inside")
 
 

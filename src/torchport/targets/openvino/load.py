@@ -214,7 +214,7 @@ class _Island:
             if kept[index].isnan().any() or (must_be_finite and kept[index].isinf().any()):
                 raise OutOfRange(f"the float input {index} of the island is not finite")
         if "inside" in odd:
-            raise OutOfRange("a value inside the model is not finite")
+            raise OutOfRange("a value inside the model is not finite, or so large that others could overflow")
         if any(result.is_floating_point() and result.isnan().any() for result in results):
             raise GaveNaN(results)
 

@@ -1,4 +1,4 @@
-"""Which ATen ops OpenVINO computes as torch does, and under which conditions: one registry.
+"""Which ATen ops OpenVINO computes as torch does, and all that is known of each: one registry.
 
 An op that has no rule here is taken apart by torch's decompositions, or stays on the host. OpenVINO's
 frontend lowers more ops than stand here; those gave other results than torch on torch's own samples.
@@ -6,15 +6,21 @@ frontend lowers more ops than stand here; those gave other results than torch on
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 import torch
 from torch import fx
 
 from torchport.records import Verdict
+from torchport.targets.openvino.float_ranges import ANYTHING, Range
+from torchport.targets.openvino.float_values import Values
 
 Check = Callable[[fx.Node], "Verdict | None"]
+# The range of an op's float results, from those of what it reads.
+Floats = Callable[[fx.Node, Values], Range]
 
 FLOATS = frozenset({torch.float32})
 INTEGERS = frozenset({torch.int64, torch.int32})
@@ -22,16 +28,57 @@ BOOLS = frozenset({torch.bool})
 KINDS = {"f": FLOATS, "i": INTEGERS, "b": BOOLS}
 
 
+class NaN(Enum):
+    """What becomes of NaN on the device: is an operand's kept, and does it arise where torch's does?"""
+
+    # It may get lost: relu gives 0 for it, maximum the other operand, a comparison is false or true.
+    LOST = (False, False)
+    # Outside its domain the op gives NaN, as torch does; what it is given may get lost.
+    MADE = (False, True)
+    # An operand's shows in the result. Of numbers that are too large or infinite the result may differ:
+    # kernels that add in another order give another infinity, or NaN.
+    KEPT = (True, False)
+    # The result is NaN just where torch's is: moves, and arithmetic on single elements.
+    EXACT = (True, True)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether an operand's NaN makes the result NaN."""
+        return self.value[0]
+
+    @property
+    def arises(self) -> bool:
+        """Whether of numbers and infinities the result is NaN just where torch's is."""
+        return self.value[1]
+
+
+class Misread(Enum):
+    """Which infinities an op takes for something else."""
+
+    NONE = ""
+    MINUS = "-inf"  # of nothing but -inf, the largest is the least finite number
+    PLUS = "inf"
+    MINUS_ROWS = "a row of nothing but -inf"
+    ROWS = "a row that has inf, or nothing but -inf"
+    PLUS_IN_MASK = "inf in the attention's mask"
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How far an op is supported.
+    """All that is known of an op.
 
     Args:
         kinds: what its tensors may hold: `f` floats, `i` integers, `b` booleans.
+        floats: the range of its float results; `NO_FLOATS` if it gives none.
+        nan: what becomes of NaN in it.
+        misread: which infinities it takes for something else.
         check: says what is wrong with this call, if something is.
     """
 
     kinds: str
+    floats: Floats
+    nan: NaN = NaN.LOST
+    misread: Misread = Misread.NONE
     check: Check | None = None
 
     @property
@@ -43,22 +90,45 @@ class Rule:
 RULES: dict[str, Rule] = {}
 
 
-def takes(names: str, kinds: str, check: Check | None = None) -> None:
-    """Register ops, written as `add.Tensor relu.default …`."""
+def takes(
+    names: str,
+    kinds: str,
+    floats: Floats,
+    nan: NaN = NaN.LOST,
+    misread: Misread = Misread.NONE,
+    check: Check | None = None,
+) -> None:
+    """Register ops, written as `add.Tensor relu.default …`; see `Rule`."""
     for name in names.split():
         full = f"aten.{name}"
-        assert full not in RULES, f"two rules for {full}"
-        RULES[full] = Rule(kinds, check)
+        if full in RULES:
+            raise ValueError(f"two rules for {full}")
+        RULES[full] = Rule(kinds, floats, nan, misread, check)
 
 
-def checked(names: str, kinds: str) -> Callable[[Check], Check]:
+def checked(
+    names: str, kinds: str, floats: Floats, nan: NaN = NaN.LOST, misread: Misread = Misread.NONE
+) -> Callable[[Check], Check]:
     """Register ops with a condition, the decorated function: it returns what is wrong, or None."""
 
     def register(check: Check) -> Check:
-        takes(names, kinds, check)
+        takes(names, kinds, floats, nan, misread, check)
         return check
 
     return register
+
+
+def NO_FLOATS(node: fx.Node, values: Values) -> Range:
+    """Stand for the range of floats in the rules of ops that give none."""
+    raise AssertionError(f"{node.target} gives no floats")
+
+
+def range_of_result(node: fx.Node, values: Values) -> Range:
+    """Return the range of a node's float results: anything, if its op has no rule."""
+    if node.target is operator.getitem:
+        return values.of(node.args[0])
+    rule = RULES.get(str(node.target))
+    return rule.floats(node, values) if rule is not None else ANYTHING
 
 
 def argument(detail: str, remedy: str = "") -> Verdict:

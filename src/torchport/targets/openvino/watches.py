@@ -2,46 +2,38 @@
 
 Many of OpenVINO's kernels take NaN for a number: relu gives 0 for it, maximum the other operand, and on
 ARM the softmax of nothing but -inf is uniform. The largest of nothing but -inf is the least finite number
-to them. Where such an op reads a value that could be NaN or such an infinity, it is added to a sum that the
-island gives besides its outputs: that is not finite just when the caller must run with eager torch. Another
-sum goes over its inputs and outputs, so that nobody else need look at each of them.
+to them. `nan_walk.py` finds the ops that read what could be NaN or such an infinity. Here values are chosen
+that prove that there is none if they are finite, or small: of small inputs, sums and products do not overflow
+for many layers. Each is added to a sum that the island gives besides its outputs: that is not finite just
+when the caller must run with eager torch. Another sum goes over its inputs and outputs, so that nobody else
+need look at each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import torch
 from torch import fx
 
-from torchport.targets.openvino.float_ranges import (
-    ANYTHING_BUT_NAN,
-    FINITE,
-    Range,
-    is_float,
-    op_name,
-    op_names,
-    range_of_result,
-    range_of_tensor,
-)
+from torchport.targets.openvino.float_values import is_float
+from torchport.targets.openvino.nan_walk import SMALL, Condition, Found, Island, Trouble, Watch
 
 # Its square is more than float32 holds.
 _HUGE = 1e30
+# What a sum, or one of squares, is multiplied by: the product is finite only if all numbers are small.
+_OF_SUM, _OF_SQUARES = 3.4e38 / SMALL, 3.4e38 / SMALL**2 * 1.1
+# Ops that read their operands from memory: to read those once more keeps nothing from being fused.
+_READERS = frozenset(
+    f"aten.{name}.default"
+    for name in ("convolution", "mm", "bmm", "addmm", "linear", "scaled_dot_product_attention")
+)
+# Of how many values before a trouble it is tried whether to watch them helps.
+_TRIED = 16
+# What a sum costs besides its elements, in elements; and an input, which is summed anyway.
+_COST_OF_SUM, _COST_OF_INPUT = 5000, 100
 
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """A value that must be looked at on each call.
-
-    Args:
-        node: the value.
-        dims: if it is the input of a softmax or a maximum, along which dimensions: each row must have a
-            finite maximum.
-    """
-
-    node: fx.Node
-    dims: tuple[int, ...] | None = None
+Conditions = Mapping[fx.Node, Condition]
 
 
 def find_watches(graph_module: fx.GraphModule) -> tuple[list[Watch], list[int]]:
@@ -49,18 +41,121 @@ def find_watches(graph_module: fx.GraphModule) -> tuple[list[Watch], list[int]]:
 
     An input may hold infinities if that asks for no watch but those of a softmax: masks do.
     """
-    inputs = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
-    floats = [index for index, node in enumerate(inputs) if is_float(node)]
-    watches = _watches(graph_module, ())
-    least = set(watches)
-    free: list[int] = []
+    island = Island(graph_module)
+    conditions: dict[fx.Node, Condition] = {}
+    found = island.walk(conditions)
+    while found.trouble is not None:
+        conditions, found = _settle(island, conditions, found, found.trouble)
+    inputs = [node for node in island.nodes if node.op == "placeholder"]
     # Small ones first: a mask is smaller than what it masks.
-    for index in sorted(floats, key=lambda index: inputs[index].meta["val"].numel()):
-        wider = _watches(graph_module, {inputs[other] for other in (*free, index)})
-        if {watch for watch in wider if watch.dims is None} <= least:
-            watches = wider
-            free.append(index)
-    return watches, [index for index in floats if index not in free]
+    floats = sorted((node for node in inputs if is_float(node)), key=_size)
+    free = _most(floats, lambda some: island.walk(_less(conditions, some), some).trouble is None)
+    conditions = _less(conditions, free)
+    needless = _most(
+        [node for node in floats if node in conditions],
+        lambda some: island.walk(_less(conditions, some), free).trouble is None,
+    )
+    conditions = _less(conditions, needless)
+    found = island.walk(conditions, free)
+    watches = [
+        Watch(node, condition, positive=found.ranges[node].low >= 0) for node, condition in conditions.items()
+    ]
+    return [*watches, *found.rows], [
+        index for index, node in enumerate(inputs) if node in floats and node not in free
+    ]
+
+
+def _less(conditions: Conditions, nodes: Collection[fx.Node]) -> dict[fx.Node, Condition]:
+    return {node: condition for node, condition in conditions.items() if node not in nodes}
+
+
+def _most(
+    nodes: list[fx.Node], holds: Callable[[Collection[fx.Node]], bool], chosen: Collection[fx.Node] = ()
+) -> frozenset[fx.Node]:
+    """Return the chosen nodes and as many others as something still holds for, the first ones first."""
+    if not nodes or holds({*chosen, *nodes}):
+        return frozenset((*chosen, *nodes))
+    if len(nodes) == 1:
+        return frozenset(chosen)
+    half = len(nodes) // 2
+    return _most(nodes[half:], holds, _most(nodes[:half], holds, chosen))
+
+
+def _settle(
+    island: Island, conditions: dict[fx.Node, Condition], found: Found, trouble: Trouble
+) -> tuple[dict[fx.Node, Condition], Found]:
+    """Return the conditions with those that settle a trouble for the least cost, and what is found then."""
+    best: tuple[float, dict[fx.Node, Condition], Found] | None = None
+    for choice in _choices(island, conditions, found, trouble):
+        tried = {**conditions, **choice}
+        start = min(island.index[node] for node in choice)
+        result = island.walk(tried, (), found, start)
+        reached = len(island.nodes) if result.trouble is None else result.trouble.index
+        gain = (reached - trouble.index) / _cost(choice, found)
+        if reached > trouble.index and (best is None or gain > best[0]):
+            best = gain, tried, result
+    if best is not None:
+        return best[1:]
+    # Nothing that it reads settles it: its result must be finite.
+    node = island.nodes[trouble.index]
+    results = [node] if isinstance(node.meta["val"], torch.Tensor) else list(node.users)
+    tried = {**conditions, **dict.fromkeys(results, Condition.FINITE)}
+    return tried, island.walk(tried, (), found, trouble.index)
+
+
+def _choices(
+    island: Island, conditions: Conditions, found: Found, trouble: Trouble
+) -> Iterator[dict[fx.Node, Condition]]:
+    """Yield sets of conditions that could settle a trouble."""
+    node = island.nodes[trouble.index]
+    before = [
+        one for one in _ancestors(island, node) if found.ranges[one].largest > SMALL and one.op != "get_attr"
+    ]
+    inputs = [one for one in before if one.op == "placeholder"]
+    own = [one for one in before if one in node.all_input_nodes]
+    if inputs:
+        yield dict.fromkeys(inputs, Condition.SMALL)
+    if trouble.sources:
+        yield {one: conditions.get(one, Condition.FINITE) for one in trouble.sources}
+    if own:
+        yield dict.fromkeys(own, Condition.SMALL)
+    read = [one for one in before if _is_read(one) and one not in inputs]
+    for one in read[-_TRIED:]:
+        yield {one: Condition.SMALL}
+
+
+def _ancestors(island: Island, node: fx.Node) -> list[fx.Node]:
+    """Return the single floats that a node depends on, in order."""
+    seen: set[fx.Node] = set()
+    waiting = list(node.all_input_nodes)
+    while waiting:
+        one = waiting.pop()
+        if one not in seen:
+            seen.add(one)
+            waiting.extend(one.all_input_nodes)
+    floats = [one for one in seen if is_float(one) and isinstance(one.meta["val"], torch.Tensor)]
+    return sorted(floats, key=island.index.__getitem__)
+
+
+def _is_read(node: fx.Node) -> bool:
+    return any(str(user.target) in _READERS for user in node.users)
+
+
+def _size(node: fx.Node) -> int:
+    return int(node.meta["val"].numel())
+
+
+def _cost(choice: Conditions, found: Found) -> float:
+    """Return what it costs to watch values, in elements that are summed."""
+    total = 0
+    for node, condition in choice.items():
+        if node.op == "placeholder":
+            total += _COST_OF_INPUT
+        else:
+            squares = condition is Condition.SMALL and found.ranges[node].low < 0
+            times = 1 + squares + 2 * (not _is_read(node))
+            total += _COST_OF_SUM + times * _size(node)
+    return total
 
 
 def add_sums(graph_module: fx.GraphModule, watches: Collection[Watch]) -> tuple[fx.GraphModule, list[str]]:
@@ -74,23 +169,35 @@ def add_sums(graph_module: fx.GraphModule, watches: Collection[Watch]) -> tuple[
     returned = graph.graph_copy(graph_module.graph, copies)
     assert isinstance(returned, tuple)
     inputs = [copies[node] for node in graph_module.graph.nodes if node.op == "placeholder"]
-    crossing = [_summed(graph, node) for node in dict.fromkeys([*inputs, *returned]) if is_float(node)]
-    inside = [_watched(graph, copies[watch.node], watch.dims) for watch in watches]
+    inside = [_watched(graph, copies[watch.node], watch) for watch in watches]
+    # Those that are found small are finite.
+    small = {copies[watch.node] for watch in watches if watch.condition is Condition.SMALL}
+    crossing = [
+        _summed(graph, node)
+        for node in dict.fromkeys([*inputs, *returned])
+        if is_float(node) and node not in small
+    ]
     sums = {"crossing": _added(graph, crossing), "inside": _added(graph, inside)}
     found = {name: total for name, total in sums.items() if total is not None}
     graph.output((*returned, *found.values()))
     return fx.GraphModule(graph_module, graph), list(found)
 
 
-def _watched(graph: fx.Graph, value: fx.Node, dims: tuple[int, ...] | None) -> fx.Node:
-    """Return a number that is not finite if a value is NaN, or a row has no finite maximum."""
-    if dims is None:
+def _watched(graph: fx.Graph, value: fx.Node, watch: Watch) -> fx.Node:
+    """Return a number that is not finite if a value does not meet its condition."""
+    multiply = torch.ops.aten.mul.Tensor
+    if watch.condition is Condition.FINITE:
         return _summed(graph, value)
+    if watch.condition is Condition.NOT_PLUS_INF:
+        return _summed(graph, _call(graph, torch.ops.aten.clamp.default, value, 0.0))
+    if watch.condition is Condition.SMALL:
+        total = _summed(graph, value if watch.positive else _call(graph, multiply, value, value))
+        return _call(graph, multiply, total, _OF_SUM if watch.positive else _OF_SQUARES)
     # The largest of a row, bounded first: kernels differ in what the maximum of nothing but -inf is.
     value = _call(graph, torch.ops.aten.clamp.default, value, -_HUGE, _HUGE)
     if value.meta["val"].dim():
-        value = _call(graph, torch.ops.aten.amax.default, value, list(dims))
-    return _summed(graph, _call(graph, torch.ops.aten.mul.Tensor, value, _HUGE))
+        value = _call(graph, torch.ops.aten.amax.default, value, list(watch.dims or ()))
+    return _summed(graph, _call(graph, multiply, value, _HUGE))
 
 
 def _summed(graph: fx.Graph, value: fx.Node) -> fx.Node:
@@ -112,64 +219,3 @@ def _call(graph: fx.Graph, op: Callable[..., torch.Tensor], *args: object, **kwa
     node = graph.call_function(op, args, kwargs)  # type: ignore[arg-type]  # nodes and numbers
     node.meta["val"] = op(*[arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in args], **kwargs)
     return node
-
-
-def _watches(graph_module: fx.GraphModule, infinite: Collection[fx.Node]) -> list[Watch]:
-    ranges: dict[fx.Node, Range] = {}
-    found: dict[Watch, None] = {}
-    for node in graph_module.graph.nodes:
-        if node.op == "placeholder":
-            ranges[node] = ANYTHING_BUT_NAN if node in infinite else FINITE
-        elif node.op == "get_attr":
-            ranges[node] = range_of_tensor(getattr(graph_module, str(node.target)))
-        elif node.op == "call_function":
-            for watch in _needed(node, ranges):
-                found[watch] = None
-                source = ranges[watch.node]
-                # A call that gets past the watch has none.
-                ranges[watch.node] = replace(source, nan=False)
-            ranges[node] = range_of_result(node, ranges)
-    return list(found)
-
-
-def _needed(node: fx.Node, ranges: Mapping[fx.Node, Range]) -> list[Watch]:
-    name = op_name(node)
-    if name in _KEEPERS or name == "getitem":
-        return []
-    sources = [source for source in node.all_input_nodes if is_float(source)]
-    found = [Watch(source) for source in sources if ranges[source].nan]
-    if name in _SOFTMAXES:
-        [source] = sources
-        dim = node.args[1]
-        assert isinstance(dim, int)
-        found += [Watch(source, (dim,))] if ranges[source].infinite else []
-    elif name == "aten.amax.default" and ranges[sources[0]].below:
-        found.append(Watch(sources[0], _dims_of(node)))
-    elif (name == "aten.amin.default" and ranges[sources[0]].above) or (
-        name in _LARGEST and ranges[sources[0]].below
-    ):
-        found.append(Watch(sources[0]))
-    return found
-
-
-def _dims_of(node: fx.Node) -> tuple[int, ...]:
-    """Return the dimensions that a reduction goes along; none stand for all."""
-    dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", ())
-    found = (dims,) if isinstance(dims, int) else tuple(dims or ())  # type: ignore[arg-type]  # a list of them
-    return found or tuple(range(node.args[0].meta["val"].dim()))  # type: ignore[union-attr]
-
-
-# Of nothing but -inf, OpenVINO's give the least finite number.
-_LARGEST = op_names("max_pool2d_with_indices.default max_pool3d_with_indices.default")
-_SOFTMAXES = frozenset({"aten._softmax.default", "aten._log_softmax.default"})
-# What they are given and is NaN makes their result NaN: nothing but arithmetic.
-_KEEPERS = op_names(
-    "view.default _unsafe_view.default permute.default unsqueeze.default expand.default squeeze.dim "
-    "squeeze.dims transpose.int slice.Tensor select.int cat.default flip.default split.Tensor "
-    "split_with_sizes.default unbind.int slice_scatter.default select_scatter.default pixel_shuffle.default "
-    "pixel_unshuffle.default repeat.default clone.default index_select.default embedding.default "
-    "gather.default index.Tensor add.Tensor add.Scalar sub.Tensor rsub.Scalar mul.Tensor mul.Scalar "
-    "div.Tensor div.Scalar neg.default abs.default sqrt.default mm.default bmm.default addmm.default "
-    "linear.default dot.default convolution.default sum.default sum.dim_IntList mean.default mean.dim "
-    "constant_pad_nd.default masked_fill.Scalar where.self"
-)

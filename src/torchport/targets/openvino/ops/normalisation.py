@@ -1,19 +1,156 @@
-"""Normalisation layers. Their second and third results, the statistics, are torch's alone."""
+"""Normalisation layers and softmax. The layers' other results, the statistics, are torch's alone."""
 
 from __future__ import annotations
 
+import math
+
+import numpy
+import torch
 from torch import fx
 
 from torchport.records import Verdict
-from torchport.targets.openvino.rules import argument, checked, takes
-
-takes("rms_norm.default", "f")
-
-
-@checked(
-    "_native_batch_norm_legit_no_training.default native_layer_norm.default native_group_norm.default", "f"
+from torchport.targets.openvino.float_ranges import (
+    ANYTHING,
+    MAX,
+    SAFE,
+    Range,
+    added,
+    inverted,
+    loosened,
+    multiplied,
+    negated,
+    powered,
 )
+from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.rules import Misread, NaN, argument, given, takes, value_of
+
+Numbers = numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float64]]
+_ABSENT = 9  # where no argument is
+
+
+def _standardised(
+    source: Range, count: int, eps: object, weight: Range, bias: Range, *, centred: bool = True
+) -> Range:
+    """Return the range of (x - mean) / sqrt(variance + eps) * weight + bias over so many elements.
+
+    None of n numbers lies further than sqrt(n) deviations from their mean. Kernels that multiply by
+    weight / deviation before they subtract add what that rounds. Without the mean there is no such thing.
+    """
+    if not isinstance(eps, float) or eps < 1e-30 or not count * source.largest**2 * 4 <= MAX / 10:
+        return ANYTHING
+    if not source.largest * weight.largest / math.sqrt(eps) <= SAFE:
+        return ANYTHING
+    most = math.sqrt(count) + (source.largest * 2.0**-22 / math.sqrt(eps) if centred else 0.0)
+    return added(multiplied(loosened(-most, most, source.nan), weight), bias)
+
+
+def _affine_of(node: fx.Node, weight: int, bias: int, values: Values) -> tuple[Range, Range]:
+    """Return the ranges of a layer's weight and bias, by the places of these arguments."""
+    given_ones = [given(node, place, "") for place in (weight, bias)]
+    return (
+        values.of(1.0 if given_ones[0] is None else given_ones[0]),
+        values.of(0.0 if given_ones[1] is None else given_ones[1]),
+    )
+
+
+def _count(sizes: object) -> int:
+    """Return how many elements are normalised together."""
+    assert isinstance(sizes, (list, tuple))
+    return math.prod(size for size in sizes if isinstance(size, int))
+
+
+def _layer_norm_range(node: fx.Node, values: Values) -> Range:
+    source, sizes, _, _, eps = node.args
+    count = _count(sizes)
+    return _standardised(values.of(source), count, eps, *_affine_of(node, 2, 3, values))
+
+
+def _group_norm_range(node: fx.Node, values: Values) -> Range:
+    source, _, _, _, channels, size, groups, eps = node.args
+    assert isinstance(channels, int)
+    assert isinstance(size, int)
+    assert isinstance(groups, int)
+    count = channels * size // groups
+    return _standardised(values.of(source), count, eps, *_affine_of(node, 1, 2, values))
+
+
+def _rms_norm_range(node: fx.Node, values: Values) -> Range:
+    sizes, eps = node.args[1], given(node, 3, "eps")
+    count = _count(sizes)
+    eps = torch.finfo(torch.float32).eps if eps is None else eps
+    weight, bias = _affine_of(node, 2, _ABSENT, values)
+    return _standardised(values.of(node.args[0]), count, eps, weight, bias, centred=False)
+
+
+def _batch_norm_range(node: fx.Node, values: Values) -> Range:
+    """x times a scale plus a shift, with numbers that were found in training."""
+    source, weight, bias, mean, variance, _, eps = node.args
+    known = [values.constant(item) for item in (weight, bias, mean, variance) if item is not None]
+    if all(item is not None for item in known):
+        key = ("norm", weight, bias, mean, variance, eps)
+        scale, shift = values.once(key, lambda: _scale_and_shift(node, values))
+        return _affine(values.of(source), scale, shift)
+    deviation = powered(added(values.of(variance), values.of(eps)), 0.5)
+    scales = inverted(deviation) if weight is None else multiplied(inverted(deviation), values.of(weight))
+    shifts = multiplied(negated(values.of(mean)), scales)
+    shifts = shifts if bias is None else added(shifts, values.of(bias))
+    return added(multiplied(values.of(source), scales), shifts)
+
+
+def _scale_and_shift(node: fx.Node, values: Values) -> tuple[Numbers, Numbers]:
+    weight, bias, mean, variance = [values.constant(item) for item in node.args[1:5]]
+    assert mean is not None
+    assert variance is not None
+    eps = node.args[6]
+    assert isinstance(eps, (int, float))
+    scale = (variance + eps).rsqrt()
+    scale = scale if weight is None else scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    return scale.double().numpy(), shift.double().numpy()
+
+
+@numpy.errstate(all="ignore")  # what is not a number is not small enough
+def _affine(source: Range, scale: Numbers, shift: Numbers) -> Range:
+    largest = float(numpy.abs(scale).max()) * source.largest + float(numpy.abs(shift).max())
+    if source.nan or not largest <= SAFE:  # also if it is NaN
+        return ANYTHING
+    ends = numpy.stack([scale * source.low, scale * source.high]) + shift
+    return loosened(float(ends.min()), float(ends.max()))
+
+
+takes("rms_norm.default", "f", _rms_norm_range)
+
+
 def _first_result(node: fx.Node) -> Verdict | None:
     if any(user.args[1] != 0 for user in node.users):
         return argument("the mean and deviation are used, which OpenVINO does not give")
     return None
+
+
+takes("_native_batch_norm_legit_no_training.default", "f", _batch_norm_range, check=_first_result)
+takes("native_layer_norm.default", "f", _layer_norm_range, check=_first_result)
+takes("native_group_norm.default", "f", _group_norm_range, check=_first_result)
+
+
+def _whole(node: fx.Node) -> Verdict | None:
+    if node.args[2]:
+        return argument("half_to_float is for devices with half precision")
+    return None
+
+
+def _softmax_range(node: fx.Node, values: Values) -> Range:
+    source = values.of(node.args[0])
+    return Range(0.0, 1.0 + 1e-5, source.nan or source.infinite)
+
+
+def _log_softmax_range(node: fx.Node, values: Values) -> Range:
+    source = values.of(node.args[0])
+    dim = node.args[1]
+    assert isinstance(dim, int)
+    count = value_of(node).shape[dim] if value_of(node).dim() else 1
+    spread = added(source, negated(source))
+    return loosened(spread.low - math.log(count), 0.0, source.nan or source.infinite)
+
+
+takes("_softmax.default", "f", _softmax_range, NaN.LOST, Misread.ROWS, _whole)
+takes("_log_softmax.default", "f", _log_softmax_range, NaN.LOST, Misread.ROWS, _whole)

@@ -1,16 +1,33 @@
-"""Pooling."""
+"""Pooling, and changes of resolution."""
 
 from __future__ import annotations
+
+import math
 
 from torch import fx
 
 from torchport.records import Verdict
-from torchport.targets.openvino.rules import argument, checked, given, shape, takes, value_of
+from torchport.targets.openvino.float_ranges import ANYTHING, SAFE, Range, averaged, loosened, union
+from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.ops.movement import moved
+from torchport.targets.openvino.rules import Floats, Misread, argument, checked, given, shape, takes, value_of
 
-takes("_adaptive_avg_pool2d.default _adaptive_avg_pool3d.default", "f")
+
+def _average_range(node: fx.Node, values: Values) -> Range:
+    """A mean over a window, which may hang over the border: what is outside counts as 0."""
+    source = union([values.of(node.args[0]), Range(0.0, 0.0)])
+    count = math.prod(_spread(_numbers(node.args[1]), [1] * (3 if "3d" in str(node.target) else 2)))
+    return averaged(source, count)
 
 
-@checked("avg_pool2d.default avg_pool3d.default", "f")
+def _adaptive_range(node: fx.Node, values: Values) -> Range:
+    return averaged(values.of(node.args[0]), value_of(node).numel())
+
+
+takes("_adaptive_avg_pool2d.default _adaptive_avg_pool3d.default", "f", _adaptive_range)
+
+
+@checked("avg_pool2d.default avg_pool3d.default", "f", _average_range)
 def _average(node: fx.Node) -> Verdict | None:
     if given(node, 6, "divisor_override") is not None:
         return argument("divisor_override is given")
@@ -19,7 +36,9 @@ def _average(node: fx.Node) -> Verdict | None:
     return _batched(node, 4 if "2d" in str(node.target) else 5)
 
 
-@checked("max_pool2d_with_indices.default max_pool3d_with_indices.default", "fi")
+@checked(
+    "max_pool2d_with_indices.default max_pool3d_with_indices.default", "fi", moved, misread=Misread.MINUS
+)
 def _maximum(node: fx.Node) -> Verdict | None:
     if any(user.args[1] == 1 for user in node.users):
         return argument("the indices are used, and ties are broken in another way")
@@ -54,3 +73,22 @@ def _batched(node: fx.Node, dimensions: int) -> Verdict | None:
     if value_of(node).dim() != dimensions:
         return shape("the input has no batch dimension")
     return None
+
+
+def _interpolated(gain: float) -> Floats:
+    """Return the range of sums of neighbours whose weights add up to a gain at most, without their signs."""
+
+    def interpolated(node: fx.Node, values: Values) -> Range:
+        source = values.of(node.args[0])
+        if source.nan or source.largest > SAFE:
+            return ANYTHING
+        if gain == 1.0:
+            return loosened(source.low, source.high)
+        return loosened(-gain * source.largest, gain * source.largest)
+
+    return interpolated
+
+
+takes("upsample_nearest2d.vec", "f", moved)
+takes("upsample_bilinear2d.vec", "f", _interpolated(1.0))
+takes("upsample_bicubic2d.vec", "f", _interpolated(2.5))

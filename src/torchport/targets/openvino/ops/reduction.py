@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
-import torch
 from torch import fx
 
 from torchport.records import Verdict
-from torchport.targets.openvino.rules import argument, checked, shape, takes, value_of
+from torchport.targets.openvino.float_ranges import (
+    ANYTHING,
+    SAFE,
+    Range,
+    absolute,
+    added,
+    averaged,
+    loosened,
+    negated,
+    powered,
+    squared,
+    summed,
+)
+from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.ops.movement import moved
+from torchport.targets.openvino.rules import (
+    NO_FLOATS,
+    Misread,
+    NaN,
+    argument,
+    checked,
+    shape,
+    takes,
+    value_of,
+)
 from torchport.targets.value_ranges import bounds_of
 
-takes("amax.default amin.default", "fi")
-takes("any.default any.dim any.dims all.default all.dim", "b")
+takes("amax.default", "fi", moved, misread=Misread.MINUS_ROWS)
+takes("amin.default", "fi", moved, misread=Misread.PLUS)
+takes("any.default any.dim any.dims all.default all.dim", "b", NO_FLOATS)
 
 
-@checked("sum.dim_IntList mean.dim sum.default mean.default", "fi")
+def _count(node: fx.Node) -> int:
+    """Return how many elements make one of the result."""
+    return int(value_of(node).numel() // max(node.meta["val"].numel(), 1))
+
+
+def _sum_range(node: fx.Node, values: Values) -> Range:
+    return summed(values.of(node.args[0]), _count(node))
+
+
+def _mean_range(node: fx.Node, values: Values) -> Range:
+    return averaged(values.of(node.args[0]), _count(node))
+
+
 def _reduction(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0:
         return shape("a single number is reduced")
@@ -22,7 +58,11 @@ def _reduction(node: fx.Node) -> Verdict | None:
     return None
 
 
-@checked("argmax.default argmin.default", "fi")
+takes("sum.dim_IntList sum.default", "fi", _sum_range, NaN.KEPT, check=_reduction)
+takes("mean.dim mean.default", "fi", _mean_range, NaN.KEPT, check=_reduction)
+
+
+@checked("argmax.default argmin.default", "fi", NO_FLOATS)
 def _place(node: fx.Node) -> Verdict | None:
     """Of equal elements the first is taken, as torch does; negative integers are ordered wrongly."""
     if value_of(node).dim() == 0:
@@ -32,7 +72,15 @@ def _place(node: fx.Node) -> Verdict | None:
     return None
 
 
-@checked("cumsum.default", "fi")
+def _cumsum_range(node: fx.Node, values: Values) -> Range:
+    """Sums of one element, of two, and so on."""
+    source, dim = values.of(node.args[0]), node.args[1]
+    assert isinstance(dim, int)
+    total = summed(source, value_of(node).shape[dim])
+    return Range(min(source.low, total.low), max(source.high, total.high), total.nan)
+
+
+@checked("cumsum.default", "fi", _cumsum_range)
 def _cumsum(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0:
         return shape("a single number is scanned")
@@ -41,7 +89,15 @@ def _cumsum(node: fx.Node) -> Verdict | None:
     return None
 
 
-@checked("linalg_vector_norm.default", "f")
+def _norm_range(node: fx.Node, values: Values) -> Range:
+    """A sum of absolute values, or the root of one of squares."""
+    source = absolute(values.of(node.args[0]))
+    if node.args[1] == 1:
+        return summed(source, _count(node))
+    return powered(summed(squared(source), _count(node)), 0.5)
+
+
+@checked("linalg_vector_norm.default", "f", _norm_range)
 def _norm(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0:
         return shape("a single number is reduced")
@@ -55,12 +111,21 @@ def _norm(node: fx.Node) -> Verdict | None:
     return None
 
 
-@checked("var.correction", "f")
+def _variance_range(node: fx.Node, values: Values) -> Range:
+    """Of numbers whose sum of squares overflows, kernels give NaN or infinity."""
+    source, correction = values.of(node.args[0]), node.kwargs.get("correction", 1)
+    count, correction = _count(node), 1 if correction is None else correction
+    if not isinstance(correction, (int, float)) or count <= correction:
+        return ANYTHING
+    squares = summed(powered(added(source, negated(source)), 2), count)
+    if source.nan or squares.high > SAFE:
+        return ANYTHING
+    return loosened(0.0, squares.high / (count - correction))
+
+
+@checked("var.correction", "f", _variance_range)
 def _variance(node: fx.Node) -> Verdict | None:
-    source, result = value_of(node), node.meta["val"]
-    assert isinstance(result, torch.Tensor)
-    count = source.numel() // max(result.numel(), 1)
-    correction = node.kwargs.get("correction", 1)
+    count, correction = _count(node), node.kwargs.get("correction", 1)
     correction = 1 if correction is None else correction
     if not isinstance(correction, int) or count <= correction:
         return argument(f"the correction {correction!r} leaves nothing of {count} elements")

@@ -1,0 +1,193 @@
+"""Walks over an island and finds the first op at which OpenVINO's result could differ because of a NaN.
+
+Each float gets its range, from those of the inputs on. An op is in trouble if it reads a value that could be
+NaN and may lose it; if NaN could arise in it, of infinities or of sums that overflow, in another way than in
+torch; or if it takes an infinity for something else.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import torch
+from torch import fx
+
+from torchport.targets.openvino.float_ranges import ANYTHING, ANYTHING_BUT_NAN, FINITE, MAX, Range
+from torchport.targets.openvino.float_values import Values, is_float
+from torchport.targets.openvino.ops import RULES
+from torchport.targets.openvino.rules import Misread, Rule, given, range_of_result
+
+# What a value that is found small is no larger than.
+SMALL = 2e10
+_UNKNOWN = Rule("", lambda node, values: ANYTHING)
+
+
+class Condition(Enum):
+    """What a watched value must be on each call."""
+
+    FINITE = "finite"
+    SMALL = "of absolute values that are no larger than `SMALL`"
+    ROWS = "of rows each of which has a finite maximum"
+    NOT_PLUS_INF = "less than inf"
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A value that must meet a condition on each call.
+
+    Args:
+        node: the value.
+        condition: what it must be.
+        dims: along which dimensions rows go, for `Condition.ROWS`.
+        positive: whether it has no negative elements.
+    """
+
+    node: fx.Node
+    condition: Condition
+    dims: tuple[int, ...] | None = None
+    positive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """The first op whose result could differ.
+
+    Args:
+        index: which of the island's nodes it is.
+        sources: what it reads and must be finite; empty if NaN arises in the op of finite numbers.
+    """
+
+    index: int
+    sources: tuple[fx.Node, ...] = ()
+
+
+@dataclass(slots=True)
+class Found:
+    """What a walk found: the ranges up to the first trouble, and which rows must be watched."""
+
+    ranges: dict[fx.Node, Range] = field(default_factory=dict)
+    rows: dict[Watch, None] = field(default_factory=dict)
+    trouble: Trouble | None = None
+
+
+class Island:
+    """An island's nodes, to be walked over again and again."""
+
+    def __init__(self, graph_module: fx.GraphModule) -> None:
+        self.nodes: list[fx.Node] = list(graph_module.graph.nodes)
+        self.index = {node: index for index, node in enumerate(self.nodes)}
+        self._rules = [RULES.get(str(node.target), _UNKNOWN) for node in self.nodes]
+        floats = {node for node in self.nodes if is_float(node)}
+        self._floats = [node in floats for node in self.nodes]
+        self._sources = [[one for one in node.all_input_nodes if one in floats] for node in self.nodes]
+        self._graph_module = graph_module
+        self._remembered: dict[object, object] = {}
+
+    def walk(
+        self,
+        conditions: Mapping[fx.Node, Condition],
+        infinite: Collection[fx.Node] = (),
+        known: Found | None = None,
+        start: int = 0,
+    ) -> Found:
+        """Return the ranges of all nodes up to the first trouble.
+
+        Args:
+            conditions: which nodes are known to be finite or small.
+            infinite: which inputs may hold infinities.
+            known: an earlier walk, which holds for all nodes before `start`.
+            start: the first node that is looked at.
+        """
+        found = Found() if known is None else Found(dict(known.ranges), dict(known.rows))
+        values = Values(self._graph_module, found.ranges, self._remembered)
+        for index in range(start, len(self.nodes)):
+            node = self.nodes[index]
+            if node.op == "placeholder":
+                found.ranges[node] = ANYTHING_BUT_NAN if node in infinite else FINITE
+            elif node.op == "get_attr":
+                found.ranges[node] = values.of(node)
+            elif node.op == "call_function":
+                found.trouble = self._call(index, values, found, conditions)
+                if found.trouble is not None:
+                    return found
+            if node in conditions and node in found.ranges:
+                found.ranges[node] = _given(found.ranges[node], conditions[node])
+        return found
+
+    def _call(
+        self, index: int, values: Values, found: Found, conditions: Mapping[fx.Node, Condition]
+    ) -> Trouble | None:
+        node = self.nodes[index]
+        if node.target is operator.getitem:
+            found.ranges[node] = range_of_result(node, values)
+            return None
+        rule, sources = self._rules[index], self._sources[index]
+        lost = () if rule.nan.is_kept else tuple(one for one in sources if values.of(one).nan)
+        misread, rows, narrowed = _misread(node, rule, values)
+        if lost or misread:
+            return Trouble(index, lost or misread)
+        found.rows.update(dict.fromkeys(rows))
+        if not self._floats[index]:
+            return None
+        values = values.seen_with({**found.ranges, **narrowed}) if narrowed else values
+        result = rule.floats(node, values)
+        if rows and rule.misread is not Misread.PLUS_IN_MASK:
+            result = result.finite if rule.misread is Misread.MINUS_ROWS else replace(result, nan=False)
+        elif result.nan and not rule.nan.arises and not _is_finite(node, conditions):
+            trouble = _arising(index, node, sources, values)
+            if trouble is not None:
+                return trouble
+        found.ranges[node] = result
+        return None
+
+
+def _given(known: Range, condition: Condition) -> Range:
+    return known.within(SMALL) if condition is Condition.SMALL else known.finite
+
+
+def _is_finite(node: fx.Node, conditions: Mapping[fx.Node, Condition]) -> bool:
+    """Whether an op's result, or each that is used of its several ones, is looked at."""
+    users = [user for user in node.users if user.target is operator.getitem]
+    return node in conditions or (bool(users) and all(user in conditions for user in users))
+
+
+def _arising(index: int, node: fx.Node, sources: list[fx.Node], values: Values) -> Trouble | None:
+    """Return the trouble of an op whose result could be NaN, unless only because an operand is."""
+    numbers = {**values.ranges, **{one: replace(values.of(one), nan=False) for one in sources}}
+    if not range_of_result(node, values.seen_with(numbers)).nan:
+        return None
+    return Trouble(index, tuple(one for one in sources if values.of(one).infinite))
+
+
+def _misread(
+    node: fx.Node, rule: Rule, values: Values
+) -> tuple[tuple[fx.Node, ...], list[Watch], dict[fx.Node, Range]]:
+    """Return what must be finite, what else must be watched, and what the op's operands then hold."""
+    if rule.misread is Misread.NONE:
+        return (), [], {}
+    source = given(node, 3, "attn_mask") if rule.misread is Misread.PLUS_IN_MASK else node.args[0]
+    if not isinstance(source, fx.Node) or not is_float(source):
+        return (), [], {}
+    known = values.of(source)
+    below, above = known.low == -math.inf, known.high == math.inf
+    if rule.misread is Misread.PLUS_IN_MASK and above:
+        return (), [Watch(source, Condition.NOT_PLUS_INF)], {source: replace(known, high=MAX)}
+    if (rule.misread is Misread.ROWS and known.infinite) or (rule.misread is Misread.MINUS_ROWS and below):
+        return (), [Watch(source, Condition.ROWS, _dims_of(node))], {}
+    if (rule.misread is Misread.MINUS and below) or (rule.misread is Misread.PLUS and above):
+        return (source,), [], {}
+    return (), [], {}
+
+
+def _dims_of(node: fx.Node) -> tuple[int, ...]:
+    """Return the dimensions that a reduction or softmax goes along; none stand for all."""
+    dims = given(node, 1, "dim", ())
+    found = (dims,) if isinstance(dims, int) else tuple(dims or ())  # type: ignore[arg-type]  # a list of them
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    assert isinstance(source.meta["val"], torch.Tensor)
+    return found or tuple(range(source.meta["val"].dim()))

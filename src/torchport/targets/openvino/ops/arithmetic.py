@@ -1,0 +1,170 @@
+"""Arithmetic, comparisons, logic, limits and choices: ops on each element, or on two that belong together.
+
+Not here, because OpenVINO's results differ: `fmod` and `remainder` by infinity.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import fx
+
+from torchport.records import Verdict
+from torchport.targets.openvino.float_ranges import (
+    ANYTHING,
+    Range,
+    absolute,
+    added,
+    divided,
+    multiplied,
+    negated,
+    powered,
+    squared,
+    union,
+)
+from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.rules import (
+    NO_FLOATS,
+    NaN,
+    argument,
+    checked,
+    given,
+    takes,
+)
+from torchport.targets.value_ranges import bounds_of
+
+
+def _sum_range(node: fx.Node, values: Values) -> Range:
+    """x + alpha * y, x - alpha * y, and the other way round."""
+    name = str(node.target)
+    first, second = values.of(node.args[0]), values.of(node.args[1])
+    if "rsub" in name:
+        first, second = second, first
+    scaled = multiplied(second, values.of(given(node, 2, "alpha", 1)))
+    return added(first, negated(scaled) if "sub" in name else scaled)
+
+
+@checked("add.Tensor add.Scalar sub.Tensor rsub.Scalar", "fib", _sum_range, NaN.EXACT)
+def _sum(node: fx.Node) -> Verdict | None:
+    """The frontend reads `alpha` as a number of the result's kind."""
+    alpha = node.kwargs.get("alpha", given(node, 2, "alpha", 1))
+    if not isinstance(alpha, (int, float)) or isinstance(alpha, bool):
+        return argument(f"alpha is {alpha!r}")
+    return None
+
+
+def _product_range(node: fx.Node, values: Values) -> Range:
+    left, right = node.args[:2]
+    return squared(values.of(left)) if left is right else multiplied(values.of(left), values.of(right))
+
+
+takes("mul.Tensor mul.Scalar", "fib", _product_range, NaN.EXACT)
+
+
+def _quotient_range(node: fx.Node, values: Values) -> Range:
+    return divided(values.of(node.args[0]), values.of(node.args[1]))
+
+
+@checked("div.Tensor div.Scalar", "fib", _quotient_range, NaN.EXACT)
+def _division(node: fx.Node) -> Verdict | None:
+    divisor = node.args[1]
+    if isinstance(divisor, (int, float)) and divisor == 0:
+        return argument("the divisor is 0")
+    return None
+
+
+def _power_range(node: fx.Node, values: Values) -> Range:
+    exponent = node.args[1]
+    return powered(values.of(node.args[0]), exponent) if isinstance(exponent, (int, float)) else ANYTHING
+
+
+@checked("pow.Tensor_Scalar", "f", _power_range, NaN.MADE)
+def _power(node: fx.Node) -> Verdict | None:
+    exponent = node.args[1]
+    if not isinstance(exponent, (int, float)) or not math.isfinite(exponent):
+        return argument(f"the exponent is {exponent!r}")
+    return None
+
+
+@checked("floor_divide.default", "i", NO_FLOATS)
+def _floor_divide(node: fx.Node) -> Verdict | None:
+    """torch raises for 0 and rounds down; the device does not raise, and rounds towards 0."""
+    low, high = bounds_of(node.args[1])
+    if low <= 0 <= high:
+        return argument("the divisor could be 0")
+    least, most = bounds_of(node.args[0])
+    if (least < 0 and high > 0) or (most > 0 and low < 0):
+        return argument("the quotient could be negative, and OpenVINO would round it up")
+    return None
+
+
+takes("neg.default", "fi", lambda node, values: negated(values.of(node.args[0])), NaN.EXACT)
+takes("abs.default", "fi", lambda node, values: absolute(values.of(node.args[0])), NaN.EXACT)
+
+# OpenVINO compares floats as torch does, but for NaN.
+takes("eq.Tensor eq.Scalar ne.Tensor ne.Scalar", "fib", NO_FLOATS)
+takes("lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar", "fib", NO_FLOATS)
+takes("bitwise_not.default bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", "b", NO_FLOATS)
+takes("logical_and.default logical_or.default logical_not.default logical_xor.default", "fib", NO_FLOATS)
+
+
+def _maximum_range(node: fx.Node, values: Values) -> Range:
+    left, right = values.of(node.args[0]), values.of(node.args[1])
+    return Range(max(left.low, right.low), max(left.high, right.high), left.nan or right.nan)
+
+
+def _minimum_range(node: fx.Node, values: Values) -> Range:
+    left, right = values.of(node.args[0]), values.of(node.args[1])
+    return Range(min(left.low, right.low), min(left.high, right.high), left.nan or right.nan)
+
+
+takes("maximum.default", "fi", _maximum_range)
+takes("minimum.default", "fi", _minimum_range)
+
+
+def _limited_range(node: fx.Node, values: Values) -> Range:
+    """Between limits that may be missing: `clamp`."""
+    source = values.of(node.args[0])
+    least, most = given(node, 1, "min"), given(node, 2, "max")
+    floor = -math.inf if least is None else values.of(least).low
+    roof = math.inf if most is None else values.of(most).high
+    return Range(min(max(source.low, floor), roof), max(min(source.high, roof), min(floor, roof)), source.nan)
+
+
+@checked("clamp.default", "fi", _limited_range)
+def _clamp(node: fx.Node) -> Verdict | None:
+    limits = [limit for limit in (given(node, 1, "min"), given(node, 2, "max")) if limit is not None]
+    for limit in limits:
+        if not isinstance(limit, (int, float)) or limit != limit:
+            return argument(f"a limit is {limit!r}")
+    if len(limits) == 2 and limits[0] > limits[1]:  # type: ignore[operator]  # both are numbers
+        return argument("the lower limit is above the upper one")
+    return None
+
+
+def _where_range(node: fx.Node, values: Values) -> Range:
+    return union([values.of(node.args[1]), values.of(node.args[2])])
+
+
+takes("where.self", "fib", _where_range, NaN.EXACT)
+
+
+def _filled_range(node: fx.Node, values: Values) -> Range:
+    return union([values.of(node.args[0]), values.of(node.args[2])])
+
+
+@checked("masked_fill.Scalar", "fib", _filled_range, NaN.EXACT)
+def _masked_fill(node: fx.Node) -> Verdict | None:
+    value = node.args[2]
+    if isinstance(value, float) and math.isnan(value):
+        return argument("the value is not a number")
+    return None
+
+
+# Floats are copied as they are, integers and booleans as the floats that they are.
+@checked("_to_copy.default", "fib", lambda node, values: values.of(node.args[0]))
+def _to_copy(node: fx.Node) -> Verdict | None:
+    extra = {key for key, value in node.kwargs.items() if value not in (None, False)}
+    if extra - {"dtype", "device", "layout", "memory_format"}:
+        return argument(f"{', '.join(sorted(extra))} cannot be kept")
+    return None

@@ -1,0 +1,90 @@
+"""Ops that move elements, look them up or make them, and change none.
+
+That an index is in bounds is proved or checked before. Tensors of fixed shape and value are folded before
+any verdict is asked.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from torchport.records import Verdict
+from torchport.targets.openvino.float_ranges import Range, range_of_numbers, union
+from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.rules import NaN, argument, checked, given, shape, takes, value_of
+
+ZERO = Range(0.0, 0.0)
+
+
+def moved(node: fx.Node, values: Values) -> Range:
+    """The elements are those that are given, in other places."""
+    return values.of_sources(node)
+
+
+takes(
+    "view.default _unsafe_view.default permute.default unsqueeze.default expand.default",
+    "fib",
+    moved,
+    NaN.EXACT,
+)
+takes("squeeze.dim squeeze.dims transpose.int", "fib", moved, NaN.EXACT)
+takes("slice.Tensor select.int cat.default flip.default clone.default", "fib", moved, NaN.EXACT)
+takes("split.Tensor split_with_sizes.default unbind.int", "fi", moved, NaN.EXACT)
+takes("slice_scatter.default select_scatter.default", "fi", moved, NaN.EXACT)
+takes("pixel_shuffle.default pixel_unshuffle.default", "f", moved, NaN.EXACT)
+
+
+@checked("repeat.default", "fib", moved, NaN.EXACT)
+def _repeat(node: fx.Node) -> Verdict | None:
+    if value_of(node).dim() == 0:
+        return shape("a single number is repeated")
+    return None
+
+
+def _padded(node: fx.Node, values: Values) -> Range:
+    return union([values.of(node.args[0]), values.of(given(node, 2, "value", 0))])
+
+
+takes("constant_pad_nd.default", "fi", _padded, NaN.EXACT)
+takes("tril.default triu.default", "fib", lambda node, values: union([values.of(node.args[0]), ZERO]))
+takes("index_select.default", "fi", moved, NaN.EXACT)
+
+
+@checked("embedding.default", "fi", moved, NaN.EXACT)
+def _embedding(node: fx.Node) -> Verdict | None:
+    if value_of(node).dtype != torch.float32:
+        return argument("the table does not hold floats")
+    return None
+
+
+@checked("gather.default", "fi", moved, NaN.EXACT)
+def _gather(node: fx.Node) -> Verdict | None:
+    if value_of(node).dim() == 0 or value_of(node, 2).dim() == 0:
+        return shape("a single number is looked up in")
+    return None
+
+
+@checked("index.Tensor", "fi", moved, NaN.EXACT)
+def _index(node: fx.Node) -> Verdict | None:
+    indices = node.args[1]
+    assert isinstance(indices, (list, tuple))
+    given = [item for item in indices if isinstance(item, fx.Node)]
+    if any(item.meta["val"].dtype == torch.bool for item in given):
+        return argument("a mask is used as index: the result's shape depends on it")
+    places = [place for place, item in enumerate(indices) if isinstance(item, fx.Node)]
+    if places != list(range(places[0], places[0] + len(places))):
+        return argument("the indices are not next to each other")
+    return None
+
+
+takes("full.default full_like.default", "fib", lambda node, values: values.of(node.args[1]), NaN.EXACT)
+takes("zeros_like.default", "fib", lambda node, values: ZERO, NaN.EXACT)
+takes("ones_like.default", "fib", lambda node, values: Range(1.0, 1.0), NaN.EXACT)
+
+
+def _counted(node: fx.Node, values: Values) -> Range:
+    return range_of_numbers(*[float(item) for item in node.args if isinstance(item, (int, float))], 0.0)
+
+
+takes("arange.start_step", "fi", _counted)
