@@ -98,7 +98,7 @@ def test_metadata_that_is_not_ours_is_refused(change, error, message):
 def test_an_island_is_loaded_once_and_goes_with_its_last_program(monkeypatch):
     loads = []
     load = islands._load
-    monkeypatch.setattr(islands, "_load", lambda blob, meta: loads.append(1) or load(blob, meta))
+    monkeypatch.setattr(islands, "_load", lambda *given: loads.append(1) or load(*given))
     model, x = nn.Linear(3, 3).eval(), torch.ones(1, 3)
     first = torchport.compile(model, (x,), target="host")
     second = torchport.compile(model, (x,), target="host")
