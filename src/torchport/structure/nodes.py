@@ -6,6 +6,8 @@ import copyreg
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from torchport.errors import StructureError
+
 
 class Assembly:
     """The tensors and objects that a structure is being put together from.
@@ -124,7 +126,8 @@ class List(Node):
         return made
 
     def fill(self, assembly: Assembly, target: object) -> None:
-        assert isinstance(target, list)
+        if not isinstance(target, list):
+            raise StructureError(f"an input is to be changed as a list, and is a {type(target).__name__}")
         target[:] = [item.build(assembly) for item in self.items]
 
 
@@ -145,7 +148,8 @@ class Dict(Node):
         return made
 
     def fill(self, assembly: Assembly, target: object) -> None:
-        assert isinstance(target, dict)
+        if not isinstance(target, dict):
+            raise StructureError(f"an input is to be changed as a dict, and is a {type(target).__name__}")
         content = {key: item.build(assembly) for key, item in zip(self.keys, self.items, strict=True)}
         target.clear()
         target.update(content)
