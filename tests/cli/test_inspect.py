@@ -1,7 +1,10 @@
 """`torchport inspect`, on files that `torchport compile -o` wrote."""
 
+import os
+
 import pytest
 
+from runtime.crafted_files import change_package
 from torchport.records import PackageSummary
 
 
@@ -29,7 +32,33 @@ def test_what_is_in_a_file(command, models, tmp_path, name, kind):
 def test_other_files_fail(command, models, tmp_path):
     ran = command("inspect", models)
     assert ran.code == 2
-    assert "is no package" in ran.err
+    assert "is not a package" in ran.err
+
+
+def test_names_of_a_file_do_not_steer_the_terminal(command, models, tmp_path):
+    path = tmp_path / "net.pt2"
+    command("compile", f"{models}::load", "--target", "host", "-o", path)
+
+    def change(data):
+        for place in (data, data["programs"][0]["record"], data["programs"][0]["record"]["coverage"]):
+            place["model"] = "\x1b]0;owned\x07\x9b2Jnet\udc80"
+
+    bad = change_package(path, tmp_path / "bad.pt2", change)
+    for line in (("inspect", bad), ("inspect", bad, "--json"), ("run", bad), ("run", bad, "--json")):
+        ran = command(*line)
+        assert ran.code == 0, ran.err
+        assert not set(ran.out) & set("\x1b\x07\x9b\udc80")
+        assert "x1b]0;owned" in ran.out
+
+
+@pytest.mark.parametrize("name", ["inspect", "run"])
+def test_what_never_ends_is_refused_at_once(command, name, tmp_path):
+    pipe = tmp_path / "pipe.pt2"
+    os.mkfifo(pipe)
+    for path in ("/dev/zero", pipe, tmp_path):
+        ran = command(name, path)
+        assert ran.code == 2
+        assert "cannot be read: it is" in ran.err
 
 
 def test_a_name_that_says_nothing_is_refused_before_anything_is_compiled(command, models, tmp_path):

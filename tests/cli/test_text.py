@@ -1,8 +1,8 @@
-"""Numbers for a person."""
+"""Numbers and texts for a person."""
 
 import pytest
 
-from torchport.cli.text import count, percent, quantity, seconds
+from torchport.cli.text import count, percent, printable, printable_json, quantity, seconds
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,11 @@ def test_percent_and_count():
     assert percent(1, 3) == "33.3%"
     assert percent(0, 0) == "100.0%"
     assert (count(0, "op"), count(1, "op"), count(2, "op")) == ("0 ops", "1 op", "2 ops")
+
+
+def test_texts_of_a_file_are_printable():
+    assert printable("Größe [b]\n") == "Größe [b]\n"
+    assert printable("\x1b[2J\x9b\u202e\udc80") == r"\x1b[2J\x9b\u202e\udc80"
+    assert printable_json({"\x07": ["\r", 1, None, {"a": ("\x00",)}]}) == {
+        r"\x07": [r"\r", 1, None, {"a": [r"\x00"]}]
+    }

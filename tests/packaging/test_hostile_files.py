@@ -25,7 +25,6 @@ from runtime.crafted_files import (
 )
 from torchport.errors import PackageError, RuntimeRefusal, TargetError
 from torchport.targets import Target
-from torchport.targets.permitted_ops import permitting
 
 X = torch.tensor([[1.0, -2.0, 3.0, -4.0]])
 
@@ -415,14 +414,27 @@ def test_ops_of_another_library_are_called_where_the_caller_names_it(tmp_path):
     library.define("twice(Tensor x) -> Tensor")
     library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
     path = tmp_path / "net.pt2"
-    with permitting(["strangers"]):
-        torchport.save(
-            torchport.compile(lambda x: torch.ops.strangers.twice(x) + 1, (X,), target="host"),
-            path,
-        )
+    compiled = torchport.compile(lambda x: torch.ops.strangers.twice(x) + 1, (X,), target="host")
+    torchport.save(compiled, path, with_graph=True)
     with pytest.raises(PackageError, match=r"namespaces=\['strangers'\]"):
         torchport.load(path)
-    assert torch.equal(torchport.load(path, namespaces=["strangers"])(X), X * 2 + 1)
+    loaded = torchport.load(path, namespaces=["strangers"])
+    for x in (X, X.repeat(3, 1)):
+        assert torch.equal(loaded(x), x * 2 + 1)
+
+
+def test_a_model_that_calls_what_no_file_may_is_refused_when_saved(tmp_path):
+    class Unpacks(nn.Module):
+        def forward(self, x):
+            return torch.linalg.ldl_solve(x, torch.arange(1, 4, dtype=torch.int32), x) + 1
+
+    x = torch.eye(3)
+    compiled = torchport.compile(Unpacks(), (x,), target="host")
+    assert torch.equal(compiled(x), Unpacks()(x))
+    with pytest.raises(PackageError, match=r"linalg_ldl_solve.*does not check.*torchport\.trace"):
+        torchport.save(compiled, tmp_path / "net.pt2")
+    torchport.trace(Unpacks().eval(), x, target="host", child_process=False).save(tmp_path / "net.pt")
+    assert torch.equal(torch.jit.load(tmp_path / "net.pt")(x), Unpacks()(x))
 
 
 def test_options_of_a_file_are_asked_of_the_target(package, tmp_path, monkeypatch):

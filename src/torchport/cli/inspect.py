@@ -12,7 +12,7 @@ from torchport.cli import exit_codes
 from torchport.cli.command import Command
 from torchport.cli.coverage_view import facts_table, show_coverage
 from torchport.cli.output import Output
-from torchport.cli.text import count, quantity
+from torchport.cli.text import count, printable_json, quantity
 from torchport.records import PackageSummary
 
 
@@ -32,7 +32,7 @@ def inspect(output: Output, file: Path) -> int:
     with output.working(f"Reading {file}"):
         from torchport.packaging.inspect_file import inspect_package
 
-        found = inspect_package(file)
+        found = PackageSummary.from_json(printable_json(inspect_package(file).to_json()))
     output.result(found.to_json(), lambda console: _show(found, console))
     return exit_codes.FINE
 
@@ -68,5 +68,8 @@ def _compiled_forms(found: PackageSummary) -> str:
     made = [form for form in forms if isinstance(form, dict)]
     if not made:
         return "none: loading compiles the portable form"
-    size = quantity(sum(form["bytes"] for form in made), "B", base=1024)
-    return f"of {len(made)} of {count(len(islands), 'island')}, {size}, for {made[0]['made_for']['name']}"
+    sizes = [form.get("bytes") for form in made]
+    size = quantity(sum(number for number in sizes if isinstance(number, int)), "B", base=1024)
+    device = made[0].get("made_for")
+    name = device.get("name") if isinstance(device, dict) else "a device without a name"
+    return f"of {len(made)} of {count(len(islands), 'island')}, {size}, for {name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import click
@@ -12,15 +13,22 @@ from torchport.cli import exit_codes
 from torchport.cli.command import Command
 from torchport.cli.coverage_view import facts_table
 from torchport.cli.output import Output
-from torchport.cli.text import seconds
+from torchport.cli.text import printable_json, seconds
+from torchport.errors import PackageError, one_line
 from torchport.records import PackageRun, TensorSpec
 
 
 @click.command(cls=Command, name="run", short_help="Run a compiled model from a file.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--inputs", metavar="FILE.py::FUNCTION", help="A function that returns the inputs.")
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="A library beside torch whose ops FILE may call, such as torchvision; is imported. Repeatable.",
+)
 @click.pass_obj
-def run_command(output: Output, file: Path, inputs: str | None) -> int:
+def run_command(output: Output, file: Path, inputs: str | None, namespaces: tuple[str, ...]) -> int:
     """Load the compiled model in FILE (.pt2), run it twice, and show what the first call gave.
 
     Without --inputs, it runs on random numbers (and integers that are 0). Exits with 0, or 2 if it failed.
@@ -35,13 +43,26 @@ def run_command(output: Output, file: Path, inputs: str | None) -> int:
         from torchport.packaging.run_file import run_package
         from torchport.zoo.user_file import load_inputs
 
-        if inputs is None:
-            found = run_package(file)
-        else:
-            given = load_inputs(inputs)
-            found = run_package(file, given.args, given.kwargs)
+        _import_libraries(namespaces)
+        given = None if inputs is None else load_inputs(inputs)
+        args, kwargs = (None, None) if given is None else (given.args, given.kwargs)
+        found = run_package(file, args, kwargs, namespaces=namespaces)
+        found = PackageRun.from_json(printable_json(found.to_json()))
     output.result(found.to_json(), lambda console: _show(found, console))
     return exit_codes.FINE
+
+
+def _import_libraries(names: tuple[str, ...]) -> None:
+    """Import the libraries that the user names, so that torch knows their ops."""
+    for name in names:
+        if name == "torchvision":
+            from torchport.zoo.torchvision_ops import ensure_torchvision_ops
+
+            ensure_torchvision_ops()
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise PackageError(f"the library {name!r} cannot be imported: {one_line(error)}") from error
 
 
 def _show(found: PackageRun, console: Console) -> None:

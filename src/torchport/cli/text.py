@@ -1,6 +1,36 @@
-"""How numbers are written for a person."""
+"""How numbers and texts of files are written for a person."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torchport.records import JSON
+
+
+def printable(text: str) -> str:
+    r"""Return a text that a terminal only shows: what would steer it is written as an escape.
+
+    Example:
+        >>> printable("\x1b[2Jresnet")
+        '\\x1b[2Jresnet'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def printable_json(data: JSON) -> JSON:
+    """Return JSON of a stranger's file with every text in it printable."""
+    if isinstance(data, str):
+        return printable(data)
+    if isinstance(data, Mapping):
+        return {printable(key): printable_json(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [printable_json(item) for item in data]
+    return data
 
 
 def percent(part: int, whole: int) -> str:

@@ -26,6 +26,7 @@ from torchport.runtime.island import GUARDS
 from torchport.runtime.shape_guards import check_guards
 from torchport.structure import flatten_call
 from torchport.targets import Island
+from torchport.targets.permitted_ops import namespaces_of, permitting
 
 Call = tuple[Sequence[object], Mapping[str, object]]
 
@@ -66,7 +67,8 @@ def make_general(
         if dynamic_shapes is not None and not any(-1 in spec.shape for spec in inputs):
             raise PackageError("the model lets none of its inputs' sizes vary")
         host = targets.find("host")
-        artifact = host.build(Island("general", graph_module, inputs, ()), host.make_options({}))
+        with permitting(namespaces_of(graph_module.graph)):  # who loads the file names those libraries
+            artifact = host.build(Island("general", graph_module, inputs, ()), host.make_options({}))
     except (CaptureError, TargetError, PackageError) as error:
         raise PackageError(
             f"the model's graph cannot be kept for other shapes: {error.what}",

@@ -39,6 +39,7 @@ from torchport.runtime.input_kind import LeafKey
 from torchport.structure import Structure, flatten_call
 from torchport.structure.nodes import Constant, Dict, InputLeaf, Leaf, List, Node, Tuple
 from torchport.targets.graph_json import encode_graph
+from torchport.targets.permitted_ops import namespaces_of, permitting
 
 
 def save(
@@ -190,12 +191,13 @@ class _Writer:
 
 def _graph_json(graph: fx.Graph, model: str) -> dict[str, object]:
     try:
-        return encode_graph(graph, of_host=True)
+        with permitting(namespaces_of(graph)):  # who loads the file names those libraries
+            return encode_graph(graph, of_host=True)
     except TargetError as error:
         raise PackageError(
-            f"the host's graph has no place in a file: {error.what}",
+            f"a file may not call every op of the host's graph: {error.what}",
             where=error.where or model,
-            remedy=error.remedy,
+            remedy="write the model as TorchScript: torchport.trace(model, inputs).save('model.pt')",
         ) from error
 
 

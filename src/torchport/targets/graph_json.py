@@ -70,8 +70,12 @@ def why_not_encoded(node: fx.Node) -> str:
 
 def _encode_call(node: fx.Node, numbers: Mapping[fx.Node, int], *, of_host: bool) -> dict[str, object]:
     name = _name_of(node.target)
-    if isinstance(node.target, OpOverload) and not (of_host and name in (ISLAND, WRITE)):
-        reason = "" if name in CHECKED else why_refused(node.target)
+    if (
+        isinstance(node.target, OpOverload)
+        and name not in CHECKED
+        and not (of_host and name in (ISLAND, WRITE))
+    ):
+        reason = why_refused(node.target)
         if reason:
             raise TargetError(f"{name} {reason}", where=node.name)
     return {

@@ -37,7 +37,7 @@ def write_island(island: Island, folder: Path) -> None:
     notes = {str(number): _notes(node) for number, node in value_numbers(island.graph_module.graph).items()}
     data = {
         "name": island.name,
-        "graph": graph,
+        **graph,
         "complexes": complexes,
         "input_specs": [spec.to_json() for spec in island.inputs],
         "output_specs": [spec.to_json() for spec in island.outputs],
@@ -66,7 +66,7 @@ def read_island(folder: Path) -> Island:
     if not isinstance(data, Mapping):
         raise TargetError("the island's file is not one", where=str(folder / GRAPH))
     weights = read_safetensors(numpy.fromfile(folder / WEIGHTS, dtype=numpy.uint8))
-    graph_module = decode_graph(data.get("graph"), restored(weights, data.get("complexes")))
+    graph_module = decode_graph(data, restored(weights, data.get("complexes")))
     inputs, outputs = _specs(data.get("input_specs")), _specs(data.get("output_specs"))
     _describe(graph_module, inputs)
     noted = data.get("notes")

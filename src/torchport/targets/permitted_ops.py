@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
+from torch import fx
 from torch._ops import OpOverload
 
 from torchport.errors import TargetError
@@ -47,15 +48,22 @@ _INTERNAL = frozenset(
     """.split()
 )
 
+# They give nothing and raise: what torch.export noted that a graph relies on.
+_ASSERTIONS = frozenset(
+    """
+    _assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size
+    """.split()
+)
+
 # Functional by their schemas, and yet they write running statistics ...
 _WRITE_UNSAID = frozenset(
     """
     batch_norm instance_norm native_batch_norm batch_norm_update_stats batch_norm_gather_stats
-    batch_norm_gather_stats_with_counts
+    batch_norm_gather_stats_with_counts cov corrcoef
     """.split()
 )
 # ... or read beyond their tensors if arguments do not fit each other, which tests/conformance found out.
-_UNCHECKED = frozenset("embedding_renorm segment_reduce lu_unpack".split())
+_UNCHECKED = frozenset("embedding_renorm linalg_ldl_solve lu_unpack segment_reduce".split())
 _UNCHECKED_OVERLOADS = frozenset("lstm.data gru.data rnn_tanh.data rnn_relu.data".split())  # packed sequences
 
 _named: ContextVar[frozenset[str]] = ContextVar("_named", default=frozenset())
@@ -75,6 +83,11 @@ def permitted_namespaces() -> frozenset[str]:
     """Return the libraries whose ops files may call: what the caller names, here or in the environment."""
     given = os.environ.get(NAMESPACES_VARIABLE, "")
     return _named.get() | {name.strip() for name in given.split(",") if name.strip()}
+
+
+def namespaces_of(graph: fx.Graph) -> set[str]:
+    """Return the libraries whose ops a graph calls: who has it in memory imported them."""
+    return {node.target.namespace for node in graph.nodes if isinstance(node.target, OpOverload)}
 
 
 def find_permitted(name: str) -> OpOverload:
@@ -129,6 +142,8 @@ def _aten_refusal(op: OpOverload) -> str:
         return "writes to its arguments"
     if not {item_type(argument) for argument in schema.arguments} <= _ARGUMENTS:
         return "takes something else than tensors and numbers"
+    if base in _ASSERTIONS:
+        return ""
     if not schema.returns or not {item_type(result) for result in schema.returns} <= _RESULTS:
         return "gives something else than tensors and numbers"
     if base.startswith("_") and base not in _INTERNAL:
