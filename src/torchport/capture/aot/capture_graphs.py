@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from typing import cast
 
 import torch
 import torch.fx.traceback
 from torch import fx, nn
 from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from torchport.capture.aot.aten_graph import AtenGraph
 from torchport.capture.aot.node_origins import noting_origins
-from torchport.capture.aot.quick_shapes import QuickFakeTensorMode
 from torchport.capture.callable_module import as_module
 from torchport.capture.quiet import quiet_torch
 from torchport.capture.source_lines import user_line
@@ -90,31 +89,29 @@ def _trace(
     module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], backward: bool
 ) -> tuple[AtenGraph, ...]:
     # Imported here, since it takes seconds.
-    from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func  # type: ignore[attr-defined]  # torch exports it under no public name
-    from torch._functorch.partitioners import default_partition
+    from functorch.compile import aot_function, default_partition  # type: ignore[import-untyped]
 
     found: list[AtenGraph] = []
 
     def record_forward(gm: fx.GraphModule, example_inputs: object) -> Callable[..., object]:
         found.append(AtenGraph("fw", gm))
-        return make_boxed_func(gm.forward)
+        raise _Traced
 
     def partition(*joint: object, **details: object) -> tuple[fx.GraphModule, fx.GraphModule]:
-        # A backward graph goes to the compiler no sooner than it is first run; this one never is.
-        forward, backward_graph = default_partition(*joint, **details)  # type: ignore[arg-type]  # passed on as they come
+        # A backward graph goes to the compiler no sooner than the forward one has run; this one never is.
+        forward, backward_graph = default_partition(*joint, **details)
         backwards.append(AtenGraph("bw", backward_graph))
         return forward, backward_graph
 
     backwards: list[AtenGraph] = []
     inputs = flatten_call(args, kwargs)
-    mode = QuickFakeTensorMode(allow_non_fake_inputs=True)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
     substitute = Once(faker(mode))
     leaves = [substitute(leaf) for leaf in inputs.leaves]
     stand_in = StandIn(module, substitute)
     with ExitStack() as stack:
         for context in (quiet_torch(), as_eager(), without_collections(), _use_lazy_graph_module(True)):
             stack.enter_context(context)
-        stack.enter_context(_without_print_outs())
         stack.enter_context(torch.set_grad_enabled(backward))
         # As under torch.compile: without these, torch keeps dead ops that draw random numbers, and code that
         # asks whether it is compiled is told that it is not.
@@ -124,28 +121,20 @@ def _trace(
         # backward op belongs to.
         stack.enter_context(torch.fx.traceback.preserve_node_meta())
         flat = _FlatModule(stand_in.module, inputs.structure)
-        aot_module_simplified(
-            flat,  # type: ignore[arg-type]  # any module will do, not fx's alone
-            [*flat.state, *leaves],
+        trace = aot_function(
+            flat.forward,
             fw_compiler=record_forward,
-            bw_compiler=record_forward,
             inference_compiler=record_forward,
             partition_fn=partition,
+            enable_log=False,  # else every graph is written out as text, which takes a tenth of the time
         )
+        with suppress(_Traced):
+            trace(*flat.state, *leaves)
     return (*found, *backwards)
 
 
-@contextmanager
-def _without_print_outs() -> Iterator[None]:
-    """Keep torch from writing every graph out as text for logs that nobody reads: a tenth of the time."""
-    from torch._functorch import aot_autograd
-
-    original = vars(aot_autograd)["AOTConfig"]
-    vars(aot_autograd)["AOTConfig"] = functools.partial(original, enable_log=False)
-    try:
-        yield
-    finally:
-        vars(aot_autograd)["AOTConfig"] = original
+class _Traced(Exception):
+    """Ends a trace: the graphs are there, and nothing is to be compiled or run."""
 
 
 class _FlatModule(nn.Module):
