@@ -9,6 +9,8 @@ import threading
 import warnings
 from collections.abc import Iterator
 
+from torchport.capture.untouched.torch_state import torch_as_it_was
+
 # These log whole tracebacks for errors that are raised as well.
 _LOUD = (
     "torch._subclasses.fake_tensor",
@@ -20,14 +22,14 @@ _LOUD = (
 
 @contextlib.contextmanager
 def quiet_torch() -> Iterator[None]:
-    """Hold back the warnings, logs and prints that torch sends to the error stream.
+    """Hold back what torch warns of, logs and prints to the error stream, and leave torch as it was.
 
     Only one thread is in here at a time: torch's tracing is not made for more.
     """
     # Imported here, since it takes seconds; Dynamo traces under the same lock.
     from torch._dynamo.convert_frame import compile_lock
 
-    with compile_lock, quiet_streams():
+    with compile_lock, quiet_streams(), torch_as_it_was():
         yield
 
 

@@ -13,6 +13,7 @@ from types import FrameType
 
 import torch
 import torch.fx.traceback
+from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import TorchFunctionMode
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -29,6 +30,7 @@ class SourceLines(TorchFunctionMode):
     def __init__(self, outermost: FrameType) -> None:
         super().__init__()
         self._outermost = outermost
+        self.saw_transforms = False  # whether something was called within functorch's vmap, grad and the like
 
     def __torch_function__(
         self,
@@ -37,6 +39,8 @@ class SourceLines(TorchFunctionMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
+        if peek_interpreter_stack() is not None:
+            self.saw_transforms = True
         line = self._line()
         if line:  # a graph that is captured again brings lines of its own
             torch.fx.traceback.current_meta["stack_trace"] = line

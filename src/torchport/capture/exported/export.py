@@ -7,6 +7,7 @@ apart. What is left for `torch.export` is tensors in, tensors out.
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ import torch
 import torch.fx.traceback
 from torch import nn
 from torch.export import ExportedProgram
+from torch.export._trace import _export
 
 from torchport.capture.callable_module import as_module
 from torchport.capture.exported.dynamic_shapes import spread_over_leaves
@@ -108,6 +110,7 @@ class _Call:
     """What is seen of the model's call besides its graph."""
 
     result: Structure | None = None
+    saw_transforms: bool = False
     changes: Sequence[str] = ()
     shared: tuple[SharedResult, ...] = ()
 
@@ -134,8 +137,11 @@ class _TensorsInTensorsOut(nn.Module):
         state = ModuleState(self.model)
         memory = WatchedMemory(leaves, self)
         lines = SourceLines(sys._getframe())
-        with nothing_remembered(self.model), torch.fx.traceback.preserve_node_meta(), lines:
-            value = self.model(*args, **kwargs)
+        try:
+            with nothing_remembered(self.model), torch.fx.traceback.preserve_node_meta(), lines:
+                value = self.model(*args, **kwargs)
+        finally:
+            self._call.saw_transforms = lines.saw_transforms
         torch.fx.traceback.current_meta.pop("stack_trace", None)
         flat = flatten_result(value, leaves, objects, self._structure, by_reference=self._shared)
         self._call.shared = memory.shared(flat.leaves)
@@ -146,12 +152,23 @@ class _TensorsInTensorsOut(nn.Module):
 
 def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram, _Call]:
     call = _Call()
+    try:
+        return _trace_once(module, flat, dims, call, torch.export.export), call
+    except Exception:
+        if not call.saw_transforms:
+            raise
+        # By default it traces what comes before autograd, where functorch's transforms are not at home.
+        after_autograd = functools.partial(_export, pre_dispatch=False)
+        again = _Call()
+        return _trace_once(module, flat, dims, again, after_autograd), again
+
+
+def _trace_once(
+    module: nn.Module, flat: Flat, dims: object, call: _Call, trace: Callable[..., ExportedProgram]
+) -> ExportedProgram:
     stand_in = StandIn(module)
     wrapper = _TensorsInTensorsOut(stand_in, flat, call)
     wrapper.training = module.training
     with quiet_torch(), torch.no_grad():
-        torch.fx.traceback.current_meta = {}  # what an earlier trace left there is none of this one's
-        program = torch.export.export(
-            wrapper, tuple(flat.leaves), dynamic_shapes=None if dims is None else (dims,), strict=False
-        )
-    return program, call
+        shapes = None if dims is None else (dims,)
+        return trace(wrapper, tuple(flat.leaves), dynamic_shapes=shapes, strict=False)

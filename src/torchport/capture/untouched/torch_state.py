@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
 import torch
 import torch.fx.traceback
 from torch import _guards, overrides
 from torch._C import _functorch
+from torch._functorch import eager_transforms
+from torch.autograd import forward_ad
 from torch.utils import _device, _python_dispatch
 
 P = ParamSpec("P")
@@ -23,6 +25,8 @@ R = TypeVar("R")
 # Module-wide variables in which torch keeps what it is tracing.
 _VARIABLES = (
     (torch.fx.traceback, ("current_meta", "current_replay_node", "should_preserve_node_meta")),
+    (eager_transforms, ("JVP_NESTING",)),
+    (forward_ad, ("_current_level",)),
     (torch.compiler, ("_is_compiling_flag", "_is_exporting_flag", "_is_non_strict_tracing_flag")),
 )
 
@@ -38,6 +42,7 @@ def torch_as_it_was() -> Iterator[None]:
     # On leaving it, torch puts back autograd's modes and the thread's dispatch keys, whatever they are now.
     with torch._C._InferenceMode(torch.is_inference_mode_enabled()):
         torch._C._set_grad_enabled(state.grad)
+        torch.fx.traceback.current_meta = {}  # a dict that torch writes to: what was noted there stays
         try:
             yield
         finally:
@@ -61,6 +66,7 @@ class _State:
     def __init__(self) -> None:
         self.grad = torch.is_grad_enabled()
         self._levels = _functorch.get_dynamic_layer_stack_depth()
+        self._dual_level = forward_ad._current_level
         self._dispatch = _python_dispatch._get_current_dispatch_mode_stack()
         self._functions = overrides._get_current_function_mode_stack()
         self._device = _device.CURRENT_DEVICE
@@ -87,6 +93,8 @@ class _State:
         # The levels first: each has dispatch keys, and a mode, of its own.
         if _functorch.get_dynamic_layer_stack_depth() > self._levels:
             _functorch.pop_dynamic_layer_stack_and_undo_to_depth(self._levels)
+            with suppress(RuntimeError):  # it was not open, as for most transforms
+                torch._C._exit_dual_level(level=self._dual_level + 1)
         _restore_stack(
             self._dispatch,
             _python_dispatch._get_current_dispatch_mode_stack,
