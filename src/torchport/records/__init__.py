@@ -56,7 +56,7 @@ from torchport.records.storage import (
     written_whole,
 )
 from torchport.records.survey_row import SurveyRow, SurveyStatus
-from torchport.records.temporary import sweep_temporary_folders, temporary_folder
+from torchport.records.temporary import temporary_folder
 from torchport.records.tensor_spec import ITEM_SIZES, TensorSpec
 from torchport.records.verdict import REASONS, SUPPORTED, Reason, Verdict
 
@@ -129,7 +129,6 @@ __all__ = [
     "SUPPORTED",
     "SurveyRow",
     "SurveyStatus",
-    "sweep_temporary_folders",
     "TargetStatus",
     "temporary_folder",
     "TensorComparison",

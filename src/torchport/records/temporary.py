@@ -32,7 +32,7 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
         >>> with temporary_folder("build") as folder:
         ...     (folder / "graph.json").write_text("{}")
     """
-    sweep_temporary_folders()
+    _sweep_all()
     path, lock = _make(purpose)
     try:
         yield path
@@ -41,7 +41,7 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
         os.close(lock)
 
 
-def sweep_temporary_folders() -> None:
+def _sweep_all() -> None:
     """Remove the folders whose processes are gone."""
     with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
