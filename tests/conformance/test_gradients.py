@@ -6,6 +6,7 @@ Models are in training mode, with the same random numbers. A few of them run in 
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from torch import nn
 import torchport
 from conformance.architectures import MORE_TRANSFORMERS, TIMM, TORCHVISION, TRANSFORMERS
 from torchport import zoo
+from torchport.compiler import graph_programs
 from torchport.structure import flatten, tensors_in
 from torchport.survey.trial import ROUGH
 from torchport.verification import compare
@@ -81,7 +83,8 @@ def trainable(name: str) -> tuple[nn.Module, object, object]:
         return module, model.args, dict(model.kwargs)
     small = (torch.randn(2, 3, 64, 64),)
     try:
-        train_once(copy.deepcopy(module), copy.deepcopy(module), small, {})
+        probe = copy.deepcopy(module)
+        train_once(probe, probe, small, {})
     except (AssertionError, RuntimeError, ValueError):  # its sizes are fixed, or shrink to nothing
         [image] = model.args
         small = (torch.randn(2, *image.shape[1:]),)
@@ -122,7 +125,8 @@ def assert_as_exact_as_eager(ours: Step, eager: Step, exact: Callable[[], Step])
 
 
 @pytest.mark.parametrize(("name", "target"), CASES)
-def test_a_step_of_training(name: str, target: str, torch_compile) -> None:
+def test_a_step_of_training(name: str, target: str, torch_compile, monkeypatch) -> None:
+    monkeypatch.setattr(graph_programs, "_watched", weakref.WeakSet())  # without graphs of other tests
     module, args, kwargs = trainable(name)
     eager_module, exact_module = copy.deepcopy(module), copy.deepcopy(module)
     eager = train_once(eager_module, eager_module, args, kwargs)
@@ -142,5 +146,4 @@ def test_a_step_of_training(name: str, target: str, torch_compile) -> None:
             lambda: train_once(exact_module.double(), exact_module, args, kwargs, torch.float64),
         )
     record = torchport.fallbacks()
-    assert record.calls >= 2
-    print(record)
+    assert record.fallbacks < record.calls / 2, record  # else it is eager torch that was compared with itself

@@ -91,14 +91,15 @@ class InferenceGraph:
         try:
             captured = capture.export(bound, leaves, name="graph")
             graph = normalise(captured, self._target)
+            written = {str(node.target) for node in graph.writes if node.op == "get_attr"}
+            frozen = [weight for name, weight in graph.weights.items() if name not in written]
+            guard = WeightGuard(frozen)  # before any value is read: another thread may change it meanwhile
             source = Source("graph", graph, captured.leaves, captured.inputs.paths, captured.result)
-            program, plan = build_program(source, self._target, self._options)
+            program, _ = build_program(source, self._target, self._options)
         except Exception as error:  # noqa: BLE001  # whatever it is, eager torch still gives the answer
             problem = f"the graph cannot be compiled: {one_line(error)}"
             return _Specialised(problem, WeightGuard([]), weights)
-        written = {str(node.target) for node in plan.graph.writes if node.op == "get_attr"}
-        frozen = [weight for name, weight in plan.graph.weights.items() if name not in written]
-        return _Specialised(program, WeightGuard(frozen), weights)
+        return _Specialised(program, guard, weights)
 
 
 class _Bound(nn.Module):
