@@ -57,14 +57,28 @@ TWO = {
     "logaddexp": torch.logaddexp,
     "scores": lambda a, b: a @ b.transpose(-1, -2) @ b * 0.1,
 }
+# They leave float32's range soon.
+GROWING = {
+    "expm1": torch.expm1,
+    "tenth power": lambda x: x**10,
+    "cube": lambda x: x**3,
+    "all products": lambda x: x @ x.transpose(-1, -2) @ x,
+    "times a weight": lambda x: F.linear(x, torch.full((x.shape[-1], x.shape[-1]), 1e15)),
+    "by a tiny number": lambda x: x / 1e-20,
+    "difference": lambda x: x * 3 - x.flip(-1) * 2,
+    "norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "size": lambda x: x / x.norm(dim=-1, keepdim=True),
+    "spread": lambda x: x - x.var(-1, keepdim=True, correction=0),
+}
+LOSING = ("relu", "clamp", "leaky_relu", "sigmoid", "gelu", "softmax", "maxima", "less its most", "positive")
 SHAPES = [(3, 4), (1, 5), (2, 3, 4), (4, 4), (1, 1), (5, 2)]
 
 
-def program(chance: random.Random):
+def program(chance: random.Random, ones=ONE):
     steps = []
     for _ in range(chance.randint(2, 6)):
         if chance.random() < 0.7:
-            steps.append((chance.choice(list(ONE)), chance.randrange(3)))
+            steps.append((chance.choice(list(ones)), chance.randrange(3)))
         else:
             steps.append((chance.choice(list(TWO)), chance.randrange(3), chance.randrange(3)))
 
@@ -72,7 +86,7 @@ def program(chance: random.Random):
         last = [a, b, a + b]
         for name, *places in steps:
             values = [last[place] for place in places]
-            result = ONE[name](*values) if len(places) == 1 else TWO[name](*values)
+            result = ones[name](*values) if len(places) == 1 else TWO[name](*values)
             if result.shape == a.shape:
                 last = [result, *last[:2]]
         return last[0], last[1]
@@ -90,6 +104,11 @@ def odd_values(chance: random.Random, shape):
     return x * 100 if kind == 4 else x
 
 
+def large_values(chance: random.Random, shape):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(chance.randrange(1 << 30)))
+    return x * chance.choice([1.0, 100.0, 1e5, 1e12, 1e19, 1e30, 1e38])
+
+
 @pytest.mark.parametrize(
     "number",
     [
@@ -101,9 +120,29 @@ def test_equals_eager_on_odd_values(number):
     chance = random.Random(number)
     steps, model = program(chance)
     shape = chance.choice(SHAPES)
+    check(model, steps, shape, lambda: (odd_values(chance, shape), odd_values(chance, shape)))
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, marks=[] if number % 20 == 0 else [pytest.mark.conformance])
+        for number in range(200)
+    ],
+)
+def test_equals_eager_where_numbers_overflow(number):
+    """NaN and infinities are where eager torch has them, whatever lost or made them."""
+    chance = random.Random(1000 + number)
+    steps, model = program(chance, {**GROWING, **{name: ONE[name] for name in LOSING}})
+    shape = chance.choice(SHAPES[:-1])
+    check(model, steps, shape, lambda: (large_values(chance, shape), large_values(chance, shape)))
+
+
+def check(model, steps, shape, make_inputs):
+    """Compare a program with eager torch on six pairs of inputs."""
     compiled = torchport.compile(model, (torch.randn(shape), torch.randn(shape)), options={"cache": False})
     for _ in range(6):
-        a, b = odd_values(chance, shape), odd_values(chance, shape)
+        a, b = make_inputs()
         expected = model(a, b)
         for ours, theirs in zip(compiled(a, b), expected, strict=True):
             largest = theirs[theirs.isfinite()].abs().max().item() if theirs.isfinite().any() else 1.0

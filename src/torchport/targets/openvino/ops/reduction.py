@@ -94,7 +94,9 @@ def _norm_range(node: fx.Node, values: Values) -> Range:
     source = absolute(values.of(node.args[0]))
     if node.args[1] == 1:
         return summed(source, _count(node))
-    return powered(summed(squared(source), _count(node)), 0.5)
+    squares = summed(squared(source), _count(node))
+    # torch does not square a single number, so that its norm does not overflow.
+    return ANYTHING if squares.infinite else powered(squares, 0.5)
 
 
 @checked("linalg_vector_norm.default", "f", _norm_range)
