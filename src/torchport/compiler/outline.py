@@ -98,8 +98,15 @@ def _inputs_first(graph: fx.Graph) -> fx.Graph:
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """Return what is known of a tensor without its values; -1 for a size known at run time only."""
     shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape)
-    order = () if -1 in shape else _memory_order(tensor)
+    order = () if -1 in shape or not has_known_strides(tensor) else _memory_order(tensor)
     return TensorSpec(shape, str(tensor.dtype).removeprefix("torch."), order)
+
+
+def has_known_strides(tensor: torch.Tensor) -> bool:
+    """Whether it is known before a call how a tensor lies in memory: its strides may depend on data."""
+    if tensor.layout is not torch.strided:
+        return True
+    return all(isinstance(number, int) for number in (*tensor.stride(), tensor.storage_offset()))
 
 
 def _memory_order(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from torchport.compiler.aliases import aliasing_nodes
 from torchport.compiler.coverage import measure
 from torchport.compiler.folding import fold
 from torchport.compiler.normalise import NormalGraph, count_ops, is_op
-from torchport.compiler.outline import Piece, outline
+from torchport.compiler.outline import Piece, has_known_strides, outline
 from torchport.compiler.partition import Partition, partition
 from torchport.records import Coverage, Verdict
 from torchport.targets import Options, Target
@@ -99,6 +99,10 @@ def _known_at_run_time(node: fx.Node) -> str:
         for item in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 return "a number in it is known at run time only"
-            if isinstance(item, torch.Tensor) and any(not isinstance(size, int) for size in item.shape):
+            if not isinstance(item, torch.Tensor):
+                continue
+            if any(not isinstance(size, int) for size in item.shape):
                 return "a shape in it is known at run time only"
+            if not has_known_strides(item):
+                return "how a tensor of it lies in memory is known at run time only"
     return ""

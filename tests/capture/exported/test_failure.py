@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+import torchport
 from capture.models import Branches, CountsRows, Raises, line_of
 from torchport.capture import export
 from torchport.errors import CaptureError
@@ -63,3 +64,42 @@ def test_a_trial_call_leaves_buffers_and_inputs_as_they_were():
     refusal(model, x)
     assert model.count.item() == 0
     assert x.tolist() == [1.0, 1.0]
+
+
+class Finds(nn.Module):
+    """Needs values: how many it finds depends on them."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("offset", torch.zeros(3))
+
+    def forward(self, x):
+        y = self.linear(x) + self.offset
+        return y[: int(y.nonzero().sum())]
+
+
+def test_on_the_meta_device_the_reason_is_the_missing_values_and_not_torchs_own_error():
+    with torch.device("meta"):
+        model, x = Finds(), torch.ones(2, 3)
+    for target in ("host", "openvino", "ttnn"):
+        with pytest.raises(CaptureError, match="depends on the values of a tensor"):
+            torchport.explain(model, (x,), target=target)
+
+
+class Wide(nn.Module):
+    """Is called with inputs that do not fit."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+def test_on_the_meta_device_a_models_own_error_is_still_told():
+    with torch.device("meta"):
+        model, x = Wide(), torch.ones(2, 5)
+    with pytest.raises(CaptureError, match="the model raises RuntimeError"):
+        torchport.explain(model, (x,), target="host")

@@ -62,8 +62,16 @@ def _error_of_the_model(
         with torch.no_grad():
             stand_in.module(*copy.deepcopy(tuple(args)), **copy.deepcopy(dict(kwargs)))
     except Exception as error:  # noqa: BLE001  # whatever the model raises is the answer
-        return error
+        return None if _is_for_want_of_values(error, module) else error
     return None
+
+
+def _is_for_want_of_values(error: Exception, module: nn.Module) -> bool:
+    """Whether a model on the meta device raises what it would not raise with values."""
+    held = (*module.parameters(), *module.buffers())
+    return any(tensor.is_meta for tensor in held) and (
+        isinstance(error, NotImplementedError) or "meta tensor" in str(error)
+    )
 
 
 def _first_lines(error: BaseException, limit: int = 300) -> str:
