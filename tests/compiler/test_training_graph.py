@@ -226,7 +226,7 @@ def test_what_aot_autograd_cannot_take_apart_runs_as_aot_eager_does(torch_compil
 
 
 def test_a_graph_that_writes_in_place_is_not_taken_apart(torch_compile, programs):
-    """A hook of the user's writes in the backward graph."""
+    """Islands and what stays on the host may change places, so the order of writes would be lost."""
     graph = torch.fx.Graph()
     x = graph.placeholder("x")
     x.meta["val"] = torch.empty(2)

@@ -16,7 +16,7 @@ from torchport.compiler.build import Source, build_program
 from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, watched
 from torchport.compiler.normalise import normalise
 from torchport.compiler.weights import Changed, WeightGuard
-from torchport.errors import one_line
+from torchport.errors import CaptureError, one_line
 from torchport.runtime.eager_fallback import NotCompiled
 from torchport.runtime.program import Program
 from torchport.targets import Options, Target
@@ -97,7 +97,9 @@ class InferenceGraph:
             source = Source("graph", graph, captured.leaves, captured.inputs.paths, captured.result)
             program, _ = build_program(source, self._target, self._options)
         except Exception as error:  # noqa: BLE001  # whatever it is, eager torch still gives the answer
-            problem = f"the graph cannot be compiled: {one_line(error)}"
+            # What a capture advises is to use this backend.
+            why = error.what if isinstance(error, CaptureError) else one_line(error)
+            problem = f"the graph cannot be compiled: {why}"
             return _Specialised(problem, WeightGuard([]), weights)
         return _Specialised(program, guard, weights)
 
