@@ -1,12 +1,13 @@
 """Calls every op that files may call with arguments that do not fit: run as a process, which must not crash.
 
-python -m conformance.hostile_calls FIRST TRIALS PROGRESS
+python -m conformance.hostile_calls TRIALS PROGRESS
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import random
 import resource
 import signal
@@ -131,11 +132,8 @@ def hostile_call(op: torch._ops.OpOverload, noted: list, draw: random.Random) ->
     return [given.pop(name) for name in positional], {k: v for k, v in given.items() if k not in names}
 
 
-def main(first: int, trials: int, progress: Path) -> None:
+def call_from(first: int, trials: int, noted: dict[str, list], progress: Path) -> None:
     """Call the ops from the `first` on; `progress` always says which one it is at."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    noted = samples()
     limit = 10 << 30  # of addresses: what is too large is refused
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     for number, op in list(enumerate(permitted_ops()))[first:]:
@@ -145,14 +143,35 @@ def main(first: int, trials: int, progress: Path) -> None:
             progress.write_text(f"{number} {op} {str(args)[:500]} {str(kwargs)[:300]}")
             tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
             before = [leaf._version for leaf in tensors]
-            signal.alarm(10)  # a large size takes long, which is no crash: the process ends, the next goes on
+            signal.alarm(10)
             with contextlib.suppress(Exception):  # whatever it is, it was refused
                 CHECKED.get(str(op), op)(*args, **kwargs)
             signal.alarm(0)
             if [leaf._version for leaf in tensors] != before:
                 raise SystemExit(f"{op} writes to its arguments")
-    progress.write_text("-1 done")
+
+
+def main(trials: int, progress: Path) -> None:
+    """Call all ops in children of this process: one that takes long, as large sizes do, is ended and left."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    noted = samples()
+    first = 0
+    while True:
+        child = os.fork()
+        if child == 0:
+            call_from(first, trials, noted, progress)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        at = progress.read_text()
+        if status == 0:
+            print("done")
+            return
+        if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGALRM:
+            raise SystemExit(f"ended with {status} at {at}")
+        print("slow:", *at.split()[:2])
+        first = int(at.split()[0]) + 1
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(int(sys.argv[1]), Path(sys.argv[2]))

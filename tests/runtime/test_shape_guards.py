@@ -27,7 +27,22 @@ def test_what_holds_passes_and_its_contrary_is_refused(guard, text):
         assert render(guard) == text
 
 
-@pytest.mark.parametrize("guard", ["1", ["exec", "print(1)"], [], {"size": 1}, ["==", ["size", 0, 0], None]])
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "1",
+        ["exec", "print(1)"],
+        [],
+        {"size": 1},
+        ["==", ["size", 0, 0], None],
+        ["size", "0", 0],
+        ["size", 9, 0],
+        ["size"],
+        ["max"],
+        ["not"],
+        [["=="], 1, 1],
+    ],
+)
 def test_what_is_no_guard_is_refused(guard):
     with pytest.raises(RuntimeRefusal, match="a guard reads"):
         check_guards([guard], SHAPES, "net")

@@ -145,6 +145,10 @@ def test_another_library_is_called_where_the_caller_names_it(monkeypatch):
             (torch.ones(2, 9, 2), torch.ones(1), torch.ones(9), torch.ones(9), torch.ones(9), 0.1, 1e-5),
         ),
         ("aten._native_batch_norm_legit.no_stats", (torch.ones(9), torch.ones(1), None, True, 0.1, 1e-5)),
+        ("aten._embedding_bag.default", (torch.ones(3, 2), torch.tensor([9]), torch.tensor([0]))),
+        ("aten._embedding_bag.default", (torch.ones(3, 2), torch.tensor([1, 2]), torch.tensor([0, 7]))),
+        ("aten._embedding_bag.default", (torch.ones(3, 2), torch.tensor([1, 2]), torch.tensor([0, 2, 1]))),
+        ("aten._embedding_bag.default", (torch.ones(3), torch.tensor([1]), torch.tensor([0]))),
         ("aten._pdist_forward.default", (torch.ones(2, 3, 0, 3), 2.0)),
     ],
 )
@@ -164,3 +168,9 @@ def test_checked_ops_compute_what_they_did():
     assert torch.equal(spectrum, torch.fft.rfft(x))
     back = CHECKED["aten._fft_c2r.default"](spectrum, [1], 2, 6)
     torch.testing.assert_close(back, x)
+
+
+def test_bags_of_embeddings_survive():
+    table, rows, bags = torch.rand(5, 3), torch.tensor([0, 4, 1, 1]), torch.tensor([0, 1, 1])
+    [ours, *_] = CHECKED["aten._embedding_bag_forward_only.default"](table, rows, bags)
+    assert torch.equal(ours, torch.nn.functional.embedding_bag(rows, table, bags, mode="sum"))

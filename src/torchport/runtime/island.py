@@ -172,7 +172,7 @@ def check_inputs(meta: IslandMeta, args: Sequence[torch.Tensor]) -> None:
 def _fits(argument: torch.Tensor, spec: TensorSpec) -> bool:
     """Whether a tensor is of a shape and dtype; a size of -1 is any."""
     return (
-        argument.dtype is getattr(torch, spec.dtype)
+        argument.dtype is getattr(torch, spec.dtype, None)
         and len(spec.shape) == argument.dim()
         and all(wanted in (-1, size) for size, wanted in zip(argument.shape, spec.shape, strict=True))
     )

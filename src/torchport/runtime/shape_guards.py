@@ -65,18 +65,20 @@ def _holds(guard: object, shapes: Sequence[Sequence[int]]) -> bool:
         return bool(_value(guard, shapes))
     except ZeroDivisionError:
         return False
+    except (TypeError, ValueError, IndexError) as error:  # a file's guard may be anything
+        raise RuntimeRefusal(f"a guard reads {str(guard)[:80]!r}, which is not one") from error
 
 
 def _value(term: object, shapes: Sequence[Sequence[int]]) -> int:
     if isinstance(term, int):
         return term
     if not isinstance(term, list) or not term:
-        raise RuntimeRefusal(f"a guard reads {str(term)[:80]!r}, which is none")
+        raise RuntimeRefusal(f"a guard reads {str(term)[:80]!r}, which is not one")
     head, *rest = term
     if head == "size":
         return shapes[rest[0]][rest[1]]
     if head not in OPERATIONS:
-        raise RuntimeRefusal(f"a guard reads {str(term)[:80]!r}, which is none")
+        raise RuntimeRefusal(f"a guard reads {str(term)[:80]!r}, which is not one")
     return OPERATIONS[head](*[_value(part, shapes) for part in rest])
 
 

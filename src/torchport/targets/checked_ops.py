@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import is_fake
 
 from torchport.errors import RuntimeRefusal
 
@@ -117,6 +118,32 @@ def _pair_distances(self: torch.Tensor, p: float = 2.0) -> str:
     return "" if self.dim() == 2 and self.is_contiguous() and p >= 0 else "something else than rows of points"
 
 
+def _embedding_bag(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> str:
+    if (weight.dim(), indices.dim(), offsets.dim()) != (2, 1, 1) or mode not in (0, 1, 2):
+        return "tensors that are not a table, rows of it and bags of those"
+    if per_sample_weights is not None and per_sample_weights.shape != indices.shape:
+        return "weights of other samples than there are"
+    if include_last_offset and not offsets.numel():
+        return "no last offset"
+    if is_fake(weight) or is_fake(indices) or is_fake(offsets):
+        return ""  # a capture: there are no values to check
+    if indices.numel() and (indices.min() < 0 or indices.max() >= weight.shape[0]):
+        return "rows that the table does not have"
+    ends = torch.cat([offsets, offsets.new_tensor([indices.numel()])])
+    starts_at_zero = not offsets.numel() or offsets[0] == 0
+    return "" if starts_at_zero and (ends.diff() >= 0).all() else "bags that overlap or have no end"
+
+
 _aten = torch.ops.aten
 CHECKED: dict[str, CheckedOp] = {
     str(op): CheckedOp(op, check)
@@ -127,6 +154,8 @@ CHECKED: dict[str, CheckedOp] = {
         (_aten._fft_c2r.default, _real_result),
         (_aten._native_batch_norm_legit_no_training.default, _batch_norm),
         (_aten._native_batch_norm_legit_functional.default, _batch_norm),
+        (_aten._embedding_bag.default, _embedding_bag),
+        (_aten._embedding_bag_forward_only.default, _embedding_bag),
         (_aten._pdist_forward.default, _pair_distances),
         (_aten._native_batch_norm_legit.no_stats, _batch_norm_no_stats),
     )
