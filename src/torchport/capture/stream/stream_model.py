@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import inspect
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -41,8 +40,6 @@ from torchport.structure import flatten, flatten_call
 Values = Literal["fake", "real"]
 # Under `inference_mode` torch leaves composite ops whole, so that they are seen as the model calls them.
 _Pass = Literal["inference", "training"]
-
-_one_at_a_time = threading.RLock()  # switches of torch's are for the whole process
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,15 +281,14 @@ def without_collections() -> Iterator[None]:
 
 @contextmanager
 def as_eager() -> Iterator[None]:
-    """Let every module run as its Python says: no fused fast path, nothing compiled; one thread at a time."""
-    with _one_at_a_time:
-        fast = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
-        try:
-            if "torch._dynamo" in sys.modules:  # else nothing can have been compiled
-                with torch.compiler.set_stance("force_eager"):
-                    yield
-            else:
+    """Let every module run as its Python says: no fused fast path, and nothing compiled."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        if "torch._dynamo" in sys.modules:  # else nothing can have been compiled
+            with torch.compiler.set_stance("force_eager"):
                 yield
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fast)
+        else:
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)

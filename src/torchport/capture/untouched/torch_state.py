@@ -7,8 +7,10 @@ is left pushed makes later, unrelated calls fail.
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -22,6 +24,8 @@ from torch.utils import _device, _python_dispatch
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_one_at_a_time = threading.RLock()
+
 # Module-wide variables in which torch keeps what it is tracing.
 _VARIABLES = (
     (torch.fx.traceback, ("current_meta", "current_replay_node", "should_preserve_node_meta")),
@@ -33,20 +37,24 @@ _VARIABLES = (
 
 @contextmanager
 def torch_as_it_was() -> Iterator[None]:
-    """Put torch's state back afterwards, also after an error or an interrupt.
+    """Put torch's state back afterwards, also after an error or an interrupt; one thread at a time.
 
     That is: modes (gradients, inference, autocast, dispatch, function), functorch's levels, the default dtype
     and device, deterministic algorithms, the CPU's random numbers, and what fx and torch.export are tracing.
     """
-    state = _State()
-    # On leaving it, torch puts back autograd's modes and the thread's dispatch keys, whatever they are now.
-    with torch._C._InferenceMode(torch.is_inference_mode_enabled()):
-        torch._C._set_grad_enabled(state.grad)
-        torch.fx.traceback.current_meta = {}  # a dict that torch writes to: what was noted there stays
-        try:
-            yield
-        finally:
-            state.restore()
+    # Much of it is the process's, and one thread would put back what another is about to change. Dynamo's
+    # lock first, always: who compiles holds it, and may capture.
+    compiling = getattr(sys.modules.get("torch._dynamo.convert_frame"), "compile_lock", nullcontext())
+    with compiling, _one_at_a_time:
+        state = _State()
+        # On leaving it, torch puts back autograd's modes and the thread's dispatch keys, whatever they are.
+        with torch._C._InferenceMode(torch.is_inference_mode_enabled()):
+            torch._C._set_grad_enabled(state.grad)
+            torch.fx.traceback.current_meta = {}  # a dict that torch writes to: what was noted there stays
+            try:
+                yield
+            finally:
+                state.restore()
 
 
 def leaves_torch_as_it_was(function: Callable[P, R]) -> Callable[P, R]:
