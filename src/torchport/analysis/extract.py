@@ -74,6 +74,7 @@ def extract_pytorch_ops(
         TorchportError: as there; or the modules are those of another model.
 
     Example:
+        >>> modules = extract_unique_modules(load_model, get_inputs, "modules.json")
         >>> ops = extract_pytorch_ops("modules.json", load_model, get_inputs, "ops.json")
     """
     path = Path(modules_json_path)

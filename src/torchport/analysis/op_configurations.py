@@ -25,8 +25,9 @@ def op_configurations(analyses: Iterable[Analysis]) -> OpConfigurations:
     """Gather the configurations of the ops of some models: op, input shapes and dtypes, attributes.
 
     Example:
-        >>> table = op_configurations([analyze(model, args), analyze(other, args)])
-        >>> table.configurations[0].flop_share
+        >>> table = op_configurations([analyze(model, args), analyze(torch.nn.Linear(4, 2), args)])
+        >>> [row.op_name for row in table.configurations]
+        ['torch.nn.functional.linear', 'torch.relu']
     """
     rows: dict[str, _Row] = {}
     models: list[str] = []

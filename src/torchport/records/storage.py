@@ -130,7 +130,7 @@ def write_record(record: Record, path: Path) -> None:
         RecordError: the file cannot be written.
 
     Example:
-        >>> write_record(record, Path("out/bench") / file_name("torchvision:resnet18", "openvino"))
+        >>> write_record(TensorSpec((1, 3), "float32"), Path("out") / file_name("input", "float32"))
     """
     write_text(json.dumps(record.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n", path)
 

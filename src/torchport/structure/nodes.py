@@ -285,7 +285,7 @@ class Structure:
             input_objects: that call's mutable objects; those that the call changed are changed here.
 
         Example:
-            >>> flat = flatten({"a": torch.ones(2), "b": 3})
+            >>> flat = structure.flatten({"a": torch.ones(2), "b": 3})
             >>> flat.structure.rebuild([torch.zeros(2)])
             {'a': tensor([0., 0.]), 'b': 3}
         """

@@ -67,7 +67,7 @@ def run_benches(
         RecordError: a record cannot be written.
 
     Example:
-        >>> run_benches(["torchvision:resnet18"], targets=["host"], directory=Path("out"))[0].status
+        >>> run_benches(["hf-small:bert"], targets=["host"], directory=Path("out"))[0].status
         'ok'
     """
     if not models or not targets:

@@ -25,8 +25,8 @@ def describe_installation() -> Installation:
     """Say what is installed, which targets work here, and whether torch knows of torchport.
 
     Example:
-        >>> describe_installation().versions["torch"]
-        '2.13.0+cpu'
+        >>> describe_installation().versions["torch"] == torch.__version__
+        True
     """
     directory = cache_directory()
     return Installation(
@@ -47,8 +47,8 @@ def describe_targets() -> tuple[TargetStatus, ...]:
     """Say of each target whether it works here, and why not.
 
     Example:
-        >>> [target.name for target in describe_targets() if target.ok]
-        ['host', 'openvino']
+        >>> "host" in [target.name for target in describe_targets() if target.ok]
+        True
     """
     return tuple(_status(targets.find(name)) for name in targets.names())
 

@@ -55,6 +55,6 @@ def tolerance_for(dtype: torch.dtype) -> Tolerance:
 
     Example:
         >>> tolerance_for(torch.float32)
-        Tolerance(rtol=0.001, atol=0.001)
+        Tolerance(rtol=0.001, atol=0.001, pcc=None)
     """
     return TOLERANCES.get(dtype, EXACT)
