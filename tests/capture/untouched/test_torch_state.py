@@ -110,9 +110,8 @@ def on_another_device(model, x):
 
 
 def in_inference_mode(model, x):
-    model.left = torch.inference_mode()
-    model.left.__enter__()
-    raise ValueError("in inference mode")
+    with torch.inference_mode():
+        raise ValueError("in inference mode")
 
 
 # What models are refused for in the tests of the captures, and what models may do to torch before they raise.
