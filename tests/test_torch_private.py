@@ -21,34 +21,16 @@ PUBLIC_ATTRIBUTES = {
     "_version", "_schema", "_parameters", "_buffers", "_modules",
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
     "_fields", "_asdict", "_replace",  # of named tuples
-    "_getframe", "_exit", "_Hash", "_lru_cache_wrapper",  # of Python's library
+    "_getframe", "_exit", "_Hash", "_lru_cache_wrapper", "_slotnames",  # of Python's library
     "_from_config",  # of transformers
     "_has_ops",  # of torchvision
 }  # fmt: skip
-# To be moved to torch_private; a file that is moved leaves this list for good.
-NOT_YET_MOVED = {
-    "capture/aot/capture_graphs.py", "capture/aot/compiled_graphs.py", "capture/aot/quick_shapes.py",
-    "capture/calls/call_graph.py", "capture/calls/dispatch_mode.py", "capture/calls/fake_calls.py",
-    "capture/calls/function_kinds.py", "capture/calls/function_mode.py", "capture/calls/tensor_nodes.py",
-    "capture/exported/failure.py", "capture/exported/shared_memory.py", "capture/quiet.py",
-    "capture/remembered.py", "capture/stream/live_memory.py", "capture/stream/op_call.py",
-    "capture/stream/op_stream.py", "capture/stream/stand_ins.py", "capture/stream/stream_model.py",
-    "capture/stream/workspace.py", "codegen/body.py", "codegen/expressions.py", "codegen/imports.py",
-    "compiler/build.py", "compiler/decompose.py", "compiler/folding.py", "compiler/normalise.py",
-    "compiler/partition.py", "compiler/training_graph.py", "compiler/views.py",
-    "packaging/graph_json.py", "packaging/save_model.py", "packaging/size_guards.py",
-    "packaging/torchscript.py", "packaging/trace_model.py", "runtime/program.py", "survey/run_item.py",
-    "targets/host/target.py", "targets/island_files.py", "targets/node_checks.py", "targets/op_calls.py",
-    "targets/openvino/target.py", "targets/openvino/verdicts.py", "targets/target.py",
-    "targets/ttnn/lowering.py", "targets/ttnn/target.py", "targets/ttnn/verdicts.py",
-    "targets/value_ranges.py",
-}  # fmt: skip
-BY_NAME = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
-MODULE_NAME = re.compile(r"torch(\.\w+)*\._\w+(\.\w+)*")
+BY_NAME = {"getattr", "hasattr", "setattr", "delattr", "attrgetter", "get", "pop", "setdefault"}
+MODULE_NAME = re.compile(r"torch(\.\w+)*\._\w+[\w.]*")
 
 
 def is_private(name):
-    return name.startswith("_") and not name.startswith("__")
+    return re.match(r"_[^\W_]", name) is not None
 
 
 def own_names(tree):
@@ -73,6 +55,18 @@ def chain(node):
     return [*reversed([*names, node.id])] if isinstance(node, ast.Name) else []
 
 
+def keys(node):
+    """Return the texts by which an expression looks something up: as an attribute, or in a dict."""
+    given = []
+    if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in BY_NAME:
+        given = node.args
+    elif isinstance(node, ast.Subscript):
+        given = [node.slice]
+    elif isinstance(node, ast.Compare):
+        given = [node.left, *node.comparators]
+    return [item.value for item in given if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+
+
 def private_uses(tree, own=frozenset()):
     """Return the private names of torch's that code uses."""
     found = set()
@@ -85,20 +79,13 @@ def private_uses(tree, own=frozenset()):
             found.update(name for name in names if any(map(is_private, name.split("."))))
         elif isinstance(node, ast.Attribute) and is_private(node.attr):
             names = chain(node)
-            is_op = names[:2] == ["torch", "ops"] or names[:1] == ["aten"]
-            if (
-                names[:1] not in (["self"], ["cls"])
-                and node.attr not in PUBLIC_ATTRIBUTES | own
-                and not is_op
-            ):
+            is_op = names[:2] == ["torch", "ops"] or names[:1] in (["aten"], ["_aten"])
+            is_own = names[:1] in (["self"], ["cls"]) and len(names) == 2
+            if node.attr not in PUBLIC_ATTRIBUTES | own and not is_op and not is_own:
                 found.add(".".join(names) or node.attr)
-        elif (
-            isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in BY_NAME
-        ):
-            given = [str(item.value) for item in node.args if isinstance(item, ast.Constant)]
-            found.update(name for name in given if is_private(name) and name not in PUBLIC_ATTRIBUTES | own)
         elif isinstance(node, ast.Constant) and MODULE_NAME.fullmatch(str(node.value)):
             found.add(node.value)
+        found.update(name for name in keys(node) if is_private(name) and name not in PUBLIC_ATTRIBUTES | own)
     return found
 
 
@@ -106,11 +93,10 @@ def test_only_one_file_uses_private_names_of_torch():
     found = {}
     for path in SOURCE.rglob("*.py"):
         tree = ast.parse(path.read_text())
-        uses = private_uses(tree, own_names(tree) | set(torch_private.OVERRIDDEN))
+        uses = private_uses(tree, own_names(tree))
         if uses and path.name != "torch_private.py":
             found[path.relative_to(SOURCE).as_posix()] = uses
-    assert {name: found[name] for name in found.keys() - NOT_YET_MOVED} == {}
-    assert NOT_YET_MOVED - found.keys() == set(), "these are moved: take them off the list"
+    assert found == {}
 
 
 @pytest.mark.parametrize(
@@ -126,6 +112,10 @@ def test_only_one_file_uses_private_names_of_torch():
         "tensor.untyped_storage()._cdata",
         'logging.getLogger("torch._export")',
         'getattr(op, "_qualified_op_name", None)',
+        '"_dynamo_static_input_type" in node.meta',
+        'node.meta["_dynamo_static_input_type"]',
+        'vars(part).get("_actual_script_module", part)',
+        "self.graph._root.prev",
     ],
 )
 def test_a_private_name_is_found(code):
@@ -141,6 +131,7 @@ def test_a_private_name_is_found(code):
         "op._schema.name",
         "torch.ops.aten._to_copy.default",
         "self._anything",
+        'name.endswith("_backward")',
         "torch.nn.Module.__init__",
     ],
 )
@@ -148,17 +139,26 @@ def test_what_is_not_private_is_not_found(code):
     assert not private_uses(ast.parse(code))
 
 
+def test_every_name_is_used():
+    """A name that nobody uses any more is not to be carried from release to release."""
+    here = ast.parse((SOURCE / "torch_private.py").read_text())
+    offered = set(torch_private.NAMES) | {
+        node.name
+        for node in here.body
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name[0] != "_"
+    }
+    used = {"PrivateName", "is_compiling_flag", "StringType"}  # by torch_private itself
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "torchport.torch_private":
+                used.update(alias.name for alias in node.names)
+    assert offered - used == set()
+
+
 @pytest.mark.parametrize("name", torch_private.NAMES)
 def test_this_torch_has_it(name):
     assert getattr(torch_private, name) is not None or name == "is_compiling_flag"
     assert torch_private.NAMES[name].needed_for
-
-
-@pytest.mark.parametrize("name", torch_private.OVERRIDDEN)
-def test_this_torch_calls_what_is_overridden(name):
-    module, _, kind = torch_private.OVERRIDDEN[name].places[0].partition(":")
-    __import__(module)
-    assert callable(getattr(getattr(sys.modules[module], kind), name))
 
 
 def test_types_are_declared_where_names_are_found():
@@ -237,6 +237,39 @@ def test_attributes_of_graphs_and_programs():
     dim = torch.export.Dim("n", min=2, max=8)
     program = torch.export.export(nn.Linear(2, 2), (torch.ones(3, 2),), dynamic_shapes=({0: dim},))
     assert isinstance(torch_private.size_guards(program), list)
+
+
+def test_variables_of_torchs_state(monkeypatch):
+    found = torch_private.state_variables()
+    assert (torch.fx.traceback, "current_meta") in found
+    assert {module.__name__ for module, _ in found} == {name for name, _ in torch_private.STATE_VARIABLES}
+    monkeypatch.setattr(torch_private, "STATE_VARIABLES", (("torch.compiler", ("_is_gone", "is_compiling")),))
+    assert torch_private.state_variables() == [(torch.compiler, "is_compiling")]
+    outside = torch_private.dual_level()
+    with torch.autograd.forward_ad.dual_level():
+        assert torch_private.dual_level() == outside + 1
+
+
+def test_graphs_are_written_with_another_function(monkeypatch):
+    monkeypatch.setattr(fx.graph, "_format_target", fx.graph._format_target)  # put back afterwards
+    torch_private.replace_target_format(lambda base, target: f"{base}.changed_{target}")
+    graph = fx.Graph()
+    graph.output(graph.get_attr("weight"))
+    assert "self.changed_weight" in graph.python_code("self").src
+    monkeypatch.delattr(fx.graph, "_format_target")
+    torch_private.replace_target_format(str)
+    assert not hasattr(fx.graph, "_format_target")
+
+
+def test_backends_stand_in_another_table(monkeypatch):
+    from torch._dynamo.backends import registry
+
+    monkeypatch.setattr(registry, "_COMPILER_FNS", {"mine": None})  # put back afterwards
+    torch_private.replace_backends(lambda table: {**table, "another": None})
+    assert registry._COMPILER_FNS == {"mine": None, "another": None}
+    monkeypatch.delattr(registry, "_COMPILER_FNS")
+    torch_private.replace_backends(dict)
+    assert not hasattr(registry, "_COMPILER_FNS")
 
 
 def test_a_string_is_saved_with_a_script():

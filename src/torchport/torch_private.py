@@ -1,8 +1,9 @@
 """Every private name of torch's that torchport uses: another release of torch changes this file alone.
 
-Each stands in `NAMES` with what no longer works without it, and with where each supported release has it
-(2.11, 2.12 and 2.13 agree where one place is given). Names are looked up when they are first used, so that
-importing this file imports nothing of torch: some of them take seconds.
+Each stands in `NAMES` with what no longer works without it, and with where each supported release has it:
+2.11, 2.12 and 2.13 agree where one place is given. The tests run with 2.13; of the others the sources were
+read. Names are looked up when they are first used, so that importing this file imports nothing of torch: some
+of them take seconds.
 
     from torchport.torch_private import FakeTensor
 
@@ -15,9 +16,11 @@ hooks of `nn.Module`; `OpOverload._schema`; ops whose names begin with an unders
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchport.errors import TorchportError
@@ -26,25 +29,32 @@ if TYPE_CHECKING:
     import torch
     import torch._C
     import torch._C._autograd
+    import torch._C._functorch
     import torch._decomp
     import torch._export.utils
-    import torch._functorch.aot_autograd
     import torch._functorch.partitioners
-    import torch._prims_common
+    import torch._guards
     import torch.export._remove_effect_tokens_pass
+    import torch.export._trace
     import torch.export.exported_program
     import torch.fx._lazy_graph_module
     import torch.fx.passes.shape_prop
+    import torch.overrides
     import torch.utils._python_dispatch
     from torch import fx
+    from torch._C import Argument as Argument
+    from torch._C import BufferDict as BufferDict
     from torch._C import DispatchKey as DispatchKey
+    from torch._C import ParameterDict as ParameterDict
+    from torch._C import ScriptMethod as ScriptMethod
     from torch._C import StringType as StringType
     from torch._C._functorch import is_functorch_wrapped_tensor as is_functorch_wrapped_tensor
+    from torch._C._functorch import peek_interpreter_stack as peek_interpreter_stack
     from torch._dynamo.backends.common import aot_autograd as aot_autograd
+    from torch._dynamo.backends.debugging import aot_eager as aot_eager
     from torch._dynamo.convert_frame import compile_lock as compile_lock
-    from torch._functorch.aot_autograd import aot_module_simplified as aot_module_simplified
+    from torch._dynamo.exc import RestartAnalysis as RestartAnalysis
     from torch._functorch.aot_autograd import make_boxed_func as make_boxed_func  # type: ignore[attr-defined]  # imported there, not exported
-    from torch._functorch.partitioners import default_partition as default_partition
     from torch._guards import TracingContext as TracingContext
     from torch._guards import detect_fake_mode as detect_fake_mode
     from torch._guards import tracing as tracing
@@ -57,9 +67,13 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
     from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+    from torch._subclasses.fake_tensor import is_fake as is_fake
     from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
     from torch.export.pt2_archive._package import package_pt2 as package_pt2
+    from torch.jit._script import OrderedDictWrapper as OrderedDictWrapper
+    from torch.jit._script import OrderedModuleDict as OrderedModuleDict
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+    from torch.utils._pytree import tree_leaves as tree_leaves
     from torch.utils._pytree import tree_map as tree_map
     from torch.utils._pytree import tree_map_only as tree_map_only
     from torch.utils._sympy.value_ranges import ValueRanges as ValueRanges
@@ -71,12 +85,10 @@ if TYPE_CHECKING:
     set_grad_enabled = torch._C._set_grad_enabled
     storage_use_count = torch._C._storage_Use_Count
     next_sequence_number = torch._C._autograd._get_sequence_nr
-    aot_autograd_module = torch._functorch.aot_autograd
     is_compiling_flag = torch.compiler._is_compiling_flag
     core_aten_decompositions = torch._decomp._core_aten_decompositions_post_autograd
     is_preservable_composite = torch._export.utils._is_preservable_cia_op
     min_cut_partition = torch._functorch.partitioners.min_cut_rematerialization_partition
-    contiguous_strides = torch._prims_common.make_contiguous_strides_for
     remove_effect_tokens = torch.export._remove_effect_tokens_pass._remove_effect_tokens
     without_fake_mode = torch.export.exported_program._disable_prexisiting_fake_mode
     decompose_exported_program = torch.export.exported_program._decompose_exported_program
@@ -84,6 +96,20 @@ if TYPE_CHECKING:
     use_lazy_graph_module = torch.fx._lazy_graph_module._use_lazy_graph_module
     extract_tensor_metadata = torch.fx.passes.shape_prop._extract_tensor_metadata
     disable_current_modes = torch.utils._python_dispatch._disable_current_modes
+    has_any_kernel = torch._C._dispatch_has_kernel
+    InferenceMode = torch._C._InferenceMode
+    exit_dual_level = torch._C._exit_dual_level
+    functorch_depth = torch._C._functorch.get_dynamic_layer_stack_depth
+    pop_functorch_levels = torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth
+    dispatch_modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack
+    pop_dispatch_mode = torch.utils._python_dispatch._pop_mode
+    push_dispatch_mode = torch.utils._python_dispatch._push_mode
+    function_modes = torch.overrides._get_current_function_mode_stack
+    pop_function_mode = torch.overrides._pop_mode
+    push_function_mode = torch.overrides._push_mode
+    tracing_state = torch._guards._TLS
+    default_device_state = torch._GLOBAL_DEVICE_CONTEXT
+    export_program = torch.export._trace._export
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +133,8 @@ _OPS = "to tell ops from other callables: nothing works without it"
 _FAKE = "to run models without values: captures, analyses and random weights"
 _TRACED = "to capture the forward and backward graphs of a model (torchport.capture.aot)"
 _STREAMED = "to note every op as a model calls it (torchport.analyze)"
+_RESTORED = "to leave torch as it was, whatever a capture does"
+_SCRIPTED = "to capture TorchScript's modules without touching them"
 _DECOMPOSED = "to apply a target's decompositions (torchport.compile, torchport.explain)"
 
 NAMES: Mapping[str, PrivateName] = {
@@ -116,6 +144,9 @@ NAMES: Mapping[str, PrivateName] = {
     "OperatorBase": _at("torch._ops:OperatorBase", _OPS),
     "FakeTensor": _at("torch._subclasses.fake_tensor:FakeTensor", _FAKE),
     "FakeTensorMode": _at("torch._subclasses.fake_tensor:FakeTensorMode", _FAKE),
+    "is_fake": _at(
+        "torch._subclasses.fake_tensor:is_fake", "to check a file's ops on their values, where they have some"
+    ),
     "DataDependentOutputException": _at(
         "torch._subclasses.fake_tensor:DataDependentOutputException",
         "to explain that a model's path depends on values",
@@ -130,6 +161,7 @@ NAMES: Mapping[str, PrivateName] = {
     ),
     "TorchDispatchMode": _at("torch.utils._python_dispatch:TorchDispatchMode", _STREAMED),
     "disable_current_modes": _at("torch.utils._python_dispatch:_disable_current_modes", _STREAMED),
+    "tree_leaves": _at("torch.utils._pytree:tree_leaves", "to take apart what torch's pytrees know"),
     "tree_map": _at("torch.utils._pytree:tree_map", "to take apart what torch's pytrees know"),
     "tree_map_only": _at("torch.utils._pytree:tree_map_only", "to take apart what torch's pytrees know"),
     "DispatchKey": _at("torch._C:DispatchKey", _STREAMED),
@@ -145,6 +177,10 @@ NAMES: Mapping[str, PrivateName] = {
     "all_op_names": _at(
         "torch._C:_dispatch_get_all_op_names", "to refuse an option that names an op which does not exist"
     ),
+    "has_any_kernel": _at(
+        "torch._C:_dispatch_has_kernel", "to refuse a file whose ops this torch cannot run"
+    ),
+    "Argument": _at("torch._C:Argument", "to check the calls in a file against the schemas of ops"),
     "set_grad_enabled": _at(
         "torch._C:_set_grad_enabled", "to record that a model's code switches gradients on or off"
     ),
@@ -152,6 +188,27 @@ NAMES: Mapping[str, PrivateName] = {
     "is_functorch_wrapped_tensor": _at(
         "torch._C._functorch:is_functorch_wrapped_tensor", "to capture calls under torch.func"
     ),
+    "peek_interpreter_stack": _at(
+        "torch._C._functorch:peek_interpreter_stack", "to capture calls under torch.func"
+    ),
+    "functorch_depth": _at("torch._C._functorch:get_dynamic_layer_stack_depth", _RESTORED),
+    "pop_functorch_levels": _at("torch._C._functorch:pop_dynamic_layer_stack_and_undo_to_depth", _RESTORED),
+    "exit_dual_level": _at("torch._C:_exit_dual_level", _RESTORED),
+    "InferenceMode": _at("torch._C:_InferenceMode", _RESTORED),
+    "dispatch_modes": _at("torch.utils._python_dispatch:_get_current_dispatch_mode_stack", _RESTORED),
+    "pop_dispatch_mode": _at("torch.utils._python_dispatch:_pop_mode", _RESTORED),
+    "push_dispatch_mode": _at("torch.utils._python_dispatch:_push_mode", _RESTORED),
+    "function_modes": _at("torch.overrides:_get_current_function_mode_stack", _RESTORED),
+    "pop_function_mode": _at("torch.overrides:_pop_mode", _RESTORED),
+    "push_function_mode": _at("torch.overrides:_push_mode", _RESTORED),
+    "tracing_state": _at("torch._guards:_TLS", _RESTORED),
+    "default_device_state": _at("torch:_GLOBAL_DEVICE_CONTEXT", _RESTORED),
+    "OrderedDictWrapper": _at("torch.jit._script:OrderedDictWrapper", _SCRIPTED),
+    "OrderedModuleDict": _at("torch.jit._script:OrderedModuleDict", _SCRIPTED),
+    "ParameterDict": _at("torch._C:ParameterDict", _SCRIPTED),
+    "BufferDict": _at("torch._C:BufferDict", _SCRIPTED),
+    "ScriptMethod": _at("torch._C:ScriptMethod", _SCRIPTED),
+    "export_program": _at("torch.export._trace:_export", "to capture models that use torch.func"),
     "core_aten_decompositions": _at("torch._decomp:_core_aten_decompositions_post_autograd", _DECOMPOSED),
     "is_preservable_composite": _at("torch._export.utils:_is_preservable_cia_op", _DECOMPOSED),
     "decompose_exported_program": _at(
@@ -166,18 +223,21 @@ NAMES: Mapping[str, PrivateName] = {
     "compile_lock": _at("torch._dynamo.convert_frame:compile_lock", "to capture in several threads"),
     "aot_autograd": _at("torch._dynamo.backends.common:aot_autograd", "to train through torch.compile"),
     "make_boxed_func": _at("torch._functorch.aot_autograd:make_boxed_func", "to train through torch.compile"),
+    "aot_eager": _at(
+        "torch._dynamo.backends.debugging:aot_eager",
+        "to train through torch.compile what no target can take apart",
+    ),
+    "RestartAnalysis": _at(
+        "torch._dynamo.exc:RestartAnalysis", "to train through torch.compile with sizes that vary"
+    ),
     "min_cut_partition": _at(
         "torch._functorch.partitioners:min_cut_rematerialization_partition",
         "to train through torch.compile with as little memory as torch's own backend",
     ),
-    "aot_module_simplified": _at("torch._functorch.aot_autograd:aot_module_simplified", _TRACED),
-    "default_partition": _at("torch._functorch.partitioners:default_partition", _TRACED),
     "TracingContext": _at("torch._guards:TracingContext", _TRACED),
     "tracing": _at("torch._guards:tracing", _TRACED),
     "is_compiling_flag": _at("torch.compiler:_is_compiling_flag", _TRACED),
-    "aot_autograd_module": _at("torch._functorch.aot_autograd", _TRACED),
     "use_lazy_graph_module": _at("torch.fx._lazy_graph_module:_use_lazy_graph_module", _TRACED),
-    "contiguous_strides": _at("torch._prims_common:make_contiguous_strides_for", _TRACED),
     "detect_fake_mode": _at("torch._guards:detect_fake_mode", "to load Hugging Face models without values"),
     "OPDEFS": _at("torch._library.custom_ops:OPDEFS", "to write code that calls custom ops"),
     "extract_tensor_metadata": _at(
@@ -188,15 +248,23 @@ NAMES: Mapping[str, PrivateName] = {
 }
 
 
-# Methods of torch's classes that a class of torchport's overrides.
-OVERRIDDEN: Mapping[str, PrivateName] = {
-    "_dispatch_impl": _at("torch._subclasses.fake_tensor:FakeTensorMode", "to infer shapes quickly"),
-}
-
 # Names of loggers, whose records repeat what is raised, and of a module that shows that Dynamo is in use.
 FAKE_TENSOR_LOGGER = "torch._subclasses.fake_tensor"
 EXPORT_LOGGER = "torch._export"
 DYNAMO = "torch._dynamo"
+# Where the functions are defined to which Dynamo takes the transforms of torch.func apart.
+FUNCTORCH_MODULES = ("torch._functorch.", "torch._C._functorch")
+# Attributes of scripted modules: the C++ object, and what a traced module stands before.
+SCRIPT_OBJECT = "_c"
+TRACED_SCRIPT = "_actual_script_module"
+# Variables of modules in which torch keeps what it is doing; those that this torch has are put back.
+STATE_VARIABLES = (
+    ("torch.fx.traceback", ("current_meta", "current_replay_node", "should_preserve_node_meta")),
+    ("torch._functorch.eager_transforms", ("JVP_NESTING",)),
+    ("torch.autograd.forward_ad", ("_current_level",)),
+    ("torch.compiler", ("_is_compiling_flag", "_is_exporting_flag", "_is_non_strict_tracing_flag")),
+    ("torch.utils._device", ("CURRENT_DEVICE",)),
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -222,6 +290,12 @@ def __getattr__(name: str) -> Any:
 # ---- private attributes of torch's objects
 
 
+def lock_of_compilations() -> AbstractContextManager[object]:
+    """Return Dynamo's lock; without it two threads capture at once. Nothing if Dynamo was never imported."""
+    module = sys.modules.get("torch._dynamo.convert_frame")
+    return __getattr__("compile_lock") if module is not None else nullcontext()
+
+
 @contextmanager
 def compiling() -> Iterator[None]:
     """Have `torch.compiler.is_compiling` say yes, as under torch.compile (2.13 has a function for it)."""
@@ -233,6 +307,37 @@ def compiling() -> Iterator[None]:
         yield
     finally:
         flags["_is_compiling_flag"] = before
+
+
+def state_variables() -> list[tuple[ModuleType, str]]:
+    """Return the modules and names in which torch keeps what it is doing; one that is gone is left out."""
+    modules = [(importlib.import_module(module), names) for module, names in STATE_VARIABLES]
+    return [(module, name) for module, names in modules for name in names if name in vars(module)]
+
+
+def dual_level() -> int:
+    """Return how deep forward-mode differentiation is nested; without it a level may be left open."""
+    return int(vars(importlib.import_module("torch.autograd.forward_ad")).get("_current_level", -1))
+
+
+def replace_target_format(function: Callable[[str, str], str]) -> None:
+    """Have torch.fx write attributes with another function, in the whole process.
+
+    Without it graphs cannot hold modules and weights whose names are no identifiers.
+    """
+    written = vars(importlib.import_module("torch.fx.graph"))
+    if "_format_target" in written:
+        written["_format_target"] = function
+
+
+def replace_backends(wrap: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Have another dict be torch's table of backends, in the whole process.
+
+    Without it threads that are the first to name a backend at the same time end in "duplicate name".
+    """
+    registry = vars(importlib.import_module("torch._dynamo.backends.registry"))
+    if "_COMPILER_FNS" in registry:
+        registry["_COMPILER_FNS"] = wrap(registry["_COMPILER_FNS"])
 
 
 def storage_key(storage: torch.UntypedStorage) -> int:

@@ -10,13 +10,14 @@ import warnings
 from collections.abc import Iterator
 
 from torchport.capture.untouched.torch_state import torch_as_it_was
+from torchport.torch_private import EXPORT_LOGGER, FAKE_TENSOR_LOGGER
 
 # These log whole tracebacks for errors that are raised as well.
 _LOUD = (
-    "torch._subclasses.fake_tensor",
+    FAKE_TENSOR_LOGGER,
     "torch.fx.experimental.symbolic_shapes",
     "torch.export",
-    "torch._export",
+    EXPORT_LOGGER,
 )
 
 
@@ -27,7 +28,7 @@ def quiet_torch() -> Iterator[None]:
     Only one thread is in here at a time: torch's tracing is not made for more.
     """
     # Imported here, since it takes seconds; Dynamo traces under the same lock.
-    from torch._dynamo.convert_frame import compile_lock
+    from torchport.torch_private import compile_lock
 
     with compile_lock, quiet_streams(), torch_as_it_was():
         yield

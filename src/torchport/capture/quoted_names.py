@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import keyword
 
-import torch.fx.graph
+from torchport.torch_private import replace_target_format
 
 
 def format_target(base: str, target: str) -> str:
@@ -28,5 +28,4 @@ def format_target(base: str, target: str) -> str:
 
 def quote_names() -> None:
     """Have torch.fx write names so, in the whole process; what it could write before stays the same."""
-    if hasattr(torch.fx.graph, "_format_target"):
-        torch.fx.graph._format_target = format_target
+    replace_target_format(format_target)

@@ -13,8 +13,9 @@ from types import FrameType
 
 import torch
 import torch.fx.traceback
-from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import TorchFunctionMode
+
+from torchport.torch_private import peek_interpreter_stack
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep

@@ -17,6 +17,7 @@ from torchport.codegen.imports import Imports
 from torchport.codegen.scopes import Scope
 from torchport.codegen.steps import Plan, Step, plan_scope
 from torchport.codegen.variables import Variables
+from torchport.torch_private import set_arguments
 
 _INDENT = 8
 
@@ -253,7 +254,7 @@ _OPPOSITES = {
 def _like(node: fx.Node, target: Callable[..., object], args: tuple[fx.node.Argument, ...]) -> fx.Node:
     """Return a node to be written and not run, which does not become a user of its arguments."""
     copy = fx.Node(fx.Graph(), node.name, "call_function", target, (), {})
-    copy._args = args
+    set_arguments(copy, args)
     return copy
 
 

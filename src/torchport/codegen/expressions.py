@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-import torch
 from torch import fx
 
 from torchport.capture import apply_function, assemble, named
 from torchport.codegen.code import Code, Group, attribute, call, flat, keywords
 from torchport.codegen.constants import constant
 from torchport.codegen.imports import Imports
+from torchport.torch_private import OpOverload, OpOverloadPacket
 
 ATOM = 20
 Expression: TypeAlias = "tuple[Code, int]"
@@ -180,7 +180,7 @@ def _defaults(target: Callable[..., object]) -> dict[str, object]:
         return _BUILTIN_DEFAULTS[name]
     if not getattr(target, "__module__", "").startswith("torch") or isinstance(target, type):
         return {}
-    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(target, (OpOverload, OpOverloadPacket)):
         return {}
     try:
         parameters = inspect.signature(target).parameters

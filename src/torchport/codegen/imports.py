@@ -14,6 +14,13 @@ from torch import nn
 
 from torchport.codegen.code import WIDTH, is_name
 from torchport.errors import CodegenError
+from torchport.torch_private import (
+    OpOverload,
+    OpOverloadPacket,
+    custom_op_module,
+    overload_name,
+    qualified_name,
+)
 
 _HOMES = (
     ("F", torch.nn.functional),
@@ -62,12 +69,12 @@ class Imports:
         own = str(getattr(value, "__name__", ""))
         if getattr(builtins, own, None) is value:
             return own
-        if isinstance(value, torch._ops.OpOverload):
+        if isinstance(value, OpOverload):
             return self._custom_op(
-                value, f"torch.ops.{value._schema.name.replace('::', '.')}.{value._overloadname}"
+                value, f"torch.ops.{value._schema.name.replace('::', '.')}.{overload_name(value)}"
             )
-        if isinstance(value, torch._ops.OpOverloadPacket):
-            return self._custom_op(value, f"torch.ops.{value._qualified_op_name.replace('::', '.')}")
+        if isinstance(value, OpOverloadPacket):
+            return self._custom_op(value, f"torch.ops.{qualified_name(value).replace('::', '.')}")
         known = _public_names().get(id(value))
         if known is not None:
             self._note(known)
@@ -113,16 +120,15 @@ class Imports:
         elif name.startswith("nn."):
             self.uses_nn = True
 
-    def _custom_op(self, op: object, name: str) -> str:
+    def _custom_op(self, op: OpOverload | OpOverloadPacket, name: str) -> str:
         """Name an op, and import who registers it."""
-        qualified = getattr(op, "_qualified_op_name", None) or op._schema.name  # type: ignore[attr-defined]
+        qualified = qualified_name(op)
         namespace = qualified.split("::")[0]
         if namespace in ("aten", "prims"):
             return name
-        from torch._library.custom_ops import OPDEFS
+        from torchport.torch_private import OPDEFS
 
-        definition = OPDEFS.get(qualified)
-        module = getattr(getattr(definition, "_init_fn", None), "__module__", "")
+        module = custom_op_module(OPDEFS.get(qualified))
         if not module and namespace in sys.modules:
             module = namespace
         if not module or module == "__main__" or not _is_path(module) or not _is_path(name):

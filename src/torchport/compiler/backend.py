@@ -19,6 +19,7 @@ import torchport.runtime.backend_names  # noqa: F401  # threads may name this ba
 from torchport import targets
 from torchport.compiler.inference_graph import InferenceGraph
 from torchport.compiler.training_graph import compile_training
+from torchport.torch_private import FUNCTORCH_MODULES
 
 _DEFAULT_TARGET = "openvino"
 
@@ -85,7 +86,7 @@ def _wants_gradients(example_inputs: Sequence[object]) -> bool:
 def _has_transforms(graph_module: fx.GraphModule) -> bool:
     """Whether a graph calls `torch.func`: `grad`, `vmap`, `jvp` and so on, taken apart by Dynamo."""
     return any(
-        str(getattr(node.target, "__module__", "")).startswith(("torch._functorch.", "torch._C._functorch"))
+        str(getattr(node.target, "__module__", "")).startswith(FUNCTORCH_MODULES)
         for node in graph_module.graph.nodes
         if node.op == "call_function"
     )

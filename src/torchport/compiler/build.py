@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
 
 from torchport.compiler.cache import Built, build_or_read
 from torchport.compiler.normalise import NormalGraph
@@ -24,6 +23,7 @@ from torchport.runtime.program import Program
 from torchport.structure import Structure
 from torchport.targets import Options, Target
 from torchport.targets.target import GaveNaN, OutOfRange
+from torchport.torch_private import FakeTensor
 from torchport.version import __version__
 
 _log = logging.getLogger(__name__)

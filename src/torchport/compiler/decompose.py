@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export._trace import _disable_prexisiting_fake_mode  # type: ignore[attr-defined]
-from torch.export.exported_program import (  # type: ignore[attr-defined]
-    _decompose_exported_program,
-    _special_op_to_preserve_cia,
-)
 
 from torchport.targets.target import Decompositions
+from torchport.torch_private import (
+    OpOverload,
+    decompose_exported_program,
+    preserve_composite,
+    without_fake_mode,
+)
 
 
 def decompose(
@@ -33,13 +33,13 @@ def decompose(
     return _undisturbed(program, decompositions, kept)  # type: ignore[no-any-return]
 
 
-@_disable_prexisiting_fake_mode  # type: ignore[untyped-decorator]
+@without_fake_mode  # type: ignore[untyped-decorator]
 def _undisturbed(
     program: ExportedProgram, decompositions: Decompositions, kept: Collection[OpOverload]
 ) -> ExportedProgram:
-    return _decompose_exported_program(  # type: ignore[no-any-return]
+    return decompose_exported_program(  # type: ignore[no-any-return]
         program,
-        cia_to_decomp=dict.fromkeys(kept, _special_op_to_preserve_cia),
+        cia_to_decomp=dict.fromkeys(kept, preserve_composite),
         python_decomp_table=dict(decompositions),  # type: ignore[arg-type]  # invariant keys
         joint_loss_index=None,
         decompose_custom_triton_ops=False,

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
 
 from torchport.compiler.normalise import NormalGraph
+from torchport.torch_private import FakeTensor, OpOverload
 
 # Larger results are left to the device: folding an `expand` would store what it avoids storing.
 _LARGEST = 64 * 2**20

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import fx, nn
-from torch._subclasses.fake_tensor import FakeTensor
 
 from torchport import capture
 from torchport.compiler.build import Source, build_program
@@ -20,6 +19,7 @@ from torchport.errors import CaptureError, one_line
 from torchport.runtime.eager_fallback import NotCompiled
 from torchport.runtime.program import Program
 from torchport.targets import Options, Target
+from torchport.torch_private import FakeTensor, is_static_input
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,10 +45,10 @@ class InferenceGraph:
         self._fallback = watched("a graph")
         self._programs: dict[GraphKey, _Specialised] = {}
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
-        self._fixed = [index for index, node in enumerate(placeholders) if _is_weight(node)]
+        self._fixed = [index for index, node in enumerate(placeholders) if is_static_input(node)]
         # Two at least, so that it gives a tuple.
         self._get_fixed = operator.itemgetter(*self._fixed, *[0] * (2 - len(self._fixed)))
-        self._free = [index for index, node in enumerate(placeholders) if not _is_weight(node)]
+        self._free = [index for index, node in enumerate(placeholders) if not is_static_input(node)]
 
     def __call__(self, *args: object) -> object:
         """Run the graph."""
@@ -167,7 +167,3 @@ def _tensors_held(graph_module: fx.GraphModule) -> dict[str, str]:
         name for name in sorted(names) if isinstance(operator.attrgetter(name)(graph_module), torch.Tensor)
     ]
     return {name: f"held_{index}" for index, name in enumerate(held)}
-
-
-def _is_weight(node: fx.Node) -> bool:
-    return "_dynamo_static_input_type" in node.meta.get("tensor_dict", {})

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import InputKind, OutputKind
 
 from torchport.capture import CapturedModel, SharedResult, quiet_torch, user_name
@@ -17,6 +15,7 @@ from torchport.compiler.decompose import decompose
 from torchport.compiler.views import is_view_of, strided_view
 from torchport.errors import CaptureError
 from torchport.targets import Target
+from torchport.torch_private import HigherOrderOperator, OpOverload, remove_effect_tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +74,7 @@ def normalise(captured: CapturedModel, target: Target) -> NormalGraph:
         with quiet_torch(), torch.no_grad():
             program = decompose(captured.program, target.decompositions(), target.kept_composites())
             if any(spec.kind is InputKind.TOKEN for spec in program.graph_signature.input_specs):
-                program = _remove_effect_tokens(program)
+                program = remove_effect_tokens(program)
     except Exception as error:  # torch raises many kinds; each is a refusal
         raise CaptureError(
             f"torch cannot decompose the graph: {str(error).strip().splitlines()[0][:300]}",
@@ -236,6 +235,4 @@ def count_ops(graph_module: fx.GraphModule) -> list[str]:
 
 def is_op(node: fx.Node) -> bool:
     """Whether a node is a torch op: not a look into a tuple, nor a shape."""
-    return node.op == "call_function" and (
-        isinstance(node.target, (OpOverload, torch._ops.HigherOrderOperator))
-    )
+    return node.op == "call_function" and (isinstance(node.target, (OpOverload, HigherOrderOperator)))

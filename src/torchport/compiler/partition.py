@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.compiler.normalise import is_op
 from torchport.records import Verdict
+from torchport.torch_private import OpOverload
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,14 +7,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
-from torch._C import _functorch
-from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.backends.debugging import aot_eager
-from torch._dynamo.exc import RestartAnalysis
-from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
-from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchport.compiler.build import Source, build_program
@@ -26,6 +18,18 @@ from torchport.runtime.program import Program
 from torchport.structure import Structure
 from torchport.structure.nodes import Leaf, Tuple
 from torchport.targets import Options, Target
+from torchport.torch_private import (
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    RestartAnalysis,
+    aot_autograd,
+    aot_eager,
+    functorch_depth,
+    make_boxed_func,
+    min_cut_partition,
+    pop_functorch_levels,
+)
 
 
 def compile_training(
@@ -45,9 +49,9 @@ def compile_training(
         fw_compiler=compile_one,
         bw_compiler=compile_one,
         decompositions=dict(target.decompositions()),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=min_cut_partition,
     )
-    levels = _functorch.get_dynamic_layer_stack_depth()
+    levels = functorch_depth()
     try:
         return compiler(graph_module, example_inputs)
     except RestartAnalysis:
@@ -55,7 +59,7 @@ def compile_training(
     except Exception as error:  # noqa: BLE001  # if it is the model's own, aot_eager raises it too
         problem = f"AOTAutograd cannot take the graph apart: {one_line(error)}"
         # Levels of functorch that the graph pushed before it failed would make every later call fail.
-        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(levels)
+        pop_functorch_levels(levels)
     eager = aot_eager(graph_module, list(example_inputs))  # type: ignore[arg-type]  # as Dynamo gives them
     fallback = watched("a training graph")
     return lambda *args: fallback.run_eagerly(problem, lambda: eager(*args))

@@ -6,9 +6,9 @@ import operator
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.capture import SharedResult
+from torchport.torch_private import OpOverload
 
 
 def base_of(node: fx.Node) -> fx.Node | None:

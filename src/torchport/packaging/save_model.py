@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
-from torch.export.pt2_archive._package import package_pt2
 
 from torchport import targets
 from torchport.capture import ANY_SHAPE
@@ -40,6 +39,7 @@ from torchport.structure import Structure, flatten_call
 from torchport.structure.nodes import Constant, Dict, InputLeaf, Leaf, List, Node, Tuple
 from torchport.targets.graph_json import encode_graph
 from torchport.targets.permitted_ops import namespaces_of, permitting
+from torchport.torch_private import package_pt2
 
 
 def save(

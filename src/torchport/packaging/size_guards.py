@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch.export import ExportedProgram
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from torchport.errors import PackageError
+from torchport.torch_private import ValueRanges, size_guards
 
 _COMPARISONS = {
     ast.Eq: "==",
@@ -54,7 +54,7 @@ def guards_of(program: ExportedProgram) -> list[object]:
     for symbol, limits in program.range_constraints.items():
         if symbol.is_symbol and str(symbol) in symbols:
             guards += [[sign, symbols[str(symbol)], limit] for sign, limit in _finite(limits)]
-    texts = getattr(program, "_guards_code", None)  # as Python, with L['leaves'][0].size()[1]
+    texts = size_guards(program)  # as Python, with L['leaves'][0].size()[1]
     if texts is None:
         raise PackageError("this version of torch does not say what it assumes of sizes")
     return guards + [_term(text, symbols) for text in texts]

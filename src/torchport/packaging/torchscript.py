@@ -25,6 +25,7 @@ from torchport.records import IslandMeta, TensorSpec
 from torchport.runtime.input_kind import LeafKey
 from torchport.runtime.island import know_island_as
 from torchport.structure import flatten_call
+from torchport.torch_private import add_script_attribute
 from torchport.verification.copied_tensors import copy_tensors
 
 REPORT = "torchport_report"
@@ -96,10 +97,10 @@ def to_torchscript(
             remedy="torchport.save(compiled, 'model.pt2') keeps inputs and results of any structure",
         ) from error
     report = json.dumps(record.to_json())
-    if as_function:
+    if isinstance(script, torch.jit.ScriptModule):
+        add_script_attribute(script, REPORT, report)
+    else:  # a function, which has no attributes that are saved
         setattr(script, REPORT, report)
-    else:  # an attribute of TorchScript's own, so that it is saved too
-        script._c._register_attribute(REPORT, torch._C.StringType.get(), report)  # type: ignore[union-attr]
     return script
 
 

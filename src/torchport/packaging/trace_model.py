@@ -11,7 +11,6 @@ from typing import cast
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
 from torchport import targets
 from torchport.capture import ANY_BATCH, buffers_kept, values_kept
@@ -25,6 +24,7 @@ from torchport.packaging.kept_ops import Keep, leaving
 from torchport.packaging.torchscript import General, Script, plain_result, to_torchscript
 from torchport.records import Coverage, write_record
 from torchport.targets.isolation import isolated
+from torchport.torch_private import tree_map
 from torchport.verification import Tolerance, assert_close
 from torchport.verification.copied_tensors import copy_tensors
 

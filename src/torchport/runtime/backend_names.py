@@ -8,16 +8,18 @@ again.
 
 from __future__ import annotations
 
-from torch._dynamo.backends import registry
+from collections.abc import Callable
+
+from torchport.torch_private import replace_backends
 
 _NAMES = ("torchport", "torchport_stat")  # the entry points
 
 
-class _Registered(dict[str, registry.CompilerFn]):
+class _Registered(dict[str, Callable[..., object]]):
     """Torch's table of backends, in which torchport's are never said to be registered already."""
 
     def __contains__(self, name: object) -> bool:
         return name not in _NAMES and super().__contains__(name)
 
 
-registry._COMPILER_FNS = _Registered(registry._COMPILER_FNS)
+replace_backends(_Registered)

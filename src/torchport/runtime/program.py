@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import fx, nn
-from torch._ops import OpOverload
 
 from torchport.errors import RuntimeRefusal
 from torchport.records import IslandMeta, ProgramRecord
@@ -16,6 +15,7 @@ from torchport.runtime.input_kind import InputKind
 from torchport.runtime.island import LoadedIsland, check_inputs, load_island
 from torchport.structure import Structure
 from torchport.targets.target import Meanwhile, OutOfRange
+from torchport.torch_private import OpOverload
 
 
 class Program:

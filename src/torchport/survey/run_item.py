@@ -112,7 +112,7 @@ def record_run(model: Model, backward: bool) -> tuple[AtenGraph, ...]:
     try:
         run_once(compiled, model, backward)
     finally:
-        torch._dynamo.reset()
+        torch.compiler.reset()
     return tuple(sorted(graphs, key=lambda graph: graph.direction != "fw"))
 
 

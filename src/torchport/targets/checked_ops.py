@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import is_fake
 
 from torchport.errors import RuntimeRefusal
+from torchport.torch_private import OpOverload, is_fake
 
 
 class CheckedOp:

@@ -12,13 +12,13 @@ from typing import Literal, cast
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.errors import TargetError
 from torchport.targets.checked_ops import CHECKED, CheckedOp
 from torchport.targets.graph_arguments import Reference, decode_argument, encode_argument
 from torchport.targets.permitted_ops import find_permitted, item_type, why_refused
 from torchport.targets.size_functions import NAMES_ON_SIZES, ON_SIZES
+from torchport.torch_private import OpOverload
 
 GETITEM, ISLAND, WRITE = "getitem", "torchport.island.default", "aten.copy_.default"
 ValueKind = Literal["input", "tensor", "result", "sequence", "number"]

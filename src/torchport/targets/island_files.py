@@ -9,15 +9,13 @@ from pathlib import Path
 import numpy
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.passes.shape_prop import _extract_tensor_metadata
-from torch.utils._pytree import tree_map_only
 
 from torchport.errors import TargetError
 from torchport.records import JSON, TensorSpec, read_json
 from torchport.targets.graph_json import decode_graph, encode_graph, value_numbers
 from torchport.targets.safetensors_file import read_safetensors, restored, storable, write_safetensors
 from torchport.targets.target import Artifact, Island
+from torchport.torch_private import FakeTensorMode, extract_tensor_metadata, tree_map_only
 
 GRAPH, WEIGHTS = "island.json", "weights.safetensors"
 BUILT, PAYLOAD = "artifact.json", "payload.bin"
@@ -104,7 +102,7 @@ class _Shapes(fx.Interpreter):
             value = self._mode.from_tensor(value)
         if n.op != "output":
             n.meta["val"] = value
-            n.meta["tensor_meta"] = tree_map_only(torch.Tensor, _extract_tensor_metadata, value)
+            n.meta["tensor_meta"] = tree_map_only(torch.Tensor, extract_tensor_metadata, value)
         return value
 
 

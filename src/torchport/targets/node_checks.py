@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.records import Verdict
 from torchport.targets.value_ranges import Bounds, bounds_of, fits, index_limits
+from torchport.torch_private import OpOverload
 
 _KEEPS = "it stays on the host; cast the model to float32 if that precision will do"
 

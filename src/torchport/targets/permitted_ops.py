@@ -14,9 +14,9 @@ from contextvars import ContextVar
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.errors import TargetError
+from torchport.torch_private import Argument, OpOverload, has_any_kernel
 
 NAMESPACES_VARIABLE = "TORCHPORT_NAMESPACES"
 
@@ -136,7 +136,7 @@ def _remedy(space: str) -> str:
 def _aten_refusal(op: OpOverload) -> str:
     schema = op._schema
     base = schema.name.removeprefix("aten::")
-    if not torch._C._dispatch_has_kernel(op.name()):
+    if not has_any_kernel(op.name()):
         return "is not an op on tensors"  # TorchScript's own functions: texts, lists, output, random state
     if schema.is_mutable:
         return "writes to its arguments"
@@ -156,7 +156,7 @@ def _aten_refusal(op: OpOverload) -> str:
     return "does not check its arguments" if unchecked else ""
 
 
-def item_type(argument: torch._C.Argument) -> str:
+def item_type(argument: Argument) -> str:
     """Return what an argument of a schema is made of: `Tensor` for `List[Optional[Tensor]]`."""
     written = str(argument.real_type)  # `type` says `int` for dtypes and layouts
     return written.rsplit("[", 1)[-1].rstrip("]")

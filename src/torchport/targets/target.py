@@ -11,10 +11,10 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.errors import TargetError, nearest
 from torchport.records import TensorSpec, Verdict
+from torchport.torch_private import OpOverload, all_op_names
 
 Decompositions = Mapping[OpOverload, Callable[..., object]]
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
@@ -265,7 +265,7 @@ def _check_ops(target: str, names: object) -> None:
     assert isinstance(names, tuple)
     if not names:
         return
-    known = {name.replace("::", ".") for name in torch._C._dispatch_get_all_op_names()}
+    known = {name.replace("::", ".") for name in all_op_names()}
     known |= {name if "." in name[name.index(".") + 1 :] else f"{name}.default" for name in known}
     known |= {".".join(name.split(".")[:2]) for name in known}
     for name in names:

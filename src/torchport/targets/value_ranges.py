@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
+
+from torchport.torch_private import FakeTensor
 
 Bounds = tuple[int, int]
 

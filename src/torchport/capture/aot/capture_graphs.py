@@ -10,9 +10,6 @@ from typing import cast
 import torch
 import torch.fx.traceback
 from torch import fx, nn
-from torch._guards import TracingContext, tracing
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from torchport.capture.aot.aten_graph import AtenGraph
 from torchport.capture.aot.node_origins import noting_origins
@@ -29,6 +26,7 @@ from torchport.capture.untouched import (
 )
 from torchport.errors import CaptureError, TorchportError, one_line
 from torchport.structure import Structure, flatten, flatten_call
+from torchport.torch_private import FakeTensorMode, TracingContext, compiling, tracing, use_lazy_graph_module
 
 
 @leaves_torch_as_it_was
@@ -110,13 +108,13 @@ def _trace(
     leaves = [substitute(leaf) for leaf in inputs.leaves]
     stand_in = StandIn(module, substitute)
     with ExitStack() as stack:
-        for context in (quiet_torch(), as_eager(), without_collections(), _use_lazy_graph_module(True)):
+        for context in (quiet_torch(), as_eager(), without_collections(), use_lazy_graph_module(True)):
             stack.enter_context(context)
         stack.enter_context(torch.set_grad_enabled(backward))
         # As under torch.compile: without these, torch keeps dead ops that draw random numbers, and code that
         # asks whether it is compiled is told that it is not.
         stack.enter_context(tracing(TracingContext(mode)))
-        stack.enter_context(torch.compiler._compile_session_context())
+        stack.enter_context(compiling())
         # What torch notes on nodes itself: which part of the joint graph each is of, and which forward op a
         # backward op belongs to.
         stack.enter_context(torch.fx.traceback.preserve_node_meta())

@@ -24,8 +24,7 @@ def recording_backend(record: Recorder) -> Backend:
         (tensor([1., 1.]), 1)
     """
     # Imported here, since it takes seconds.
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
+    from torchport.torch_private import aot_autograd, make_boxed_func
 
     def compile_as(direction: Direction) -> Callable[..., Callable[..., object]]:
         def compile_graph(graph_module: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:

@@ -29,6 +29,7 @@ from torchport.capture.source_lines import user_line
 from torchport.capture.untouched import StandIn, copy_of, leaves_torch_as_it_was, nothing_remembered
 from torchport.errors import CaptureError, TorchportError
 from torchport.structure import flatten
+from torchport.torch_private import FAKE_TENSOR_LOGGER
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ class _Session:
 def _without_logs() -> Iterator[None]:
     """Hold back what this thread's fake tensors log: whole tracebacks of errors that are raised as well."""
     thread = threading.get_ident()
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger = logging.getLogger(FAKE_TENSOR_LOGGER)
 
     def keep(record: logging.LogRecord) -> bool:
         return record.thread != thread

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from torchport.capture.calls.fake_calls import has_tensor
 from torchport.capture.calls.function_kinds import Described, Kind
 from torchport.capture.calls.recorder import Recorder
+from torchport.torch_private import TorchDispatchMode
 
 
 class OpMode(TorchDispatchMode):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from torchport.capture.calls.tracked_numbers import Tracked, plain
+from torchport.torch_private import FakeTensor, FakeTensorMode
 
 
 def unwrap(value: object) -> object:

@@ -11,6 +11,8 @@ from enum import Enum, auto
 
 import torch
 
+from torchport.torch_private import set_grad_enabled
+
 
 class Kind(Enum):
     """What is done with a call."""
@@ -93,7 +95,7 @@ def describe(function: Callable[..., object]) -> Described:
     name = getattr(function, "__name__", str(function))
     if name in ("__get__", "__set__"):
         return _property(function, name)
-    if function is torch._C._set_grad_enabled:
+    if function is set_grad_enabled:
         return Described(Kind.GRAD_MODE, function, name)
     if name in _VALUES:
         return Described(Kind.VALUE, name, name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 
 from torchport.capture.calls.fake_calls import FakeCalls, RealCalls, has_tensor
@@ -14,6 +13,7 @@ from torchport.capture.calls.recorder import Recorder
 from torchport.capture.calls.tensor_nodes import LostTensor
 from torchport.capture.calls.tracked_numbers import Tracked
 from torchport.capture.calls.value_reads import ValueReads
+from torchport.torch_private import is_functorch_wrapped_tensor
 
 # A longer list of numbers is a weight, and not a part of the text.
 INLINE_LIMIT = 32

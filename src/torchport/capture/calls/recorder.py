@@ -18,6 +18,7 @@ from torchport.capture.calls.tensor_nodes import TensorNodes
 from torchport.capture.calls.traced_calls import CallListener, TracedCall, named_arguments
 from torchport.capture.calls.tracked_numbers import Number, Origin, Tracked, TrackedSize, track
 from torchport.capture.calls.user_frames import describe_frame, line_of, local_names, user_frame
+from torchport.torch_private import last_node
 
 # Python's types stand for dtypes; a graph's own code cannot name them.
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
@@ -238,7 +239,7 @@ class Recorder(CallListener):
     def here(self) -> Place:
         """Return the place in the run: after the node that was recorded last."""
         self.sizes_were_read = True
-        return Place(self.graph._root.prev, self.call)
+        return Place(last_node(self.graph), self.call)
 
     def start_after(self, node: fx.Node) -> Place:
         """Return the place behind the inputs, and behind one that is taken out of another."""

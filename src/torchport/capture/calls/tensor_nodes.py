@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import fx, nn
-from torch._C._functorch import is_functorch_wrapped_tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
 from torchport.capture.calls.traced_calls import TracedCall
 from torchport.capture.calls.user_frames import attribute_name
+from torchport.torch_private import FakeTensor, is_functorch_wrapped_tensor
 
 
 class LostTensor(Exception):

@@ -17,7 +17,6 @@ import torch
 import torch.fx.traceback
 from torch import nn
 from torch.export import ExportedProgram
-from torch.export._trace import _export
 
 from torchport.capture.callable_module import as_module
 from torchport.capture.exported.dynamic_shapes import spread_over_leaves
@@ -30,6 +29,7 @@ from torchport.capture.source_lines import SourceLines
 from torchport.capture.untouched import StandIn, leaves_torch_as_it_was, nothing_remembered
 from torchport.structure import Flat, Structure, flatten_call
 from torchport.structure.flatten import flatten_result
+from torchport.torch_private import export_program
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram
         if not call.saw_transforms:
             raise
         # By default it traces what comes before autograd, where functorch's transforms are not at home.
-        after_autograd = functools.partial(_export, pre_dispatch=False)
+        after_autograd = functools.partial(export_program, pre_dispatch=False)
         again = _Call()
         return _trace_once(module, flat, dims, again, after_autograd), again
 

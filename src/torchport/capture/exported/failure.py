@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from torchport.capture.source_lines import user_line
 from torchport.capture.untouched import StandIn, copy_of
 from torchport.errors import CaptureError
+from torchport.torch_private import DataDependentOutputException, DynamicOutputShapeException
 
 _DATA_DEPENDENT = re.compile(
     r"data-dependent|DataDependent|_local_scalar_dense|Could not guard|\.item\(\)|\.tolist\(\)|"

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from torchport.torch_private import storage_key
+
 
 @dataclass(frozen=True, slots=True)
 class SharedResult:
@@ -73,7 +75,7 @@ class WatchedMemory:
 
 
 def _storage(tensor: torch.Tensor) -> int | None:
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
+    return storage_key(tensor.untyped_storage()) if tensor.layout is torch.strided else None
 
 
 def _version(tensor: torch.Tensor) -> int:

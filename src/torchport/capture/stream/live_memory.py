@@ -6,7 +6,8 @@ import weakref
 from collections.abc import Iterable
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+
+from torchport.torch_private import FakeTensor, storage_key, storage_use_count, tensor_use_count
 
 
 class LiveMemory:
@@ -29,27 +30,27 @@ class LiveMemory:
     def know(self, tensor: torch.Tensor) -> None:
         """Leave a tensor's storage uncounted, unless it was counted before."""
         storage = _storage(tensor)
-        if storage is not None and storage._cdata not in self._sizes:
-            self._sizes[storage._cdata] = 0
+        if storage is not None and storage_key(storage) not in self._sizes:
+            self._sizes[storage_key(storage)] = 0
             self._outside.append(storage)
 
     def count(self, tensor: torch.Tensor) -> int:
         """Count a tensor's storage if it is new, until it dies; return how many bytes that added."""
         storage = _storage(tensor)
-        if storage is None or storage._cdata in self._sizes:
+        if storage is None or storage_key(storage) in self._sizes:
             return 0
         size = int(storage.nbytes())
-        self._sizes[storage._cdata] = size
+        self._sizes[storage_key(storage)] = size
         self.live += size
-        weakref.finalize(storage, self._forget, storage._cdata)
+        weakref.finalize(storage, self._forget, storage_key(storage))
         return size
 
     def give_up(self, tensor: torch.Tensor) -> None:
         """Count a tensor's storage no longer, though it lives: on a real run it would be another's by now."""
         storage = _storage(tensor)
         if storage is not None:
-            self.live -= self._sizes.get(storage._cdata, 0)
-            self._sizes[storage._cdata] = 0
+            self.live -= self._sizes.get(storage_key(storage), 0)
+            self._sizes[storage_key(storage)] = 0
 
     def _forget(self, number: int) -> None:
         self.live -= self._sizes.pop(number, 0)
@@ -61,9 +62,9 @@ def is_held_by_autograd_alone(tensor: torch.Tensor) -> bool:
     Under a dispatch mode it makes a new tensor instead. The counts are those of a fake tensor that an op is
     handed and that has no other owner.
     """
-    if not isinstance(tensor, FakeTensor) or tensor._use_count() != 4:  # type: ignore[attr-defined]
+    if not isinstance(tensor, FakeTensor) or tensor_use_count(tensor) != 4:
         return False
-    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)) == 2
+    return int(storage_use_count(storage_key(tensor.untyped_storage()))) == 2
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:

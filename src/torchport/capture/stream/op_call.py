@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torchport.records import TensorSpec
+from torchport.torch_private import OpOverload, disable_current_modes, script_type
 
 UNKNOWN_SIZE = -1  # a size that is known at run time only
 
@@ -111,9 +110,9 @@ def _described(value: object) -> object:
 
 def _packed(value: torch.ScriptObject) -> object:
     """Return a quantized op's packed weight as the tensor that it holds, else the object's class."""
-    name = str(value._type()).rpartition(".")[2]
+    name = script_type(value).rpartition(".")[2]
     try:
-        with _disable_current_modes():  # it computes the weight, and is no op of the model's
+        with disable_current_modes():  # it computes the weight, and is no op of the model's
             unpacked = value.unpack()  # type: ignore[attr-defined]
     except (AttributeError, RuntimeError):
         return name

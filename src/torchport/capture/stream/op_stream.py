@@ -14,17 +14,25 @@ from dataclasses import dataclass, field
 from typing import Literal, cast
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchport.capture.stream.live_memory import LiveMemory, is_held_by_autograd_alone
 from torchport.capture.stream.module_calls import ModuleCall, ModuleCalls
 from torchport.capture.stream.op_call import OpCall, describe_call, is_dense
 from torchport.capture.stream.workspace import Workspace, workspace_of
+from torchport.torch_private import (
+    DispatchKey,
+    OpOverload,
+    TorchDispatchMode,
+    current_autograd_node,
+    has_kernel,
+    next_sequence_number,
+    run_kernel,
+    sequence_number,
+)
 
 Phase = Literal["forward", "backward"]
 
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_COMPOSITE = DispatchKey.CompositeImplicitAutograd
 # What torch asks a tensor about itself, and what a check leaves behind: no work of the model's.
 _QUESTIONS = frozenset(
     """
@@ -149,12 +157,12 @@ class OpRecorder(TorchDispatchMode):
         """Run a composite op by the ops that it is made of; only the outermost one is the model's own."""
         if self._outer is not None:
             with self:
-                return func._op_dk(_COMPOSITE, *args, **kwargs)
+                return run_kernel(func, _COMPOSITE, args, kwargs)
         place = len(self.ops)
         self._outer = streamed = self._begin(func, args, kwargs)
         try:
             with self:
-                result = func._op_dk(_COMPOSITE, *args, **kwargs)
+                result = run_kernel(func, _COMPOSITE, args, kwargs)
         except BaseException:
             del self.ops[place:]
             raise
@@ -219,16 +227,16 @@ class OpRecorder(TorchDispatchMode):
         if self.phase == "forward" and not torch.is_inference_mode_enabled():
             # The node that autograd made for this op has the last number given out. Without gradients it made
             # none: the last one is another op's, unless this is the first in a function of the user's own.
-            number = torch._C._autograd._get_sequence_nr() - 1
+            number = next_sequence_number() - 1
             if torch.is_grad_enabled():
                 self._calls_by_number[number] = current
             else:
                 self._calls_by_number.setdefault(number, current)
         if self.phase == "backward" and current is None:  # not None: a checkpoint runs its forward pass again
-            node = torch._C._current_autograd_node()
+            node = current_autograd_node()
             if node is not None and hasattr(node, "variable"):  # it adds to a parameter's gradient
                 return self._owners.get(id(node.variable), ""), None
-            current = None if node is None else self._calls_by_number.get(node._sequence_nr())
+            current = None if node is None else self._calls_by_number.get(sequence_number(node))
         return (current.path if current is not None else "", current)
 
 
@@ -251,7 +259,7 @@ class _Origins:
 def _is_composite(op: OpOverload) -> bool:
     known = _composites.get(op)
     if known is None:
-        known = _composites[op] = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _COMPOSITE)
+        known = _composites[op] = has_kernel(op.name(), _COMPOSITE)
     return known
 
 

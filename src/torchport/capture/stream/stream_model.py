@@ -12,11 +12,6 @@ from typing import Literal, cast
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-)
 from torch.nn.parameter import is_lazy
 
 from torchport.capture.callable_module import as_module
@@ -36,6 +31,12 @@ from torchport.capture.untouched import (
 )
 from torchport.errors import CaptureError, one_line
 from torchport.structure import flatten, flatten_call
+from torchport.torch_private import (
+    DYNAMO,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 
 Values = Literal["fake", "real"]
 # Under `inference_mode` torch leaves composite ops whole, so that they are seen as the model calls them.
@@ -285,7 +286,7 @@ def as_eager() -> Iterator[None]:
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        if "torch._dynamo" in sys.modules:  # else nothing can have been compiled
+        if DYNAMO in sys.modules:  # else nothing can have been compiled
             with torch.compiler.set_stance("force_eager"):
                 yield
         else:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-from torch._ops import OpOverload
 
 from torchport.capture.stream.op_call import schema_arguments
+from torchport.torch_private import OpOverload, select_conv_backend
 
 aten = torch.ops.aten
 
@@ -186,7 +186,5 @@ def _is_onednn(named: Mapping[str, object]) -> bool:
     names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
     bias = named.get("bias")
     sizes = {} if bias is not None else {"bias_sizes": named.get("bias_sizes")}
-    backend = torch._C._select_conv_backend(
-        source, weight, bias=bias, **{name: named[name] for name in names}, **sizes
-    )
+    backend = select_conv_backend(source, weight, bias=bias, **{name: named[name] for name in names}, **sizes)
     return str(backend).rpartition(".")[2] in ("Mkldnn", "MkldnnTranspose")

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
+
+from torchport.torch_private import FakeTensor, FunctionalTensor
 
 _NESTED = 3  # how many functions, or containers, may stand around what is looked for
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from torchport.capture.stream.op_call import is_dense
 from torchport.capture.untouched.stand_in import TensorMap
+from torchport.torch_private import FakeTensor, FakeTensorMode, mark_as_parameter
 
 
 class Once:
@@ -51,5 +51,5 @@ def _like(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor as a parameter where another is one, and with a gradient where it has one."""
     made.requires_grad_(tensor.requires_grad)
     if isinstance(tensor, nn.Parameter):
-        made._is_param = True  # as torch marks parameters of other classes
+        mark_as_parameter(made)
     return made

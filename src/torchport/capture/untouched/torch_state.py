@@ -7,32 +7,37 @@ is left pushed makes later, unrelated calls fail.
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
 import torch
 import torch.fx.traceback
-from torch import _guards, overrides
-from torch._C import _functorch
-from torch._functorch import eager_transforms
-from torch.autograd import forward_ad
-from torch.utils import _device, _python_dispatch
+
+from torchport.torch_private import (
+    InferenceMode,
+    default_device_state,
+    dispatch_modes,
+    dual_level,
+    exit_dual_level,
+    function_modes,
+    functorch_depth,
+    lock_of_compilations,
+    pop_dispatch_mode,
+    pop_function_mode,
+    pop_functorch_levels,
+    push_dispatch_mode,
+    push_function_mode,
+    set_grad_enabled,
+    state_variables,
+    tracing_state,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _one_at_a_time = threading.RLock()
-
-# Module-wide variables in which torch keeps what it is tracing.
-_VARIABLES = (
-    (torch.fx.traceback, ("current_meta", "current_replay_node", "should_preserve_node_meta")),
-    (eager_transforms, ("JVP_NESTING",)),
-    (forward_ad, ("_current_level",)),
-    (torch.compiler, ("_is_compiling_flag", "_is_exporting_flag", "_is_non_strict_tracing_flag")),
-)
 
 
 @contextmanager
@@ -44,12 +49,11 @@ def torch_as_it_was() -> Iterator[None]:
     """
     # Much of it is the process's, and one thread would put back what another is about to change. Dynamo's
     # lock first, always: who compiles holds it, and may capture.
-    compiling = getattr(sys.modules.get("torch._dynamo.convert_frame"), "compile_lock", nullcontext())
-    with compiling, _one_at_a_time:
+    with lock_of_compilations(), _one_at_a_time:
         state = _State()
         # On leaving it, torch puts back autograd's modes and the thread's dispatch keys, whatever they are.
-        with torch._C._InferenceMode(torch.is_inference_mode_enabled()):
-            torch._C._set_grad_enabled(state.grad)
+        with InferenceMode(torch.is_inference_mode_enabled()):
+            set_grad_enabled(state.grad)
             torch.fx.traceback.current_meta = {}  # a dict that torch writes to: what was noted there stays
             try:
                 yield
@@ -73,12 +77,11 @@ class _State:
 
     def __init__(self) -> None:
         self.grad = torch.is_grad_enabled()
-        self._levels = _functorch.get_dynamic_layer_stack_depth()
-        self._dual_level = forward_ad._current_level
-        self._dispatch = _python_dispatch._get_current_dispatch_mode_stack()
-        self._functions = overrides._get_current_function_mode_stack()
-        self._device = _device.CURRENT_DEVICE
-        self._device_context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+        self._levels = functorch_depth()
+        self._dual_level = dual_level()
+        self._dispatch = dispatch_modes()
+        self._functions = function_modes()
+        self._device_context = getattr(default_device_state, "device_context", None)
         self._dtype = torch.get_default_dtype()
         self._random = torch.default_generator.get_state()
         self._deterministic = (
@@ -88,41 +91,25 @@ class _State:
         self._precision = torch.get_float32_matmul_precision()
         self._autocast = {kind: _autocast(kind) for kind in ("cpu", "cuda")}
         self._autocast_cache = torch.is_autocast_cache_enabled()
-        self._variables = [
-            (module, name, vars(module)[name])
-            for module, names in _VARIABLES
-            for name in names
-            if name in vars(module)
-        ]
-        self._tracing = dict(vars(_guards._TLS))
+        self._variables = [(module, name, vars(module)[name]) for module, name in state_variables()]
+        self._tracing = dict(vars(tracing_state))
 
     def restore(self) -> None:
         """Put all of it back."""
         # The levels first: each has dispatch keys, and a mode, of its own.
-        if _functorch.get_dynamic_layer_stack_depth() > self._levels:
-            _functorch.pop_dynamic_layer_stack_and_undo_to_depth(self._levels)
+        if functorch_depth() > self._levels:
+            pop_functorch_levels(self._levels)
             with suppress(RuntimeError):  # it was not open, as for most transforms
-                torch._C._exit_dual_level(level=self._dual_level + 1)
-        _restore_stack(
-            self._dispatch,
-            _python_dispatch._get_current_dispatch_mode_stack,
-            _python_dispatch._pop_mode,
-            _python_dispatch._push_mode,
-        )
-        _restore_stack(
-            self._functions,
-            overrides._get_current_function_mode_stack,
-            overrides._pop_mode,
-            overrides._push_mode,
-        )
-        _device.CURRENT_DEVICE = self._device
-        torch._GLOBAL_DEVICE_CONTEXT.device_context = self._device_context
+                exit_dual_level(level=self._dual_level + 1)
+        _restore_stack(self._dispatch, dispatch_modes, pop_dispatch_mode, push_dispatch_mode)
+        _restore_stack(self._functions, function_modes, pop_function_mode, push_function_mode)
+        default_device_state.device_context = self._device_context
         if torch.get_default_dtype() != self._dtype:
             torch.set_default_dtype(self._dtype)
         for module, name, value in self._variables:
             setattr(module, name, value)
-        vars(_guards._TLS).clear()
-        vars(_guards._TLS).update(self._tracing)
+        vars(tracing_state).clear()
+        vars(tracing_state).update(self._tracing)
         self._restore_switches()
 
     def _restore_switches(self) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.records import SUPPORTED, TensorSpec, Verdict
 from torchport.targets.decompositions import core_decompositions
@@ -14,6 +13,7 @@ from torchport.targets.graph_json import why_not_encoded
 from torchport.targets.host.build import build
 from torchport.targets.host.load import FORMAT, load
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
+from torchport.torch_private import OpOverload
 
 
 class HostTarget(Target):

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Collection, Mapping, Sequence
 
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.errors import TargetError, nearest
 from torchport.records import TensorSpec, Verdict
@@ -24,6 +23,7 @@ from torchport.targets.openvino.ops import RULES
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions, check_file_options
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
 from torchport.targets.value_ranges import annotate
+from torchport.torch_private import OpOverload
 
 
 class OpenVinoTarget(Target):

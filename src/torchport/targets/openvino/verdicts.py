@@ -6,12 +6,12 @@ import operator
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.records import SUPPORTED, Verdict
 from torchport.targets.node_checks import check_integers, check_tensors
 from torchport.targets.openvino.ops import RULES
 from torchport.targets.value_ranges import EXACT
+from torchport.torch_private import OpOverload
 
 
 def verdict(node: fx.Node) -> Verdict:

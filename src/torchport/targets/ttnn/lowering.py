@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.targets.ttnn.builder import Builder, Value
 from torchport.targets.ttnn.program import COMPUTE, Dtype, Layout, Name
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.value_ranges import bounds_of, fits
+from torchport.torch_private import OpOverload
 
 Form = Literal["plain", "last"]
 Transform = Callable[[torch.Tensor], torch.Tensor]

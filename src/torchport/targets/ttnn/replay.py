@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from torchport.errors import TargetError, one_line
 from torchport.records import TensorSpec
@@ -21,6 +19,7 @@ from torchport.targets.ttnn.movement import peak_bytes
 from torchport.targets.ttnn.program import Argument, Call, Crossing, Program, Ref
 from torchport.targets.ttnn.program_check import MOST_BYTES
 from torchport.targets.ttnn.simulator import KERNELS, Held
+from torchport.torch_private import TorchDispatchMode, tree_leaves
 
 _REMEDY = "compile the model again"
 

@@ -8,8 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
 
 from torchport.errors import TargetError, nearest
 from torchport.records import TensorSpec, Verdict
@@ -21,6 +19,7 @@ from torchport.targets.ttnn.library import has_device, installed_version
 from torchport.targets.ttnn.options import DTYPES, MEMORIES, TtnnOptions
 from torchport.targets.ttnn.vocabulary import FIDELITIES
 from torchport.targets.value_ranges import annotate
+from torchport.torch_private import FakeTensor, OpOverload
 
 _MOST_DEVICES = 1024
 _SMALL = 4096  # elements of an integer weight that lowerings may look at

@@ -6,7 +6,6 @@ import operator
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from torchport.records import SUPPORTED, Verdict
 from torchport.targets.node_checks import check_integers, check_tensors
@@ -17,6 +16,7 @@ from torchport.targets.ttnn.program import Crossing, DeviceTensor
 from torchport.targets.ttnn.refusal import Refused
 from torchport.targets.ttnn.write import make_lowering
 from torchport.targets.value_ranges import Bounds
+from torchport.torch_private import OpOverload
 
 INT32: Bounds = (-(2**31) + 1, 2**31 - 1)
 WEIGHTS = "torchport_ttnn_weight"
