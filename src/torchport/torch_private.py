@@ -100,7 +100,6 @@ if TYPE_CHECKING:
     InferenceMode = torch._C._InferenceMode
     exit_dual_level = torch._C._exit_dual_level
     functorch_depth = torch._C._functorch.get_dynamic_layer_stack_depth
-    pop_functorch_levels = torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth
     dispatch_modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack
     pop_dispatch_mode = torch.utils._python_dispatch._pop_mode
     push_dispatch_mode = torch.utils._python_dispatch._push_mode
@@ -192,7 +191,6 @@ NAMES: Mapping[str, PrivateName] = {
         "torch._C._functorch:peek_interpreter_stack", "to capture calls under torch.func"
     ),
     "functorch_depth": _at("torch._C._functorch:get_dynamic_layer_stack_depth", _RESTORED),
-    "pop_functorch_levels": _at("torch._C._functorch:pop_dynamic_layer_stack_and_undo_to_depth", _RESTORED),
     "exit_dual_level": _at("torch._C:_exit_dual_level", _RESTORED),
     "InferenceMode": _at("torch._C:_InferenceMode", _RESTORED),
     "dispatch_modes": _at("torch.utils._python_dispatch:_get_current_dispatch_mode_stack", _RESTORED),
@@ -318,6 +316,23 @@ def state_variables() -> list[tuple[ModuleType, str]]:
 def dual_level() -> int:
     """Return how deep forward-mode differentiation is nested; without it a level may be left open."""
     return int(vars(importlib.import_module("torch.autograd.forward_ad")).get("_current_level", -1))
+
+
+def pop_functorch_levels(depth: int) -> None:
+    """Pop functorch's levels down to a depth; without it a transform that fails may leave some behind.
+
+    One by one, each as its kind is popped: what torch has for all at once fails in 2.11 if kinds are mixed.
+    """
+    levels = importlib.import_module("torch._C._functorch")
+    kinds = levels.TransformType
+    undo = {
+        kinds.Vmap: levels._vmap_decrement_nesting,
+        kinds.Grad: levels._grad_decrement_nesting,
+        kinds.Jvp: levels._jvp_decrement_nesting,
+        kinds.Functionalize: levels._func_decrement_nesting,
+    }
+    while levels.get_dynamic_layer_stack_depth() > depth:
+        undo[levels.peek_interpreter_stack().key()]()
 
 
 def replace_target_format(function: Callable[[str, str], str]) -> None:

@@ -27,9 +27,11 @@ def test_json_is_read():
     [
         (nested(201), "more than 200 levels"),
         (nested(100_000), "more than 200 levels"),
+        ("[" * 100_000, "more than 200 levels"),
         ('{"a":' * 5000 + "1" + "}" * 5000, "more than 200 levels"),
         ("[1", "is not whole JSON"),
         (b"\xff", "is not whole JSON"),
+        ("nul", "is not whole JSON"),
         ("", "is not whole JSON"),
         ("9" * 10_000, "is not whole JSON"),
     ],
@@ -38,6 +40,15 @@ def test_what_is_not_json_is_refused(text, message):
     with pytest.raises(RecordError, match=message) as caught:
         parse_json(text, "the file")
     assert caught.value.where == "the file"
+
+
+def test_brackets_in_texts_do_not_count():
+    text = '["' + "[" * 500 + '\\"{{{", {"a": "]"}]'
+    assert parse_json(text, "x") == ["[" * 500 + '"{{{', {"a": "]"}]
+
+
+def test_lone_surrogates_are_replaced():
+    assert parse_json(b'{"\\ud800": ["a\\udc80b", "\\ud83d\\ude00"]}', "x") == {"\ufffd": ["a\ufffdb", "😀"]}
 
 
 def test_an_object_is_one():
@@ -49,13 +60,13 @@ def test_files_are_looked_at_before_they_are_read(tmp_path):
     pipe, large = tmp_path / "pipe", tmp_path / "large.json"
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/zero")):
-        with pytest.raises(RecordError, match="cannot be read: it is not a regular file"):
+        with pytest.raises(RecordError, match="cannot be read: it is a (FIFO|device), not a regular file"):
             read_json(path)
     with pytest.raises(RecordError, match="cannot be read: it is a directory"):
         read_json(tmp_path)
     with large.open("wb") as file:
         file.truncate(1 << 40)  # takes no room
-    with pytest.raises(RecordError, match="cannot be read: it has 1099511627776 bytes"):
+    with pytest.raises(RecordError, match="cannot be read: it has 1,099,511,627,776 bytes"):
         read_json(large)
     large.write_text(json.dumps([1]))
     with open_regular(large) as file:

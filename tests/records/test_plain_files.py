@@ -1,6 +1,7 @@
 """Files of a stranger's directory: plain ones only, by real folders, bounded."""
 
 import os
+import subprocess
 
 import pytest
 
@@ -8,7 +9,6 @@ from torchport.errors import RecordError
 from torchport.records import (
     list_all_files,
     list_files,
-    parse_json,
     read_json,
     read_plain_file,
     refuse_links,
@@ -69,7 +69,10 @@ def test_folders_may_be_deeper_than_the_stack(tmp_path):
             here = below
     finally:
         os.close(here)
-    assert not list_all_files(tmp_path, ".json").files
+    try:
+        assert not list_all_files(tmp_path, ".json").files
+    finally:  # pytest's own way to remove it is not made for that
+        subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
 
 
 def test_a_path_through_a_link_is_refused(stranger):
@@ -77,38 +80,17 @@ def test_a_path_through_a_link_is_refused(stranger):
     refuse_links(stranger, stranger / "link.json")  # it is replaced itself, not what it leads to
     with pytest.raises(RecordError, match="folder: is a symbolic link, which is not followed"):
         refuse_links(stranger, stranger / "folder" / "x.csv")
-    with pytest.raises(RecordError, match=r"a\.json: is a plain file"):
+    with pytest.raises(RecordError, match=r"a\.json: is a regular file"):
         refuse_links(stranger, stranger / "a.json" / "x.csv")
 
 
 def test_kinds_and_sizes_are_looked_at_first(stranger):
     assert read_plain_file(stranger / "a.json", 2) == b"{}"
-    with pytest.raises(RecordError, match="has 2 bytes, more than the 1"):
+    with pytest.raises(RecordError, match="it has 2 bytes, and at most 1 are read"):
         read_plain_file(stranger / "a.json", 1)
-    with pytest.raises(RecordError, match="is a FIFO, which is not read"):
+    with pytest.raises(RecordError, match="is a FIFO, not a regular file"):
         read_plain_file(stranger / "fifo.json", 10)
     with pytest.raises(RecordError, match="is a device"):
         read_json(type(stranger)("/dev/zero"))
     with pytest.raises(RecordError, match="is a directory"):
         read_plain_file(stranger / "deep", 10)
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[" * 5000 + "]" * 5000])
-def test_json_that_stands_too_deep_is_refused(text):
-    with pytest.raises(RecordError, match="stand more than 64 deep"):
-        parse_json(text, "x")
-
-
-def test_brackets_in_texts_do_not_count():
-    text = '["' + "[" * 500 + '\\"{{{", {"a": "]"}]'
-    assert parse_json(text, "x") == ["[" * 500 + '"{{{', {"a": "]"}]
-
-
-def test_halves_of_pairs_are_replaced():
-    assert parse_json(b'{"\\ud800": ["a\\udc80b", "\\ud83d\\ude00"]}', "x") == {"�": ["a�b", "😀"]}
-
-
-@pytest.mark.parametrize("text", [b"\xff", "{", "nul", "1" * 5000])
-def test_what_is_no_json_is_refused(text):
-    with pytest.raises(RecordError, match="x: is not whole JSON"):
-        parse_json(text, "x")
