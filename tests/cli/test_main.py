@@ -32,7 +32,7 @@ def failing(monkeypatch):
     """Makes `torchport report` raise an error."""
 
     def install(error):
-        def fail(directory):
+        def fail(*args):
             raise error
 
         monkeypatch.setattr("torchport.cli.report.read_report", fail)

@@ -60,7 +60,7 @@ def test_files_are_looked_at_before_they_are_read(tmp_path):
     pipe, large = tmp_path / "pipe", tmp_path / "large.json"
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/zero")):
-        with pytest.raises(RecordError, match="cannot be read: it is a (FIFO|device), not a regular file"):
+        with pytest.raises(RecordError, match=r"cannot be read: it is a (FIFO|device), not a regular file"):
             read_json(path)
     with pytest.raises(RecordError, match="cannot be read: it is a directory"):
         read_json(tmp_path)

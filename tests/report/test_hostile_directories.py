@@ -157,14 +157,14 @@ def test_deep_json_is_one_problem(stat, place, text):
     (stat / place).write_text(text)
     [problem] = read_report(stat).every_problem
     assert problem.path == str(stat / place)
-    assert "deep" in problem.detail
+    assert "levels" in problem.detail
 
 
 def test_a_record_of_another_size_than_records_have_is_one_problem(stat):
     with (stat / "rows" / "x.json").open("wb") as file:
         file.truncate(1 << 40)
     [problem] = read_report(stat).every_problem
-    assert "bytes, more than" in problem.detail
+    assert "bytes, and at most" in problem.detail
 
 
 def test_halves_of_pairs_in_records_reach_every_format(tmp_path):

@@ -18,7 +18,8 @@ from torch.overrides import TorchFunctionMode
 from torchport.torch_private import peek_interpreter_stack
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_CAPTURE = os.path.dirname(os.path.abspath(__file__))
+_OURS = (_CAPTURE + os.sep, os.path.join(os.path.dirname(_CAPTURE), "torch_private.py"))
 
 
 class SourceLines(TorchFunctionMode):
@@ -71,7 +72,7 @@ def user_line(error: BaseException) -> str:
     found = ""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not file.startswith((_TORCH, _OURS, "<")):
+        if not file.startswith((_TORCH, *_OURS, "<")):
             found = f"{file}:{trace.tb_lineno} in {trace.tb_frame.f_code.co_name}"
         trace = trace.tb_next
     return found

@@ -9,6 +9,7 @@ from torchport.records.coverage import Coverage, IslandSummary, StayedOp
 from torchport.records.csv_text import csv_text, read_csv_text
 from torchport.records.digest import digest_of
 from torchport.records.fallbacks import Fallbacks
+from torchport.records.file_lock import has_locks, lock_file
 from torchport.records.generated_code import GeneratedCode
 from torchport.records.installation import Check, Installation, TargetStatus
 from torchport.records.json_text import parse_json, parse_object
@@ -74,6 +75,8 @@ __all__ = [
     "digest_of",
     "Fallbacks",
     "file_name",
+    "has_locks",
+    "lock_file",
     "FoundFiles",
     "GeneratedCode",
     "InputTensor",

@@ -7,7 +7,6 @@ this user that nobody holds any more.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
@@ -15,6 +14,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from torchport.records.file_lock import has_locks, lock_file
 
 _PREFIX = "torchport-"
 _LOCK = ".lock"
@@ -43,6 +44,8 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
 def _sweep_all() -> None:
     """Remove the folders whose processes are gone."""
+    if not has_locks():
+        return
     with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if entry.name.startswith(_PREFIX):
@@ -53,11 +56,12 @@ def _sweep_all() -> None:
 def _make(purpose: str) -> tuple[Path, int]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-"))
-        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with contextlib.suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(lock).st_nlink:
-                return path, lock
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+        if has_locks():
+            with contextlib.suppress(OSError):  # some file systems have none: then nobody can sweep it either
+                lock_file(lock)
+        if os.fstat(lock).st_nlink:
+            return path, lock
         os.close(lock)  # another process took it for one that was left, before it was locked
 
 
@@ -72,7 +76,7 @@ def _sweep(path: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         return
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if its process lives
+        lock_file(lock)  # raises if its process lives
         shutil.rmtree(path, ignore_errors=True)
     finally:
         os.close(lock)

@@ -15,13 +15,14 @@ from torchport.records import (
     BenchRecord,
     SurveyRow,
     file_name,
+    lock_file,
     read_record,
     refuse_links,
     write_record,
     written_whole,
 )
 from torchport.survey.machine import describe_machine, versions_for
-from torchport.survey.system import lock_file, need_posix
+from torchport.survey.system import need_posix
 from torchport.survey.work_item import STAT, Outcome, WorkItem, versions_of
 
 RAW, PROFILE, ROWS = "raw", "profile", "rows"

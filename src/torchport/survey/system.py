@@ -12,14 +12,10 @@ import time
 from typing import TYPE_CHECKING
 
 from torchport.errors import SurveyError
+from torchport.records import has_locks
 
 if TYPE_CHECKING:
     import resource
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 _PR_SET_PDEATHSIG = 1
 _INTERVAL = 0.2  # seconds between looks at the parent
@@ -31,20 +27,11 @@ def need_posix() -> None:
     Raises:
         SurveyError: the system has no file locks, or no processes as POSIX has them.
     """
-    if fcntl is None or not hasattr(os, "wait4") or not hasattr(os, "killpg"):
+    if not has_locks() or not hasattr(os, "wait4") or not hasattr(os, "killpg"):
         raise SurveyError(
             f"surveys need POSIX's file locks and processes, and {platform.system()} has none",
             remedy="run it on Linux or macOS, or on Windows in WSL; torchport.run_benches needs neither",
         )
-
-
-def lock_file(descriptor: int, *, shared: bool) -> None:
-    """Lock an open file until it is closed, or its process ends.
-
-    Raises:
-        OSError: another process holds it, or the file system has no locks.
-    """
-    fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 def forks_safely() -> bool:

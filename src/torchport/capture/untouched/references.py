@@ -71,6 +71,19 @@ def _function(copies: Copies, value: types.FunctionType) -> object:
     return made
 
 
+def refers_to_modules(value: object) -> bool:
+    """Whether a function has modules, or what may refer to them, from elsewhere than its arguments."""
+    if not isinstance(value, types.FunctionType):
+        return False
+    for cell in value.__closure__ or ():
+        try:
+            if not isinstance(cell.cell_contents, type):  # the class that `super` asks for
+                return True
+        except ValueError:  # nothing is in it yet
+            return True
+    return any(isinstance(value.__globals__.get(name), nn.Module) for name in _names(value.__code__))
+
+
 def _globals(copies: Copies, value: types.FunctionType) -> dict[str, Any]:
     """Return a function's globals, with copies of the modules that it uses by name."""
     known = value.__globals__

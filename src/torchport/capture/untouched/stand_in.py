@@ -6,6 +6,7 @@ is written to the stand-in's, and is gone with it; other threads go on with a mo
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 
 from torchport.capture.untouched.held_objects import empty_holder, is_holder, named_objects, slots
-from torchport.capture.untouched.references import REFERENCES
+from torchport.capture.untouched.references import REFERENCES, refers_to_modules
 from torchport.capture.untouched.scripted import copy_scripted, is_scripted
 from torchport.errors import CaptureError
 
@@ -55,6 +56,7 @@ class StandIn:
         self._substitute = substitute
         self._made: dict[int, tuple[object, object]] = {}  # by the original's id: the original, and its copy
         self._pending: list[Callable[[], object]] = []
+        self._forwards: dict[type[nn.Module], Callable[..., object] | None] = {}
         self._named = named_objects(module)
         self.module: nn.Module = self.of(module)
         while self._pending:  # not by recursion: what a model holds may be nested deeper than that goes
@@ -132,6 +134,16 @@ class StandIn:
             else:
                 attributes[name] = self.of(held)
         self._fill_slots(module, made)
+        forward = self._forward_of(type(module))
+        if forward is not None and "forward" not in attributes:
+            attributes["forward"] = types.MethodType(forward, made)
+
+    def _forward_of(self, kind: type[nn.Module]) -> Callable[..., object] | None:
+        """Return a forward for copies of a class's modules, where the class's own refers to other modules."""
+        if kind not in self._forwards:
+            own = inspect.getattr_static(kind, "forward")
+            self._forwards[kind] = self.of(own) if refers_to_modules(own) else None
+        return self._forwards[kind]
 
     def _object(self, value: Any) -> object:
         made = empty_holder(type(value))
