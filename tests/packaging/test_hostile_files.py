@@ -361,9 +361,7 @@ def test_what_is_not_a_file_is_refused_before_it_is_read(call, tmp_path):
     pipe = tmp_path / "pipe.pt2"
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/zero"), tmp_path):
-        with pytest.raises(
-            PackageError, match=r"it is a (FIFO|device|directory), not a regular file"
-        ):
+        with pytest.raises(PackageError, match=r"it is a (FIFO|device|directory), not a regular file"):
             call(path)
 
 
