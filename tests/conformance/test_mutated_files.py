@@ -50,7 +50,7 @@ for number in range(count):
     (folder / "at").write_text(str(number))
     draw = random.Random(f"{kind} {target} {number}")
     torchport.runtime.island._loaded.clear()
-    torchport.runtime.island._held.clear()
+    torchport.runtime.island._of_payload.clear()
     signal.alarm(60)  # ends the process: a hang is found
     try:
         if kind == "package":
