@@ -225,7 +225,7 @@ ENDLESS = "SELECT count(*) FROM range(10000000000) a, range(10000000000) b WHERE
 def test_endless_sql_is_interrupted(stat):
     with pytest.raises(ReportError, match=r"takes more than 0\.5 seconds: .*--timeout"):
         query_survey(stat, ENDLESS, Limits(seconds=0.5))
-    recursive = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n FROM t) SELECT * FROM t"
+    recursive = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n FROM t) SELECT count(*) FROM t"
     with pytest.raises(ReportError, match=r"takes more than 0\.5 seconds|the SQL fails"):
         query_survey(stat, recursive, Limits(seconds=0.5))
 

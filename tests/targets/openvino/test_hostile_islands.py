@@ -69,6 +69,8 @@ ATTACKS = {
     "a constant longer than its bytes": constant(shape="800, 3, 3, 3"),
     "a constant shorter than its bytes": constant(size=8),
     "a huge constant": constant(shape=10**12, size=4 * 10**12),
+    "a layer without its inputs": lambda text: text.replace('type="Const"', 'type="MaxPool"', 1),
+    "a layer with too few inputs": replaced('type="ReLU"', 'type="MatMul"'),
     "a huge input": replaced('shape="1,3,8,8"', f'shape="{10**14}"'),
     "an input of any size": replaced('shape="1,3,8,8"', 'shape="-1,3,8,8"'),
     "another input": replaced('shape="1,3,8,8"', 'shape="1,3,9,9"'),

@@ -53,7 +53,29 @@ TYPES = frozenset(
     """.split()
 )
 
-_WITH_DATA = ("Const", "Parameter")
+_WITH_DATA = ("Const", "Parameter")  # they take nothing
+# How many inputs a layer has at least, where it is more than one: OpenVINO reads them without asking.
+_LEAST_INPUTS = {
+    name: count
+    for count, names in {
+        2: """
+        AdaptiveAvgPool AdaptiveMaxPool Add BitwiseAnd BitwiseLeftShift BitwiseOr BitwiseRightShift BitwiseXor
+        Broadcast Bucketize ConvertLike Convolution ConvolutionBackpropData CumSum Divide EmbeddingBagPacked
+        EmbeddingBagPackedSum Equal FloorMod GatherElements GatherND Greater GreaterEqual GridSample
+        GroupConvolution GroupConvolutionBackpropData Interpolate LRN Less LessEqual LogicalAnd LogicalOr
+        LogicalXor MatMul Maximum Minimum Mod Multiply NormalizeL2 NotEqual PReLU Power ReduceL1 ReduceL2
+        ReduceLogicalAnd ReduceLogicalOr ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape
+        ReverseSequence SearchSorted Split SquaredDifference Subtract Tile TopK Transpose Unsqueeze
+        """,
+        3: """
+        Col2Im EmbeddingBagOffsets EmbeddingBagOffsetsSum Eye Gather GroupNormalization HardSigmoid Pad Range
+        Roll ScaledDotProductAttention ScatterNDUpdate Select Selu StridedSlice VariadicSplit
+        """,
+        4: "BatchToSpace OneHot ScatterElementsUpdate ScatterUpdate Slice SpaceToBatch",
+        5: "BatchNormInference SliceScatter",
+    }.items()
+    for name in names.split()
+}
 _BITS = {
     "f64": 64, "f32": 32, "f16": 16, "bf16": 16, "i64": 64, "i32": 32, "i16": 16, "i8": 8, "i4": 4,
     "u64": 64, "u32": 32, "u16": 16, "u8": 8, "u4": 4, "u1": 1, "boolean": 8,
@@ -77,6 +99,10 @@ def check_ir(xml: bytes, weights_bytes: int, *, inputs: int, outputs: int) -> No
         raise _refusal(f"it does not take {inputs} tensors and give {outputs}")
     if any(layer.type in _WITH_DATA and not layer.has_data for layer in found.layers.values()):
         raise _refusal("a tensor is not described")
+    for layer in found.layers.values():
+        least = 0 if layer.type in _WITH_DATA else _LEAST_INPUTS.get(layer.type, 1)
+        if len(layer.takes) < least or (not least and layer.takes):
+            raise _refusal(f"a layer {layer.type} has {len(layer.takes)} inputs")
     _check_edges(found)
 
 

@@ -32,12 +32,13 @@ def check_program(program: Program) -> None:
         _check_call(call, known)
         if call.frees:
             raise TargetError("a weight is freed", where=f"ttnn, {call.results[0]}")
+    weights = frozenset(known)
     for crossing in program.inputs:
         _declare(crossing.name, known)
         _check_crossing(crossing)
     for call in program.calls:
         _check_call(call, known)
-        _free(call, known)
+        _free(call, known, weights)
     for crossing in program.outputs:
         _need_known(crossing.name, known, "an output")
         _check_crossing(crossing)
@@ -65,8 +66,10 @@ def _check_call(call: Call, known: set[str]) -> None:
     _check_tensor(call.tensors[0], call.results[0])
 
 
-def _free(call: Call, known: set[str]) -> None:
+def _free(call: Call, known: set[str], weights: frozenset[str]) -> None:
     for name in call.frees:
+        if name in weights:  # the next call of the program needs it too
+            raise TargetError("a weight is freed", where=f"ttnn, {call.results[0]}")
         _need_known(name, known, f"freed after {call.function}")
         known.discard(name)
 
