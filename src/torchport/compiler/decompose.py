@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import torch
 from torch.export import ExportedProgram
+from torch.fx.node import has_side_effect
 
 from torchport.targets.target import Decompositions
 from torchport.torch_private import (
@@ -18,6 +20,9 @@ from torchport.torch_private import (
     preserve_composite,
     without_fake_mode,
 )
+
+# It gives nothing and raises for a singular matrix. torch 2.11 would drop it as an op that nobody uses.
+has_side_effect(torch.ops.aten._linalg_check_errors.default)
 
 
 def decompose(

@@ -262,7 +262,7 @@ def kinds():
         "traced within": (nn.Sequential(torch.jit.trace(nn.Linear(3, 3), x)), x),
         "compiled": (torch.compile(nn.Linear(3, 3), backend="eager"), x),
         "compiled within": (nn.Sequential(torch.compile(nn.Linear(3, 3), backend="eager")), x),
-        "parallel": (nn.DataParallel(linear), x),
+        "parallel": (nn.DataParallel(nn.Sequential(nn.Linear(3, 3), nn.ReLU())), x),
         "graph": (torch.fx.symbolic_trace(linear), x),
         "transformer": (nn.TransformerEncoderLayer(4, 2, 8).eval(), torch.randn(2, 1, 4)),
         "quantized": (
