@@ -35,7 +35,7 @@ for _ in range(1000):
         bad[draw.randrange(len(bad))] ^= 1 << draw.randrange(8)
     open(folder + "/bad." + kind, "wb").write(bad)
     torchport.runtime.island._loaded.clear()
-    torchport.runtime.island._held.clear()
+    torchport.runtime.island._of_payload.clear()
     try:
         result = load(folder + "/bad." + kind)(x)
     except TorchportError as error:
