@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from torchport.survey import describe_installation
+from torchport.bringup import describe_installation
 
 Call = Callable[[], object]
 

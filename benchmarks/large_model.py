@@ -4,7 +4,7 @@
     python benchmarks/large_model.py --gigabytes 0.3
 
 Each step is a process of its own, and the largest memory that it and its children had is read when it has
-ended. The loaded model's result is held against the traced one's.
+ended. The loaded model's result is compared with the traced one's.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ except torchport.TorchportError as error:
 """
 ENDS = """
 import subprocess, time
-from torchport.targets.isolation import _end
+from torchport.targets.child_build import _end
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 child.kill = child.terminate  # what Windows has, there under both names
 _end(child)

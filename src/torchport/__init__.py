@@ -13,6 +13,7 @@ from torchport.version import __version__
 if TYPE_CHECKING:
     from torchport import structure, zoo
     from torchport.analysis import analyze, extract_pytorch_ops, extract_unique_modules
+    from torchport.bringup import run_bench, run_benches
     from torchport.codegen import TraceGraph, model_tracer, trace_graph
     from torchport.compiler import CompiledModel
     from torchport.compiler.backend import backend
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from torchport.packaging.run_file import run_package
     from torchport.packaging.save_model import save
     from torchport.packaging.trace_model import trace
-    from torchport.survey import run_bench, run_benches, run_survey
+    from torchport.survey import run_survey
     from torchport.verification import compare
 
 _WHERE = {
@@ -43,8 +44,8 @@ _WHERE = {
     "inspect_package": "torchport.packaging.inspect_file",
     "load": "torchport.packaging.load_model",
     "model_tracer": "torchport.codegen",
-    "run_bench": "torchport.survey",
-    "run_benches": "torchport.survey",
+    "run_bench": "torchport.bringup",
+    "run_benches": "torchport.bringup",
     "run_survey": "torchport.survey",
     "run_package": "torchport.packaging.run_file",
     "save": "torchport.packaging.save_model",
@@ -52,6 +53,7 @@ _WHERE = {
     "trace_graph": "torchport.codegen",
 }
 _STAGES = (
+    "bringup",
     "analysis",
     "capture",
     "codegen",

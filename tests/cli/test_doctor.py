@@ -2,8 +2,8 @@
 
 import torch
 
+from torchport.bringup import installation
 from torchport.records import Installation
-from torchport.survey import installation
 
 
 def test_it_says_what_is_installed_and_works(command):

@@ -17,9 +17,9 @@ from torch import nn
 import torchport
 from conformance.architectures import MORE_TRANSFORMERS, TIMM, TORCHVISION, TRANSFORMERS
 from torchport import zoo
+from torchport.bringup.model_trial import ROUGH
 from torchport.compiler import graph_programs
 from torchport.structure import flatten, tensors_in
-from torchport.survey.trial import ROUGH
 from torchport.verification import compare
 from torchport.verification.tolerance import tolerance_for
 

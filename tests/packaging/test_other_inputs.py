@@ -12,7 +12,7 @@ import torchport
 from runtime.fresh_process import run_fresh
 from torchport.errors import PackageError, RuntimeRefusal
 from torchport.records import Fallbacks
-from torchport.runtime.program import Program
+from torchport.runtime.runnable_program import RunnableProgram
 
 X = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
 
@@ -250,7 +250,7 @@ def test_a_device_that_raises_leaves_the_answer_to_the_graph(path, monkeypatch):
     def fail(*_):
         raise RuntimeError("the device is gone")
 
-    monkeypatch.setattr(Program, "run", fail)
+    monkeypatch.setattr(RunnableProgram, "run", fail)
     assert torch.equal(loaded(X), X)
     assert loaded.fallbacks == Fallbacks(1, 1, "RuntimeError: the device is gone")
     with pytest.raises(RuntimeError, match="the device is gone"):

@@ -10,7 +10,7 @@ import torchport
 from torchport.compiler.graph_programs import _watched
 from torchport.runtime import island as islands
 from torchport.runtime.island import LoadedIsland
-from torchport.runtime.program import Program
+from torchport.runtime.runnable_program import RunnableProgram
 
 WIDTH = 256
 X = torch.ones(2, WIDTH)
@@ -22,7 +22,7 @@ def held():
     objects = gc.get_objects()
     return {
         "islands": sum(type(item) is LoadedIsland for item in objects),
-        "programs": sum(type(item) is Program for item in objects),
+        "programs": sum(type(item) is RunnableProgram for item in objects),
         "weights": sum(  # without fakes, which hold no memory
             type(item) in (torch.Tensor, nn.Parameter) and not item.is_meta and item.numel() >= WIDTH * WIDTH
             for item in objects

@@ -11,7 +11,7 @@ from torchport.records import BenchRecord, SurveyRow, file_name, read_record
 from torchport.survey import SurveyProgress, run_survey
 from torchport.survey.directory import SurveyDirectory
 from torchport.survey.engines import LocalEngine
-from torchport.survey.work_item import Outcome, SurveySettings, WorkItem
+from torchport.survey.work_item import ItemOutcome, SurveySettings, WorkItem
 
 FILE = Path(__file__).parent / "faulty.py"
 
@@ -124,13 +124,13 @@ def test_a_row_is_taken_for_done_only_with_the_same_settings_and_its_records(tmp
     item = WorkItem("torchvision:resnet18", SurveySettings(backward=True))
     row = SurveyRow(item.model, "ok", raw="r.parquet").to_json()
     directory = SurveyDirectory(tmp_path)
-    kept = directory.keep(Outcome(item, row, {"raw/r.parquet": b"ops"}))
+    kept = directory.keep(ItemOutcome(item, row, {"raw/r.parquet": b"ops"}))
     assert directory.row_of(item) == kept
     for settings in (SurveySettings(), SurveySettings(backward=True, train=True), SurveySettings("host")):
         assert directory.row_of(WorkItem(item.model, settings)) is None
     (tmp_path / "raw" / "r.parquet").unlink()
     assert directory.row_of(item) is None
-    directory.keep(Outcome(item, row, {"raw/r.parquet": b"ops"}))
+    directory.keep(ItemOutcome(item, row, {"raw/r.parquet": b"ops"}))
     path = tmp_path / "rows" / file_name(item.model)
     path.write_text(path.read_text()[:100])  # as a crash of the machine could leave it
     assert directory.row_of(item) is None

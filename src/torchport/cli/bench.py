@@ -26,7 +26,7 @@ from torchport.records import BenchRecord
 from torchport.report import Report, render_markdown
 
 if TYPE_CHECKING:
-    from torchport.survey.benches import Progress as BenchProgress
+    from torchport.bringup.benches import Progress as BenchProgress
 
 _EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed": exit_codes.FAILED}
 
@@ -98,7 +98,7 @@ def bench(
       torchport bench my_model.py::load --option precision=bfloat16 --pcc 0.999
     """
     with output.working("Starting"):
-        from torchport.survey import BenchSettings, run_benches
+        from torchport.bringup import BenchSettings, run_benches
 
         options = options_by_target(settings, targets)
     with _progress(output, len(dict.fromkeys(models)) * len(dict.fromkeys(targets))) as progress:
@@ -121,7 +121,7 @@ def bench(
 @contextmanager
 def _progress(output: Output, total: int) -> Iterator[BenchProgress]:
     """Show a bar on a terminal, and nothing elsewhere."""
-    from torchport.survey.benches import Progress as BenchProgress
+    from torchport.bringup.benches import Progress as BenchProgress
 
     if not output.err.is_terminal:
         yield BenchProgress()

@@ -74,7 +74,7 @@ def compile_command(
     """Compile MODEL for a target, run it, and compare its results with eager torch.
 
     Exits with 0 if all of it is on the target and right, 1 if an op stays or a result is off, 2 if it
-    failed. In Python: torchport.survey.bring_up.
+    failed. In Python: torchport.bringup.bring_up.
 
     \b
     Examples:
@@ -93,8 +93,8 @@ def compile_command(
     if file is None and (with_graph or separate_weights or not compiled_form):
         raise click.UsageError("--with-graph, --separate-weights and --no-compiled-form go with -o FILE")
     with output.working(f"Loading {model}"):
+        from torchport.bringup import bring_up
         from torchport.packaging.write_file import FileContents
-        from torchport.survey import bring_up
         from torchport.verification import Tolerance
 
         options = options_of(settings, target)

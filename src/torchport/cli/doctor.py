@@ -20,7 +20,7 @@ from torchport.records import Check, Installation
 def doctor(output: Output) -> int:
     """Say what is installed, which targets work here and why not, and whether torch knows of torchport.
 
-    Exits with 1 if something must be mended. In Python: torchport.survey.describe_installation.
+    Exits with 1 if something must be mended. In Python: torchport.bringup.describe_installation.
 
     \b
     Examples:
@@ -28,7 +28,7 @@ def doctor(output: Output) -> int:
       torchport doctor --json
     """
     with output.working("Looking around"):
-        from torchport.survey import describe_installation
+        from torchport.bringup import describe_installation
 
         found = describe_installation()
     output.result(found.to_json(), lambda console: _show(found, console))

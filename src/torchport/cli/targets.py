@@ -21,7 +21,7 @@ from torchport.records import TargetStatus
 def targets(output: Output) -> int:
     """List the targets: which work here, why others do not, and the options of each.
 
-    In Python: torchport.survey.describe_targets.
+    In Python: torchport.bringup.describe_targets.
 
     \b
     Examples:
@@ -29,7 +29,7 @@ def targets(output: Output) -> int:
       torchport targets --json
     """
     with output.working("Looking for targets"):
-        from torchport.survey import describe_targets
+        from torchport.bringup import describe_targets
 
         found = describe_targets()
     output.result([target.to_json() for target in found], lambda console: _show(found, console))

@@ -12,14 +12,14 @@ import torch
 from torch import fx
 
 from torchport.compiler.cache import Built, build_or_read
+from torchport.compiler.island_trial import correlates, difference, find_culprits, reference_values
 from torchport.compiler.normalise import NormalGraph
 from torchport.compiler.outline import Piece, host_graph, spec_of
 from torchport.compiler.plan import Plan, Planner
-from torchport.compiler.trial import correlates, difference, find_culprits, reference_values
 from torchport.errors import CompileError, one_line
 from torchport.records import IslandMeta, ProgramRecord, Verdict, digest_of
 from torchport.runtime.island import load_island
-from torchport.runtime.program import Program
+from torchport.runtime.runnable_program import RunnableProgram
 from torchport.structure import Structure
 from torchport.targets import Options, Target
 from torchport.targets.target import GaveNaN, OutOfRange
@@ -51,7 +51,7 @@ class Source:
     result: Structure
 
 
-def build_program(source: Source, target: Target, options: Options) -> tuple[Program, Plan]:
+def build_program(source: Source, target: Target, options: Options) -> tuple[RunnableProgram, Plan]:
     """Build all islands of a graph and put the program together.
 
     Raises:
@@ -69,7 +69,7 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Pro
         if options.check and made and not failed:
             if values is None:
                 values = _values(planner, plan, source.leaves)
-            failed = _try_all(plan.pieces, made, values, target.is_rough(options))
+            failed = _try_all(plan.pieces, made, values, target.is_low_precision(options))
             if failed:
                 failed = _try_anew(plan, made, failed, values, target, options)
         if not failed:
@@ -175,7 +175,7 @@ def _try_anew(
         _log.warning("the cache entry of %s is wrong and is built anew", piece.island.name)
         made[level] = _make(piece, target, options, anew=True)
     kept = [(piece, verdict) for piece, verdict in failed if piece not in again.values()]
-    return kept + _try_all(again, made, values, target.is_rough(options))
+    return kept + _try_all(again, made, values, target.is_low_precision(options))
 
 
 def _try_all(
@@ -217,7 +217,9 @@ def _blame(
         planner.force(node, problem)
 
 
-def _program(source: Source, plan: Plan, made: dict[int, _Made], target: Target, options: Options) -> Program:
+def _program(
+    source: Source, plan: Plan, made: dict[int, _Made], target: Target, options: Options
+) -> RunnableProgram:
     built = {level: (island.blob, island.meta) for level, island in made.items()}
     graph_module = host_graph(plan.graph, plan.cut, plan.pieces, built)
     outputs = [value.meta["val"] for value in plan.graph.returned if isinstance(value, fx.Node)]
@@ -237,7 +239,7 @@ def _program(source: Source, plan: Plan, made: dict[int, _Made], target: Target,
         coverage=plan.coverage,
         versions=versions(target),
     )
-    return Program(record, graph_module, source.result)
+    return RunnableProgram(record, graph_module, source.result)
 
 
 def _written_name(plan: Plan, node: fx.Node) -> str:

@@ -11,7 +11,7 @@ from torchport.compiler.specialise import Specialised
 from torchport.errors import CompileError
 from torchport.records import IslandMeta
 from torchport.records.storage import write_bytes
-from torchport.runtime.program import Program
+from torchport.runtime.runnable_program import RunnableProgram
 from torchport.targets import Artifact, Options, Target
 
 
@@ -45,7 +45,7 @@ def emit_program(specialised: Specialised, target: Target, options: Options, pat
     return written
 
 
-def _gives(program: Program, call: torch.fx.Node) -> list[int]:
+def _gives(program: RunnableProgram, call: torch.fx.Node) -> list[int]:
     """Return the places of the island's outputs, in the order of the model's results.
 
     Results that are inputs or weights as they are, the island does not give.
@@ -58,7 +58,7 @@ def _gives(program: Program, call: torch.fx.Node) -> list[int]:
     return places  # type: ignore[return-value]  # an item's place
 
 
-def _only_island(program: Program) -> tuple[IslandMeta, torch.fx.Node]:
+def _only_island(program: RunnableProgram) -> tuple[IslandMeta, torch.fx.Node]:
     calls = [
         node for node in program.graph_module.graph.nodes if node.target is torch.ops.torchport.island.default
     ]
@@ -74,7 +74,7 @@ def _only_island(program: Program) -> tuple[IslandMeta, torch.fx.Node]:
     )
 
 
-def _artifact(program: Program, record: IslandMeta) -> Artifact:
+def _artifact(program: RunnableProgram, record: IslandMeta) -> Artifact:
     blob = getattr(program.graph_module, record.name)
     return Artifact(blob.numpy(), record.properties)
 

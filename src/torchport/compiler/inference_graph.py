@@ -17,14 +17,14 @@ from torchport.compiler.normalise import normalise
 from torchport.compiler.weights import Changed, WeightGuard
 from torchport.errors import CaptureError, one_line
 from torchport.runtime.eager_fallback import NotCompiled
-from torchport.runtime.program import Program
+from torchport.runtime.runnable_program import RunnableProgram
 from torchport.targets import Options, Target
 from torchport.torch_private import FakeTensor, is_static_input
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Specialised:
-    program: Program | str  # or why there is none, so that eager torch runs the graph
+    program: RunnableProgram | str  # or why there is none, so that eager torch runs the graph
     guard: WeightGuard
     weights: list[object]
 

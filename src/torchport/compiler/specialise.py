@@ -13,7 +13,7 @@ from torchport.compiler.build import Source, build_program
 from torchport.compiler.normalise import normalise
 from torchport.compiler.weights import WeightGuard, frozen_weights
 from torchport.runtime.input_kind import InputKind
-from torchport.runtime.program import Program
+from torchport.runtime.runnable_program import RunnableProgram
 from torchport.structure import Flat
 from torchport.targets import Options, Target
 
@@ -29,7 +29,7 @@ class Specialised:
         examples: the tensors that it was tried on.
     """
 
-    program: Program
+    program: RunnableProgram
     guard: WeightGuard
     kind: InputKind
     examples: tuple[torch.Tensor, ...] = ()

@@ -14,7 +14,7 @@ from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key
 from torchport.compiler.normalise import NormalGraph, Weight, remove_no_ops
 from torchport.errors import one_line
 from torchport.runtime.eager_fallback import NotCompiled
-from torchport.runtime.program import Program
+from torchport.runtime.runnable_program import RunnableProgram
 from torchport.structure import Structure
 from torchport.structure.nodes import Leaf, Tuple
 from torchport.targets import Options, Target
@@ -80,7 +80,7 @@ class _AtenGraph:
         self._lock = threading.Lock()
         self._fallback = watched("a training graph")
         # A program, or why there is none.
-        self._programs: dict[GraphKey, Program | str] = {}
+        self._programs: dict[GraphKey, RunnableProgram | str] = {}
         self._static = _is_static(graph_module)
 
     def __call__(self, *args: object) -> object:
@@ -99,7 +99,7 @@ class _AtenGraph:
             raise NotCompiled(program)
         return program.run([item for item in args if isinstance(item, torch.Tensor)])
 
-    def _build(self, args: tuple[object, ...]) -> Program | str:
+    def _build(self, args: tuple[object, ...]) -> RunnableProgram | str:
         if any(isinstance(item, FakeTensor) for item in args):
             raise NotCompiled("an input has no values")  # which is not remembered: the next one may
         if len(self._programs) >= MOST_PROGRAMS:

@@ -10,11 +10,11 @@ from torch import fx
 
 from torchport import targets
 from torchport.records import IslandMeta, digest_of
-from torchport.runtime.program import Program
+from torchport.runtime.runnable_program import RunnableProgram
 from torchport.targets import Artifact
 
 
-def embed_compiled(program: Program) -> tuple[fx.GraphModule, tuple[IslandMeta, ...]]:
+def embed_compiled(program: RunnableProgram) -> tuple[fx.GraphModule, tuple[IslandMeta, ...]]:
     """Return a program's host graph with islands that load faster on a device like this one.
 
     Returns:
@@ -38,7 +38,7 @@ def embed_compiled(program: Program) -> tuple[fx.GraphModule, tuple[IslandMeta, 
     return fx.GraphModule(attributes, graph, "Program"), in_order
 
 
-def _embedded(program: Program, node: fx.Node) -> tuple[torch.Tensor, IslandMeta]:
+def _embedded(program: RunnableProgram, node: fx.Node) -> tuple[torch.Tensor, IslandMeta]:
     island = program.islands[node.name]
     source = node.args[0]
     assert isinstance(source, fx.Node)

@@ -18,8 +18,8 @@ from torchport import capture, targets
 from torchport.capture import ANY_BATCH, ANY_SHAPE, CapturedModel, quiet_torch
 from torchport.compiler.build import versions
 from torchport.errors import CaptureError, PackageError, RuntimeRefusal, TargetError
+from torchport.packaging.guards_as_data import guards_of, input_shapes
 from torchport.packaging.same_calls import same_calls
-from torchport.packaging.size_guards import guards_of, input_shapes
 from torchport.packaging.structure_json import encode_structure
 from torchport.records import IslandMeta, TensorSpec, digest_of
 from torchport.runtime.island import GUARDS

@@ -21,7 +21,7 @@ from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind, LeafKey
 from torchport.runtime.island import load_island
 from torchport.runtime.payload_file import looking_in
-from torchport.runtime.program import Program
+from torchport.runtime.runnable_program import RunnableProgram
 from torchport.targets.graph_json import decode_graph
 from torchport.targets.permitted_ops import permitting
 
@@ -109,7 +109,7 @@ def _program(packaged: PackagedProgram, tensors: StoredTensors, classes: Iterabl
     held = {name: tensors.read(key) for name, key in packaged.tensors.items()}
     graph_module = decode_graph(packaged.graph, held, of_host=True)
     _check_tensors(graph_module, packaged, tensors)
-    return LoadedProgram(Program(packaged.record, graph_module, result, kind), kind)
+    return LoadedProgram(RunnableProgram(packaged.record, graph_module, result, kind), kind)
 
 
 def _check_tensors(graph_module: fx.GraphModule, packaged: PackagedProgram, tensors: StoredTensors) -> None:

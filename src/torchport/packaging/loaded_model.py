@@ -15,7 +15,7 @@ from torchport.records import Coverage, Fallbacks, Package, ProgramRecord
 from torchport.runtime.eager_fallback import EagerFallback
 from torchport.runtime.input_kind import InputKind, autocast_key
 from torchport.runtime.island import NO_MODEL
-from torchport.runtime.program import Program
+from torchport.runtime.runnable_program import RunnableProgram
 from torchport.structure import Flat, flatten_call
 from torchport.targets.target import OutOfRange
 
@@ -24,7 +24,7 @@ from torchport.targets.target import OutOfRange
 class LoadedProgram:
     """A program of a package, with the inputs that it was built for."""
 
-    program: Program
+    program: RunnableProgram
     kind: InputKind
 
 
@@ -97,7 +97,7 @@ class LoadedModel(nn.Module):
             partial(self._graph.run, flat), partial(self._graph.run_eagerly, flat), passing=(RuntimeRefusal,)
         )
 
-    def _run(self, program: Program, flat: Flat) -> object:
+    def _run(self, program: RunnableProgram, flat: Flat) -> object:
         eager = None if self._graph is None else partial(self._graph.run_eagerly, flat)
         try:
             return self._fallback.run(partial(program.run, flat.leaves, flat.objects), eager)

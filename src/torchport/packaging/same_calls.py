@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from torchport.packaging.size_guards import input_shapes
+from torchport.packaging.guards_as_data import input_shapes
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

@@ -31,8 +31,8 @@ from torchport.records import (
     PackagedGraph,
     PackagedProgram,
     StoredTensor,
+    atomic_write,
     digest_of,
-    written_whole,
 )
 from torchport.runtime.input_kind import LeafKey
 from torchport.structure import Structure, flatten_call
@@ -104,7 +104,7 @@ def save(
     try:
         with (
             payloads_beside(where, beside, writer.payloads),
-            written_whole(where) as temporary,
+            atomic_write(where) as temporary,
             written_by_torch(temporary) as file,
             warnings.catch_warnings(),
         ):

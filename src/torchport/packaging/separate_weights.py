@@ -15,7 +15,7 @@ from torch import fx
 
 from torchport.errors import PackageError, RecordError
 from torchport.packaging.load_model import read_package
-from torchport.records import IslandMeta, written_whole
+from torchport.records import IslandMeta, atomic_write
 from torchport.runtime.payload_file import PAYLOAD_IN
 from torchport.targets.safetensors_file import write_safetensors
 
@@ -103,7 +103,7 @@ def write_payloads(payloads: Mapping[str, torch.Tensor], path: Path) -> None:
         PackageError: the file cannot be written.
     """
     try:
-        with written_whole(path) as temporary:
+        with atomic_write(path) as temporary:
             write_safetensors(payloads, temporary)
     except RecordError as error:
         raise PackageError(error.what, where=error.where) from error

@@ -23,7 +23,7 @@ from torchport.packaging.general_form import make_general
 from torchport.packaging.kept_ops import Keep, leaving
 from torchport.packaging.torchscript import General, Script, plain_result, to_torchscript
 from torchport.records import Coverage, write_record
-from torchport.targets.isolation import isolated
+from torchport.targets.child_build import isolated
 from torchport.torch_private import tree_map
 from torchport.verification import Tolerance, assert_close
 from torchport.verification.copied_tensors import copy_tensors
@@ -68,7 +68,7 @@ def trace(
         compiler_timeout: how many seconds the compiler may take for an island.
         compiler_workdir: a folder that keeps the plan, and for each island what was compiled, the
             compiler's log, and what came of it.
-        check_trace: whether the result is held against eager torch.
+        check_trace: whether the result is compared with eager torch.
         check_inputs: inputs to check with, each like `example_inputs`; by default those.
         check_tolerance: how far a value may be off, relative and absolute; by default that of its dtype.
         fallback: whether ops may stay on the host; otherwise one that does is an error.

@@ -14,7 +14,7 @@ from torchport.errors import PackageError, RecordError
 from torchport.packaging.error_keeping_file import written_by_torch
 from torchport.packaging.save_model import save
 from torchport.packaging.torchscript import to_torchscript
-from torchport.records import written_whole
+from torchport.records import atomic_write
 
 KINDS = (".pt2", ".pt")
 
@@ -80,7 +80,7 @@ def write_model(
         first, signature, args, kwargs, as_function=False, compiled_form=contents.compiled_form
     )
     try:
-        with written_whole(path) as temporary, written_by_torch(temporary) as file:
+        with atomic_write(path) as temporary, written_by_torch(temporary) as file:
             torch.jit.save(script, file)
     except RecordError as error:
         raise PackageError(error.what, where=error.where) from error

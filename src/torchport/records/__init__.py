@@ -41,11 +41,12 @@ from torchport.records.plain_files import (
     read_plain_file,
     refuse_links,
 )
-from torchport.records.program import IslandMeta, ProgramRecord
+from torchport.records.program_record import IslandMeta, ProgramRecord
 from torchport.records.raw_ops import NOT_JSONABLE, RAW_COLUMNS, RAW_FORMAT
 from torchport.records.record import JSON, Record
 from torchport.records.regular_file import open_regular
 from torchport.records.storage import (
+    atomic_write,
     decode_record,
     file_name,
     read_json,
@@ -54,7 +55,6 @@ from torchport.records.storage import (
     write_record,
     write_text,
     write_texts,
-    written_whole,
 )
 from torchport.records.survey_row import SurveyRow, SurveyStatus
 from torchport.records.temporary import temporary_folder
@@ -146,5 +146,5 @@ __all__ = [
     "write_record",
     "write_text",
     "write_texts",
-    "written_whole",
+    "atomic_write",
 ]

@@ -1,4 +1,4 @@
-"""A model that was compiled and held against the one that it came from."""
+"""A model that was compiled and compared with the one that it came from."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torchport.records.program import IslandMeta, ProgramRecord
+from torchport.records.program_record import IslandMeta, ProgramRecord
 from torchport.records.record import Record
 
 

@@ -82,7 +82,7 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 
 
 @contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Give a temporary file to write; it takes the place of `path` when all is written, else nothing does.
 
     Raises:

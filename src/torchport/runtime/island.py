@@ -27,14 +27,14 @@ class LoadedIsland:
     def __init__(self, meta: IslandMeta, runner: Runner) -> None:
         self.meta = meta
         self.runner = runner
-        self._beside = runner.run_beside if isinstance(runner, RunsBeside) else None
+        self._beside = runner.run_overlapped if isinstance(runner, RunsBeside) else None
         self._orders = [(index, spec) for index, spec in enumerate(meta.outputs) if spec.order]
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the island; its results have the memory order that torch's own would have."""
         return self._ordered(self.runner(arguments))
 
-    def run_beside(self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile) -> list[torch.Tensor]:
+    def run_overlapped(self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile) -> list[torch.Tensor]:
         """Run the island, and `meanwhile` beside it if the device can, else before it."""
         if self._beside is not None:
             return self._ordered(self._beside(arguments, meanwhile))

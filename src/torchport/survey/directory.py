@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from torchport.bringup.machine import describe_machine, versions_for
 from torchport.errors import RecordError, SurveyError, shortened
 from torchport.records import (
     BenchRecord,
     SurveyRow,
+    atomic_write,
     file_name,
     lock_file,
     read_record,
     refuse_links,
     write_record,
-    written_whole,
 )
-from torchport.survey.machine import describe_machine, versions_for
 from torchport.survey.system import need_posix
-from torchport.survey.work_item import STAT, Outcome, WorkItem, versions_of
+from torchport.survey.work_item import STAT, ItemOutcome, WorkItem, versions_of
 
 RAW, PROFILE, ROWS = "raw", "profile", "rows"
 _FOLDERS = (RAW, PROFILE, ROWS, "bench", "coverage")
@@ -93,7 +93,7 @@ class SurveyDirectory:
             return None
         return row
 
-    def keep(self, outcome: Outcome) -> SurveyRow:
+    def keep(self, outcome: ItemOutcome) -> SurveyRow:
         """Write what came of an item, each file whole, in place of what was there of it.
 
         Raises:
@@ -111,7 +111,7 @@ class SurveyDirectory:
         path = self._row_path(outcome.item)
         path.unlink(missing_ok=True)
         for name, content in outcome.files.items():
-            with written_whole(self.path / name) as temporary:
+            with atomic_write(self.path / name) as temporary:
                 temporary.write_bytes(content)
         if row.status != "ok":
             self._keep_failure(outcome.item, row)

@@ -11,11 +11,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from torchport import zoo
+from torchport.bringup.benches import run_benches
 from torchport.capture import AtenGraph, capture_graphs, recording_backend
 from torchport.errors import CaptureError, SurveyError, one_line
-from torchport.records import SurveyRow, file_name, written_whole
+from torchport.records import SurveyRow, atomic_write, file_name
 from torchport.structure import tensors_in
-from torchport.survey.benches import run_benches
 from torchport.survey.directory import PROFILE, RAW
 from torchport.survey.stat.op_rows import rows_of
 from torchport.survey.stat.raw_file import write_raw_file
@@ -143,7 +143,7 @@ def _write_profile(item: WorkItem, directory: Path) -> None:
     run_once(model.module, model, item.settings.backward)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         run_once(model.module, model, item.settings.backward)
-    with written_whole(directory / PROFILE / file_name(item.model)) as temporary:
+    with atomic_write(directory / PROFILE / file_name(item.model)) as temporary:
         profiler.export_chrome_trace(str(temporary))
 
 

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import torch
 
+from torchport.bringup.machine import package_version
 from torchport.records import JSON, Record
-from torchport.survey.machine import package_version
 from torchport.version import __version__
 
 STAT = "stat"  # the backend that records ops; others are targets' names
@@ -79,7 +79,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ItemOutcome:
     """What came of an item.
 
     Args:

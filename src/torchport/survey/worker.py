@@ -18,7 +18,7 @@ from typing import cast
 from torchport.errors import SurveyError
 from torchport.records import JSON, SurveyRow, SurveyStatus, temporary_folder
 from torchport.survey.process_family import MARK, end_descendants, end_marked
-from torchport.survey.work_item import Limits, Outcome, WorkItem
+from torchport.survey.work_item import ItemOutcome, Limits, WorkItem
 
 PROGRAM = "torchport.survey.worker_process"
 READY = "ready"
@@ -41,7 +41,7 @@ class Worker:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the worker
         self._lock = threading.Lock()  # between closing and starting
 
-    def run(self, item: WorkItem, limits: Limits) -> Outcome:
+    def run(self, item: WorkItem, limits: Limits) -> ItemOutcome:
         """Run an item; whatever becomes of its process, there is an outcome.
 
         Raises:
@@ -60,7 +60,7 @@ class Worker:
             answer = self._ask(request)
             row = _row(item, answer)
             files = {} if row.status != "ok" else _read_files(folder)
-        return Outcome(item, row.to_json(), files)
+        return ItemOutcome(item, row.to_json(), files)
 
     def close(self) -> None:
         """End the process and whatever it runs."""

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from torchport import targets
 from torchport.errors import TorchportError, one_line
+from torchport.targets.child_build import FAILURE, REQUEST
 from torchport.targets.island_files import read_island, write_artifact
-from torchport.targets.isolation import FAILURE, REQUEST
 
 
 def main(folder: Path) -> int:

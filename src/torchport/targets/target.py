@@ -29,7 +29,7 @@ class RunsBeside(Protocol):
         """Run the island once."""
         ...
 
-    def run_beside(
+    def run_overlapped(
         self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile | None
     ) -> list[torch.Tensor]:
         """Run the island once, and `meanwhile` beside it; what that raises is raised when both are done."""
@@ -160,7 +160,7 @@ class Target(ABC):
     def verdict(self, node: fx.Node, options: Options) -> Verdict:
         """Say whether the target computes this node as torch does."""
 
-    def is_rough(self, options: Options) -> bool:
+    def is_low_precision(self, options: Options) -> bool:
         """Whether the device was asked to compute in less than float32."""
         return False
 

@@ -40,7 +40,7 @@ def first_divergence(
     """Return the first op, in the order of the expected run, at which two runs part.
 
     Ops are matched by name, so a run that shows fewer of them (a device shows none from within an
-    island) can be held against one that shows all. A name that occurs again, as in a loop, is
+    island) can be compared with one that shows all. A name that occurs again, as in a loop, is
     matched with its next occurrence.
 
     Args:

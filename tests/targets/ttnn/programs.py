@@ -14,7 +14,7 @@ from targets.ttnn.mock_chip import environment
 from torchport.structure import tensors_in
 from torchport.targets import Artifact
 from torchport.targets.ttnn.format import unpack
-from torchport.targets.ttnn.program import Program
+from torchport.targets.ttnn.ttnn_program import TtnnProgram
 
 SOURCE = Path(torchport.__file__).parents[1]
 
@@ -26,14 +26,14 @@ def compiled_for(function, *args, check=False, **options):
     )
 
 
-def program_of(compiled) -> Program:
+def program_of(compiled) -> TtnnProgram:
     """Return the program of a model that is a single island."""
     [record] = compiled.record.islands
     blob = getattr(compiled._first.program.graph_module, record.name)
     return unpack(Artifact(blob.numpy(), record.properties))[0]
 
 
-def functions_in(program: Program) -> list[str]:
+def functions_in(program: TtnnProgram) -> list[str]:
     """Return the library's functions that a program calls, in order."""
     return [call.function for call in program.calls]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from torchport.targets.ttnn import estimate
-from torchport.targets.ttnn.program import Call, Crossing, DeviceTensor, Program, Ref, Weight
+from torchport.targets.ttnn.ttnn_program import Call, Crossing, DeviceTensor, Ref, TtnnProgram, Weight
 
 
 def tensor(*shape, dtype="bfloat16"):
@@ -13,7 +13,7 @@ def tensor(*shape, dtype="bfloat16"):
 def test_a_product_is_bound_by_the_slower_of_computing_and_moving():
     big = tensor(4096, 4096)
     call = Call("matmul", (Ref("x"), Ref("w")), (), ("y",), (big,))
-    program = Program(
+    program = TtnnProgram(
         (Crossing("x", big, (4096, 4096), "float32"),), (Weight("w", big),), (), (call,),
         (Crossing("y", big, (4096, 4096), "float32"),),
     )  # fmt: skip
@@ -27,7 +27,7 @@ def test_a_product_is_bound_by_the_slower_of_computing_and_moving():
 def test_an_op_on_elements_is_bound_by_memory():
     big = tensor(4096, 4096)
     call = Call("add", (Ref("x"), Ref("x")), (), ("y",), (big,))
-    program = Program((Crossing("x", big, (4096, 4096), "float32"),), (), (), (call,), ())
+    program = TtnnProgram((Crossing("x", big, (4096, 4096), "float32"),), (), (), (call,), ())
     moving = 2 * 4096 * 4096 * 2 / (288e9 * 0.6)
     assert estimate.estimate(program) == pytest.approx(6e-6 + moving + 20e-6 + 4096 * 4096 * 2 / 16e9)
 

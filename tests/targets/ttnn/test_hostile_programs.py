@@ -20,8 +20,8 @@ from torchport.targets.ttnn.builder import Builder
 from torchport.targets.ttnn.emit import emit
 from torchport.targets.ttnn.execution import Execution
 from torchport.targets.ttnn.format import unpack
-from torchport.targets.ttnn.program import Call, DeviceTensor, Program
 from torchport.targets.ttnn.simulator import KERNELS
+from torchport.targets.ttnn.ttnn_program import Call, DeviceTensor, TtnnProgram
 from torchport.targets.ttnn.vocabulary import FUNCTIONS
 
 
@@ -213,7 +213,7 @@ def test_the_library_is_asked_for_names_of_the_table_alone():
         init_device_compute_kernel_config=lambda *args, **kwargs: None,
     )
     tensor = DeviceTensor((1,), "float32", "tile")
-    program = Program((), (), (Call("os.system", ("true",), (), ("y",), (tensor,)),), (), ())
+    program = TtnnProgram((), (), (Call("os.system", ("true",), (), ("y",), (tensor,)),), (), ())
     device = types.SimpleNamespace(arch=lambda: "wormhole")
     with pytest.raises(TargetError, match="no function"):
         Execution(program, {}, library, device)

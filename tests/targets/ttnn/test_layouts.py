@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from targets.ttnn.programs import assert_accepted, compiled_for, functions_in, program_of, random, store
 from torchport.targets.ttnn.layouts import assign_layouts
-from torchport.targets.ttnn.program import Call, DeviceTensor, Name, Ref
+from torchport.targets.ttnn.ttnn_program import Call, DeviceTensor, Name, Ref
 
 TENSOR = DeviceTensor((64, 64), "bfloat16", "tile")
 ROWS = DeviceTensor((64, 64), "bfloat16", "row_major")

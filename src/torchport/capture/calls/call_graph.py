@@ -20,7 +20,7 @@ from torchport.capture.calls.fake_calls import FakeCalls, RealCalls
 from torchport.capture.calls.function_mode import CallMode
 from torchport.capture.calls.other_sizes import OTHER_VALUES, Size, with_other_values
 from torchport.capture.calls.recorder import Recorder
-from torchport.capture.calls.size_guards import first_difference, guard_sizes
+from torchport.capture.calls.second_run import first_difference, guard_sizes
 from torchport.capture.calls.tensor_nodes import LostTensor
 from torchport.capture.calls.traced_calls import follow_modules, leaves
 from torchport.capture.calls.value_reads import OnDataDependent, ValueReads

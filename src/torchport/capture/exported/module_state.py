@@ -1,7 +1,7 @@
 """Remembers a model's Python state, and tells what changed: numbers, lists, configurations, hooks.
 
 What a model holds decides what its forward does, and a graph shows none of it. So all that can be reached
-from the module through attributes and containers is remembered, and held against what is there later.
+from the module through attributes and containers is remembered, and compared with what is there later.
 """
 
 from __future__ import annotations

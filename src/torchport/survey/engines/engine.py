@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
-from torchport.survey.work_item import Limits, Outcome, WorkItem
+from torchport.survey.work_item import ItemOutcome, Limits, WorkItem
 
 Started = Callable[[WorkItem], None]
 
@@ -19,7 +19,7 @@ class Engine(Protocol):
 
     def run(
         self, items: Sequence[WorkItem], limits: Limits, started: Started
-    ) -> Generator[Outcome, None, None]:
+    ) -> Generator[ItemOutcome, None, None]:
         """Yield what came of each item as it is done, in whatever order.
 
         When the iterator is closed, whatever still runs is ended.

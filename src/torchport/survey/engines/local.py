@@ -8,7 +8,7 @@ import threading
 from collections.abc import Generator, Sequence
 
 from torchport.survey.engines.engine import Started
-from torchport.survey.work_item import Limits, Outcome, WorkItem
+from torchport.survey.work_item import ItemOutcome, Limits, WorkItem
 from torchport.survey.worker import Worker
 
 
@@ -29,12 +29,12 @@ class LocalEngine:
 
     def run(
         self, items: Sequence[WorkItem], limits: Limits, started: Started
-    ) -> Generator[Outcome, None, None]:
+    ) -> Generator[ItemOutcome, None, None]:
         """Yield what came of each item as it is done; see `Engine.run`."""
         waiting: queue.SimpleQueue[WorkItem] = queue.SimpleQueue()
         for item in items:
             waiting.put(item)
-        done: queue.SimpleQueue[WorkItem | Outcome | BaseException] = queue.SimpleQueue()
+        done: queue.SimpleQueue[WorkItem | ItemOutcome | BaseException] = queue.SimpleQueue()
         count = min(self._workers, len(items))
         share = (os.cpu_count() or 1) // count
         workers = [Worker(share, os.getcwd()) for _ in range(count)]
@@ -65,7 +65,7 @@ class LocalEngine:
 def _serve(
     worker: Worker,
     waiting: queue.SimpleQueue[WorkItem],
-    done: queue.SimpleQueue[WorkItem | Outcome | BaseException],
+    done: queue.SimpleQueue[WorkItem | ItemOutcome | BaseException],
     limits: Limits,
 ) -> None:
     """Run items until there are none left, or the worker is closed."""

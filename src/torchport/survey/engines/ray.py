@@ -14,7 +14,7 @@ from typing import Any
 from torchport.errors import SurveyError, one_line
 from torchport.records import SurveyRow
 from torchport.survey.engines.engine import Started
-from torchport.survey.work_item import Limits, Outcome, WorkItem
+from torchport.survey.work_item import ItemOutcome, Limits, WorkItem
 from torchport.survey.worker import Worker
 
 _REACH_SECONDS = 5.0
@@ -39,7 +39,7 @@ class RayEngine:
 
     def run(
         self, items: Sequence[WorkItem], limits: Limits, started: Started
-    ) -> Generator[Outcome, None, None]:
+    ) -> Generator[ItemOutcome, None, None]:
         """Yield what came of each item as it is done; see `Engine.run`."""
         ray = _import_ray()
         mine = not ray.is_initialized()
@@ -79,7 +79,7 @@ class RayEngine:
 
 def _dispatch(
     ray: ModuleType, actors: list[Any], items: Sequence[WorkItem], limits: Limits, started: Started
-) -> Iterator[Outcome]:
+) -> Iterator[ItemOutcome]:
     """Give each actor its next item as soon as it is done with one."""
     waiting = collections.deque(items)
     running: dict[Any, tuple[Any, WorkItem]] = {}
@@ -100,14 +100,14 @@ def _dispatch(
         yield outcome
 
 
-def _outcome(ray: ModuleType, ready: Any, item: WorkItem) -> Outcome:
+def _outcome(ray: ModuleType, ready: Any, item: WorkItem) -> ItemOutcome:
     try:
-        outcome: Outcome = ray.get(ready)
+        outcome: ItemOutcome = ray.get(ready)
     except ray.exceptions.RayTaskError as error:
         raise error.cause if isinstance(error.cause, SurveyError) else error from None
     except ray.exceptions.RayError as error:  # its machine or its process is gone
         row = SurveyRow(item.model, "crashed", error=f"its Ray worker is gone: {one_line(error)}")
-        return Outcome(item, row.to_json(), {})
+        return ItemOutcome(item, row.to_json(), {})
     return outcome
 
 

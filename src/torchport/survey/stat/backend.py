@@ -23,7 +23,7 @@ from torchport.survey.stat.raw_file import write_raw_file
 from torchport.survey.work_item import installed_versions
 
 _OPTIONS = ("model", "output")
-_programs: dict[tuple[Path, str], Program] = {}
+_programs: dict[tuple[Path, str], ProgramFiles] = {}
 _lock = threading.Lock()
 
 
@@ -66,11 +66,11 @@ def stat_backend(
     output = Path(str(given.get("output", "stat"))).absolute()
     name = str(given.get("model", "program"))
     with _lock:
-        program = _programs.setdefault((output, name), Program(name, SurveyDirectory(output)))
+        program = _programs.setdefault((output, name), ProgramFiles(name, SurveyDirectory(output)))
     return recording_backend(program.add)(graph_module, example_inputs)
 
 
-class Program:
+class ProgramFiles:
     """The graphs of a program so far, each once: however often it runs or is compiled again as it was.
 
     Args:

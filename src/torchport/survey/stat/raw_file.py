@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from torchport.errors import SurveyError
-from torchport.records import RAW_COLUMNS, RAW_FORMAT, temporary_folder, written_whole
+from torchport.records import RAW_COLUMNS, RAW_FORMAT, atomic_write, temporary_folder
 from torchport.survey.stat.op_rows import Row
 
 _COLUMNS = ", ".join(f"'{name}': '{kind}'" for name, kind in RAW_COLUMNS.items())
@@ -26,7 +26,7 @@ def write_raw_file(rows: Iterable[Row], path: Path) -> None:
         SurveyError: DuckDB is not installed.
     """
     duckdb = import_duckdb()
-    with written_whole(path) as temporary, temporary_folder("rows") as folder:
+    with atomic_write(path) as temporary, temporary_folder("rows") as folder:
         lines = folder / "rows.jsonl"
         # A name may hold half of a pair, which neither UTF-8 nor DuckDB has a form for.
         with lines.open("w", encoding="utf-8", errors="replace") as file:

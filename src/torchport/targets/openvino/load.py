@@ -166,9 +166,9 @@ class _Island:
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the island once."""
-        return self.run_beside(arguments, None)
+        return self.run_overlapped(arguments, None)
 
-    def run_beside(
+    def run_overlapped(
         self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile | None
     ) -> list[torch.Tensor]:
         """Run the island once, and `meanwhile` in this thread while the device computes."""

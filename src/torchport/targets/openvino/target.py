@@ -70,7 +70,7 @@ class OpenVinoTarget(Target):
         """Say whether OpenVINO computes this node as torch does."""
         return verdicts.verdict(node)
 
-    def is_rough(self, options: Options) -> bool:
+    def is_low_precision(self, options: Options) -> bool:
         """Whether a lower precision was asked for."""
         assert isinstance(options, OpenVinoOptions)
         return options.precision != "float32"

@@ -10,7 +10,11 @@ from typing import Any
 import torch
 
 from torchport.targets.ttnn.arguments import check_arguments
-from torchport.targets.ttnn.program import (
+from torchport.targets.ttnn.refusal import refuse
+from torchport.targets.ttnn.simulator import KERNELS, Held
+from torchport.targets.ttnn.simulator.run import plain
+from torchport.targets.ttnn.simulator.tensors import HELD_IN
+from torchport.targets.ttnn.ttnn_program import (
     DEVICE,
     Argument,
     Call,
@@ -22,11 +26,7 @@ from torchport.targets.ttnn.program import (
     Name,
     Ref,
 )
-from torchport.targets.ttnn.program import Weight as WeightRecord
-from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.simulator import KERNELS, Held
-from torchport.targets.ttnn.simulator.run import plain
-from torchport.targets.ttnn.simulator.tensors import HELD_IN
+from torchport.targets.ttnn.ttnn_program import Weight as WeightRecord
 from torchport.targets.ttnn.vocabulary import FUNCTIONS, RESERVED, need
 
 

@@ -12,7 +12,7 @@ import torch
 from torchport.targets.target import Runner
 from torchport.targets.ttnn.execution import Array, Execution
 from torchport.targets.ttnn.library import ttnn
-from torchport.targets.ttnn.program import L1_SMALL_BYTES, Program
+from torchport.targets.ttnn.ttnn_program import L1_SMALL_BYTES, TtnnProgram
 
 _lock = threading.Lock()  # a device takes one call at a time
 
@@ -23,7 +23,7 @@ def open_device(device_id: int) -> Any:
     return ttnn().open_device(device_id=device_id, l1_small_size=L1_SMALL_BYTES)
 
 
-def on_chip(program: Program, weights: Mapping[str, torch.Tensor], device_id: int) -> Runner:
+def on_chip(program: TtnnProgram, weights: Mapping[str, torch.Tensor], device_id: int) -> Runner:
     """Load a program on a chip and return a function that runs it."""
     arrays = {name: _array(tensor) for name, tensor in weights.items()}
     with _lock:

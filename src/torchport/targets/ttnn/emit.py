@@ -9,7 +9,16 @@ from collections.abc import Mapping, Sequence
 import safetensors.torch
 import torch
 
-from torchport.targets.ttnn.program import L1_SMALL_BYTES, Argument, Call, Crossing, Make, Name, Program, Ref
+from torchport.targets.ttnn.ttnn_program import (
+    L1_SMALL_BYTES,
+    Argument,
+    Call,
+    Crossing,
+    Make,
+    Name,
+    Ref,
+    TtnnProgram,
+)
 from torchport.version import __version__
 
 _WIDTH = 110
@@ -80,7 +89,7 @@ if __name__ == "__main__":
 
 
 def emit(
-    program: Program,
+    program: TtnnProgram,
     weights: Mapping[str, torch.Tensor],
     examples: Sequence[torch.Tensor],
     *,
@@ -122,7 +131,7 @@ def _named(name: str, tensor: torch.Tensor) -> tuple[str, torch.Tensor]:
     return f"plain:{name}", tensor
 
 
-def _load(program: Program) -> str:
+def _load(program: TtnnProgram) -> str:
     lines = [
         "",
         "",
@@ -145,13 +154,13 @@ def _load(program: Program) -> str:
     return "\n".join([*lines, "    return w", ""])
 
 
-def _weight_names(program: Program) -> set[str]:
+def _weight_names(program: TtnnProgram) -> set[str]:
     return {weight.name for weight in program.weights} | {
         name for call in program.load for name in call.results
     }
 
 
-def _run(program: Program) -> str:
+def _run(program: TtnnProgram) -> str:
     inputs = [crossing.name for crossing in program.inputs]
     lines = ["", "", f"def run(device, w{''.join(f', {name}' for name in inputs)}):"]
     lines += [

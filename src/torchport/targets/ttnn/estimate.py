@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from torchport.targets.ttnn.program import Call, DeviceTensor, Name, Program, Ref, refs_in
+from torchport.targets.ttnn.ttnn_program import Call, DeviceTensor, Name, Ref, TtnnProgram, refs_in
 
 FLOPS = {"HiFi4": 74e12, "HiFi3": 98e12, "HiFi2": 148e12, "LoFi": 262e12}
 FLOAT32_SHARE = 0.25  # of the rate in bfloat16
@@ -27,7 +27,7 @@ _PRODUCTS = frozenset(
 )
 
 
-def estimate(program: Program) -> float:
+def estimate(program: TtnnProgram) -> float:
     """Return the seconds that one run of a program is expected to take."""
     tensors = {item.name: item.tensor for item in program.inputs}
     tensors.update({item.name: item.tensor for item in program.weights})

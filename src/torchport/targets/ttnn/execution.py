@@ -9,7 +9,16 @@ from typing import Any
 import numpy
 
 from torchport.errors import TargetError
-from torchport.targets.ttnn.program import Argument, Call, Crossing, DeviceTensor, Make, Name, Program, Ref
+from torchport.targets.ttnn.ttnn_program import (
+    Argument,
+    Call,
+    Crossing,
+    DeviceTensor,
+    Make,
+    Name,
+    Ref,
+    TtnnProgram,
+)
 from torchport.targets.ttnn.vocabulary import FIDELITIES, FUNCTIONS, MAKES, NAMES, need
 
 Array = numpy.ndarray[Any, numpy.dtype[Any]]
@@ -27,7 +36,7 @@ class Execution:
         device: an open device of the library's.
     """
 
-    def __init__(self, program: Program, weights: Mapping[str, Array], ttnn: Any, device: Any) -> None:
+    def __init__(self, program: TtnnProgram, weights: Mapping[str, Array], ttnn: Any, device: Any) -> None:
         self.program = program
         self._ttnn = ttnn
         self._device = device

@@ -21,13 +21,13 @@ import torch
 
 from torchport.errors import RecordError, TargetError, one_line
 from torchport.targets.target import Artifact
-from torchport.targets.ttnn.program import Program
+from torchport.targets.ttnn.ttnn_program import TtnnProgram
 
 FORMAT = 1
 _REMEDY = "compile the model again"
 
 
-def pack(program: Program, weights: dict[str, torch.Tensor], properties: dict[str, object]) -> Artifact:
+def pack(program: TtnnProgram, weights: dict[str, torch.Tensor], properties: dict[str, object]) -> Artifact:
     """Return a program and its weights as an artefact."""
     text = json.dumps(program.to_json()).encode()
     blob = safetensors.torch.save(weights)
@@ -35,7 +35,7 @@ def pack(program: Program, weights: dict[str, torch.Tensor], properties: dict[st
     return Artifact(payload, {"format": FORMAT, "program_bytes": len(text), **properties})
 
 
-def unpack(artifact: Artifact) -> tuple[Program, dict[str, torch.Tensor]]:
+def unpack(artifact: Artifact) -> tuple[TtnnProgram, dict[str, torch.Tensor]]:
     """Return the program and the weights of an artefact, each checked: they may come from a stranger's file.
 
     Raises:
@@ -51,7 +51,7 @@ def unpack(artifact: Artifact) -> tuple[Program, dict[str, torch.Tensor]]:
     if not isinstance(size, int) or not 0 < size <= artifact.payload.size:
         raise TargetError("the island's program does not lie in its payload", where="ttnn", remedy=_REMEDY)
     try:
-        program = Program.from_json(json.loads(artifact.payload[:size].tobytes()))
+        program = TtnnProgram.from_json(json.loads(artifact.payload[:size].tobytes()))
         weights = safetensors.torch.load(artifact.payload[size:].tobytes())
     except (ValueError, RecursionError, RecordError, safetensors.SafetensorError) as error:
         raise TargetError(
@@ -63,7 +63,7 @@ def unpack(artifact: Artifact) -> tuple[Program, dict[str, torch.Tensor]]:
     return program, weights
 
 
-def _check_weights(program: Program, weights: Mapping[str, torch.Tensor]) -> None:
+def _check_weights(program: TtnnProgram, weights: Mapping[str, torch.Tensor]) -> None:
     """Refuse a program whose weights are missing or of another shape.
 
     Raises:

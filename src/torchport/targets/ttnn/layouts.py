@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from torchport.targets.ttnn.program import Argument, Call, DeviceTensor, Layout, Name, Ref, refs_in
+from torchport.targets.ttnn.ttnn_program import Argument, Call, DeviceTensor, Layout, Name, Ref, refs_in
 
 _MOVING = frozenset({"reshape", "permute", "slice", "concat", "repeat", "pad"})
 _NAMES: dict[Layout, Name] = {"tile": Name("TILE_LAYOUT"), "row_major": Name("ROW_MAJOR_LAYOUT")}

@@ -17,8 +17,8 @@ import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Builder, Value
-from torchport.targets.ttnn.program import COMPUTE, Dtype, Layout, Name
 from torchport.targets.ttnn.refusal import refuse
+from torchport.targets.ttnn.ttnn_program import COMPUTE, Dtype, Layout, Name
 from torchport.targets.value_ranges import bounds_of, fits
 from torchport.torch_private import OpOverload
 

@@ -11,13 +11,13 @@ from torchport.targets.ttnn.arguments import check_arguments, refs_among
 from torchport.targets.ttnn.vocabulary import FIDELITIES, FUNCTIONS, HOST_DTYPES, need, need_identifier
 
 if TYPE_CHECKING:
-    from torchport.targets.ttnn.program import Call, Crossing, DeviceTensor, Program
+    from torchport.targets.ttnn.ttnn_program import Call, Crossing, DeviceTensor, TtnnProgram
 
 MOST_BYTES = 32 * 2**30  # of memory: no chip has more
 _MOST_DIMENSIONS = 16
 
 
-def check_program(program: Program) -> None:
+def check_program(program: TtnnProgram) -> None:
     """Refuse a program that torchport cannot have written.
 
     Raises:

@@ -15,16 +15,16 @@ import torch
 from torchport.errors import TargetError, one_line
 from torchport.records import TensorSpec
 from torchport.targets.ttnn.builder import kernel_sees, without_values
-from torchport.targets.ttnn.movement import peak_bytes
-from torchport.targets.ttnn.program import Argument, Call, Crossing, Program, Ref
 from torchport.targets.ttnn.program_check import MOST_BYTES
 from torchport.targets.ttnn.simulator import KERNELS, Held
+from torchport.targets.ttnn.transfers import peak_bytes
+from torchport.targets.ttnn.ttnn_program import Argument, Call, Crossing, Ref, TtnnProgram
 from torchport.torch_private import TorchDispatchMode, tree_leaves
 
 _REMEDY = "compile the model again"
 
 
-def check_calls(program: Program, *, simulated: bool) -> None:
+def check_calls(program: TtnnProgram, *, simulated: bool) -> None:
     """Refuse a program whose calls do not give what it says, or fill more memory than there is.
 
     Args:
@@ -67,7 +67,9 @@ def _memory() -> int:
         return MOST_BYTES
 
 
-def check_crossings(program: Program, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+def check_crossings(
+    program: TtnnProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> None:
     """Refuse a program that takes or gives other tensors than the island.
 
     Raises:

@@ -72,7 +72,7 @@ class TtnnTarget(Target):
         assert isinstance(options, TtnnOptions)
         return verdict(node, options)
 
-    def is_rough(self, options: Options) -> bool:
+    def is_low_precision(self, options: Options) -> bool:
         """Whether floats are held in bfloat16 or less."""
         assert isinstance(options, TtnnOptions)
         return options.dtype != "float32"

@@ -12,8 +12,8 @@ from torchport.targets.node_checks import check_integers, check_tensors
 from torchport.targets.ttnn.lowering import torch_value
 from torchport.targets.ttnn.ops import RULES
 from torchport.targets.ttnn.options import TtnnOptions
-from torchport.targets.ttnn.program import Crossing, DeviceTensor
 from torchport.targets.ttnn.refusal import Refused
+from torchport.targets.ttnn.ttnn_program import Crossing, DeviceTensor
 from torchport.targets.ttnn.write import make_lowering
 from torchport.targets.value_ranges import Bounds
 from torchport.torch_private import OpOverload

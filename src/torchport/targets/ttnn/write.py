@@ -14,11 +14,11 @@ from torchport.targets.target import Island
 from torchport.targets.ttnn.builder import Builder
 from torchport.targets.ttnn.fusion import find_fusions
 from torchport.targets.ttnn.lowering import Formed, Lowering, Result, flat_shape, torch_value
-from torchport.targets.ttnn.movement import settle
 from torchport.targets.ttnn.ops import RULES
 from torchport.targets.ttnn.options import TtnnOptions
-from torchport.targets.ttnn.program import TILE, Crossing, DeviceTensor, Dtype, Program
 from torchport.targets.ttnn.refusal import Refused
+from torchport.targets.ttnn.transfers import settle
+from torchport.targets.ttnn.ttnn_program import TILE, Crossing, DeviceTensor, Dtype, TtnnProgram
 
 _ON_IMAGES = frozenset(
     {"aten.convolution.default", "aten.max_pool2d_with_indices.default", "aten.avg_pool2d.default"}
@@ -42,7 +42,7 @@ def make_lowering(options: TtnnOptions, weights: Callable[[fx.Node], torch.Tenso
     return Lowering(Builder(), compute, weight, weights)
 
 
-def write_program(island: Island, options: TtnnOptions) -> tuple[Program, dict[str, torch.Tensor]]:
+def write_program(island: Island, options: TtnnOptions) -> tuple[TtnnProgram, dict[str, torch.Tensor]]:
     """Return an island's program, and its weights by name, each in the dtype that holds it.
 
     Raises:

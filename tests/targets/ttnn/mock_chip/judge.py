@@ -1,7 +1,7 @@
 """Judges programs in the interpreter with the mock chip: `judge.py SRC FOLDER…` prints JSON, a line for each.
 
 A folder holds `program.json` (the record) and `program.py` with its weights (the script). Each call of the
-record is made by the library, and what it infers is held against what the record expects. Then the script
+record is made by the library, and what it infers is compared with what the record expects. Then the script
 runs as it is. Nothing is computed: a mock chip gives zeros.
 """
 
@@ -38,9 +38,9 @@ def judge(folder):
     import ttnn
 
     from torchport.targets.ttnn.execution import Execution
-    from torchport.targets.ttnn.program import L1_SMALL_BYTES, Program
+    from torchport.targets.ttnn.ttnn_program import L1_SMALL_BYTES, TtnnProgram
 
-    program = Program.from_json(json.loads((folder / "program.json").read_text()))
+    program = TtnnProgram.from_json(json.loads((folder / "program.json").read_text()))
     script = script_of(folder)
     arrays = script.read()
     examples = [arrays[f"example_{place}"] for place in range(len(program.inputs))]

@@ -11,10 +11,10 @@ from torch import fx
 
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import Lowering, Result, arguments, torch_value
-from torchport.targets.ttnn.placing import elementwise, meeting_dtype
-from torchport.targets.ttnn.program import Name
+from torchport.targets.ttnn.operand_forms import elementwise, meeting_dtype
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.ttnn_program import Name
 
 _ON_FLOATS = """
 acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh erf erfc exp exp2 expm1 log log2 log10 log1p sqrt

@@ -10,10 +10,10 @@ from torch import fx
 
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import Lowering, Result, arguments, torch_value
-from torchport.targets.ttnn.placing import elementwise, meeting_dtype, number_in
-from torchport.targets.ttnn.program import Dtype, Make, Name
+from torchport.targets.ttnn.operand_forms import elementwise, meeting_dtype, number_in
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.ttnn_program import Dtype, Make, Name
 
 
 def binary(

@@ -11,9 +11,9 @@ from torch import fx
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import TILE_LAYOUT, Lowering, Result, arguments, torch_value
 from torchport.targets.ttnn.ops.matrix import is_weight
-from torchport.targets.ttnn.program import DEVICE, TILE, Dtype, Name
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.ttnn_program import DEVICE, TILE, Dtype, Name
 
 
 @lowers("scaled_dot_product_attention.default", "fb")

@@ -7,10 +7,10 @@ from torch import fx
 
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import Formed, Lowering, Result, arguments, torch_value
-from torchport.targets.ttnn.placing import elementwise
-from torchport.targets.ttnn.program import Dtype, Name
+from torchport.targets.ttnn.operand_forms import elementwise
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.ttnn_program import Dtype, Name
 
 
 @lowers("clone.default", "fib")

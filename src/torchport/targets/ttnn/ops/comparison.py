@@ -9,11 +9,11 @@ from torch import fx
 
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import Lowering, Result, arguments, torch_value
+from torchport.targets.ttnn.operand_forms import common_dtype, elementwise, meeting_dtype, number_in
 from torchport.targets.ttnn.ops.arithmetic import binary
-from torchport.targets.ttnn.placing import common_dtype, elementwise, meeting_dtype, number_in
-from torchport.targets.ttnn.program import Dtype, Name
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.ttnn_program import Dtype, Name
 
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 

@@ -13,10 +13,10 @@ from torchport.targets.ttnn.lowering import Formed, Lowering, Result, arguments,
 from torchport.targets.ttnn.ops.arithmetic import unary_with_param
 from torchport.targets.ttnn.ops.matrix import is_weight
 from torchport.targets.ttnn.ops.normalisation import scale_and_shift, statistics_nodes
-from torchport.targets.ttnn.program import COMPUTE, DEVICE, Dtype, Make, Name
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import lowers
 from torchport.targets.ttnn.simulator.convolution import takes_block_floats
+from torchport.targets.ttnn.ttnn_program import COMPUTE, DEVICE, Dtype, Make, Name
 
 _DRAM = Name("DRAM_MEMORY_CONFIG")
 

@@ -8,9 +8,9 @@ from torch import fx
 
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import TILE_LAYOUT, Lowering, Result, arguments, torch_value
-from torchport.targets.ttnn.program import DEVICE, Name
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.ttnn_program import DEVICE, Name
 
 
 def filled(lowering: Lowering, node: fx.Node, value: object) -> Value:

@@ -9,9 +9,9 @@ from torch import fx
 
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import Lowering, Result, arguments, torch_value
-from torchport.targets.ttnn.program import Dtype
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.ttnn_program import Dtype
 
 
 def is_weight(node: object) -> bool:

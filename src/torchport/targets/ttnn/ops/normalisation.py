@@ -10,11 +10,11 @@ from torch import fx
 
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import Lowering, Result, Results, arguments, torch_value
+from torchport.targets.ttnn.operand_forms import elementwise
 from torchport.targets.ttnn.ops.matrix import is_weight
-from torchport.targets.ttnn.placing import elementwise
-from torchport.targets.ttnn.program import Dtype
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.ttnn_program import Dtype
 
 
 def _only_first(node: fx.Node) -> None:

@@ -20,9 +20,9 @@ from torchport.targets.ttnn.lowering import (
     torch_value,
 )
 from torchport.targets.ttnn.ops.resampling import by_matrices
-from torchport.targets.ttnn.program import Name
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.ttnn_program import Name
 
 _DRAM = Name("DRAM_MEMORY_CONFIG")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from torchport.targets.ttnn.program import TILE
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.simulator.registry import kernel
 from torchport.targets.ttnn.simulator.tensors import Held, hold, need_dtype, need_tile
+from torchport.targets.ttnn.ttnn_program import TILE
 
 
 @kernel("transformer.scaled_dot_product_attention")

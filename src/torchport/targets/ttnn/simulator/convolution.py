@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from torchport.targets.ttnn.program import Dtype
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.simulator.elementwise import activation
 from torchport.targets.ttnn.simulator.registry import kernel
 from torchport.targets.ttnn.simulator.tensors import Held, Made, hold, need_dtype, rounded
+from torchport.targets.ttnn.ttnn_program import Dtype
 
 
 def images(tensor: Held, batch: int, height: int, width: int, channels: int) -> torch.Tensor:

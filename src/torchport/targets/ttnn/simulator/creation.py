@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from torchport.targets.ttnn.program import Dtype
 from torchport.targets.ttnn.simulator.movement import LAYOUTS
 from torchport.targets.ttnn.simulator.registry import kernel
 from torchport.targets.ttnn.simulator.tensors import HELD_IN, Held, hold
+from torchport.targets.ttnn.ttnn_program import Dtype
 
 
 @kernel("full")

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from torchport.targets.ttnn.program import Dtype
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.simulator.registry import KERNELS, kernel
 from torchport.targets.ttnn.simulator.tensors import (
@@ -22,6 +21,7 @@ from torchport.targets.ttnn.simulator.tensors import (
     need_rank,
     need_tile,
 )
+from torchport.targets.ttnn.ttnn_program import Dtype
 
 Number = bool | int | float
 Operand = Held | Number

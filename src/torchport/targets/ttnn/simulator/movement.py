@@ -6,10 +6,10 @@ import math
 
 import torch
 
-from torchport.targets.ttnn.program import Layout
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.simulator.registry import kernel
 from torchport.targets.ttnn.simulator.tensors import Held, hold, need_rank
+from torchport.targets.ttnn.ttnn_program import Layout
 
 LAYOUTS: dict[str, Layout] = {"TILE_LAYOUT": "tile", "ROW_MAJOR_LAYOUT": "row_major"}
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from torchport.targets.ttnn.program import Argument, Call, Crossing, Make, Name, Program, Ref
 from torchport.targets.ttnn.simulator.kernels import KERNELS, Held, Made
 from torchport.targets.ttnn.simulator.tensors import hold
+from torchport.targets.ttnn.ttnn_program import Argument, Call, Crossing, Make, Name, Ref, TtnnProgram
 
 Values = dict[str, Held]
 
@@ -22,7 +22,7 @@ class Simulation:
         weights: the weights by name, as they are stored.
     """
 
-    def __init__(self, program: Program, weights: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, program: TtnnProgram, weights: Mapping[str, torch.Tensor]) -> None:
         self.program = program
         held: Values = {
             weight.name: hold(weights[weight.name], weight.tensor.dtype, weight.tensor.layout)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from torchport.targets.ttnn.program import DeviceTensor, Dtype, Layout
 from torchport.targets.ttnn.refusal import refuse
+from torchport.targets.ttnn.ttnn_program import DeviceTensor, Dtype, Layout
 
 # What holds the device's elements here. torch computes little on unsigned integers, so wider ones do.
 HELD_IN: dict[str, torch.dtype] = {

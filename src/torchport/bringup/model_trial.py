@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 
 from torchport import targets
+from torchport.bringup.separate_runs import RunOutcome, copy_inputs, run_alone
 from torchport.capture import buffers_kept
 from torchport.compiler import CompiledModel, compile
 from torchport.errors import SurveyError, one_line
 from torchport.packaging.write_file import PLAIN, FileContents, check_file_name, write_model
 from torchport.records import BringUp, Comparison
 from torchport.structure import tensors_in
-from torchport.survey.isolation import Outcome, copy_inputs, run_alone
 from torchport.verification import Tolerance, compare
 from torchport.zoo.model import Model
 
@@ -86,7 +86,7 @@ def try_out(
 ) -> Trial:
     """Like `bring_up`, and return the compiled model too."""
     found = targets.find(target)
-    if tolerance is None and found.is_rough(found.make_options(options)):
+    if tolerance is None and found.is_low_precision(found.make_options(options)):
         tolerance = ROUGH
     args, kwargs = copy_inputs(model)
     start = time.perf_counter()
@@ -116,7 +116,7 @@ def try_out(
     return Trial(compiled, record)
 
 
-def _run_original(model: Model) -> Outcome:
+def _run_original(model: Model) -> RunOutcome:
     try:
         return run_alone(model.module, model)
     except Exception as error:
@@ -127,7 +127,9 @@ def _run_original(model: Model) -> Outcome:
         ) from error
 
 
-def _compare(model: Model, actual: Outcome, expected: Outcome, tolerance: Tolerance | None) -> Comparison:
+def _compare(
+    model: Model, actual: RunOutcome, expected: RunOutcome, tolerance: Tolerance | None
+) -> Comparison:
     """Compare the results, and the inputs that the model changed or should not have."""
     results = compare(actual.result, expected.result, tolerance=tolerance)
     inputs = compare({"inputs": actual.inputs}, {"inputs": expected.inputs}, tolerance=tolerance)
@@ -145,7 +147,7 @@ def _compare(model: Model, actual: Outcome, expected: Outcome, tolerance: Tolera
     )
 
 
-def _changed_inputs(model: Model, outcome: Outcome) -> set[str]:
+def _changed_inputs(model: Model, outcome: RunOutcome) -> set[str]:
     before = dict(tensors_in({"inputs": {"args": model.args, **model.kwargs}}))
     after = tensors_in({"inputs": outcome.inputs})
     return {path for path, tensor in after if path not in before or not torch.equal(before[path], tensor)}

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from torchport import targets
+from torchport.bringup.machine import describe_machine, package_version
 from torchport.records import Check, Installation, TargetStatus
-from torchport.survey.machine import describe_machine, package_version
 from torchport.targets.user_directory import cache_directory
 
 _PACKAGES = (

@@ -1,11 +1,11 @@
-"""A model compiled, and held against itself."""
+"""A model compiled, and compared with itself."""
 
 import pytest
 import torch
 
+from torchport.bringup import bring_up
 from torchport.errors import SurveyError, TargetError, TorchportError
 from torchport.records import BringUp
-from torchport.survey import bring_up
 from torchport.verification import Tolerance
 
 from .modules import Counts, Doubles, Raises, Remembers, linear, model

@@ -2,10 +2,10 @@
 
 import pytest
 
+from torchport.bringup import BenchSettings, run_benches
+from torchport.bringup.benches import Progress
 from torchport.errors import SurveyError, TargetError, ZooError
 from torchport.records import BenchRecord, Coverage, read_record
-from torchport.survey import BenchSettings, run_benches
-from torchport.survey.benches import Progress
 
 from .modules import Raises, linear, model
 

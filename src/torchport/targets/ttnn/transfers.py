@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchport.targets.ttnn.builder import Builder
+from torchport.targets.ttnn.l1_placement import place_tensors
 from torchport.targets.ttnn.layouts import assign_layouts
-from torchport.targets.ttnn.placement import place_tensors
-from torchport.targets.ttnn.program import Argument, Call, Crossing, Program, Ref, refs_in
+from torchport.targets.ttnn.ttnn_program import Argument, Call, Crossing, Ref, TtnnProgram, refs_in
 
 # What the host does just as well, while a tensor crosses anyway.
 _BY_THE_HOST = frozenset({"typecast", "to_layout", "reshape"})
@@ -20,7 +20,7 @@ _BY_THE_HOST = frozenset({"typecast", "to_layout", "reshape"})
 
 def settle(
     builder: Builder, outputs: tuple[Crossing, ...], math_fidelity: str, memory: str = "dram"
-) -> Program:
+) -> TtnnProgram:
     """Return the finished program.
 
     Args:
@@ -43,7 +43,7 @@ def settle(
     calls = _freeing(calls, kept | fixed)
     if memory == "l1":
         calls = place_tensors(calls)
-    program = Program(tuple(inputs), weights, tuple(load), tuple(calls), outputs, math_fidelity)
+    program = TtnnProgram(tuple(inputs), weights, tuple(load), tuple(calls), outputs, math_fidelity)
     return replace(program, peak_bytes=peak_bytes(program))
 
 
@@ -125,7 +125,7 @@ def _freeing(calls: list[Call], kept: set[str]) -> list[Call]:
     return [replace(call, frees=tuple(freed.get(place, ()))) for place, call in enumerate(calls)]
 
 
-def peak_bytes(program: Program) -> int:
+def peak_bytes(program: TtnnProgram) -> int:
     """Return the most memory that a program's weights and tensors take at once."""
     sizes = {item.name: item.tensor.bytes for item in program.inputs}
     prepared = {name for call in program.load for name in refs_in(call)}

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from torchport.bringup.machine import describe_machine, versions_for
+from torchport.bringup.model_trial import Trial, try_out
+from torchport.bringup.separate_runs import copy_inputs, timed
+from torchport.bringup.timing import Clocked, time_interleaved
 from torchport.capture import buffers_kept
 from torchport.errors import one_line
 from torchport.records import BenchRecord, BringUp, Coverage
 from torchport.structure import tensors_in
-from torchport.survey.isolation import copy_inputs, timed
-from torchport.survey.machine import describe_machine, versions_for
-from torchport.survey.timing import Clocked, time_interleaved
-from torchport.survey.trial import Trial, try_out
 from torchport.zoo.model import Model
 
 _log = logging.getLogger(__name__)

@@ -43,7 +43,7 @@ __all__ = [
     "Layout",
     "Make",
     "Name",
-    "Program",
+    "TtnnProgram",
     "Ref",
     "Weight",
     "refs_in",
@@ -202,7 +202,7 @@ class Weight(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class TtnnProgram:
     """An island as calls of ttnn's functions.
 
     Args:
@@ -238,7 +238,7 @@ class Program:
         }
 
     @classmethod
-    def from_json(cls, data: object) -> Program:
+    def from_json(cls, data: object) -> TtnnProgram:
         """Build the program from what `to_json` returned.
 
         Raises:

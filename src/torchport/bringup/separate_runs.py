@@ -15,7 +15,7 @@ from torchport.zoo.model import Model
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """What a call did.
 
     Args:
@@ -29,7 +29,7 @@ class Outcome:
     seconds: float
 
 
-def run_alone(call: Callable[..., object], model: Model) -> Outcome:
+def run_alone(call: Callable[..., object], model: Model) -> RunOutcome:
     """Call a model, or what was compiled from it, so that nothing of the call is left behind.
 
     Args:
@@ -41,7 +41,7 @@ def run_alone(call: Callable[..., object], model: Model) -> Outcome:
         torch.manual_seed(0)
         seconds, result = timed(call, args, kwargs)
         # The result may be a buffer, which is about to be put back as it was.
-        return Outcome(copy_tensors(result), {"args": args, **kwargs}, seconds)
+        return RunOutcome(copy_tensors(result), {"args": args, **kwargs}, seconds)
 
 
 def timed(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchport.targets.ttnn.program import Call, Name, refs_in
+from torchport.targets.ttnn.ttnn_program import Call, Name, refs_in
 
 L1_BUDGET = 8 * 2**20  # of about 90 MiB on an n150
 L1, DRAM = Name("L1_MEMORY_CONFIG"), Name("DRAM_MEMORY_CONFIG")

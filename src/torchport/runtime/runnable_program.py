@@ -18,7 +18,7 @@ from torchport.targets.target import Meanwhile, OutOfRange
 from torchport.torch_private import OpOverload
 
 
-class Program:
+class RunnableProgram:
     """A compiled program for inputs of one shape.
 
     Args:
@@ -68,9 +68,9 @@ class Program:
         if self._whole is not None and check is not None:
             if torch.is_grad_enabled():
                 with torch.no_grad():
-                    outputs: Sequence[torch.Tensor] = self._whole.run_beside(leaves, check)
+                    outputs: Sequence[torch.Tensor] = self._whole.run_overlapped(leaves, check)
             else:  # to switch off what is off takes longer than to ask
-                outputs = self._whole.run_beside(leaves, check)
+                outputs = self._whole.run_overlapped(leaves, check)
             return self.result.rebuild(outputs, leaves, objects)
         if check is not None:
             check()
@@ -182,10 +182,10 @@ def _whole_island(graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsla
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     if not calls or calls[0].name not in islands:
         return None
-    call, looks = calls[0], calls[1:]
+    call, getitems = calls[0], calls[1:]
     returned = list(graph_module.graph.output_node().args[0])  # type: ignore[arg-type]  # a tuple
-    if list(call.args[2]) != placeholders or returned != looks:
+    if list(call.args[2]) != placeholders or returned != getitems:
         return None
-    if any(look.target is not operator.getitem or look.args != (call, i) for i, look in enumerate(looks)):
+    if any(each.target is not operator.getitem or each.args != (call, i) for i, each in enumerate(getitems)):
         return None
     return islands[call.name]

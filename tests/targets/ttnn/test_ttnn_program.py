@@ -6,14 +6,14 @@ import math
 import pytest
 
 from torchport.errors import RecordError
-from torchport.targets.ttnn.program import (
+from torchport.targets.ttnn.ttnn_program import (
     Call,
     Crossing,
     DeviceTensor,
     Make,
     Name,
-    Program,
     Ref,
+    TtnnProgram,
     Weight,
     refs_in,
 )
@@ -42,11 +42,11 @@ def test_a_program_survives_json():
         "where", (Ref("x"), (Ref("matrix"), -math.inf), True, 1, 1.0, None), (("conv_config", config),),
         ("y",), (tensor,), ("x",), "encoder.layer.0",
     )  # fmt: skip
-    program = Program(
+    program = TtnnProgram(
         (Crossing("x", tensor, (3, 2), "float32", (1, 0)),), (Weight("matrix", tensor, False),), (prepared,),
         (call,), (Crossing("y", tensor, (2, 3), "bool"),), "HiFi2", 17,
     )  # fmt: skip
-    again = Program.from_json(json.loads(json.dumps(program.to_json(), allow_nan=False)))
+    again = TtnnProgram.from_json(json.loads(json.dumps(program.to_json(), allow_nan=False)))
     assert again == program
     assert [type(item) for item in again.calls[0].args[2:5]] == [bool, int, float]
     assert refs_in(again.calls[0]) == ["x", "matrix"]
@@ -54,4 +54,4 @@ def test_a_program_survives_json():
 
 def test_another_schema_is_refused():
     with pytest.raises(RecordError, match="schema"):
-        Program.from_json({"schema": "torchport.ttnn_program/0"})
+        TtnnProgram.from_json({"schema": "torchport.ttnn_program/0"})

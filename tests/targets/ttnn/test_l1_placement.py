@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 from targets.ttnn.programs import assert_accepted, compiled_for, program_of, random, store
-from torchport.targets.ttnn import placement
-from torchport.targets.ttnn.placement import DRAM, L1, place_tensors
-from torchport.targets.ttnn.program import Call, DeviceTensor, Ref
+from torchport.targets.ttnn import l1_placement
+from torchport.targets.ttnn.l1_placement import DRAM, L1, place_tensors
+from torchport.targets.ttnn.ttnn_program import Call, DeviceTensor, Ref
 
 HALF = DeviceTensor((1024, 2048), "bfloat16", "tile")  # 4 MiB, half of the budget
 
@@ -20,7 +20,7 @@ def relu(source, result, frees=()):
 
 
 def test_what_does_not_fit_goes_to_dram_and_what_is_freed_makes_room():
-    assert 2 * HALF.bytes == placement.L1_BUDGET
+    assert 2 * HALF.bytes == l1_placement.L1_BUDGET
     kept = [relu("x", "a"), relu("a", "b"), relu("b", "c")]
     assert places(kept) == [L1, L1, DRAM]
     freed = [relu("x", "a"), relu("a", "b", ("a",)), relu("b", "c", ("b",))]

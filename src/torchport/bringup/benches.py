@@ -9,10 +9,10 @@ from pathlib import Path
 
 from torchport import targets as known_targets
 from torchport import zoo
+from torchport.bringup.bench import BenchSettings, Measurement, measure
+from torchport.bringup.machine import describe_machine, versions_for
 from torchport.errors import SurveyError, one_line
 from torchport.records import BenchRecord, file_name, write_record
-from torchport.survey.bench import BenchSettings, Measurement, measure
-from torchport.survey.machine import describe_machine, versions_for
 from torchport.zoo.model import Model
 
 _log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from torchport.survey import trial
+from torchport.bringup import model_trial as trial
 
 
 @pytest.fixture

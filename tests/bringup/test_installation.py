@@ -5,9 +5,9 @@ import platform
 
 import torch
 
+from torchport.bringup import describe_installation, describe_targets
+from torchport.bringup import installation as module
 from torchport.records import Check, Installation
-from torchport.survey import describe_installation, describe_targets
-from torchport.survey import installation as module
 from torchport.targets import Availability
 
 

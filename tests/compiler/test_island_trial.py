@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from torchport.compiler.trial import correlates, difference, reference_values
+from torchport.compiler.island_trial import correlates, difference, reference_values
 from torchport.targets import find
 
 NAN, INF = math.nan, math.inf
@@ -70,7 +70,7 @@ def test_a_device_that_was_asked_for_less_precision_may_be_further_off():
 )
 def test_a_target_says_whether_it_was_asked_for_less_precision(target, options, rough):
     found = find(target)
-    assert found.is_rough(found.make_options(options)) == rough
+    assert found.is_low_precision(found.make_options(options)) == rough
 
 
 def test_rounding_that_adds_up_is_told_from_another_result():

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import torchport
+from torchport.bringup import BenchSettings, run_bench
 from torchport.errors import TargetError
 from torchport.records import BenchRecord
-from torchport.survey import BenchSettings, run_bench
 
 from .modules import Counts, Doubles, Raises, linear, model
 

@@ -10,7 +10,7 @@ from torch import fx
 
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import Formed, Lowering, Result, flat_shape, torch_value
-from torchport.targets.ttnn.program import Dtype
+from torchport.targets.ttnn.ttnn_program import Dtype
 
 Number = bool | int | float
 Operand = Value | Number

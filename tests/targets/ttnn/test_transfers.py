@@ -4,8 +4,16 @@ import torch
 from torch import nn
 
 from targets.ttnn.programs import compiled_for, functions_in, program_of, random
-from torchport.targets.ttnn.movement import peak_bytes
-from torchport.targets.ttnn.program import Call, Crossing, DeviceTensor, Program, Ref, Weight, refs_in
+from torchport.targets.ttnn.transfers import peak_bytes
+from torchport.targets.ttnn.ttnn_program import (
+    Call,
+    Crossing,
+    DeviceTensor,
+    Ref,
+    TtnnProgram,
+    Weight,
+    refs_in,
+)
 
 
 def network():
@@ -78,7 +86,7 @@ def test_the_most_memory_at_once_by_hand():
         Call("add", (Ref("a"), Ref("b")), (), ("c",), (small,), ("a", "b")),  # a, b, c
     )
     crossing = Crossing("x", small, (32, 32), "float32")
-    program = Program(
+    program = TtnnProgram(
         (crossing,), (Weight("w", small),), (), calls, (Crossing("c", small, (32, 32), "float32"),)
     )
     assert peak_bytes(program) == 2048 + 3 * 2048

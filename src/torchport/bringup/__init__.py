@@ -1,0 +1,39 @@
+"""One model on one target → a record: run, compared, timed; and what works on this machine.
+
+Everything here is imported when it is first used: who asks about the machine waits for no compiler.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchport.bringup.bench import BenchSettings, run_bench
+    from torchport.bringup.benches import run_benches
+    from torchport.bringup.installation import describe_installation, describe_targets
+    from torchport.bringup.model_trial import bring_up
+
+_WHERE = {
+    "BenchSettings": "bench",
+    "bring_up": "model_trial",
+    "describe_installation": "installation",
+    "describe_targets": "installation",
+    "run_bench": "bench",
+    "run_benches": "benches",
+}
+
+__all__ = [
+    "BenchSettings",
+    "bring_up",
+    "describe_installation",
+    "describe_targets",
+    "run_bench",
+    "run_benches",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _WHERE:
+        return getattr(import_module(f"torchport.bringup.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'torchport.bringup' has no attribute {name!r}")
