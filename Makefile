@@ -27,8 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/torchport bench torchvision:resnet18 hf:bert-base-uncased --no-weights \
-	  --target host --target openvino --target ttnn -o out/demo
-	$(BIN)/torchport report out/demo --html out/demo/index.html
+	  --target host --target openvino --target ttnn -o out/demo --html out/demo/index.html
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -2,7 +2,34 @@
 
 from pathlib import Path
 
-from torchport.records import BenchRecord, Coverage, StayedOp, file_name, write_record
+from torchport.records import (
+    Accuracy,
+    Analysis,
+    BenchRecord,
+    Cost,
+    Coverage,
+    DifferenceHistogram,
+    GraphModule,
+    GraphOp,
+    MemoryPeak,
+    ModelGraph,
+    ModuleCost,
+    ModuleMetadata,
+    ModuleTable,
+    OpCost,
+    OpKind,
+    OpMetadata,
+    OpOccurrence,
+    OpTable,
+    StayedOp,
+    TensorComparison,
+    TensorType,
+    UniqueModule,
+    UniqueOp,
+    Verdict,
+    file_name,
+    write_record,
+)
 
 GROUND = {"versions": {"torch": "2.13.0"}, "machine": {"processor": "Some CPU"}}
 
@@ -32,8 +59,73 @@ def coverage(model: str = "torchvision:resnet18", *ops: StayedOp) -> Coverage:
     return Coverage(model, "openvino", 70, 12, len(ops), 1, 2, 1000, 900, 400, 100, (), ops)
 
 
-def write(directory: Path, *records: BenchRecord | Coverage) -> Path:
+def write(directory: Path, *records: BenchRecord | Coverage | ModelGraph | Accuracy) -> Path:
     for record in records:
-        folder = "bench" if isinstance(record, BenchRecord) else "coverage"
+        folder = record.schema.split("/")[0].removeprefix("torchport.")
         write_record(record, directory / folder / file_name(record.model, record.target))
     return directory
+
+
+def graph(model: str = "torchvision:resnet18", target: str = "openvino") -> ModelGraph:
+    """A convolution on the target, whose result is added to its sum, which stays."""
+    tensors = {"input": TensorType("1x3x8x8", "float32"), "output": TensorType("1x4x4x4", "float32")}
+    kinds = (
+        OpKind("aten.convolution.default", {"stride": [2, 2]}, tensors, 100, 50),
+        OpKind("aten.cumsum.default", {}, {"output": tensors["output"]}, 0, 8),
+        OpKind("aten.add.Tensor", {}, {"output": tensors["output"]}, 0, 12),
+    )
+    return ModelGraph(
+        model,
+        target,
+        (GraphModule("", "Net"), GraphModule("layer.0", "Block")),
+        ("model.py:12 in forward",),
+        ("island_0",),
+        (Verdict(False, "no_lowering", "nothing computes it", "write it as a product"),),
+        kinds,
+        (
+            GraphOp("conv", 0, 1, (), 0, 0),
+            GraphOp("cumsum", 1, 1, (0,), 0, -1, 0),
+            GraphOp("add", 2, 0, (0, 1), 0, 0),
+        ),
+    )
+
+
+def accuracy(model: str = "torchvision:resnet18", target: str = "openvino") -> Accuracy:
+    output = TensorComparison("logits", False, float("nan"), float("inf"), 0.5, "it is not finite")
+    return Accuracy(model, target, (output,), (DifferenceHistogram("logits", 3, (0, 1), 2),))
+
+
+def analysis(timeline: tuple[int, ...] = (16, 32, 16)) -> Analysis:
+    """Two layers of 4 by 4 with a ReLU between them, on one sample."""
+    tensor = TensorType("1x4", "float32")
+    layer = UniqueModule(
+        "mod_001", "Linear", "a", "(root)", ("1x4",), ("1x4",), ("float32",), ("float32",), {"bias": True},
+        ("a", "b"), calls=2,
+    )  # fmt: skip
+    modules = ModuleTable(ModuleMetadata("net.py:load", "load", "Net", 3, 2, "now"), (layer,))
+    places = [OpOccurrence("mod_001", "linear", "a"), OpOccurrence("mod_001", "linear", "b")]
+    ops = (
+        UniqueOp(
+            "op_000", "torch.nn.functional.linear", "mod_001", "Linear", {},
+            {"input": tensor, "output": tensor}, tuple(places), "aten.linear.default", flops=32, bytes=96,
+        ),
+        UniqueOp(
+            "op_001", "torch.relu", "mod_000", "Net", {}, {"output": tensor},
+            (OpOccurrence("mod_000", "relu", "(root)"),), "aten.relu.default", vector_flops=4, bytes=32,
+        ),
+    )  # fmt: skip
+    calls = (
+        OpCost("op_000", "linear", "a", "forward", 32, 0, 80, 16, 16, ()),
+        OpCost("op_001", "relu", "(root)", "forward", 0, 4, 16, 16, 16, (0,)),
+        OpCost("op_000", "linear", "b", "forward", 32, 0, 80, 16, 16, (1,)),
+    )
+    rows = (
+        ModuleCost("(root)", "Net", 1, ("1x4",), 40, 160, 64, 4, 176, 48, 0, 16, 32),
+        ModuleCost("a", "Linear", 1, ("1x4",), 20, 80, 32, 0, 80, 16, 0, 16, 16),
+        ModuleCost("b", "Linear", 1, ("1x4",), 20, 80, 32, 0, 80, 16, 0, 16, 16),
+    )
+    peak = MemoryPeak(32, 32, 0, 1, "aten.relu.default", "(root)", "forward", "")
+    cost = Cost(
+        "Net", False, 64, 0, 4, 176, 48, 0.3, 40, 40, 160, 0, 16, 32, peak, 208, rows, calls, timeline, {}
+    )
+    return Analysis("net.py:load", modules, OpTable(OpMetadata("m.json", 3, 2, "now"), ops), cost)

@@ -1,128 +1,197 @@
-"""The HTML report: read back with a parser, as a browser would."""
+"""The HTML report: one file that loads nothing, whose data is what the records say."""
 
+import base64
+import hashlib
+import re
 from html.parser import HTMLParser
+from pathlib import Path
 
-import pytest
+from torchport.report import page_graph, read_report, render_html
+from torchport.report.html_page import _bundled
 
-from torchport.report import read_report, render_html
+from .pages import blocks_of, data_of
+from .records_at_hand import accuracy, analysis, bench, coverage, failed, graph, stayed, write
 
-from .records_at_hand import bench, coverage, failed, stayed, write
-
-VOID = {"meta", "input", "br", "wbr", "link", "img"}
+REPOSITORY = Path(__file__).parents[2]
 
 
-class Page(HTMLParser):
-    """Collects rows, links and texts; fails on tags that do not nest."""
+class Tags(HTMLParser):
+    """Collects the tags of a page; fails on tags that do not nest."""
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.rows, self.tags, self.text = [], [], [], ""
+        self.open, self.tags = [], []
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
+        if tag != "meta":
             self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data):
-        self.text += data
-        if "td" in self.open or "th" in self.open:
-            self.rows[-1][-1] += data
 
-    def attributes(self, tag):
-        return [attributes for name, attributes in self.tags if name == tag]
+def page(tmp_path, *records, **options):
+    return render_html(read_report(write(tmp_path, *records)), **options)
 
 
-def page(tmp_path, *records):
-    return Page(render_html(read_report(write(tmp_path, *records))))
-
-
-def test_the_table_holds_the_markdown_tables_cells(tmp_path):
-    made = page(tmp_path, bench())
-    assert made.rows[0][0] == "Model"
-    assert made.rows[1] == [
+def test_the_cells_are_those_of_the_markdown_table(tmp_path):
+    data = data_of(page(tmp_path, bench()))
+    assert [column["title"] for column in data["columns"]][:3] == ["Model", "Target", "Status"]
+    assert [text for text, _ in data["rows"][0]["cells"]] == [
         "torchvision:resnet18", "openvino", "✅", "4", "70 (12)", "3 (2)", "2", "30.00", "12.00", "2.50x",
         "1500.00", "1.000000",
     ]  # fmt: skip
 
 
 def test_cells_carry_the_number_they_are_sorted_by(tmp_path):
-    made = page(tmp_path, bench(), failed())
-    times = [cell["data-value"] for cell in made.attributes("td")][7::12]
-    assert times == ["", "0.03"]
-    assert len([tag for tag in made.attributes("button") if tag["type"] == "button"]) == 12
+    data = data_of(page(tmp_path, bench(), failed()))
+    assert [row["cells"][7][1] for row in data["rows"]] == [None, 0.03]
 
 
-def test_nothing_is_loaded_from_elsewhere(tmp_path):
-    text = render_html(read_report(write(tmp_path, bench(), coverage("torchvision:resnet18", stayed()))))
-    assert "http://" not in text
-    assert "https://" not in text
-    assert "url(" not in text
-    made = Page(text)
-    assert not {"link", "img", "iframe"} & {tag for tag, _ in made.tags}
-    assert all("src" not in attributes for _, attributes in made.tags)
-    policy = next(tag["content"] for tag in made.attributes("meta") if "http-equiv" in tag)
-    assert policy.startswith("default-src 'none'")
+def test_nothing_is_loaded_and_no_other_script_runs(tmp_path):
+    text = page(tmp_path, bench(), coverage("torchvision:resnet18", stayed()), graph())
+    found = Tags(text).tags
+    assert {tag for tag, _ in found} == {
+        "html", "head", "meta", "title", "style", "body", "div", "noscript", "p", "script"
+    }  # fmt: skip
+    assert not [name for _, attributes in found for name in attributes if name in ("src", "href")]
+    policy = next(tag["content"] for _, tag in found if "http-equiv" in tag)
+    [script] = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy == (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data: blob:"
+    )
 
 
-def test_texts_are_escaped(tmp_path):
-    nasty = '<script>alert("x")</script>'
+def test_a_text_of_a_record_is_nowhere_in_the_markup(tmp_path):
+    nasty = '</script><script>alert("x")</script>'
     op = stayed(detail=nasty, module_path=nasty)
-    made = page(tmp_path, bench(nasty), failed(nasty + "2", error=nasty), coverage(nasty, op))
-    assert len(made.attributes("script")) == 1
-    assert made.rows[1][0] == nasty
+    text = page(tmp_path, bench(nasty), failed(nasty + "2", error=nasty), coverage(nasty, op), title=nasty)
+    assert "alert(" not in re.sub(r"<title>.*</title>", "", text)
+    assert "<title>&lt;/script&gt;&lt;script&gt;" in text
+    assert data_of(text)["rows"][0]["model"] == nasty
 
 
-def test_a_failure_says_why(tmp_path):
-    made = page(tmp_path, failed(error="export: no such op"))
-    assert "hf:broken on openvino: export: no such op" in made.text
-    marks = [span for span in made.attributes("span") if span.get("role") == "img"]
-    assert marks == [{"role": "img", "aria-label": "failed", "title": "export: no such op"}]
+def test_numbers_that_json_has_no_form_for_are_texts(tmp_path):
+    data = data_of(page(tmp_path, bench(pcc=float("nan"), max_absolute=float("inf"), status="inaccurate")))
+    assert data["rows"][0]["cells"][11] == ["nan", "nan"]
+
+
+def test_stayed_ops_are_grouped_with_their_cost_and_their_first_node(tmp_path):
+    ops = [stayed(module_path=f"encoder.layer.{i}", node=f"cumsum_{i}") for i in range(60)]
+    [found] = data_of(page(tmp_path, bench(), coverage("torchvision:resnet18", *ops)))["coverages"]
+    [group] = found["groups"]
+    assert (group["op"], group["count"], group["flops"], group["node"]) == (
+        "aten.cumsum.default", 60, 300, "cumsum_0",
+    )  # fmt: skip
+    assert (len(group["places"]), group["more"]) == (50, 10)
+    assert (found["ops"], found["flops"], found["bytes"]) == ([10, 70], [900, 1000], [100, 400])
 
 
 def test_a_bad_file_is_named(tmp_path):
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "cut.json").write_text("{")
-    made = page(tmp_path, bench())
-    assert "cut.json: is not whole JSON" in made.text
-
-
-@pytest.mark.parametrize(("compiled", "kind"), [(0.012, "bar"), (0.060, "bar slower")])
-def test_the_bar_shows_whether_it_is_faster(tmp_path, compiled, kind):
-    made = page(tmp_path, bench(compiled_time=compiled))
-    assert kind in [div.get("class") for div in made.attributes("div")]
-
-
-def test_the_longest_bar_is_the_best_speed_up(tmp_path):
-    made = page(tmp_path, bench("a", compiled_time=0.010), bench("b", compiled_time=0.020))
-    # Speed-ups of 3 and 1.5; the scale ends 2% above the best.
-    styles = [bar["style"] for bar in made.attributes("i")]
-    assert styles == ["--part:98.0%;--one:32.7%", "--part:49.0%;--one:32.7%"]
-
-
-def test_stayed_ops_are_grouped_and_linked(tmp_path):
-    ops = [stayed(module_path=f"encoder.layer.{i}") for i in range(4)] + [stayed("aten.sort.default", "head")]
-    made = page(tmp_path, bench(), coverage("torchvision:resnet18", *ops))
-    section = next(tag["id"] for tag in made.attributes("details") if "id" in tag)
-    assert [link["href"] for link in made.attributes("a")] == [f"#{section}"]
-    cumsum, sort = made.rows[-2:]
-    assert cumsum[:3] == ["aten.cumsum.default", "4", "no_lowering"]
-    assert "nothing computes it" in cumsum[3]
-    assert "write it as a product" in cumsum[3]
-    assert "encoder.layer.0 · model.py:12 in forward" in cumsum[4]
-    assert "and 3 more places" in cumsum[4]
-    assert sort[:2] == ["aten.sort.default", "1"]
-    assert "90.0% of FLOPs and 25.0% of bytes on the target" in made.text
+    [[path, detail]] = data_of(page(tmp_path, bench()))["problems"]
+    assert path.endswith("cut.json")
+    assert detail.startswith("is not whole JSON")
 
 
 def test_the_ground_is_named_once(tmp_path):
-    made = page(tmp_path, bench("a"), bench("b"))
-    assert made.text.count("torch 2.13.0 · processor: Some CPU") == 1
+    data = data_of(page(tmp_path, bench("a"), bench("b")))
+    assert data["grounds"] == ["torch 2.13.0 · processor: Some CPU"]
+
+
+def test_a_graph_is_a_block_of_its_own(tmp_path):
+    blocks = blocks_of(page(tmp_path, bench(), graph()))
+    [entry] = blocks[0]["graphs"]
+    assert (entry["model"], entry["target"], entry["view"], entry["ops"]) == (
+        "torchvision:resnet18", "openvino", "aten", 3,
+    )  # fmt: skip
+    found = blocks[entry["block"]]
+    assert found["names"] == ["conv", "cumsum", "add"]
+    assert found["sources"] == [[], [0], [0, 1]]
+    assert [found["modules"][place][0] for place in found["module"]] == ["layer.0", "layer.0", ""]
+    assert found["kinds"][found["kind"][0]] == [
+        "aten.convolution.default", [["stride", "[2, 2]"]], [["input", "float32[1x3x8x8]"]],
+        ["float32[1x4x4x4]"], 100, 50,
+    ]  # fmt: skip
+    assert [found["verdicts"][place][0] for place in found["verdict"] if place >= 0] == ["no_lowering"]
+    assert found["island"] == [0, -1, 0]
+
+
+def test_an_analysis_is_a_graph_too_as_the_model_is_written(tmp_path):
+    analysis().save(tmp_path / "net")
+    blocks = blocks_of(page(tmp_path))
+    [entry] = blocks[0]["graphs"]
+    assert (entry["model"], entry["view"]) == ("net.py:load", "written")
+    found = blocks[entry["block"]]
+    assert found["names"] == ["linear", "relu", "linear"]
+    assert found["sources"] == [[], [0], [1]]
+    assert found["modules"] == [["", "Net"], ["a", "Linear"], ["b", "Linear"]]
+    assert found["measures"] == {"memory": [16, 16, 16]}
+    assert [found["kinds"][place][4] for place in found["kind"]] == [32, 4, 32]
+
+
+def test_an_analysis_that_names_what_it_does_not_hold_is_shown_all_the_same():
+    told = analysis()
+    without_ops = type(told)(told.model, told.modules, type(told.ops)(told.ops.metadata, ()), told.cost)
+    found = page_graph.graph_as_written(without_ops)
+    assert [found["kinds"][place][0] for place in found["kind"]] == ["op_000", "op_001", "op_000"]
+
+
+def test_the_tables_and_charts_of_an_analysis(tmp_path):
+    analysis().save(tmp_path / "net")
+    blocks = blocks_of(page(tmp_path))
+    found = blocks[blocks[0]["analyses"][0]["block"]]
+    assert (found["parameters"], found["flops"], found["vector"]) == (40, 64, 4)
+    assert [row["path"] for row in found["modules"]] == ["(root)", "a", "b"]
+    assert [(row["op"], row["count"], row["flops"]) for row in found["uniqueOps"]] == [
+        ("torch.nn.functional.linear", 2, 64), ("torch.relu", 1, 4),
+    ]  # fmt: skip
+    assert found["timeline"] == [[0, 16], [1, 32], [2, 16]]
+
+
+def test_a_long_timeline_keeps_its_peak(tmp_path):
+    timeline = [step % 7 for step in range(100_000)]
+    timeline[77_777] = 1000
+    analysis(timeline=tuple(timeline)).save(tmp_path / "net")
+    blocks = blocks_of(page(tmp_path))
+    found = blocks[blocks[0]["analyses"][0]["block"]]["timeline"]
+    assert len(found) <= 2000
+    assert [77_777, 1000] in found
+
+
+def test_outputs_that_are_off(tmp_path):
+    [found] = data_of(page(tmp_path, bench(), accuracy()))["accuracies"]
+    assert [(row["path"], row["pcc"]) for row in found["outputs"]] == [("logits", "NaN")]
+    assert found["histograms"] == [{"path": "logits", "zero": 3, "decades": [0, 1], "not_finite": 2}]
+
+
+def test_a_baseline_adds_its_graphs_and_what_changed(tmp_path):
+    before = read_report(write(tmp_path / "before", bench(ops_remain=9), graph()))
+    data = data_of(page(tmp_path / "now", bench(ops_remain=3), graph(), baseline=before))
+    assert [entry["run"] for entry in data["graphs"]] == ["", "baseline"]
+    assert [(row["what"], row["before"], row["now"], row["kind"]) for row in data["changes"]] == [
+        ("Torch Ops Remain", "9", "3", "better")
+    ]
+    assert data_of(page(tmp_path / "now"))["changes"] is None
+
+
+def test_the_bundle_is_built_from_these_sources():
+    """`npm ci && npm run build` in report-ui writes it anew."""
+    folder = REPOSITORY / "report-ui"
+    names = [path.relative_to(folder).as_posix() for path in (folder / "src").rglob("*") if path.is_file()]
+    names += ["build.mjs", "package.json", "package-lock.json", "tsconfig.json"]
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        digest.update(f"{name}\0".encode() + (folder / name).read_bytes() + b"\0")
+    assert _bundled("page.js").startswith(f"/* sources: sha256 {digest.hexdigest()} */")
+
+
+def test_the_bundle_names_the_licences_of_what_it_holds():
+    text = (REPOSITORY / "src/torchport/report/page/LICENSES.txt").read_text()
+    for package in ("preact", "@observablehq/plot", "@dagrejs/dagre", "d3-hierarchy"):
+        assert f"\n{package} " in text

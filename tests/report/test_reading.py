@@ -17,14 +17,6 @@ def test_rows_come_sorted_by_model_and_target(tmp_path):
     assert report.benches == (rows[2], rows[1], rows[0])
 
 
-def test_a_coverage_belongs_to_its_row(tmp_path):
-    row, other = bench(), bench("timm:other")
-    taken = coverage("torchvision:resnet18", stayed())
-    report = read_report(write(tmp_path, row, other, taken))
-    assert report.coverage_of(row) == taken
-    assert report.coverage_of(other) is None
-
-
 def test_a_bad_file_costs_only_itself(tmp_path):
     write(tmp_path, bench())
     (tmp_path / "bench" / "cut.json").write_text('{"schema": "torchport.bench/1", "mod')

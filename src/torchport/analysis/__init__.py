@@ -1,17 +1,20 @@
 """Views of a model → what it is made of and what it costs."""
 
 from torchport.analysis.analyze_model import analyze
-from torchport.analysis.cost import CallCost, bytes_of, cost_of, flops_of, known_flops
+from torchport.analysis.cost import CallCost, bytes_of, call_of, cost_of, flops_of, known_flops
 from torchport.analysis.extract import extract_pytorch_ops, extract_unique_modules
 from torchport.analysis.model_explorer import export_model_explorer, model_explorer_files
 from torchport.analysis.op_configurations import configurations_csv, op_configurations
 from torchport.analysis.unique_modules import ModelOrigin
+from torchport.analysis.unique_ops import attributes_of, tensor_types_of
 
 __all__ = [
     "CallCost",
     "ModelOrigin",
     "analyze",
+    "attributes_of",
     "bytes_of",
+    "call_of",
     "configurations_csv",
     "cost_of",
     "export_model_explorer",
@@ -21,4 +24,5 @@ __all__ = [
     "known_flops",
     "model_explorer_files",
     "op_configurations",
+    "tensor_types_of",
 ]

@@ -59,7 +59,7 @@ def _products(call: OpCall) -> int | None:
 
 def flops_of(node: fx.Node) -> int:
     """Return the floating-point operations of a graph's node: those of matrix products and the like."""
-    call = _call_of(node)
+    call = call_of(node)
     return 0 if call is None else cost_of(call).flops
 
 
@@ -68,7 +68,7 @@ def known_flops(node: fx.Node) -> int | None:
 
     What is no op, such as taking one of several results, computes nothing.
     """
-    call = _call_of(node)
+    call = call_of(node)
     if call is None:
         return None if isinstance(node.target, HigherOrderOperator) else 0
     cost = cost_of(call)
@@ -77,11 +77,12 @@ def known_flops(node: fx.Node) -> int | None:
 
 def bytes_of(node: fx.Node) -> int:
     """Return the bytes that a graph's node reads and writes."""
-    call = _call_of(node)
+    call = call_of(node)
     return 0 if call is None else sum(bytes_moved(call))
 
 
-def _call_of(node: fx.Node) -> OpCall | None:
+def call_of(node: fx.Node) -> OpCall | None:
+    """Return the call of an op that a graph's node is; None if it is something else."""
     if not isinstance(node.target, OpOverload):
         return None
     values = functools.partial(fx.map_arg, fn=lambda source: source.meta.get("val"))

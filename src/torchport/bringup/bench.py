@@ -12,7 +12,7 @@ from torchport.bringup.separate_runs import copy_inputs, timed
 from torchport.bringup.timing import Clocked, time_interleaved
 from torchport.capture import buffers_kept
 from torchport.errors import one_line
-from torchport.records import BenchRecord, BringUp, Coverage
+from torchport.records import Accuracy, BenchRecord, BringUp, Coverage, ModelGraph
 from torchport.structure import tensors_in
 from torchport.zoo.model import Model
 
@@ -38,10 +38,19 @@ class BenchSettings:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A row of the results table, and what its target took of the model, if it came to that."""
+    """A row of the results table, and as far as it came to that what its target took of the model.
+
+    Args:
+        record: the row.
+        coverage: what the target took.
+        graph: the same, op by op.
+        accuracy: how far the results are off, output by output.
+    """
 
     record: BenchRecord
-    coverage: Coverage | None
+    coverage: Coverage | None = None
+    graph: ModelGraph | None = None
+    accuracy: Accuracy | None = None
 
 
 def run_bench(
@@ -95,16 +104,16 @@ def measure(
         versions=versions_for(target),
         machine=describe_machine(),
     )
-    coverage = None
+    found = Measurement(row)
     try:
         trial = try_out(model, target=target, options=options, dynamic_shapes=dynamic_shapes)
-        coverage = trial.record.coverage
+        found = Measurement(row, trial.record.coverage, trial.compiled.graph, trial.accuracy)
         row = _with_findings(row, trial.record)
         row = _with_times(row, model, trial, chosen)
-        return Measurement(_with_status(row, trial.record), coverage)
+        return replace(found, record=_with_status(row, trial.record))
     except Exception as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
         _log.debug("%s failed on %s", model.name, target, exc_info=True)
-        return Measurement(replace(row, error=one_line(error)), coverage)
+        return replace(found, record=replace(row, error=one_line(error)))
 
 
 def batch_of(model: Model) -> int | None:

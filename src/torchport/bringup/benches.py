@@ -46,7 +46,8 @@ def run_benches(
     """Benchmark each model on each target.
 
     Each row is written to `directory/bench/` when it is done, and what its target took of the model
-    to `directory/coverage/`, each file whole or not at all. A model that cannot be loaded or run
+    to `directory/coverage/`, op by op to `directory/graph/`, and how far its outputs are off to
+    `directory/accuracy/`, each file whole or not at all. A model that cannot be loaded or run
     costs its own rows and no others.
 
     Args:
@@ -108,16 +109,15 @@ def _measure(
     if isinstance(loaded, Model):
         return measure(loaded, target=target, options=options, settings=settings)
     versions, machine = versions_for(target), describe_machine()
-    return Measurement(
-        BenchRecord(name, target, "failed", error=loaded, versions=versions, machine=machine), None
-    )
+    return Measurement(BenchRecord(name, target, "failed", error=loaded, versions=versions, machine=machine))
 
 
 def _write(measured: Measurement, directory: Path) -> None:
     name = file_name(measured.record.model, measured.record.target)
     write_record(measured.record, directory / "bench" / name)
-    coverage = directory / "coverage" / name
-    if measured.coverage is not None:
-        write_record(measured.coverage, coverage)
-    else:
-        coverage.unlink(missing_ok=True)  # one from an earlier run would not belong to this row
+    for part in ("coverage", "graph", "accuracy"):
+        record = getattr(measured, part)
+        if record is not None:
+            write_record(record, directory / part / name)
+        else:  # one from an earlier run would not belong to this row
+            (directory / part / name).unlink(missing_ok=True)

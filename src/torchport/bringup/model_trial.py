@@ -15,9 +15,9 @@ from torchport.capture import buffers_kept
 from torchport.compiler import CompiledModel, compile
 from torchport.errors import SurveyError, one_line
 from torchport.packaging.write_file import PLAIN, FileContents, check_file_name, write_model
-from torchport.records import BringUp, Comparison
+from torchport.records import Accuracy, BringUp, Comparison
 from torchport.structure import tensors_in
-from torchport.verification import Tolerance, compare
+from torchport.verification import Tolerance, compare, difference_histograms
 from torchport.zoo.model import Model
 
 # What a whole model in bfloat16 may be off by, element by element or as a whole.
@@ -30,6 +30,7 @@ class Trial:
 
     compiled: CompiledModel
     record: BringUp
+    accuracy: Accuracy
 
 
 def bring_up(
@@ -113,7 +114,8 @@ def try_out(
         actual.seconds,
         compiled.simulated_seconds,
     )
-    return Trial(compiled, record)
+    histograms = difference_histograms(actual.result, expected.result)
+    return Trial(compiled, record, Accuracy(model.name, target, comparison.outputs, histograms))
 
 
 def _run_original(model: Model) -> RunOutcome:

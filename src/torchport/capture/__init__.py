@@ -20,7 +20,7 @@ from torchport.capture.exported.dynamic_shapes import ANY_BATCH, ANY_SHAPE
 from torchport.capture.exported.export import CapturedModel, export
 from torchport.capture.exported.module_state import ModuleState
 from torchport.capture.exported.shared_memory import SharedResult
-from torchport.capture.node_origin import module_path, source_line, user_name
+from torchport.capture.node_origin import module_path, modules_around, source_line, user_name
 from torchport.capture.quiet import quiet_torch
 from torchport.capture.quoted_names import quote_names
 from torchport.capture.stream.module_calls import ModuleCall
@@ -67,6 +67,7 @@ __all__ = [
     "hold",
     "input_sizes",
     "module_path",
+    "modules_around",
     "named",
     "ops_of",
     "quiet_torch",

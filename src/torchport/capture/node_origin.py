@@ -18,11 +18,18 @@ def module_path(node: fx.Node) -> str:
 
     For an op of a backward graph it is the module that called the forward op.
     """
-    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
-    if not stack:
-        return ""
-    path = next(reversed(stack.values()))[0]
-    return user_name(path.split("@")[0])
+    modules = modules_around(node)
+    return modules[-1][0] if modules else ""
+
+
+def modules_around(node: fx.Node) -> list[tuple[str, str]]:
+    """Return the path and the class of every module whose call the node is in, the model itself first."""
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    found = {}  # the wrapper that was captured stands where the user's own module does, which comes after it
+    for path, kind in stack.values():
+        class_name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+        found[user_name(path.split("@")[0])] = class_name.rpartition(".")[2]
+    return list(found.items())
 
 
 def user_name(name: str) -> str:

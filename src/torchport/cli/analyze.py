@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from torchport.cli import exit_codes
 from torchport.cli.analysis_view import show_analyses
 from torchport.cli.command import Command
+from torchport.cli.html_option import html_option, write_page
+from torchport.cli.model_analysis import analyze_named
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
 from torchport.cli.output import Output
-from torchport.errors import CaptureError
 from torchport.records import JSON, Analysis, OpConfigurations, Roofline, file_name, json_text, write_texts
-
-if TYPE_CHECKING:
-    from torchport.zoo import Model
+from torchport.report import Report
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -49,6 +47,7 @@ class _Wanted:
 @click.option("--model-explorer", type=_FILE, metavar="FILE", help="Write the graph for Model Explorer too.")
 @click.option("--peak-flops", type=float, metavar="N", help="FLOP/s of a device, for a roofline's estimate.")
 @click.option("--bandwidth", type=float, metavar="N", help="Bytes a second of that device.")
+@html_option
 @click.pass_obj
 def analyze(
     output: Output,
@@ -63,6 +62,7 @@ def analyze(
     model_explorer: Path | None,
     peak_flops: float | None,
     bandwidth: float | None,
+    html_path: Path | None,
 ) -> int:
     """Say what MODEL is made of, and what one run of it costs.
 
@@ -75,6 +75,7 @@ def analyze(
       torchport analyze torchvision:resnet18
       torchport analyze my_model.py::load_model --inputs my_model.py::get_inputs --dir out
       torchport analyze hf:gpt2 --backward --json
+      torchport analyze torchvision:resnet50 --html resnet50.html
       torchport analyze torchvision:resnet18 timm:vit_tiny_patch16_224 --configurations ops.csv
     """
     if (peak_flops is None) != (bandwidth is None):
@@ -82,38 +83,18 @@ def analyze(
     if model_explorer is not None and len(models) > 1:
         raise click.UsageError("--model-explorer takes one model")
     request = ModelRequest(inputs, weights, batch)
-    analyses = [_analyze(output, name, request, backward) for name in models]
+    analyses = [analyze_named(output, name, request, backward=backward) for name in models]
     estimates = []
     if peak_flops is not None and bandwidth is not None:
         estimates = [analysis.cost.roofline(peak_flops, bandwidth) for analysis in analyses]
     table = _write(output, analyses, _Wanted(directory, configurations, model_explorer))
+    if html_path is not None:
+        write_page(output, Report(analyses=tuple(analyses)), html_path)
     output.result(
         _json(analyses, estimates),
         lambda console: show_analyses(analyses, table, estimates, console, depth),
     )
     return exit_codes.FINE
-
-
-def _analyze(output: Output, name: str, request: ModelRequest, backward: bool) -> Analysis:
-    with output.working(f"Analysing {name}"):
-        model = request.load(name, without_values=True)
-        try:
-            return _of(model, backward)
-        except CaptureError:
-            if not any(parameter.is_meta for parameter in model.module.parameters()):
-                raise
-        output.message(f"{name}: it does not run without values; loading them")
-        return _of(request.load(name), backward)
-
-
-def _of(model: Model, backward: bool) -> Analysis:
-    from torchport import analysis
-
-    file, separator, function = model.name.rpartition("::")
-    origin = analysis.ModelOrigin(f"{file}:{function}" if separator else model.name, function.split(":")[-1])
-    return analysis.analyze(
-        model.module, model.args, model.kwargs, backward=backward, name=model.name, origin=origin
-    )
 
 
 def _write(output: Output, analyses: list[Analysis], wanted: _Wanted) -> OpConfigurations:

@@ -19,11 +19,13 @@ from rich.progress import (
 
 from torchport.cli import exit_codes
 from torchport.cli.command import Command
+from torchport.cli.html_option import html_option, write_page
+from torchport.cli.model_analysis import analyses_for_page
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
 from torchport.cli.output import Output
 from torchport.cli.target_options import options_by_target, settings_option
-from torchport.records import BenchRecord
-from torchport.report import Report, render_markdown
+from torchport.records import BenchRecord, file_name
+from torchport.report import Report, read_report, render_markdown
 
 if TYPE_CHECKING:
     from torchport.bringup.benches import Progress as BenchProgress
@@ -70,6 +72,7 @@ _EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed"
 @click.option(
     "--pcc", type=click.FloatRange(max=1), default=0.99, show_default=True, help="What accuracy must reach."
 )
+@html_option
 @click.pass_obj
 def bench(
     output: Output,
@@ -84,6 +87,7 @@ def bench(
     warmup: int,
     budget: float,
     pcc: float,
+    html_path: Path | None,
 ) -> int:
     """Run each MODEL before and after compiling it, and write one record each to DIR/bench.
 
@@ -95,12 +99,14 @@ def bench(
     Examples:
       torchport bench torchvision:resnet18 --no-weights
       torchport bench torchvision:resnet18 hf:gpt2 --no-weights --target host --target openvino -o out
+      torchport bench torchvision:resnet18 --no-weights -o out --html out/index.html
       torchport bench my_model.py::load --option precision=bfloat16 --pcc 0.999
     """
     with output.working("Starting"):
         from torchport.bringup import BenchSettings, run_benches
 
         options = options_by_target(settings, targets)
+    request = ModelRequest(inputs, weights, batch)
     with _progress(output, len(dict.fromkeys(models)) * len(dict.fromkeys(targets))) as progress:
         rows = run_benches(
             models,
@@ -108,10 +114,15 @@ def bench(
             directory=directory,
             options=options,
             settings=BenchSettings(runs, warmup, budget, pcc),
-            load=ModelRequest(inputs, weights, batch).load,
+            load=request.load,
             progress=progress,
         )
-    report = Report(rows, (), ())
+    if html_path is not None:
+        ran = [row.model for row in rows if row.ops_before is not None]
+        for analysis in analyses_for_page(output, ran, request):
+            analysis.save(directory / "analysis" / file_name(analysis.model).removesuffix(".json"))
+        write_page(output, read_report(directory), html_path)
+    report = Report(rows)
     output.result(report.to_json(), lambda _: output.text(render_markdown(report)))
     if not output.json:
         output.message(f"records are in {directory}; `torchport report {directory}` shows them again")

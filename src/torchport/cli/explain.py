@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 from rich.console import Console
 
 from torchport.cli import exit_codes
 from torchport.cli.command import Command
 from torchport.cli.coverage_view import show_coverage
+from torchport.cli.html_option import html_option, write_page
+from torchport.cli.model_analysis import analyses_for_page
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
 from torchport.cli.output import Output
 from torchport.cli.target_options import options_of, settings_option, target_option
 from torchport.cli.text import count
 from torchport.records import Coverage
+from torchport.report import Report
 
 
 @click.command(
@@ -22,6 +27,7 @@ from torchport.records import Coverage
 @target_option
 @settings_option
 @model_options
+@html_option
 @click.pass_obj
 def explain(
     output: Output,
@@ -31,6 +37,7 @@ def explain(
     inputs: str | None,
     weights: bool,
     batch: int | None,
+    html_path: Path | None,
 ) -> int:
     """Say what a target would take of MODEL, and why the rest would stay on the host.
 
@@ -42,16 +49,21 @@ def explain(
       torchport explain torchvision:resnet18 --no-weights
       torchport explain hf:gpt2 --no-weights --target openvino --json
       torchport explain my_model.py::load --inputs my_model.py::inputs
+      torchport explain hf:gpt2 --no-weights --html gpt2.html
     """
     with output.working(f"Loading {model}"):
-        from torchport.compiler import explain as explain_model
+        from torchport.compiler.explain_model import explain_graph
 
         options = options_of(settings, target)
-        loaded = ModelRequest(inputs, weights, batch).load(model)
+        request = ModelRequest(inputs, weights, batch)
+        loaded = request.load(model)
     with output.working(f"Explaining {model} on {target}"):
-        coverage = explain_model(
+        coverage, graph = explain_graph(
             loaded.module, loaded.args, loaded.kwargs, target=target, options=options, name=model
         )
+    if html_path is not None:
+        analyses = analyses_for_page(output, [model], request)
+        write_page(output, Report(coverages=(coverage,), analyses=analyses, graphs=(graph,)), html_path)
     output.result(coverage.to_json(), lambda console: _show(coverage, console))
     return exit_codes.FINE if coverage.complete else exit_codes.FINDING
 

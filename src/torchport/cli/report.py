@@ -8,6 +8,7 @@ import click
 
 from torchport.cli import exit_codes
 from torchport.cli.command import Command
+from torchport.cli.html_option import write_page
 from torchport.cli.output import Output
 from torchport.errors import ReportError
 from torchport.records import refuse_links, write_text
@@ -15,12 +16,10 @@ from torchport.report import (
     DEFAULT_LIMITS,
     Limits,
     Problem,
-    Report,
     query_survey,
     read_report,
     render_answer,
     render_csv,
-    render_html,
     render_markdown,
     write_survey_report,
 )
@@ -32,7 +31,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--csv", "csv_path", type=_FILE, metavar="FILE", help="Write the results table as CSV too.")
 @click.option(
-    "--html", "html_path", type=_FILE, metavar="FILE", help="Write one self-contained HTML file too."
+    "-o", "--html", "html_path", type=_FILE, metavar="FILE", help="Write one self-contained HTML file too."
+)
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Records of an earlier run: the HTML file shows what changed since.",
 )
 @click.option(
     "--plots/--no-plots", default=True, help="Whether to draw a survey's distributions; drawn by default."
@@ -52,6 +57,7 @@ def report(
     directory: Path,
     csv_path: Path | None,
     html_path: Path | None,
+    baseline: Path | None,
     plots: bool,
     sql: str | None,
     timeout: float,
@@ -68,7 +74,8 @@ def report(
     \b
     Examples:
       torchport report out
-      torchport report out --html out/index.html --csv out/results.csv
+      torchport report out -o out/index.html --csv out/results.csv
+      torchport report out -o report.html --baseline last-week
       torchport report stat
       torchport report stat --sql "SELECT op, count(*) FROM ops GROUP BY op ORDER BY 2 DESC LIMIT 10"
       torchport report stat --sql "FROM configurations ORDER BY flops DESC LIMIT 20" --timeout 600
@@ -77,26 +84,24 @@ def report(
         if csv_path is not None or html_path is not None:
             raise click.UsageError("--sql writes no file: leave out --csv and --html")
         return _answer(output, directory, sql, Limits(seconds=timeout))
+    if baseline is not None and html_path is None:
+        raise click.UsageError("--baseline is for the page: name its file with -o")
     for path in (csv_path, html_path):
         _refuse_link(directory, path)
     with output.working("reading"):
         found = read_report(directory, Limits(seconds=timeout))
+        earlier = read_report(baseline, Limits(seconds=timeout)) if baseline is not None else None
     if csv_path is not None and not found.benches:
         raise ReportError("holds no bench records, so there is no table for --csv", where=str(directory))
     if found.survey is not None:
         with output.working("writing"):
             written = write_survey_report(found.survey, directory, plots=plots)
         output.message(f"wrote {len(written):,} files to {directory}")
-    return _show(output, found, csv_path, html_path)
-
-
-def _show(output: Output, found: Report, csv_path: Path | None, html_path: Path | None) -> int:
     if csv_path is not None:
         write_text(render_csv(found), csv_path)
         output.message(f"wrote {csv_path}")
     if html_path is not None:
-        write_text(render_html(found), html_path)
-        output.message(f"wrote {html_path}")
+        write_page(output, found, html_path, earlier)
     output.result(found.to_json(), lambda _: output.text(render_markdown(found)))
     return _name(output, found.every_problem)
 

@@ -23,11 +23,13 @@ from rich.table import Table
 
 from torchport.cli import exit_codes
 from torchport.cli.command import Command
+from torchport.cli.html_option import html_option, write_page
 from torchport.cli.model_options import MODEL_FORMS, model_options
 from torchport.cli.output import Output
 from torchport.cli.target_options import settings_option, split_settings
 from torchport.cli.text import count, quantity, seconds
 from torchport.records import JSON, SurveyRow
+from torchport.report import read_report
 
 if TYPE_CHECKING:
     from torchport.survey import SurveyProgress
@@ -83,6 +85,7 @@ _GB = 1_000_000_000
     metavar="DIR",
     help="Where the records go.",
 )
+@html_option
 @click.pass_obj
 def survey(
     output: Output,
@@ -105,6 +108,7 @@ def survey(
     memory: float | None,
     retry: bool,
     directory: Path,
+    html_path: Path | None,
 ) -> int:
     """Record every op of each MODEL, as AOTAutograd hands them to a device, in DIR/raw.
 
@@ -117,7 +121,7 @@ def survey(
     \b
     Examples:
       torchport survey torchvision:resnet18 hf:bert-base-uncased --backward
-      torchport survey --zoo torchvision --backward -o stat
+      torchport survey --zoo torchvision --backward -o stat --html stat/index.html
       torchport survey --zoo timm --filter 'vit_*' --timeout 120
       torchport survey --zoo transformers --engine ray --address auto
       torchport survey --model phiyodr/bert-large-finetuned-squad2 --no-weights --profile
@@ -157,6 +161,10 @@ def survey(
             progress=progress,
         )
     summary = _summary(rows, directory, time.monotonic() - start)
+    if html_path is not None:
+        with output.working("Reading"):
+            report = read_report(directory)
+        write_page(output, report, html_path)
     if output.json:
         output.json_text(summary)
     else:

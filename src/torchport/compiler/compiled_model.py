@@ -17,7 +17,7 @@ from torchport.compiler.emission import emit_program, simulated_seconds
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.compiler.weights import Changed
 from torchport.errors import RuntimeRefusal
-from torchport.records import Coverage, Fallbacks, ProgramRecord
+from torchport.records import Coverage, Fallbacks, ModelGraph, ProgramRecord
 from torchport.runtime.eager_fallback import EagerFallback
 from torchport.structure import Flat, flatten_call
 
@@ -65,6 +65,11 @@ class CompiledModel(nn.Module):
     def record(self) -> ProgramRecord:
         """All that there is to know of the program for the example inputs."""
         return self._first.program.record
+
+    @property
+    def graph(self) -> ModelGraph:
+        """The graph for the example inputs: every op, what feeds it, and where it runs."""
+        return self._first.graph
 
     @property
     def programs(self) -> list[ProgramRecord]:

@@ -10,7 +10,7 @@ from torchport import capture, targets
 from torchport.compiler.kept_modules import check_kept_modules
 from torchport.compiler.normalise import normalise
 from torchport.compiler.plan import Planner
-from torchport.records import Coverage
+from torchport.records import Coverage, ModelGraph
 
 
 def explain(
@@ -44,9 +44,23 @@ def explain(
         >>> explain(torch.nn.Linear(2, 3), (torch.ones(1, 2),), target="host").ops_remain
         0
     """
+    return explain_graph(model, args, kwargs, target=target, options=options, name=name)[0]
+
+
+def explain_graph(
+    model: nn.Module | Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | None = None,
+    *,
+    target: str,
+    options: Mapping[str, object] | None = None,
+    name: str = "",
+) -> tuple[Coverage, ModelGraph]:
+    """Like `explain`, and return the graph too, with every op's verdict."""
     found = targets.find(target)
     chosen = found.make_options(options)
     check_kept_modules(model, chosen, name)
     captured = capture.export(model, args, kwargs, name=name)
     graph = normalise(captured, found)
-    return Planner(captured.name, graph, found, chosen).plan().coverage
+    plan = Planner(captured.name, graph, found, chosen).plan()
+    return plan.coverage, plan.record_graph()

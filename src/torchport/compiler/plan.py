@@ -11,10 +11,11 @@ from torchport.capture import module_path
 from torchport.compiler.aliases import aliasing_nodes
 from torchport.compiler.coverage import measure
 from torchport.compiler.folding import fold
+from torchport.compiler.graph_record import record_graph
 from torchport.compiler.normalise import NormalGraph, count_ops, is_op
 from torchport.compiler.outline import Piece, has_known_strides, outline
 from torchport.compiler.partition import Partition, partition
-from torchport.records import Coverage, Verdict
+from torchport.records import Coverage, ModelGraph, Verdict
 from torchport.targets import Options, Target
 from torchport.targets.node_checks import tensors_of
 
@@ -28,12 +29,20 @@ class Plan:
         cut: which node runs where, and when.
         pieces: the islands by level.
         coverage: the same as a record.
+        verdicts: on every op.
     """
 
     graph: NormalGraph
     cut: Partition
     pieces: dict[int, Piece]
     coverage: Coverage
+    verdicts: dict[fx.Node, Verdict]
+
+    def record_graph(self) -> ModelGraph:
+        """Return the graph as a record: every op, what feeds it, and where it runs."""
+        graph = self.graph.graph_module.graph
+        model, target = self.coverage.model, self.coverage.target
+        return record_graph(model, target, graph, self.pieces, self.verdicts)
 
 
 class Planner:
@@ -67,7 +76,7 @@ class Planner:
         cut = partition(graph, verdicts, self.options.min_island_size)
         pieces = outline(self.graph, cut)
         coverage = measure(self.name, self.target.name, self._ops_before, self.graph, cut, pieces, verdicts)
-        return Plan(self.graph, cut, pieces, coverage)
+        return Plan(self.graph, cut, pieces, coverage, verdicts)
 
     def _verdict(self, node: fx.Node) -> Verdict:
         if node in self._forced:

@@ -12,6 +12,7 @@ from torchport import capture
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.normalise import normalise
 from torchport.compiler.weights import WeightGuard, frozen_weights
+from torchport.records import ModelGraph
 from torchport.runtime.input_kind import InputKind
 from torchport.runtime.runnable_program import RunnableProgram
 from torchport.structure import Flat
@@ -26,12 +27,14 @@ class Specialised:
         program: the program.
         guard: tells whether the weights are still those that were built in.
         kind: the inputs that it was built for.
+        graph: what it was planned from, as a record.
         examples: the tensors that it was tried on.
     """
 
     program: RunnableProgram
     guard: WeightGuard
     kind: InputKind
+    graph: ModelGraph
     examples: tuple[torch.Tensor, ...] = ()
 
     def fits(self, flat: Flat) -> bool:
@@ -63,5 +66,6 @@ class Specialiser:
         # Before any value is read: a weight that another thread changes meanwhile is noticed afterwards.
         guard = WeightGuard(frozen_weights(graph), captured.state)
         source = Source(captured.name, graph, captured.leaves, captured.inputs.paths, captured.result)
-        program, _ = build_program(source, self.target, self.options)
-        return Specialised(program, guard, InputKind.of(captured.inputs, captured.leaves), captured.leaves)
+        program, plan = build_program(source, self.target, self.options)
+        kind = InputKind.of(captured.inputs, captured.leaves)
+        return Specialised(program, guard, kind, plan.record_graph(), captured.leaves)

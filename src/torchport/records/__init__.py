@@ -1,5 +1,6 @@
 """The values that pass between stages: frozen, typed, JSON in and out; no torch."""
 
+from torchport.records.accuracy import LEAST_DECADE, Accuracy, DifferenceHistogram
 from torchport.records.analysis import COST_FILE, MODULES_FILE, OPS_FILE, Analysis, json_text
 from torchport.records.bench import BenchRecord, Status
 from torchport.records.bring_up import BringUp
@@ -13,6 +14,7 @@ from torchport.records.file_lock import has_locks, lock_file
 from torchport.records.generated_code import GeneratedCode
 from torchport.records.installation import Check, Installation, TargetStatus
 from torchport.records.json_text import parse_json, parse_object
+from torchport.records.model_graph import MOST_GRAPH_OPS, GraphModule, GraphOp, ModelGraph, OpKind
 from torchport.records.module_table import (
     ROOT,
     ModuleMetadata,
@@ -62,6 +64,14 @@ from torchport.records.tensor_spec import ITEM_SIZES, TensorSpec
 from torchport.records.verdict import REASONS, SUPPORTED, Reason, Verdict
 
 __all__ = [
+    "Accuracy",
+    "DifferenceHistogram",
+    "GraphModule",
+    "GraphOp",
+    "LEAST_DECADE",
+    "ModelGraph",
+    "MOST_GRAPH_OPS",
+    "OpKind",
     "Analysis",
     "BenchRecord",
     "BringUp",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -49,7 +50,7 @@ class Record:
                 where=cls.__name__,
                 remedy="read it with the version of torchport that wrote it, or write it again",
             )
-        hints = typing.get_type_hints(cls)
+        hints = _hints(cls)  # type: ignore[arg-type]  # a class is hashable
         values: dict[str, object] = {}
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # every subclass is a dataclass
             where = f"{cls.__name__}.{field.name}"
@@ -58,6 +59,11 @@ class Record:
             elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
                 raise RecordError("the field is missing", where=where)
         return cls(**values)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, object]:
+    return typing.get_type_hints(kind)
 
 
 def _encode(value: object) -> JSON:

@@ -1,13 +1,16 @@
-"""The columns of the results table: one list that every format reads."""
+"""The columns of the results table: the one list that Markdown, CSV and HTML read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from torchport.records import BenchRecord
+from torchport.records import BenchRecord, Fallbacks
 
-Value = str | int | float | None
+Value = str | int | float | bool | None
+
+ABSENT = "-"
+STATUS_MARKS = {"ok": "✅", "inaccurate": "❌", "failed": "❌"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,18 +18,30 @@ class Column:
     """One column of the results table.
 
     Args:
-        title: its heading.
+        title: its heading; empty for one that only CSV has.
+        fields: what of a record it shows: each is a column of the CSV file, and rows are sorted by the first.
         text: a row's cell, for a person.
-        value: what the row is sorted by.
         explanation: what the column says, for who meets it first.
         numeric: whether it is set to the right.
+        only_if: for which rows it is shown at all: for any of them.
     """
 
     title: str
-    text: Callable[[BenchRecord], str]
-    value: Callable[[BenchRecord], Value]
-    explanation: str
+    fields: tuple[str, ...]
+    text: Callable[[BenchRecord], str] = lambda row: ""
+    explanation: str = ""
     numeric: bool = True
+    only_if: Callable[[BenchRecord], object] | None = None
+
+    def value(self, row: BenchRecord) -> Value:
+        """Return what a row is sorted by."""
+        return field_value(row, self.fields[0])
+
+
+def field_value(row: BenchRecord, field: str) -> Value:
+    """Return a field of a row as CSV has it: plain, times in seconds."""
+    value = getattr(row, field)
+    return value.fallbacks if isinstance(value, Fallbacks) else value
 
 
 def _number(value: int | None) -> str:
@@ -41,92 +56,96 @@ def _milliseconds(seconds: float | None) -> str:
     return ABSENT if seconds is None else f"{1000 * seconds:.2f}"
 
 
-ABSENT = "-"
-STATUS_MARKS = {"ok": "✅", "inaccurate": "❌", "failed": "❌"}
-
-COLUMNS: tuple[Column, ...] = (
-    Column("Model", lambda row: row.model, lambda row: row.model, "the model's name", numeric=False),
+_COLUMNS: tuple[Column, ...] = (
+    Column("Model", ("model",), lambda row: row.model, "the model's name", numeric=False),
     Column(
         "Target",
+        ("target",),
         lambda row: f"{row.target} (simulated)" if row.simulated else row.target,
-        lambda row: row.target,
         "where it was brought up; simulated where the device is not there",
         numeric=False,
     ),
     Column(
         "Status",
+        ("status",),
         lambda row: STATUS_MARKS[row.status],
-        lambda row: ["ok", "inaccurate", "failed"].index(row.status),
         "✅ only if it ran and its accuracy meets the threshold",
         numeric=False,
     ),
-    Column(
-        "Batch", lambda row: _number(row.batch), lambda row: row.batch, "the first input's first dimension"
-    ),
+    Column("Batch", ("batch",), lambda row: _number(row.batch), "the first input's first dimension"),
     Column(
         "Torch Ops Before (Unique)",
+        ("ops_before", "unique_before"),
         lambda row: _counts(row.ops_before, row.unique_before),
-        lambda row: row.ops_before,
         "how many torch ops the model has, and how many distinct ones",
     ),
     Column(
         "Torch Ops Remain (Unique)",
+        ("ops_remain", "unique_remain"),
         lambda row: _counts(row.ops_remain, row.unique_remain),
-        lambda row: row.ops_remain,
         "how many of them the target did not take",
     ),
     Column(
         "To/From Device Ops",
+        ("transfers",),
         lambda row: _number(row.transfers),
-        lambda row: row.transfers,
         "how many tensors cross to or from the target in one call",
     ),
     Column(
         "Original Run Time (ms)",
+        ("original_time",),
         lambda row: _milliseconds(row.original_time),
-        lambda row: row.original_time,
         "one call of the model as it came, median",
     ),
     Column(
         "Compiled Run Time (ms)",
+        ("compiled_time",),
         lambda row: _milliseconds(row.compiled_time) + (" (estimate)" if row.simulated else ""),
-        lambda row: row.compiled_time,
         "one call of the compiled model, median of runs interleaved with the original's; of a simulated "
         "target an estimate for the device",
     ),
     Column(
         "Speed-up",
+        ("speedup",),
         lambda row: ABSENT if row.speedup is None else f"{row.speedup:.2f}x",
-        lambda row: row.speedup,
         "how many times faster the compiled model is",
     ),
     Column(
         "First Run (ms)",
+        ("first_run_time",),
         lambda row: _milliseconds(row.first_run_time),
-        lambda row: row.first_run_time,
         "compiling and the first call together; loading the model is not in it",
     ),
     Column(
         "Accuracy (PCC)",
+        ("pcc", "pcc_threshold", "max_absolute"),
         lambda row: ABSENT if row.pcc is None else f"{row.pcc:.6f}",
-        lambda row: row.pcc,
         "Pearson's correlation coefficient of the two results; 1 is best",
     ),
+    Column("", ("runs", "simulated")),
+    Column(
+        "Calls Run by Torch",
+        ("fallbacks",),
+        lambda row: (
+            ABSENT if row.fallbacks is None else f"{row.fallbacks.fallbacks} of {row.fallbacks.calls}"
+        ),
+        "how many calls of the compiled model eager torch ran after all: out of range, or the device raised",
+        only_if=lambda row: row.fallbacks is not None and row.fallbacks.fallbacks,
+    ),
+    Column("", ("error",)),
 )
 
-FALLBACKS = Column(
-    "Calls Run by Torch",
-    lambda row: ABSENT if row.fallbacks is None else f"{row.fallbacks.fallbacks} of {row.fallbacks.calls}",
-    lambda row: None if row.fallbacks is None else row.fallbacks.fallbacks,
-    "how many calls of the compiled model eager torch ran after all: out of range, or the device raised",
-)
+CSV_FIELDS: tuple[str, ...] = tuple(field for column in _COLUMNS for field in column.fields)
+"""The fields of a record that the CSV file has, in order."""
 
 
-def columns_for(rows: Iterable[BenchRecord]) -> tuple[Column, ...]:
-    """Return the columns of a table: that of fallbacks only if there were any."""
-    if any(row.fallbacks is not None and row.fallbacks.fallbacks for row in rows):
-        return (*COLUMNS, FALLBACKS)
-    return COLUMNS
+def columns_for(rows: Sequence[BenchRecord]) -> tuple[Column, ...]:
+    """Return the columns of a table for people: that of fallbacks only if there were any."""
+    return tuple(
+        column
+        for column in _COLUMNS
+        if column.title and (column.only_if is None or any(map(column.only_if, rows)))
+    )
 
 
 def complaint(row: BenchRecord) -> str:

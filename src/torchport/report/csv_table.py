@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from torchport.records import BenchRecord, Fallbacks, csv_text
+from torchport.records import csv_text
+from torchport.report.columns import CSV_FIELDS, field_value
 from torchport.report.reading import Report
-
-_FIELDS = (
-    "model", "target", "status", "batch", "ops_before", "unique_before", "ops_remain", "unique_remain",
-    "transfers", "original_time", "compiled_time", "speedup", "first_run_time", "pcc", "pcc_threshold",
-    "max_absolute", "runs", "simulated", "fallbacks", "error",
-)  # fmt: skip
 
 
 def render_csv(report: Report) -> str:
@@ -21,9 +16,5 @@ def render_csv(report: Report) -> str:
     Example:
         >>> Path("results.csv").write_text(render_csv(read_report(Path("out/demo"))))
     """
-    return csv_text([_FIELDS, *map(_values, report.benches)])
-
-
-def _values(row: BenchRecord) -> list[object]:
-    values = (getattr(row, name) for name in _FIELDS)
-    return [value.fallbacks if isinstance(value, Fallbacks) else value for value in values]
+    rows = [[field_value(row, field) for field in CSV_FIELDS] for row in report.benches]
+    return csv_text([CSV_FIELDS, *rows])

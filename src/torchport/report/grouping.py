@@ -15,6 +15,8 @@ class StayedGroup:
     Args:
         op, reason, detail, remedy: what they have in common.
         count: how many they are.
+        flops, bytes: what they cost together.
+        node: the name of the first of them in the graph.
         places: where they are, each a module path and a source line, either of which may be empty.
     """
 
@@ -23,6 +25,9 @@ class StayedGroup:
     detail: str
     remedy: str
     count: int
+    flops: int
+    bytes: int
+    node: str
     places: tuple[tuple[str, str], ...]
 
 
@@ -38,7 +43,14 @@ def group_stayed(stayed: Sequence[StayedOp]) -> list[StayedGroup]:
     for op in stayed:
         groups.setdefault((op.op, op.reason, op.detail, op.remedy), []).append(op)
     made = [
-        StayedGroup(*key, len(ops), tuple(dict.fromkeys((op.module_path, op.source) for op in ops)))
+        StayedGroup(
+            *key,
+            count=len(ops),
+            flops=sum(op.flops for op in ops),
+            bytes=sum(op.bytes for op in ops),
+            node=ops[0].node,
+            places=tuple(dict.fromkeys((op.module_path, op.source) for op in ops)),
+        )
         for key, ops in groups.items()
     ]
     return sorted(made, key=lambda group: group.count, reverse=True)

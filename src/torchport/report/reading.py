@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from torchport.errors import RecordError, ReportError
-from torchport.records import JSON, BenchRecord, Coverage, Record, decode_record, list_all_files, read_json
+from torchport.records import (
+    JSON,
+    Accuracy,
+    Analysis,
+    BenchRecord,
+    Cost,
+    Coverage,
+    ModelGraph,
+    ModuleTable,
+    OpTable,
+    Record,
+    decode_record,
+    list_all_files,
+    read_json,
+)
 from torchport.report.problem import Problem
 from torchport.report.survey.database import DEFAULT_LIMITS, Limits
 from torchport.report.survey.files import PROFILE, RAW, ROWS, holds_survey
 from torchport.report.survey.reading import read_survey
 from torchport.report.survey.records import Survey
+
+_Rows = TypeVar("_Rows", BenchRecord, Coverage, Accuracy, ModelGraph)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,33 +41,36 @@ class Report(Record):
         coverages: what each target took of each model, and why the rest stays.
         problems: the files that cannot be shown.
         survey: what ops the models of a survey use, if the directory holds one.
+        accuracies: how far each model's outputs are off, output by output.
+        analyses: what models are made of, and what they cost.
+        graphs: what each target was handed, op by op.
     """
 
     schema: ClassVar[str] = "torchport.report/1"
 
-    benches: tuple[BenchRecord, ...]
-    coverages: tuple[Coverage, ...]
-    problems: tuple[Problem, ...]
+    benches: tuple[BenchRecord, ...] = ()
+    coverages: tuple[Coverage, ...] = ()
+    problems: tuple[Problem, ...] = ()
     survey: Survey | None = None
+    accuracies: tuple[Accuracy, ...] = ()
+    analyses: tuple[Analysis, ...] = ()
+    graphs: tuple[ModelGraph, ...] = ()
 
     def to_json(self) -> dict[str, JSON]:
-        """Return the report as a JSON-ready dict; `survey` is in it if there is one."""
-        data = Record.to_json(self)
+        """Return the report as a JSON-ready dict.
+
+        `survey` is in it if there is one. Analyses and graphs are files of their own, and are not.
+        """
+        data = Record.to_json(replace(self, analyses=(), graphs=()))
         if self.survey is None:
             del data["survey"]
+        del data["analyses"], data["graphs"]
         return data
 
     @property
     def every_problem(self) -> tuple[Problem, ...]:
         """The files that cannot be shown, those of the survey too."""
         return self.problems + (self.survey.problems if self.survey else ())
-
-    def coverage_of(self, bench: BenchRecord) -> Coverage | None:
-        """Return the coverage of a row's model on its target, if there is a record of it."""
-        for coverage in self.coverages:
-            if (coverage.model, coverage.target) == (bench.model, bench.target):
-                return coverage
-        return None
 
 
 def read_report(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Report:
@@ -61,8 +80,8 @@ def read_report(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Report:
     the report's problems.
 
     Args:
-        directory: what `torchport bench -o` or `torchport survey -o` wrote to. It may be a stranger's: links
-            in it are not followed.
+        directory: what `torchport bench -o`, `torchport survey -o` or `torchport analyze --dir` wrote to. It
+            may be a stranger's: links in it are not followed.
         limits: of memory, threads and time, for a survey.
 
     Returns:
@@ -76,9 +95,8 @@ def read_report(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Report:
     """
     if not directory.is_dir():
         raise ReportError("there is no such directory", where=str(directory), remedy=_REMEDY)
-    benches: list[BenchRecord] = []
-    coverages: list[Coverage] = []
     problems: list[Problem] = []
+    records: dict[Path, Record] = {}
     found = list_all_files(directory, ".json")
     own = _survey_folders(directory)
     problems += [Problem.of(error) for error in found.refused if own.isdisjoint(_around(Path(error.where)))]
@@ -90,18 +108,20 @@ def read_report(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Report:
         except RecordError as error:
             problems.append(Problem.of(error))
             continue
-        if isinstance(record, BenchRecord):
-            benches.append(record)
-        elif isinstance(record, Coverage):
-            coverages.append(record)
-    survey = _read_survey(directory, limits, problems, alone=not benches) if own else None
-    if not benches and not problems and survey is None:
+        if record is not None:
+            records[path] = record
+    survey = _read_survey(directory, limits, problems, alone=not records) if own else None
+    if not records and not problems and survey is None:
         raise ReportError("holds no bench records and no survey", where=str(directory), remedy=_REMEDY)
+    analyses = _join_analyses(records)
     return Report(
-        tuple(sorted(benches, key=lambda row: (row.model, row.target))),
-        tuple(sorted(coverages, key=lambda row: (row.model, row.target))),
+        _sorted(BenchRecord, records),
+        _sorted(Coverage, records),
         tuple(problems),
         survey,
+        _sorted(Accuracy, records),
+        tuple(sorted(analyses, key=lambda analysis: analysis.model)),
+        _sorted(ModelGraph, records),
     )
 
 
@@ -109,7 +129,28 @@ _REMEDY = (
     "write some with `torchport bench MODEL --target TARGET -o DIR`, or make one with "
     "`torchport survey MODEL… -o DIR`"
 )
-_KINDS: tuple[type[BenchRecord] | type[Coverage], ...] = (BenchRecord, Coverage)
+_KINDS: tuple[type[Record], ...] = (
+    BenchRecord, Coverage, Accuracy, ModelGraph, ModuleTable, OpTable, Cost,
+)  # fmt: skip
+
+
+def _sorted(kind: type[_Rows], records: Mapping[Path, Record]) -> tuple[_Rows, ...]:
+    rows = [record for record in records.values() if isinstance(record, kind)]
+    return tuple(sorted(rows, key=lambda row: (row.model, row.target)))
+
+
+def _join_analyses(records: Mapping[Path, Record]) -> list[Analysis]:
+    """Put together the three files that an analysis is stored as: they lie in one folder."""
+    parts: dict[Path, dict[type[Record], Record]] = {}
+    for path, record in records.items():
+        parts.setdefault(path.parent, {})[type(record)] = record
+    analyses = []
+    for found in parts.values():
+        modules, ops, cost = (found.get(kind) for kind in (ModuleTable, OpTable, Cost))
+        if isinstance(modules, ModuleTable) and isinstance(ops, OpTable) and isinstance(cost, Cost):
+            name = modules.metadata.load_fn_location or cost.model_class
+            analyses.append(Analysis(name, modules, ops, cost))
+    return analyses
 
 
 def _survey_folders(directory: Path) -> set[Path]:
@@ -122,7 +163,7 @@ def _around(path: Path) -> tuple[Path, ...]:
 
 
 def _read_survey(directory: Path, limits: Limits, problems: list[Problem], *, alone: bool) -> Survey | None:
-    """Read the survey; if it has nothing to show but there are benches, that is a problem of theirs."""
+    """Read the survey; if it has nothing to show but there are records, that is a problem of theirs."""
     try:
         return read_survey(directory, limits)
     except ReportError as error:
@@ -132,13 +173,13 @@ def _read_survey(directory: Path, limits: Limits, problems: list[Problem], *, al
         return None
 
 
-def _read(path: Path) -> BenchRecord | Coverage | None:
+def _read(path: Path) -> Record | None:
     data = read_json(path)
     kind = _kind_of(data)
     return None if kind is None else decode_record(data, kind, path)
 
 
-def _kind_of(data: JSON) -> type[BenchRecord] | type[Coverage] | None:
+def _kind_of(data: JSON) -> type[Record] | None:
     """Return the record that a file says it holds, whatever the version of its schema."""
     schema = data.get("schema") if isinstance(data, Mapping) else None
     if not isinstance(schema, str):

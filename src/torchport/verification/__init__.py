@@ -1,6 +1,7 @@
 """Two results → a `Comparison` of them, and the op where two runs part."""
 
 from torchport.verification.compare import assert_close, compare
+from torchport.verification.differences import difference_histograms
 from torchport.verification.divergence import Divergence, first_divergence
 from torchport.verification.tensors import compare_tensors
 from torchport.verification.tolerance import EXACT, TOLERANCES, Tolerance, tolerance_for
@@ -13,6 +14,7 @@ __all__ = [
     "assert_close",
     "compare",
     "compare_tensors",
+    "difference_histograms",
     "first_divergence",
     "tolerance_for",
 ]

@@ -5,8 +5,8 @@ import pytest
 from torchport.report import Report, read_report, render_html, render_markdown
 from torchport.report.survey.markdown import summarise
 
+from ..pages import data_of
 from ..records_at_hand import bench, write
-from ..test_html_page import Page
 from .surveys_at_hand import Op, convolution, relu, write_model, write_raw, write_row
 
 
@@ -44,37 +44,46 @@ def test_a_survey_stands_below_the_results_of_bench(stat):
     text = render_markdown(read_report(stat))
     assert text.startswith("| Model ")
     assert text.index("2.50x") < text.index("2 of 3 models ok")
-    made = Page(render_html(read_report(stat)))
-    assert [table["id"] for table in made.attributes("table")] == ["results", "survey-ops", "survey-models"]
+    data = data_of(render_html(read_report(stat)))
+    assert len(data["rows"]) == 1
+    assert len(data["survey"]["models"]) == 3
 
 
 def test_html_has_a_row_for_each_op_and_each_model(stat):
-    made = Page(render_html(read_report(stat)))
-    assert [table["id"] for table in made.attributes("table")] == ["survey-ops", "survey-models"]
-    assert [row[:6] for row in made.rows if row[0].startswith("aten.")] == [
-        ["aten.relu.default", "3", "2", "1", "1", "25.0%"],
-        ["aten.convolution.default", "1", "1", "-", "-", "75.0%"],
+    survey = data_of(render_html(read_report(stat)))["survey"]
+    assert survey["ops"] == [
+        {"op": "aten.relu.default", "forward": [3, 2], "backward": [1, 1], "flops": 25},
+        {"op": "aten.convolution.default", "forward": [1, 1], "backward": None, "flops": 75},
     ]
-    assert [row for row in made.rows if row[0] in ("a", "c|<d>")] == [
-        ["a", "✅", "3 (2)", "1 (1)", "1", "0.00", "1.5", "1"],
-        ["c|<d>", "❌", "-", "-", "1", "0.00", "1.5", "1"],
-    ]
-    assert "c|<d> raised no <such> thing" in made.text
-    assert "2 / 3" in made.text
+    rows = [(row["model"], row["status"], row["forward"], row["error"]) for row in survey["models"]]
+    assert rows == [
+        ("a", "ok", [3, 2], ""), ("b", "ok", [1, 1], ""),
+        ("c|<d>", "raised", [None, None], "no <such> thing"),
+    ]  # fmt: skip
 
 
-def test_every_filter_of_the_page_has_its_table(stat):
-    write(stat, bench())
-    made = Page(render_html(read_report(stat)))
-    filters = [tag["data-filters"] for tag in made.attributes("input")]
-    assert filters == [table["id"] for table in made.attributes("table")]
-    assert all(table["class"] == "sortable" for table in made.attributes("table"))
+def test_html_has_sizes_arguments_and_which_model_uses_which_op(stat):
+    survey = data_of(render_html(read_report(stat)))["survey"]
+    # 4 bytes for each of 1x4x8x8 elements are 2 to the tenth: the eleventh power of two is not reached.
+    assert survey["sizes"]["aten.relu.default"] == {"input": [[11, 4]], "output": [[11, 4]]}
+    assert survey["arguments"]["aten.convolution.default"]["arg3"] == [["[1, 1]", 1]]
+    assert sorted(survey["usage"]) == [[0, 0, 3], [0, 1, 1], [1, 0, 1]]
+
+
+def test_many_values_of_an_argument_are_cut(tmp_path):
+    write_model(tmp_path, "m", *[convolution(stride=f"[{place}, 1]") for place in range(25)])
+    values = data_of(render_html(read_report(tmp_path)))["survey"]["arguments"]["aten.convolution.default"][
+        "arg3"
+    ]
+    assert len(values) == 21
+    assert values[-1] == ["5 more values", None]
 
 
 def test_a_raw_file_that_cannot_be_read_is_on_the_page(stat):
     (stat / "raw" / "cut.parquet").write_bytes(b"PAR1")
     write_row(stat, "cut", stat / "raw" / "cut.parquet")
-    assert "cut.parquet: is cut off" in Page(render_html(read_report(stat))).text
+    problems = data_of(render_html(read_report(stat)))["problems"]
+    assert any(path.endswith("cut.parquet") and detail.startswith("is cut off") for path, detail in problems)
 
 
 def test_the_report_goes_through_json_with_its_survey(stat):

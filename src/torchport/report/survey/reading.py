@@ -14,6 +14,7 @@ from torchport.report.survey.files import RAW, find_survey
 from torchport.report.survey.records import (
     DIRECTIONS,
     ArgumentCount,
+    ModelUse,
     OpCount,
     SizeCount,
     Survey,
@@ -50,6 +51,7 @@ _MODELS = """
                + coalesce(max(graphs) FILTER (direction = 'bw'), 0),
            coalesce(sum(flops), 0)
     FROM counts GROUP BY raw, model ORDER BY model, raw"""
+_USAGE = "SELECT model, op, sum(count)::BIGINT FROM counts GROUP BY model, op ORDER BY model, op"
 _LONGEST = 1000  # characters of a name: torch's own have a tenth of that
 _MOST_OPS, _MOST_ROWS = 10_000, 1_000_000  # torch has some three thousand ops, and each has files of its own
 _WRONG = f"""
@@ -101,6 +103,7 @@ def read_survey(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Survey:
                 tuple(SizeCount(*row) for row in _rows(database, _SIZES, "sizes of ops")),
                 tuple(ArgumentCount(*row) for row in _rows(database, _ARGUMENTS, "values of arguments")),
                 tuple(database.problems),
+                tuple(ModelUse(*row) for row in _rows(database, _USAGE, "uses of ops")),
             )
         except duckdb.Error as error:
             raise ReportError(f"cannot be added up: {one_line_of(error)}", where=str(directory)) from error

@@ -86,6 +86,15 @@ class ArgumentCount(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelUse(Record):
+    """How often a model's graphs, of both directions, have an op."""
+
+    model: str
+    op: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Survey(Record):
     """What ops the models of a survey use.
 
@@ -96,6 +105,7 @@ class Survey(Record):
         arguments: the values of their arguments: positional ones in order, then keywords by name; the
             values of each by their text.
         problems: the files that could not be counted.
+        usage: which model uses which op.
     """
 
     schema: ClassVar[str] = "torchport.survey/1"
@@ -105,6 +115,7 @@ class Survey(Record):
     sizes: tuple[SizeCount, ...]
     arguments: tuple[ArgumentCount, ...]
     problems: tuple[Problem, ...]
+    usage: tuple[ModelUse, ...] = ()
 
     def ops_of(self, direction: Direction) -> tuple[OpCount, ...]:
         """Return the ops of a direction, most frequent first."""

@@ -1,0 +1,25 @@
+"""`--html FILE`: the report of what a command found, as one self-contained page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from torchport.cli.output import Output
+from torchport.records import write_text
+from torchport.report import Report, render_html
+
+html_option = click.option(
+    "--html",
+    "html_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write one self-contained HTML file too.",
+)
+
+
+def write_page(output: Output, report: Report, path: Path, baseline: Report | None = None) -> None:
+    """Write a report as a page, and say so."""
+    write_text(render_html(report, baseline=baseline), path)
+    output.message(f"wrote {path}")

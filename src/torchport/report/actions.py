@@ -1,0 +1,136 @@
+"""What to do next: of all that is not as it should be, what would help most."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from torchport.records import Coverage, Record, StayedOp
+from torchport.report.columns import complaint
+from torchport.report.reading import Report
+
+_LONGEST = 200  # characters of an error that actions are grouped by
+_NUMBERS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Action(Record):
+    """Something to do.
+
+    Args:
+        text: what, and what it would bring.
+        detail: why, or how.
+        models: how many models it would help as a whole.
+        weight: by what it is ranked among those that help as many.
+        model, target, node: the first place to look at.
+    """
+
+    text: str
+    detail: str
+    models: int
+    weight: float
+    model: str = ""
+    target: str = ""
+    node: str = ""
+
+
+def next_actions(report: Report, most: int = 3) -> list[Action]:
+    """Return the actions that would help most, the best first.
+
+    Args:
+        report: what `read_report` returned.
+        most: how many.
+    """
+    found = [*_failures(report), *_lowerings(report.coverages), *_survey_failures(report)]
+    return sorted(found, key=lambda action: (-action.models, -action.weight, action.text))[:most]
+
+
+def _failures(report: Report) -> Iterator[Action]:
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    first: dict[tuple[str, str, str], str] = {}
+    for row in report.benches:
+        if row.status != "ok":
+            error = complaint(row)
+            key = (str(row.status), row.target, _alike(error) if row.status == "failed" else error)
+            groups.setdefault(key, []).append(row.model)
+            first.setdefault(key, error)
+    for key, models in groups.items():
+        status, target, _ = key
+        what = f"{models[0]} {_verb(status, 1)}"
+        if len(models) > 1:
+            what = f"{len(models)} models {_verb(status, 2)}"
+        yield Action(f"Fix why {what} on {target}", first[key], len(models), 1.0, models[0], target)
+
+
+def _verb(status: str, number: int) -> str:
+    if status == "failed":
+        return "fails" if number == 1 else "fail"
+    return "is inaccurate" if number == 1 else "are inaccurate"
+
+
+def _alike(error: str) -> str:
+    """Return an error without the numbers in it, so that the same one of several models is one."""
+    return _NUMBERS.sub("#", error)[:_LONGEST]
+
+
+@dataclass(slots=True)
+class _Staying:
+    """Ops of one name that stay on one target."""
+
+    ops: list[StayedOp] = field(default_factory=list)
+    models: dict[str, None] = field(default_factory=dict)
+    completes: int = 0
+
+
+def _lowerings(coverages: Iterable[Coverage]) -> Iterator[Action]:
+    staying: dict[tuple[str, str], _Staying] = {}
+    flops: dict[str, int] = {}
+    count: dict[str, int] = {}
+    for coverage in coverages:
+        names = {_op_name(op.op) for op in coverage.stayed}
+        for op in coverage.stayed:
+            entry = staying.setdefault((coverage.target, _op_name(op.op)), _Staying())
+            entry.ops.append(op)
+            entry.models[coverage.model] = None
+            flops[coverage.target] = flops.get(coverage.target, 0) + op.flops
+            count[coverage.target] = count.get(coverage.target, 0) + 1
+        if len(names) == 1:
+            staying[coverage.target, names.pop()].completes += 1
+    for (target, name), entry in staying.items():
+        whole = flops[target]
+        share = sum(op.flops for op in entry.ops) / whole if whole else 0.0
+        gains = [f"complete {_count(entry.completes, 'model')}"] if entry.completes else []
+        if share:
+            gains.append(f"move {share:.0%} of all FLOPs that stay")
+        if not gains:
+            gains = [f"move {len(entry.ops) / count[target]:.0%} of all ops that stay"]
+        first = entry.ops[0]
+        verb = "Lowering" if first.reason == "no_lowering" else "Taking"
+        yield Action(
+            f"{verb} {name} on {target} would {' and '.join(gains)}",
+            f"{first.reason}: {first.detail or first.remedy}",
+            entry.completes,
+            share + len(entry.ops) / count[target] / 100,
+            next(iter(entry.models)),
+            target,
+            first.node,
+        )
+
+
+def _op_name(op: str) -> str:
+    """Return an op without its overload: `aten.roll` of `aten.roll.default`."""
+    return op.rpartition(".")[0] or op
+
+
+def _survey_failures(report: Report) -> Iterator[Action]:
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for model in report.survey.failed if report.survey else ():
+        groups.setdefault(_alike(model.error or model.status), []).append((model.model, model.error))
+    for failed in groups.values():
+        what = failed[0][0] if len(failed) == 1 else f"{_count(len(failed), 'model')}"
+        yield Action(f"Fix why {what} could not be surveyed", failed[0][1], len(failed), 0.5)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
