@@ -16,9 +16,6 @@ from torchport.torch_private import FakeTensor
 
 Bounds = tuple[int, int]
 
-# OpenVINO's CPU kernels compute integers in 32 bits, and some of them (additions on ARM) in float32,
-# which holds integers exactly up to this.
-EXACT: Bounds = (-(2**24), 2**24)
 # What is assumed of integers from outside. Ids, positions, masks and lengths lie far within; the
 # room above is for the arithmetic that models do on them.
 ASSUMED: Bounds = (-(2**22), 2**22)
@@ -58,7 +55,7 @@ def bounds_of(value: object) -> Bounds:
     return -(2**63), 2**63 - 1
 
 
-def fits(bounds: Bounds, limits: Bounds = EXACT) -> bool:
+def fits(bounds: Bounds, limits: Bounds) -> bool:
     """Whether bounds lie within limits."""
     return limits[0] <= bounds[0] and bounds[1] <= limits[1]
 

@@ -4,50 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import fx
 
+from torchport.targets.rule_target import Kinds, Rules
+from torchport.targets.rule_target import Rule as BaseRule
 from torchport.targets.ttnn.lowering import Lowering, Results
 
 Lower = Callable[[Lowering, fx.Node], Results]
 
-KINDS: dict[str, frozenset[torch.dtype]] = {
-    "f": frozenset({torch.float32, torch.bfloat16}),
-    "i": frozenset({torch.int64, torch.int32}),
-    "b": frozenset({torch.bool}),
-}
-
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(BaseRule):
     """How an op is lowered.
 
     Args:
-        kinds: what its tensors may hold: `f` floats, `i` integers, `b` booleans.
         lower: adds its calls, and returns its value or values; refuses what ttnn cannot honour.
     """
 
-    kinds: str
+    KINDS: ClassVar[Kinds] = {**BaseRule.KINDS, "f": frozenset({torch.float32, torch.bfloat16})}
+
     lower: Lower
 
-    @property
-    def dtypes(self) -> frozenset[torch.dtype]:
-        """The dtypes that the op's tensors may have."""
-        return frozenset().union(*[KINDS[kind] for kind in self.kinds])
 
-
-RULES: dict[str, Rule] = {}
+RULES: Rules[Rule] = Rules()
 
 
 def lowers(names: str, kinds: str) -> Callable[[Lower], Lower]:
     """Register a lowering for ops, written as `add.Tensor relu.default …`."""
 
     def register(lower: Lower) -> Lower:
-        for name in names.split():
-            full = f"aten.{name}"
-            assert full not in RULES, f"two rules for {full}"
-            RULES[full] = Rule(kinds, lower)
+        RULES.add(names, Rule(kinds, lower))
         return lower
 
     return register
