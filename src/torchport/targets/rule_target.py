@@ -17,7 +17,7 @@ from torch import fx
 from typing_extensions import TypeVar
 
 from torchport.records import SUPPORTED, Verdict
-from torchport.targets.decompositions import core_decompositions, find_op, is_composite
+from torchport.targets.decompositions import core_decompositions, find_op, full_names, is_composite
 from torchport.targets.node_checks import check_integers, check_tensors
 from torchport.targets.target import Decompositions, OptionsT, Target
 from torchport.targets.value_ranges import Bounds, annotate
@@ -63,13 +63,15 @@ class Rules(dict[str, RuleT]):
         A name without a namespace is of `aten`.
 
         Raises:
-            ValueError: an op has a rule already.
+            ValueError: an op has a rule already, or the rule is of tensors that the target does not know.
         """
-        for name in names.split():
-            full = name if name.count(".") == 2 else f"aten.{name}"
-            if full in self:
-                raise ValueError(f"two rules for {full}")
-            self[full] = rule
+        for kind in rule.kinds:
+            if kind not in rule.KINDS:
+                raise ValueError(f"no kind of tensors {kind!r}, in the rule for {names}")
+        for name in full_names(names):
+            if name in self:
+                raise ValueError(f"two rules for {name}")
+            self[name] = rule
 
 
 class RuleTarget(Target[OptionsT], Generic[OptionsT, RuleT]):

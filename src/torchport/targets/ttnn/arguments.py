@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from torchport.errors import TargetError
-from torchport.targets.ttnn.vocabulary import KEYWORDS, MAKES, NAMES, TEXTS, need
+from torchport.targets.ttnn.functions import FUNCTIONS
+from torchport.targets.ttnn.vocabulary import MAKES, NAMES, TEXTS, need
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +116,17 @@ def malformed(what: str, data: object) -> TargetError:
     return TargetError(f"{what} of the program is malformed: {data!r:.100}", where="ttnn")
 
 
-def check_arguments(args: Iterable[Argument], kwargs: Keywords) -> None:
-    """Refuse arguments with which torchport calls nothing.
+def check_call(function: str, args: Iterable[Argument], kwargs: Keywords) -> None:
+    """Refuse a function that torchport does not call, or arguments with which it does not call it.
 
     Raises:
-        TargetError: a keyword, name, object or text is not in the vocabulary.
+        TargetError: the function, a keyword, name, object or text is not one of torchport's programs.
     """
+    keywords = FUNCTIONS[need("function", function, FUNCTIONS)].keywords
     for item in args:
         _check(item)
     for key, item in kwargs:
-        need("keyword", key, KEYWORDS)
+        need("keyword", key, keywords)
         _check(item)
 
 

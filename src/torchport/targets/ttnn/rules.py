@@ -1,4 +1,4 @@
-"""Which ATen ops are lowered to ttnn, and how: one registry, which is the verdict and the lowering."""
+"""Which ops are lowered to ttnn, and all that is known of each: one registry, for verdicts and lowerings."""
 
 from __future__ import annotations
 
@@ -22,21 +22,40 @@ class Rule(BaseRule):
 
     Args:
         lower: adds its calls, and returns its value or values; refuses what ttnn cannot honour.
+        on_images: whether its first operand is wanted with channels last; an input that only such ops read
+            crosses so.
+        fuses: whether an activation behind it can be computed along with it.
+        activation: how ttnn names the op where another computes it along: a text, or a function of the node
+            that gives one; empty if none can.
     """
 
     KINDS: ClassVar[Kinds] = {**BaseRule.KINDS, "f": frozenset({torch.float32, torch.bfloat16})}
 
     lower: Lower
+    on_images: bool = False
+    fuses: bool = False
+    activation: str | Callable[[fx.Node], str] = ""
+
+    def activation_of(self, node: fx.Node) -> str:
+        """Return how ttnn names a call of the op; empty if no other op computes it along."""
+        return self.activation(node) if callable(self.activation) else self.activation
 
 
 RULES: Rules[Rule] = Rules()
 
 
-def lowers(names: str, kinds: str) -> Callable[[Lower], Lower]:
-    """Register a lowering for ops, written as `add.Tensor relu.default …`."""
+def lowers(
+    names: str,
+    kinds: str,
+    *,
+    on_images: bool = False,
+    fuses: bool = False,
+    activation: str | Callable[[fx.Node], str] = "",
+) -> Callable[[Lower], Lower]:
+    """Register a lowering for ops, written as `add.Tensor relu.default …`; see `Rule`."""
 
     def register(lower: Lower) -> Lower:
-        RULES.add(names, Rule(kinds, lower))
+        RULES.add(names, Rule(kinds, lower, on_images, fuses, activation))
         return lower
 
     return register

@@ -14,9 +14,9 @@ from torchport.records import TensorSpec, Verdict
 from torchport.targets.artifact_properties import refuse_property
 from torchport.targets.rule_target import RuleTarget
 from torchport.targets.target import Artifact, Availability, Island, Runner
-from torchport.targets.ttnn.format import FORMAT, unpack
 from torchport.targets.ttnn.library import has_device, installed_version
 from torchport.targets.ttnn.options import TtnnOptions
+from torchport.targets.ttnn.ttnn_program import FORMAT
 from torchport.torch_private import FakeTensor
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
 
     def build(self, island: Island, options: TtnnOptions) -> Artifact:
         """Write the island as a program."""
-        from torchport.targets.ttnn.build import build
+        from torchport.targets.ttnn.write import build
 
         return build(island, options)
 
@@ -106,6 +106,7 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
     ) -> dict[str, bytes]:
         """Write the program as a script and a file of weights."""
         from torchport.targets.ttnn.emit import emit
+        from torchport.targets.ttnn.format import unpack
 
         program, weights = unpack(artifact)
         program = dataclasses.replace(

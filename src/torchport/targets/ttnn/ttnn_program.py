@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from torchport.errors import RecordError
@@ -33,6 +33,7 @@ __all__ = [
     "BYTES",
     "COMPUTE",
     "DEVICE",
+    "FORMAT",
     "L1_SMALL_BYTES",
     "TILE",
     "Argument",
@@ -52,6 +53,7 @@ __all__ = [
 Dtype = Literal["bfloat16", "bfloat8_b", "float32", "int32", "uint32", "uint16"]
 Layout = Literal["tile", "row_major"]
 
+FORMAT = 1  # of built islands; raised whenever something else is written than before
 TILE = 32  # a tile holds 32 × 32 elements
 # A tile of bfloat8_b holds a byte an element, and one exponent for every 16 of them.
 BYTES: dict[str, float] = {
@@ -120,6 +122,19 @@ class Call:
     tensors: tuple[DeviceTensor, ...]
     frees: tuple[str, ...] = ()
     module: str = ""
+
+    def reading(self, names: Mapping[str, str]) -> Call:
+        """Return the same call on tensors of other names."""
+
+        def change(argument: Argument) -> Argument:
+            if isinstance(argument, Ref):
+                return Ref(names.get(argument.name, argument.name))
+            if isinstance(argument, tuple):
+                return tuple(change(item) for item in argument)
+            return argument
+
+        kwargs = tuple((key, change(item)) for key, item in self.kwargs)
+        return replace(self, args=tuple(change(item) for item in self.args), kwargs=kwargs)
 
     def to_json(self) -> dict[str, object]:
         """Return the call as JSON."""

@@ -37,11 +37,13 @@ def _named(lowering: Lowering, node: fx.Node, *, function: str) -> Result:
 
 for _name in _ON_FLOATS:
     lowers(f"{_name}.default", "fib")(functools.partial(_named, function=_name))
-for _name in "silu mish hardswish hardsigmoid".split():
+for _name in "mish hardswish hardsigmoid sign".split():
     lowers(f"{_name}.default", "f")(functools.partial(_named, function=_name))
-for _name in "relu abs neg".split():
+for _name in "abs neg".split():
     lowers(f"{_name}.default", "fi")(functools.partial(_named, function=_name))
-lowers("sign.default", "f")(functools.partial(_named, function="sign"))
+# Of the activations, gelu and sigmoid are not computed along with other ops: they would be approximated.
+lowers("silu.default", "f", activation="silu")(functools.partial(_named, function="silu"))
+lowers("relu.default", "fi", activation="relu")(functools.partial(_named, function="relu"))
 
 
 @lowers("ceil.default floor.default round.default trunc.default", "f")
@@ -77,7 +79,12 @@ def _softplus(lowering: Lowering, node: fx.Node) -> Result:
     return unary(lowering, node, "softplus", beta=float(given["beta"]), threshold=float(given["threshold"]))
 
 
-@lowers("hardtanh.default", "f")
+def _relu6(node: fx.Node) -> str:
+    given = arguments(node)
+    return "relu6" if (given["min_val"], given["max_val"]) == (0, 6) else ""
+
+
+@lowers("hardtanh.default", "f", activation=_relu6)
 def _hardtanh(lowering: Lowering, node: fx.Node) -> Result:
     given = arguments(node)
     return _limited(lowering, node, given["min_val"], given["max_val"])

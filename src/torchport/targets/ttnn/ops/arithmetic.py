@@ -90,7 +90,7 @@ def _times(lowering: Lowering, node: fx.Node, operand: fx.Node, alpha: Any) -> f
     return made
 
 
-@lowers("add.Tensor add.Scalar", "fib")
+@lowers("add.Tensor add.Scalar", "fib", fuses=True)
 def _add(lowering: Lowering, node: fx.Node) -> Result:
     given = arguments(node)
     if torch_value(node).dtype is torch.bool:

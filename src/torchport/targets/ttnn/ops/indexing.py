@@ -10,7 +10,7 @@ from torch import fx
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import TILE_LAYOUT, Lowering, Result, arguments, positive, torch_value
 from torchport.targets.ttnn.ops.matrix import is_weight
-from torchport.targets.ttnn.ops.slicing import cut
+from torchport.targets.ttnn.ops.shaping import cut
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import lowers
 from torchport.targets.value_ranges import bounds_of

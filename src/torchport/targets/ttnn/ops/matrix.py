@@ -19,7 +19,7 @@ def is_weight(node: object) -> bool:
     return isinstance(node, fx.Node) and node.op == "get_attr"
 
 
-@lowers("linear.default", "f")
+@lowers("linear.default", "f", fuses=True)
 def _linear(lowering: Lowering, node: fx.Node) -> Result:
     given = arguments(node)
     weight, shape = given["weight"], tuple(torch_value(node).shape)
@@ -58,7 +58,7 @@ def _bias(lowering: Lowering, bias: object, node: fx.Node) -> Value | None:
     return lowering.reshaped(value, (1, torch_value(bias).numel()))
 
 
-@lowers("addmm.default", "f")
+@lowers("addmm.default", "f", fuses=True)
 def _addmm(lowering: Lowering, node: fx.Node) -> Result:
     given = arguments(node)
     if given["alpha"] != 1 or given["beta"] != 1:

@@ -48,7 +48,7 @@ def _windows(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@lowers("max_pool2d_with_indices.default", "fi")
+@lowers("max_pool2d_with_indices.default", "fi", on_images=True)
 def _max_pool(lowering: Lowering, node: fx.Node) -> Results:
     if any(user.args[1] == 1 for user in node.users):
         refuse("argument", "the indices are used, and ties are broken in another way")
@@ -61,7 +61,7 @@ def _max_pool(lowering: Lowering, node: fx.Node) -> Results:
     return [Formed(result, "last"), None]
 
 
-@lowers("avg_pool2d.default", "f")
+@lowers("avg_pool2d.default", "f", on_images=True)
 def _average_pool(lowering: Lowering, node: fx.Node) -> Result:
     given = arguments(node)
     value, sizes = _images(lowering, node, given["self"])

@@ -13,11 +13,11 @@ from torchport.targets.ttnn.lowering import (
     Result,
     arguments,
     flat_shape,
+    is_wasteful,
     positive,
     torch_value,
 )
-from torchport.targets.ttnn.ops.casting import same
-from torchport.targets.ttnn.ops.slicing import cut, cut_last
+from torchport.targets.ttnn.ops.copying import same
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import lowers
 
@@ -99,7 +99,7 @@ def _slice(lowering: Lowering, node: fx.Node) -> Result:
     start, end, _ = slice(given["start"], given["end"]).indices(shape[dim])
     step = given["step"]
     if dim == 1 and lowering.only_last(given["self"]):
-        return Formed(cut_last(lowering, given["self"], start, end, step), "last")
+        return Formed(_cut_last(lowering, given["self"], start, end, step), "last")
     return cut(lowering, lowering.get(given["self"]), dim, start, end, step)
 
 
@@ -149,7 +149,7 @@ def _parts(lowering: Lowering, node: fx.Node, sizes: Sequence[int]) -> list[Resu
         if place not in wanted and wanted:
             found.append(None)
         elif last:
-            found.append(Formed(cut_last(lowering, source, start, start + size), "last"))
+            found.append(Formed(_cut_last(lowering, source, start, start + size), "last"))
         else:
             found.append(cut(lowering, lowering.get(source), dim, start, start + size))
         start += size
@@ -227,3 +227,30 @@ def _overwritten(lowering: Lowering, node: fx.Node, dim: int, start: int, end: i
     if old is not None and end < size:
         parts.append(cut(lowering, old, dim, end, size))
     return parts[0] if len(parts) == 1 else lowering.call("concat", parts, dim=dim)
+
+
+def cut(lowering: Lowering, value: Value, dim: int, start: int, end: int, step: int = 1) -> Value:
+    """Return a part of one dimension."""
+    if start >= end:
+        refuse("shape", "a tensor is empty")
+    size = value.shape[dim]
+    if (start, end, step) == (0, size, 1):
+        return value
+    if is_wasteful(value.shape) and size != 1:
+        kept = [place for place, extent in enumerate(value.shape) if extent != 1]
+        thin = lowering.reshaped(value, [value.shape[place] for place in kept])
+        shape = list(value.shape)
+        shape[dim] = len(range(start, end, step))
+        return lowering.reshaped(cut(lowering, thin, kept.index(dim), start, end, step), shape)
+    low, high = [0] * len(value.shape), list(value.shape)
+    low[dim], high[dim] = start, end
+    if step == 1:
+        return lowering.call("slice", value, low, high)
+    steps = [1] * len(value.shape)
+    steps[dim] = step
+    return lowering.call("slice", value, low, high, steps)
+
+
+def _cut_last(lowering: Lowering, node: object, start: int, end: int, step: int = 1) -> Value:
+    """Return some of the channels of a value that has them last."""
+    return cut(lowering, lowering.get(node, form="last"), 3, start, end, step)
