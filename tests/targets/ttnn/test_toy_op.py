@@ -39,8 +39,8 @@ def toy_op():
         return hold(tensor.data / (alpha + tensor.data.abs()), tensor.dtype, tensor.layout)
 
     @lowers("toy_op.softened.default", "f")
-    def lower(lowering, node):
-        return unary(lowering, node, "softened", alpha=float(node.args[1]))
+    def lower(lowering, node, given):
+        return unary(lowering, node, "softened", alpha=float(given["by"]))
 
     yield
     for registry, kept in zip((functions.FUNCTIONS, RULES), before, strict=True):
@@ -99,6 +99,6 @@ def test_what_is_forgotten_is_an_error_at_import():
     with pytest.raises(ValueError, match=r"two kernels for ttnn\.relu"):
         function("relu", placeable=True, flops=None)(lambda x: x)
     with pytest.raises(ValueError, match=r"two rules for aten\.relu\.default"):
-        lowers("relu.default", "f")(lambda lowering, node: None)
+        lowers("relu.default", "f")(lambda lowering, node, given: None)
     with pytest.raises(ValueError, match="no kind of tensors 'x'"):
-        lowers("toy_op.softened.default", "fx")(lambda lowering, node: None)
+        lowers("toy_op.softened.default", "fx")(lambda lowering, node, given: None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from torchport.errors import TargetError
+from torchport.records import JSON
 from torchport.targets.ttnn.functions import FUNCTIONS
 from torchport.targets.ttnn.vocabulary import MAKES, NAMES, TEXTS, need
 
@@ -50,7 +51,7 @@ _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 _LARGEST = 2**63  # numbers are the library's, which has 64 bits for them
 
 
-def encode(argument: Argument) -> object:
+def encode(argument: Argument) -> JSON:
     """Return an argument's JSON; what JSON has no form for becomes a one-entry object."""
     if isinstance(argument, Ref):
         return {"ref": argument.name}

@@ -21,6 +21,7 @@ import torch
 
 from torchport.errors import RecordError, TargetError, one_line
 from torchport.records import parse_json
+from torchport.targets.artifact_properties import check_format, read_number
 from torchport.targets.target import Artifact
 from torchport.targets.ttnn import simulator  # noqa: F401  # a program is checked against the registry that this fills
 from torchport.targets.ttnn.ttnn_program import FORMAT, TtnnProgram
@@ -42,15 +43,8 @@ def unpack(artifact: Artifact) -> tuple[TtnnProgram, dict[str, torch.Tensor]]:
     Raises:
         TargetError: it is of another format, or damaged.
     """
-    if artifact.properties.get("format") != FORMAT:
-        raise TargetError(
-            f"the island has format {artifact.properties.get('format')!r:.100}, not {FORMAT}",
-            where="ttnn",
-            remedy="compile the model again with this version of torchport",
-        )
-    size = artifact.properties.get("program_bytes")
-    if not isinstance(size, int) or not 0 < size <= artifact.payload.size:
-        raise TargetError("the island's program does not lie in its payload", where="ttnn", remedy=_REMEDY)
+    check_format(artifact.properties, FORMAT, "ttnn")
+    size = read_number(artifact.properties, "program_bytes", artifact.payload.size, "ttnn")
     try:
         program = TtnnProgram.from_json(parse_json(artifact.payload[:size].tobytes(), "the program"))
         weights = safetensors.torch.load(artifact.payload[size:].tobytes())

@@ -18,7 +18,7 @@ from torch import fx
 
 from torchport.targets.ttnn.builder import Builder, Value
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.ttnn_program import COMPUTE, Dtype, Layout, Name
+from torchport.targets.ttnn.ttnn_program import COMPUTE, DEVICE, Dtype, Layout, Name
 from torchport.targets.value_ranges import bounds_of, fits
 from torchport.torch_private import OpOverload
 
@@ -199,6 +199,10 @@ class Lowering:
         """Add a call of a kernel that can be told how precisely to compute."""
         return self.builder.call(function, *args, compute_kernel_config=COMPUTE, **kwargs)
 
+    def full(self, shape: Sequence[int], number: float, dtype: Dtype) -> Value:
+        """Return a tensor of one number."""
+        return self.call("full", tuple(shape), number, dtype=Name(dtype), layout=TILE_LAYOUT, device=DEVICE)
+
     def cast(self, value: Value, dtype: Dtype | None) -> Value:
         """Return a value in another dtype."""
         if dtype is None or value.dtype == dtype:
@@ -304,6 +308,11 @@ def arguments(node: fx.Node) -> dict[str, Any]:
         else:
             found[argument.name] = argument.default_value if argument.has_default_value() else None
     return found
+
+
+def packet(node: fx.Node) -> str:
+    """Return the name of a node's op, without namespace and overload."""
+    return str(node.target).split(".")[1]
 
 
 def positive(dim: int, rank: int) -> int:

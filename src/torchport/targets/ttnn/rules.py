@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import fx
 
 from torchport.targets.rule_target import Kinds, Rules
 from torchport.targets.rule_target import Rule as BaseRule
-from torchport.targets.ttnn.lowering import Lowering, Results
+from torchport.targets.ttnn.lowering import Lowering, Results, arguments
 
-Lower = Callable[[Lowering, fx.Node], Results]
+Given = dict[str, Any]  # an op's arguments by their names, defaults filled in
+Lower = Callable[[Lowering, fx.Node, Given], Results]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class Rule(BaseRule):
     """How an op is lowered.
 
     Args:
-        lower: adds its calls, and returns its value or values; refuses what ttnn cannot honour.
+        lower: adds its calls, given its arguments by name; returns its value or values, and refuses what ttnn
+            cannot honour.
         on_images: whether its first operand is wanted with channels last; an input that only such ops read
             crosses so.
         fuses: whether an activation behind it can be computed along with it.
@@ -35,6 +37,10 @@ class Rule(BaseRule):
     on_images: bool = False
     fuses: bool = False
     activation: str | Callable[[fx.Node], str] = ""
+
+    def lowered(self, lowering: Lowering, node: fx.Node) -> Results:
+        """Lower a call of the op."""
+        return self.lower(lowering, node, arguments(node))
 
     def activation_of(self, node: fx.Node) -> str:
         """Return how ttnn names a call of the op; empty if no other op computes it along."""

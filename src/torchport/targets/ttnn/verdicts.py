@@ -35,7 +35,7 @@ def _try(node: fx.Node, rule: Rule, options: TtnnOptions) -> None:
         dtype = lowering.device_dtype(source)
         crossing = Crossing(source.name, DeviceTensor(shape, dtype, "tile"), shape, str(tensor.dtype)[6:])
         lowering.put(source, lowering.builder.input(crossing))
-    results = rule.lower(lowering, node)
+    results = rule.lowered(lowering, node)
     if not isinstance(results, list):
         lowering.put(node, results)
 

@@ -127,7 +127,7 @@ class _Writer:
             assert result is not None
             self.lowering.put(node, result)
             return
-        results = RULES[str(node.target)].lower(self.lowering, node)
+        results = RULES[str(node.target)].lowered(self.lowering, node)
         if isinstance(results, list):
             self._several[node] = results
         else:

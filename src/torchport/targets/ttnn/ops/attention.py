@@ -9,16 +9,15 @@ import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import TILE_LAYOUT, Lowering, Result, arguments, torch_value
+from torchport.targets.ttnn.lowering import Lowering, Result, torch_value
 from torchport.targets.ttnn.ops.matrix import is_weight
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.rules import lowers
-from torchport.targets.ttnn.ttnn_program import DEVICE, TILE, Dtype, Name
+from torchport.targets.ttnn.rules import Given, lowers
+from torchport.targets.ttnn.ttnn_program import TILE, Dtype
 
 
 @lowers("scaled_dot_product_attention.default", "fb")
-def _attention(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _attention(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     if given["dropout_p"]:
         refuse("random", "dropout draws random numbers", "call model.eval() first")
     query, key, value = (torch_value(given[name]) for name in ("query", "key", "value"))
@@ -79,9 +78,7 @@ def _mask(lowering: Lowering, given: dict[str, Any], dtype: Dtype) -> Value | No
         added = lowering.computed((mask,), _as_numbers, "added to scores", dtype=dtype)
         return lowering.reshaped(added, four)
     value = lowering.get(mask, dtype)
-    zero = lowering.call(
-        "full", value.shape, 0.0, dtype=Name(dtype), layout=TILE_LAYOUT, device=DEVICE, wish="zero"
-    )
+    zero = lowering.full(value.shape, 0.0, dtype)
     return lowering.reshaped(lowering.call("where", value, zero, -math.inf), four)
 
 

@@ -11,15 +11,15 @@ import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import TILE_LAYOUT, Formed, Lowering, Result, arguments, torch_value
+from torchport.targets.ttnn.lowering import Formed, Lowering, Result, packet, torch_value
 from torchport.targets.ttnn.operand_forms import elementwise
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.rules import lowers
-from torchport.targets.ttnn.ttnn_program import DEVICE, Dtype, Name
+from torchport.targets.ttnn.rules import Given, lowers
+from torchport.targets.ttnn.ttnn_program import Dtype, Name
 
 
 @lowers("clone.default", "fib")
-def _clone(lowering: Lowering, node: fx.Node) -> Result:
+def _clone(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     """Nothing on the device is written twice, so a copy is the same tensor."""
     return same(lowering, node, node.args[0])
 
@@ -32,8 +32,7 @@ def same(lowering: Lowering, node: fx.Node, source: object) -> Result:
 
 
 @lowers("_to_copy.default", "fib")
-def _to_copy(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _to_copy(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     extra = {key for key in ("pin_memory", "non_blocking") if given[key]}
     if extra:
         refuse("argument", f"{', '.join(sorted(extra))} cannot be kept")
@@ -67,21 +66,14 @@ def _filled(lowering: Lowering, node: fx.Node, value: object) -> Value:
         if not float(value).is_integer() or abs(value) >= 2**31:
             refuse("integer_range", f"the value is {value!r}")
         number = int(value)
-    return lowering.call(
-        "full", tuple(torch_value(node).shape), number, dtype=Name(dtype), layout=TILE_LAYOUT, device=DEVICE
-    )
+    return lowering.full(torch_value(node).shape, number, dtype)
 
 
 @lowers("full.default full_like.default", "fib")
-def _full(lowering: Lowering, node: fx.Node) -> Result:
-    return _filled(lowering, node, arguments(node)["fill_value"])
+def _full(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    return _filled(lowering, node, given["fill_value"])
 
 
-@lowers("zeros_like.default", "fib")
-def _zeros(lowering: Lowering, node: fx.Node) -> Result:
-    return _filled(lowering, node, 0)
-
-
-@lowers("ones_like.default", "fib")
-def _ones(lowering: Lowering, node: fx.Node) -> Result:
-    return _filled(lowering, node, 1)
+@lowers("zeros_like.default ones_like.default", "fib")
+def _uniform(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    return _filled(lowering, node, int(packet(node) == "ones_like"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.nn import functional
@@ -27,62 +26,61 @@ Number = bool | int | float
 Operand = Held | Number
 
 _Unary = Callable[[torch.Tensor], torch.Tensor]
+_Kernels = Callable[[str, Callable[..., torch.Tensor]], Callable[..., Held]]
 _ACTIVATIONS: dict[str, _Unary] = {}  # what other functions apply to their results
 
 
-def _unary(
-    functions: dict[str, _Unary],
-    dtypes: tuple[str, ...] = FLOATS,
-    *,
-    placeable: bool = False,
-    exact: bool = False,
+def _register(
+    functions: dict[str, Callable[..., torch.Tensor]], kernel: _Kernels, *, placeable: bool = False
 ) -> None:
-    """Register functions of one element.
+    """Register functions, each with the kernel of what torch computes, by ttnn's names."""
+    for name, compute in functions.items():
+        function(name, placeable=placeable, flops=None)(kernel(name, compute))
 
-    Args:
-        functions: what torch computes, by ttnn's names.
-        dtypes: what they take.
-        placeable: as in `Function`.
-        exact: whether what comes out is rounded because what goes in is.
-    """
-    held = hold_chosen if exact else hold
 
-    def kernel(compute: _Unary) -> Callable[[Held], Held]:
+def _unary(dtypes: tuple[str, ...] = FLOATS, held: Callable[..., Held] = hold) -> _Kernels:
+    """Return what makes the kernel of a function of one element, which takes these dtypes."""
+
+    def kernel(name: str, compute: _Unary) -> Callable[[Held], Held]:
         def run(tensor: Held) -> Held:
             need_dtype(tensor, *dtypes)
             need_rank(tensor)
             return held(compute(tensor.data), tensor.dtype, tensor.layout)
 
+        _ACTIVATIONS[name] = compute
         return run
 
-    for name, compute in functions.items():
-        function(name, placeable=placeable, flops=None)(kernel(compute))
-        _ACTIVATIONS[name] = compute
+    return kernel
 
 
 _WITH_INTEGERS = (*FLOATS, "int32")
-_unary({"relu": torch.relu, "abs": torch.abs, "neg": torch.neg}, _WITH_INTEGERS, placeable=True, exact=True)
-_unary({"square": torch.square}, _WITH_INTEGERS, placeable=True)
-_unary({"logical_not": torch.logical_not}, _WITH_INTEGERS)
-_unary({"bitwise_not": torch.bitwise_not}, ("int32",))
-_unary(
+_register(
+    {"relu": torch.relu, "abs": torch.abs, "neg": torch.neg},
+    _unary(_WITH_INTEGERS, hold_chosen),  # what comes out is rounded because what goes in is
+    placeable=True,
+)
+_register({"square": torch.square}, _unary(_WITH_INTEGERS), placeable=True)
+_register({"logical_not": torch.logical_not}, _unary(_WITH_INTEGERS))
+_register({"bitwise_not": torch.bitwise_not}, _unary(("int32",)))
+_register(
     {
         "relu6": functional.relu6, "silu": functional.silu, "sigmoid": torch.sigmoid, "tanh": torch.tanh,
         "exp": torch.exp, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "hardswish": functional.hardswish,
         "hardsigmoid": functional.hardsigmoid,
     },
-    placeable=True,
+    _unary(), placeable=True,
 )  # fmt: skip
-_unary({
-    "exp2": torch.exp2, "expm1": torch.expm1, "log": torch.log, "log2": torch.log2, "log10": torch.log10,
-    "log1p": torch.log1p, "reciprocal": torch.reciprocal, "sign": torch.sign, "floor": torch.floor,
-    "ceil": torch.ceil, "round": torch.round, "trunc": torch.trunc, "sin": torch.sin, "cos": torch.cos,
-    "tan": torch.tan, "asin": torch.asin, "acos": torch.acos, "atan": torch.atan, "sinh": torch.sinh,
-    "cosh": torch.cosh, "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh, "erf": torch.erf,
-    "erfc": torch.erfc, "mish": functional.mish, "softsign": functional.softsign, "isnan": torch.isnan,
-    "isinf": torch.isinf, "isfinite": torch.isfinite, "selu": functional.selu,
-    "log_sigmoid": functional.logsigmoid,
-})  # fmt: skip
+_register(
+    {
+        "exp2": torch.exp2, "expm1": torch.expm1, "log": torch.log, "log2": torch.log2, "log10": torch.log10,
+        "log1p": torch.log1p, "reciprocal": torch.reciprocal, "sign": torch.sign, "floor": torch.floor,
+        "ceil": torch.ceil, "round": torch.round, "trunc": torch.trunc, "sin": torch.sin, "cos": torch.cos,
+        "tan": torch.tan, "asin": torch.asin, "acos": torch.acos, "atan": torch.atan, "sinh": torch.sinh,
+        "cosh": torch.cosh, "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh,
+        "erf": torch.erf, "erfc": torch.erfc, "mish": functional.mish,
+    },
+    _unary(),
+)  # fmt: skip
 
 
 def activation(made: Made | str) -> _Unary:
@@ -154,29 +152,15 @@ def _pair(
     return left.data, right.data
 
 
-def _activated(data: torch.Tensor, activations: tuple[Made, ...] | None) -> torch.Tensor:
-    for item in activations or ():
-        data = activation(item)(data)
-    return data
-
-
-def _binary(
-    functions: dict[str, Callable[[Any, Any], torch.Tensor]],
-    dtypes: tuple[str, ...] = _WITH_INTEGERS,
-    *,
-    placeable: bool = False,
-    rounds: bool = True,
-) -> None:
-    """Register functions of two elements.
+def _binary(dtypes: tuple[str, ...] = _WITH_INTEGERS, *, rounds: bool = True) -> _Kernels:
+    """Return what makes the kernel of a function of two elements.
 
     Args:
-        functions: what torch computes, by ttnn's names.
-        dtypes: what they take.
-        placeable: as in `Function`.
+        dtypes: what it takes.
         rounds: whether a number is rounded to the tensor's dtype before they meet.
     """
 
-    def kernel(name: str, compute: Callable[[Any, Any], torch.Tensor]) -> Callable[..., Held]:
+    def kernel(name: str, compute: Callable[..., torch.Tensor]) -> Callable[..., Held]:
         def run(
             left: Held,
             right: Operand,
@@ -187,25 +171,41 @@ def _binary(
             a, b = _pair(name, left, right, dtypes)
             if rounds and not isinstance(b, torch.Tensor):
                 b = hold(torch.tensor(b, dtype=a.dtype, device=a.device), left.dtype).data
-            result = _activated(compute(a, b), activations)
-            return hold(result, dtype or left.dtype, left.layout)
+            data = compute(a, b)
+            for item in activations or ():
+                data = activation(item)(data)
+            return hold(data, dtype or left.dtype, left.layout)
 
         return run
 
-    for name, compute in functions.items():
-        function(name, placeable=placeable, flops=None)(kernel(name, compute))
+    return kernel
 
 
-_binary({"add": torch.add, "sub": torch.sub, "mul": torch.mul}, placeable=True, rounds=False)
-_binary({"maximum": torch.maximum, "minimum": torch.minimum}, placeable=True)
-_binary({
-    "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge,
-    "logical_and": torch.logical_and, "logical_or": torch.logical_or, "logical_xor": torch.logical_xor,
-})  # fmt: skip
-_binary(
+def _plain(dtypes: tuple[str, ...] = _WITH_INTEGERS) -> _Kernels:
+    """Return what makes the kernel of a function of two elements that takes no keywords."""
+
+    def kernel(name: str, compute: Callable[..., torch.Tensor]) -> Callable[[Held, Operand], Held]:
+        return lambda left, right: hold(compute(*_pair(name, left, right, dtypes)), left.dtype, left.layout)
+
+    return kernel
+
+
+_register({"add": torch.add, "sub": torch.sub, "mul": torch.mul}, _binary(rounds=False), placeable=True)
+_register({"maximum": torch.maximum, "minimum": torch.minimum}, _binary(), placeable=True)
+_register(
+    {
+        "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge,
+        "logical_and": torch.logical_and, "logical_or": torch.logical_or, "logical_xor": torch.logical_xor,
+    },
+    _binary(),
+)  # fmt: skip
+_register(
     {"bitwise_and": torch.bitwise_and, "bitwise_or": torch.bitwise_or, "bitwise_xor": torch.bitwise_xor},
-    ("int32",),
+    _binary(("int32",)),
 )
+_register({"rsub": lambda a, b: b - a}, _plain(), placeable=True)
+_register({"div": torch.div}, _plain(FLOATS), placeable=True)
+_register({"remainder": torch.remainder, "fmod": torch.fmod}, _plain())
 
 
 @function("atan2", placeable=False, flops=None)
@@ -215,26 +215,6 @@ def atan2(left: Held, right: Held) -> Held:
         refuse("argument", "ttnn.atan2 takes no number")
     a, b = _pair("atan2", left, right, FLOATS)
     return hold(torch.atan2(a, b), left.dtype, left.layout)  # type: ignore[arg-type]  # both are tensors
-
-
-def _plain(
-    functions: dict[str, Callable[[Any, Any], torch.Tensor]],
-    dtypes: tuple[str, ...] = _WITH_INTEGERS,
-    *,
-    placeable: bool = False,
-) -> None:
-    """Register functions of two elements that take no keywords; as in `_binary`."""
-
-    def kernel(name: str, compute: Callable[[Any, Any], torch.Tensor]) -> Callable[[Held, Operand], Held]:
-        return lambda left, right: hold(compute(*_pair(name, left, right, dtypes)), left.dtype, left.layout)
-
-    for name, compute in functions.items():
-        function(name, placeable=placeable, flops=None)(kernel(name, compute))
-
-
-_plain({"rsub": lambda a, b: b - a}, placeable=True)
-_plain({"div": torch.div}, FLOATS, placeable=True)
-_plain({"remainder": torch.remainder, "fmod": torch.fmod})
 
 
 @function("pow", placeable=False, flops=None)
