@@ -269,9 +269,16 @@ def _position(node: fx.Node) -> Bounds:
 # Arithmetic
 
 
-@integers("add.Tensor add.Scalar")
-def _add(node: fx.Node) -> Bounds:
-    left, right = bounds_of(node.args[0]), _scaled(bounds_of(node.args[1]), node)
+def _scaled(node: fx.Node, place: int) -> Bounds:
+    """Return the bounds of an operand times alpha."""
+    alpha = node.args[2] if len(node.args) > 2 else node.kwargs.get("alpha", 1)
+    if not isinstance(alpha, int):
+        return UNKNOWN
+    ends = [end * alpha for end in bounds_of(node.args[place])]
+    return min(ends), max(ends)
+
+
+def _plus(left: Bounds, right: Bounds) -> Bounds:
     return left[0] + right[0], left[1] + right[1]
 
 
@@ -279,22 +286,9 @@ def _less(left: Bounds, right: Bounds) -> Bounds:
     return left[0] - right[1], left[1] - right[0]
 
 
-@integers("sub.Tensor sub.Scalar")
-def _sub(node: fx.Node) -> Bounds:
-    return _less(bounds_of(node.args[0]), _scaled(bounds_of(node.args[1]), node))
-
-
-@integers("rsub.Scalar rsub.Tensor")
-def _rsub(node: fx.Node) -> Bounds:
-    return _less(bounds_of(node.args[1]), _scaled(bounds_of(node.args[0]), node))
-
-
-def _scaled(bounds: Bounds, node: fx.Node) -> Bounds:
-    alpha = node.args[2] if len(node.args) > 2 else node.kwargs.get("alpha", 1)
-    if not isinstance(alpha, int):
-        return UNKNOWN
-    ends = (bounds[0] * alpha, bounds[1] * alpha)
-    return min(ends), max(ends)
+integers("add.Tensor add.Scalar")(lambda node: _plus(bounds_of(node.args[0]), _scaled(node, 1)))
+integers("sub.Tensor sub.Scalar")(lambda node: _less(bounds_of(node.args[0]), _scaled(node, 1)))
+integers("rsub.Scalar rsub.Tensor")(lambda node: _less(bounds_of(node.args[1]), _scaled(node, 0)))
 
 
 @integers("mul.Tensor mul.Scalar")

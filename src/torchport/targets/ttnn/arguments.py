@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torchport.errors import TargetError
 from torchport.records import JSON
@@ -155,6 +155,13 @@ def _check_constant(argument: Argument) -> None:
     if isinstance(argument, (Ref, tuple)):
         raise malformed("an object", argument)
     _check(argument)
+
+
+def mapped(argument: Argument, change: Callable[[Argument], Any]) -> Any:
+    """Return an argument with what `change` makes of it, or of each item of a list."""
+    if isinstance(argument, tuple):
+        return tuple(mapped(item, change) for item in argument)
+    return change(argument)
 
 
 def refs_among(arguments: Iterable[Argument]) -> list[str]:

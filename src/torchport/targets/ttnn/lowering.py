@@ -144,10 +144,8 @@ class Lowering:
             key: tells transforms apart.
             dtype, layout, on_device: as in `Builder.weight`.
         """
-        tensor = self._weights(node)
-        assert tensor is not None
-        return self.constant(
-            tensor, transform, (str(node.target), key), str(node.target),
+        return self.computed(
+            [node], transform or (lambda tensor: tensor), key,
             dtype=dtype or self.device_dtype(node), layout=layout, on_device=on_device,
         )  # fmt: skip
 
@@ -171,23 +169,9 @@ class Lowering:
             (names, key), on_device=on_device,
         )  # fmt: skip
 
-    def constant(
-        self,
-        tensor: torch.Tensor,
-        transform: Transform | None,
-        key: object,
-        wish: str,
-        *,
-        dtype: Dtype,
-        layout: Layout = "tile",
-        on_device: bool = True,
-    ) -> Value:
+    def constant(self, tensor: torch.Tensor, key: object, wish: str, dtype: Dtype) -> Value:
         """Return a tensor that the program brings along."""
-        apply = transform or (lambda given: given)
-        shape = tuple(apply(tensor.detach().to("meta")).shape)
-        return self.builder.weight(
-            wish, shape, dtype, layout, lambda: apply(tensor.detach()), key, on_device=on_device
-        )
+        return self.builder.weight(wish, tuple(tensor.shape), dtype, "tile", tensor.detach, key)
 
     # Calls
 

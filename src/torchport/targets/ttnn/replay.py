@@ -14,6 +14,7 @@ import torch
 
 from torchport.errors import TargetError, one_line
 from torchport.records import TensorSpec
+from torchport.targets.ttnn.arguments import mapped
 from torchport.targets.ttnn.builder import kernel_sees, without_values
 from torchport.targets.ttnn.program_check import MOST_BYTES
 from torchport.targets.ttnn.simulator import FUNCTIONS, Held
@@ -91,10 +92,12 @@ def _spec(crossing: Crossing) -> tuple[tuple[int, ...], str]:
 
 
 def _judged(call: Call, values: Mapping[str, Held]) -> Held:
-    args = [_seen(item, values) for item in call.args]
-    kwargs = {key: _seen(item, values) for key, item in call.kwargs}
+    def seen(item: Argument) -> Any:
+        return values[item.name] if isinstance(item, Ref) else kernel_sees(item)
+
+    kwargs = {key: mapped(item, seen) for key, item in call.kwargs}
     try:
-        found: Held = FUNCTIONS[call.function](*args, **kwargs)
+        found: Held = FUNCTIONS[call.function](*mapped(call.args, seen), **kwargs)
         same = found.description == call.tensors[0]
     except TargetError:
         raise
@@ -111,14 +114,6 @@ def _judged(call: Call, values: Mapping[str, Held]) -> Held:
             remedy=_REMEDY,
         )
     return found
-
-
-def _seen(argument: Argument, values: Mapping[str, Held]) -> Any:
-    if isinstance(argument, Ref):
-        return values[argument.name]
-    if isinstance(argument, tuple):
-        return tuple(_seen(item, values) for item in argument)
-    return kernel_sees(argument)
 
 
 class _Bounded(TorchDispatchMode):

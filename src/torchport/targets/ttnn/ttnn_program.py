@@ -24,6 +24,7 @@ from torchport.targets.ttnn.arguments import (
     decode_keywords,
     encode,
     malformed,
+    mapped,
     refs_among,
 )
 from torchport.targets.ttnn.program_check import check_program
@@ -136,15 +137,11 @@ class Call(Record):
     def reading(self, names: Mapping[str, str]) -> Call:
         """Return the same call on tensors of other names."""
 
-        def change(argument: Argument) -> Argument:
-            if isinstance(argument, Ref):
-                return Ref(names.get(argument.name, argument.name))
-            if isinstance(argument, tuple):
-                return tuple(change(item) for item in argument)
-            return argument
+        def change(item: Argument) -> Argument:
+            return Ref(names.get(item.name, item.name)) if isinstance(item, Ref) else item
 
-        kwargs = tuple((key, change(item)) for key, item in self.kwargs)
-        return replace(self, args=tuple(change(item) for item in self.args), kwargs=kwargs)
+        kwargs = tuple((key, mapped(item, change)) for key, item in self.kwargs)
+        return replace(self, args=mapped(self.args, change), kwargs=kwargs)
 
     def to_json(self) -> dict[str, JSON]:
         """Return the call as JSON."""

@@ -39,7 +39,7 @@ def binary(
 
     if not isinstance(left, fx.Node) and not isinstance(right, fx.Node):
         return lowering.constant(
-            torch.empty(torch_value(node).shape, device="meta"), None, node.name, node.name, dtype=dtype
+            torch.empty(torch_value(node).shape, device="meta"), node.name, node.name, dtype
         )
     return elementwise(lowering, node, (left, right), (dtype, dtype), compute)
 

@@ -103,11 +103,8 @@ def _step_by_step(
     scores = lowering.call("mul", lowering.precise("matmul", query, key, transpose_b=True), scale)
     if causal:
         rows, columns = query.shape[2], key.shape[2]
-        mask = lowering.constant(
-            torch.ones(rows, columns, dtype=torch.bool).tril(),
-            lambda tensor: _as_numbers(tensor).reshape(1, 1, rows, columns),
-            ("causal", rows, columns), "causal_mask", dtype=dtype,
-        )  # fmt: skip
+        causal_mask = _as_numbers(torch.ones(1, 1, rows, columns, dtype=torch.bool).tril())
+        mask = lowering.constant(causal_mask, ("causal", rows, columns), "causal_mask", dtype)
     if mask is not None:
         scores = lowering.call("add", scores, mask)
     return lowering.precise("matmul", lowering.precise("softmax", scores, dim=3, numeric_stable=True), value)

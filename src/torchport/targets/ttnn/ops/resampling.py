@@ -39,15 +39,11 @@ def by_matrices(
     """
     dtype = lowering.device_dtype(node)
     value = lowering.get(node.args[0], dtype)
-    right = lowering.constant(
-        columns.t().contiguous().reshape(1, 1, *columns.t().shape), None,
-        (kind, "columns", tuple(columns.shape)), f"{node.name}_columns", dtype=dtype,
-    )  # fmt: skip
-    left = lowering.constant(
-        rows.reshape(1, 1, *rows.shape), None,
-        (kind, "rows", tuple(rows.shape)), f"{node.name}_rows", dtype=dtype,
-    )  # fmt: skip
-    return lowering.precise("matmul", left, lowering.precise("matmul", value, right))
+    sides = [
+        lowering.constant(matrix[None, None], (kind, side, tuple(matrix.shape)), f"{node.name}_{side}", dtype)
+        for side, matrix in (("rows", rows), ("columns", columns.t().contiguous()))
+    ]
+    return lowering.precise("matmul", sides[0], lowering.precise("matmul", value, sides[1]))
 
 
 def _line(resample: Callable[[torch.Tensor, list[int], float | None], torch.Tensor], size: int, wanted: int,

@@ -4,18 +4,8 @@ Importing this fills the registry of functions: each stands over its kernel, wit
 """
 
 from torchport.targets.ttnn.functions import FUNCTIONS
-from torchport.targets.ttnn.simulator import elementwise, images, movement, products, reduction
+from torchport.targets.ttnn.simulator import elementwise, images, movement, products, reduction  # noqa: F401
 from torchport.targets.ttnn.simulator.run import Simulation
 from torchport.targets.ttnn.simulator.tensors import Held, Made
 
-__all__ = [
-    "FUNCTIONS",
-    "Held",
-    "Made",
-    "Simulation",
-    "elementwise",
-    "images",
-    "movement",
-    "products",
-    "reduction",
-]
+__all__ = ["FUNCTIONS", "Held", "Made", "Simulation"]

@@ -26,6 +26,7 @@ in_channels out_channels batch_size input_height input_width kernel_size stride 
 conv_config compute_config device
 """
 _CONVOLUTION = f"{_SIZES} input_tensor weight_tensor bias_tensor dtype memory_config"
+_POOL = "input_tensor batch_size input_h input_w channels output_layout memory_config"
 _PREPARATION = f"{_SIZES} input_memory_config input_layout input_dtype"
 
 
@@ -164,51 +165,44 @@ def conv_transpose2d(
     )
 
 
-@function("max_pool2d", placeable=False, flops=None, keywords="memory_config")
-def max_pool2d(
+def _pooled(
+    pool: Callable[[torch.Tensor], torch.Tensor],
     *,
     input_tensor: Held,
     batch_size: int,
     input_h: int,
     input_w: int,
     channels: int,
-    kernel_size: Pair,
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-    ceil_mode: bool,
     output_layout: str,
 ) -> Held:
-    """The largest in each window."""
     need_dtype(input_tensor, "bfloat16")
     data = images(input_tensor, batch_size, input_h, input_w, channels)
-    result = functional.max_pool2d(data, kernel_size, stride, padding, dilation, ceil_mode)
-    return Held(flattened(result), "bfloat16", LAYOUTS[output_layout])
+    return hold(flattened(pool(data)), "bfloat16", LAYOUTS[output_layout])
 
 
-@function("avg_pool2d", placeable=False, flops=None, keywords="memory_config")
+@function("max_pool2d", placeable=False, flops=None, keywords=_POOL)
+def max_pool2d(
+    *, kernel_size: Pair, stride: Pair, padding: Pair, dilation: Pair, ceil_mode: bool, **rest: Any
+) -> Held:
+    """The largest in each window."""
+    window = (kernel_size, stride, padding, dilation, ceil_mode)
+    return _pooled(lambda data: functional.max_pool2d(data, *window), **rest)
+
+
+@function("avg_pool2d", placeable=False, flops=None, keywords=_POOL)
 def avg_pool2d(
     *,
-    input_tensor: Held,
-    batch_size: int,
-    input_h: int,
-    input_w: int,
-    channels: int,
     kernel_size: Pair,
     stride: Pair,
     padding: Pair,
     ceil_mode: bool,
     count_include_pad: bool,
     divisor_override: int | None = None,
-    output_layout: str,
+    **rest: Any,
 ) -> Held:
     """The mean of each window."""
-    need_dtype(input_tensor, "bfloat16")
-    data = images(input_tensor, batch_size, input_h, input_w, channels)
-    result = functional.avg_pool2d(
-        data, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
-    return hold(flattened(result), "bfloat16", LAYOUTS[output_layout])
+    window = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _pooled(lambda data: functional.avg_pool2d(data, *window), **rest)
 
 
 @function("upsample", placeable=False, flops=None)

@@ -13,52 +13,36 @@ from torchport.targets.ttnn.simulator.tensors import FLOATS, Held, hold, need_dt
 Dims = tuple[int, ...]
 
 
+def _reduction(name: str, compute: Callable[..., torch.Tensor], *dtypes: str) -> None:
+    """Register a function that reduces some dimensions."""
+
+    @function(name, placeable=False, flops=None)
+    def kernel(tensor: Held, *, dim: Dims, keepdim: bool) -> Held:
+        need_dtype(tensor, *dtypes)
+        return _reduced(tensor, dim, keepdim, compute)
+
+
 def _reduced(
-    tensor: Held, dim: Dims, keepdim: bool, compute: Callable[[torch.Tensor, Dims, bool], torch.Tensor]
+    tensor: Held, dim: Dims, keepdim: bool, compute: Callable[..., torch.Tensor], **more: int
 ) -> Held:
     need_rank(tensor)
     need_tile(tensor)
     if tensor.data.dim() == 0 or not dim:
         refuse("shape", "a single number is reduced")
-    return hold(compute(tensor.data, dim, keepdim), tensor.dtype)
+    return hold(compute(tensor.data, dim, keepdim=keepdim, **more), tensor.dtype)
 
 
-@function("sum", placeable=False, flops=None)
-def sum_(tensor: Held, *, dim: Dims, keepdim: bool, compute_kernel_config: str = "") -> Held:
-    """The sum over some dimensions."""
-    need_dtype(tensor, *FLOATS, "int32")
-    return _reduced(tensor, dim, keepdim, lambda data, dims, keep: torch.sum(data, dims, keepdim=keep))
-
-
-@function("mean", placeable=False, flops=None)
-def mean(tensor: Held, *, dim: Dims, keepdim: bool, compute_kernel_config: str = "") -> Held:
-    """The mean over some dimensions."""
-    need_dtype(tensor, *FLOATS)
-    return _reduced(tensor, dim, keepdim, lambda data, dims, keep: torch.mean(data, dims, keepdim=keep))
-
-
-@function("max", placeable=False, flops=None)
-def max_(tensor: Held, *, dim: Dims, keepdim: bool) -> Held:
-    """The largest over some dimensions."""
-    need_dtype(tensor, *FLOATS, "int32")
-    return _reduced(tensor, dim, keepdim, lambda data, dims, keep: torch.amax(data, dims, keepdim=keep))
-
-
-@function("min", placeable=False, flops=None)
-def min_(tensor: Held, *, dim: Dims, keepdim: bool) -> Held:
-    """The smallest over some dimensions."""
-    need_dtype(tensor, *FLOATS, "int32")
-    return _reduced(tensor, dim, keepdim, lambda data, dims, keep: torch.amin(data, dims, keepdim=keep))
+_reduction("sum", torch.sum, *FLOATS, "int32")
+_reduction("mean", torch.mean, *FLOATS)
+_reduction("max", torch.amax, *FLOATS, "int32")
+_reduction("min", torch.amin, *FLOATS, "int32")
 
 
 @function("var", placeable=False, flops=None)
 def var(tensor: Held, *, dim: Dims, keepdim: bool, correction: bool) -> Held:
     """The variance, by the number of elements or by one less."""
     need_dtype(tensor, *FLOATS)
-    return _reduced(
-        tensor, dim, keepdim,
-        lambda data, dims, keep: torch.var(data, dims, correction=int(correction), keepdim=keep),
-    )  # fmt: skip
+    return _reduced(tensor, dim, keepdim, torch.var, correction=int(correction))
 
 
 @function("cumsum", placeable=False, flops=None)
