@@ -1,4 +1,5 @@
-# make setup        creates .venv and installs torchport with everything its tests need
+# make setup        creates .venv and installs torchport with everything its tests need; with CHROMIUM=1, and as root on
+#                   Debian, the browser too: without one its tests are skipped
 # make demo         ResNet-18 and BERT on the built-in targets, a results table, out/demo/index.html
 # make test         every check and every test
 # make conformance  the long sweeps
@@ -23,6 +24,8 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt torch setuptools
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[test]"
+	@if [ -n "$(CHROMIUM)" ] && ! command -v chromium > /dev/null && [ "$$(id -u)" = 0 ]; then \
+	  apt-get install -y chromium || echo "no Chromium: the tests of the page will be skipped"; fi
 	touch $@
 
 demo: setup

@@ -23,6 +23,8 @@ export function Chart(props: { label: string; options: (width: number) => Plot.P
     const drawing = figure instanceof SVGSVGElement ? figure : figure.querySelector("svg");
     drawing?.setAttribute("role", "img");
     drawing?.setAttribute("aria-label", props.label);
+    // A picture is one thing to who cannot see it; its parts have no roles that names could be of.
+    for (const part of figure.querySelectorAll("g[aria-label]")) part.removeAttribute("aria-label");
     place.current!.replaceChildren(figure);
   }, [width, ...props.deps]);
 

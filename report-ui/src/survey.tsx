@@ -75,21 +75,21 @@ export function SurveySection({ survey }: { survey: Survey }) {
 
 function Frequency({ survey }: { survey: Survey }) {
   const rows = survey.ops.slice(0, 25).flatMap((op) => [
-    { op: shown(op.op, 40), pass: "forward", times: op.forward?.[0] ?? 0 },
-    { op: shown(op.op, 40), pass: "backward", times: op.backward?.[0] ?? 0 },
+    { op: shown(op.op, 36), pass: "forward", times: op.forward?.[0] ?? 0 },
+    { op: shown(op.op, 36), pass: "backward", times: op.backward?.[0] ?? 0 },
   ]);
   return (
     <Chart
-      label="The ops that appear most"
+      label="How often the most frequent ops appear"
       deps={[survey]}
       options={(width) => ({
-        marginLeft: Math.min(240, width * 0.4),
+        marginLeft: Math.min(270, width * 0.45),
         height: 60 + 20 * Math.min(25, survey.ops.length),
-        x: { label: "times", grid: true },
-        y: { label: null },
+        x: { label: null, grid: true },
+        y: { label: null, domain: survey.ops.slice(0, 25).map((op) => shown(op.op, 36)) },
         color: { domain: ["forward", "backward"], range: ["var(--accent)", "var(--warn)"], legend: true },
         marks: [
-          Plot.barX(rows, { x: "times", y: "op", fill: "pass", sort: { y: "x", reverse: true, reduce: "sum" }, tip: { fill: "var(--card)" } }),
+          Plot.barX(rows, { x: "times", y: "op", fill: "pass", tip: { fill: "var(--card)" } }),
           Plot.ruleX([0]),
         ],
       })}
@@ -173,10 +173,10 @@ function HeatMap({ survey }: { survey: Survey }) {
         deps={[survey]}
         options={(width) => ({
           width: Math.max(width, 160 + 18 * ops.length),
-          height: 170 + 18 * models.length,
+          height: 190 + 18 * models.length,
           marginLeft: 210,
           marginTop: 20,
-          marginBottom: 130,
+          marginBottom: 150,
           padding: 0.06,
           x: { domain: ops, label: null, tickRotate: -60 },
           y: { domain: models, label: null },

@@ -13,7 +13,7 @@ export interface Column<T> {
   wide?: boolean;
 }
 
-const PAGE = 100;
+const PAGE = 40;
 
 function compare(one: Value, other: Value): number {
   if (typeof one === "number" && typeof other === "number") return one - other;

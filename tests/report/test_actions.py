@@ -44,6 +44,12 @@ def test_models_that_fail_alike_are_one_action():
     assert texts(Report(rows)) == ["Fix why 2 models fail on openvino", "Fix why c fails on openvino"]
 
 
+def test_a_model_that_fails_alike_on_two_targets_is_one_action():
+    wrong = {"status": "inaccurate", "pcc": 0.5, "error": ""}
+    rows = (bench("a", "ttnn", **wrong), bench("a", "openvino", **wrong))
+    assert texts(Report(rows)) == ["Fix why a is inaccurate on ttnn, openvino"]
+
+
 def test_what_could_not_be_surveyed():
     models = tuple(SurveyModel(name, "raised", "no such op") for name in "ab")
     report = Report(survey=Survey((*models, SurveyModel("c", "ok")), (), (), (), ()))

@@ -3,7 +3,7 @@
 from torchport.records import Fallbacks
 from torchport.report import read_report, render_markdown
 
-from .records_at_hand import bench, failed, write
+from .records_at_hand import analysis, bench, failed, write
 
 HEADINGS = [
     "Model", "Target", "Status", "Batch", "Torch Ops Before (Unique)", "Torch Ops Remain (Unique)",
@@ -67,3 +67,10 @@ def test_calls_that_eager_torch_ran_have_a_column_if_there_were_any(tmp_path):
     head, _, *rows = lines(tmp_path / "some", none, some, failed())
     assert cells(head) == [*HEADINGS, "Calls Run by Torch"]
     assert sorted(cells(row)[-1] for row in rows if row.startswith("|")) == ["-", "0 of 20", "3 of 20"]
+
+
+def test_analyses_have_a_table_of_their_own(tmp_path):
+    analysis().save(tmp_path / "net")
+    head, _, row = render_markdown(read_report(tmp_path)).splitlines()
+    assert [cell.strip() for cell in head.strip("|").split("|")][:3] == ["Model", "Parameters", "FLOPs"]
+    assert [cell.strip() for cell in row.strip("|").split("|")] == ["net.py:load", "40", "68", "224", "32"]

@@ -20,7 +20,7 @@ export interface Layout {
 }
 
 export const HEADER = 34;
-const [PADDING, OP_HEIGHT, LEAST_WIDTH, MOST_WIDTH] = [14, 40, 96, 290];
+const [PADDING, OP_HEIGHT, LEAST_WIDTH, MOST_WIDTH] = [14, 40, 104, 320];
 const MOST_FOR_DAGRE = 90; // beyond that its time grows faster than anyone waits
 const MOST_WITH_LABELS = 40;
 
@@ -149,6 +149,6 @@ export class Layouts {
 }
 
 export function folded(box: Box): { width: number; height: number } {
-  const letters = Math.max(box.title.length + (box.kind === "op" ? 2 : 6), box.subtitle.length * 0.9);
+  const letters = Math.max(box.title.length + 7, box.subtitle.length * 0.9);
   return { width: Math.min(MOST_WIDTH, Math.max(LEAST_WIDTH, 26 + 7 * letters)), height: OP_HEIGHT };
 }

@@ -312,7 +312,7 @@ function node(
       class={`node ${states.filter(Boolean).join(" ")}`}
       style={paint.heat ? { "--heat": `${Math.round(85 * paint.heat)}%` } : undefined}
       transform={`translate(${x.toFixed(1)} ${y.toFixed(1)})`}
-      tabIndex={box === active ? 0 : -1}
+      tabindex={box === active ? 0 : -1}
       aria-level={box.depth}
       aria-selected={box === props.selected}
       aria-expanded={folds ? open : undefined}

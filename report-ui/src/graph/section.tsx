@@ -101,19 +101,17 @@ export function GraphSection({ data, route }: { data: Data; route: Route }) {
 
   // At first, so much is unfolded as fits; then the place that a link names is shown.
   const first = trees[0];
-  const ready = useRef<Tree | null>(null);
+  const ready = useRef("");
   useEffect(() => {
     if (!first) return;
-    if (ready.current?.root.title !== first.root.title || !ready.current) setUnfolded((old) => (old.size ? old : startOf(first.root)));
-    ready.current = first;
+    if (ready.current !== model) setUnfolded(startOf(first.root));
+    ready.current = model;
     const key = `${where}${shownViews[0]!.id}`;
     if (opened.current === key) return;
     opened.current = key;
     const box = boxOf(first, graphs.get(shownViews[0]!.entry.block)!, route);
     if (box) select(0, box);
   }, [first, where]);
-  useEffect(() => setUnfolded(first ? startOf(first.root) : new Set()), [model, first === undefined]);
-
   useEffect(() => {
     const slash = (event: KeyboardEvent) => {
       if (event.key !== "/" || /INPUT|SELECT|TEXTAREA/.test((event.target as Element).tagName)) return;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -83,3 +85,21 @@ class Coverage(Record):
     def complete(self) -> bool:
         """Whether nothing stays on the host."""
         return self.ops_remain == 0
+
+    def _repr_html_(self) -> str:
+        """Show what stays and why, in a notebook."""
+        taken = self.ops_before - self.ops_remain
+        head = (
+            f"{html.escape(self.model)} on {html.escape(self.target)}: {taken:,} of {self.ops_before:,} ops"
+        )
+        rows = "".join(
+            f"<tr><td><code>{html.escape(op)}</code></td><td>{count:,}</td><td>{reason}</td>"
+            f'<td style="text-align:left">{html.escape(detail)}</td>'
+            f'<td style="text-align:left">{html.escape(remedy)}</td></tr>'
+            for (op, reason, detail, remedy), count in Counter(
+                (row.op, row.reason, row.detail, row.remedy) for row in self.stayed
+            ).most_common()
+        )
+        columns = "".join(f"<th>{name}</th>" for name in ("Op", "Count", "Reason", "Why", "What to do"))
+        table = f"<table><thead><tr>{columns}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
+        return f"<p>{head}</p>{table}"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from torchport.records import Coverage, Record, StayedOp
+from torchport.records import BenchRecord, Coverage, Record, StayedOp
 from torchport.report.columns import complaint
 from torchport.report.reading import Report
 
@@ -47,20 +47,16 @@ def next_actions(report: Report, most: int = 3) -> list[Action]:
 
 
 def _failures(report: Report) -> Iterator[Action]:
-    groups: dict[tuple[str, str, str], list[str]] = {}
-    first: dict[tuple[str, str, str], str] = {}
+    groups: dict[tuple[str, str], list[BenchRecord]] = {}
     for row in report.benches:
         if row.status != "ok":
-            error = complaint(row)
-            key = (str(row.status), row.target, _alike(error) if row.status == "failed" else error)
-            groups.setdefault(key, []).append(row.model)
-            first.setdefault(key, error)
-    for key, models in groups.items():
-        status, target, _ = key
-        what = f"{models[0]} {_verb(status, 1)}"
-        if len(models) > 1:
-            what = f"{len(models)} models {_verb(status, 2)}"
-        yield Action(f"Fix why {what} on {target}", first[key], len(models), 1.0, models[0], target)
+            groups.setdefault((row.status, _alike(complaint(row))), []).append(row)
+    for (status, _), rows in groups.items():
+        models = list(dict.fromkeys(row.model for row in rows))
+        targets = ", ".join(dict.fromkeys(row.target for row in rows))
+        who = models[0] if len(models) == 1 else _count(len(models), "model")
+        text = f"Fix why {who} {_verb(status, len(models))} on {targets}"
+        yield Action(text, complaint(rows[0]), len(models), 1.0, models[0], rows[0].target)
 
 
 def _verb(status: str, number: int) -> str:

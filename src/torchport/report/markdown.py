@@ -20,10 +20,27 @@ def render_markdown(report: Report) -> str:
     Example:
         >>> print(render_markdown(read_report(Path("out/demo"))))
     """
-    parts = [_results(report)] if report.benches or report.survey is None else []
+    parts = [_results(report)] if report.benches or not (report.survey or report.analyses) else []
+    if report.analyses:
+        parts.append(_analyses(report))
     if report.survey is not None:
         parts.append(render_survey_markdown(report.survey))
     return "\n\n".join(parts)
+
+
+def _analyses(report: Report) -> str:
+    header = ["Model", "Parameters", "FLOPs", "Bytes Moved", "Peak Memory (Bytes)"]
+    cells = [
+        [
+            escape(analysis.model),
+            f"{analysis.cost.parameters:,}",
+            f"{analysis.cost.flops + analysis.cost.vector_flops:,}",
+            f"{analysis.cost.bytes_read + analysis.cost.bytes_written:,}",
+            f"{analysis.cost.peak.bytes:,}" if analysis.cost.peak else "-",
+        ]
+        for analysis in report.analyses
+    ]
+    return "\n".join(align(header, cells, [False, True, True, True, True]))
 
 
 def _results(report: Report) -> str:
