@@ -58,6 +58,7 @@ interface Area {
   total: number;
   children: Area[];
 }
+const MOST_TILES = 220;
 const MEASURES = {
   flops: ["FLOPs", flops],
   bytes: ["bytes moved", bytes],
@@ -109,7 +110,10 @@ function Treemap({ analysis, model, linked }: { analysis: Analysis; model: strin
       .sum((area) => (area.children.length ? area.own : area.total))
       .sort((one, other) => (other.value ?? 0) - (one.value ?? 0));
     const laid = treemap<Area>().size([width, height]).paddingTop(18).paddingInner(2).paddingRight(2).paddingBottom(2).tile(treemapSquarify)(root);
-    return laid.descendants().filter((node) => node.depth <= 3 && node.x1 - node.x0 > 4 && node.y1 - node.y0 > 4 && (node.value ?? 0) > 0);
+    const large = laid.descendants().filter((node) => node.x1 - node.x0 > 4 && node.y1 - node.y0 > 4 && (node.value ?? 0) > 0);
+    let deepest = 2;
+    while (deepest < 8 && large.filter((node) => node.depth <= deepest + 1).length <= MOST_TILES) deepest += 1;
+    return large.filter((node) => node.depth <= deepest);
   }, [opened, width, height]);
   const [title, write] = MEASURES[measure];
   const trail = opened.path === "(root)" ? [] : opened.path.split(".");
@@ -162,10 +166,10 @@ function TreemapTile(props: {
   return (
     <button
       type="button"
-      class={`area depth-${node.depth}`}
+      class="area"
       title={`${shown(area.path)} · ${text}`}
       aria-label={text}
-      style={{ left: `${node.x0}px`, top: `${node.y0}px`, width: `${width}px`, height: `${height}px`, zIndex: node.depth }}
+      style={{ left: `${node.x0}px`, top: `${node.y0}px`, width: `${width}px`, height: `${height}px`, zIndex: node.depth, "--depth": node.depth }}
       onClick={props.onOpen}
     >
       {width > 36 && height > 15 && (

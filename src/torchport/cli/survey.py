@@ -28,6 +28,7 @@ from torchport.cli.model_options import MODEL_FORMS, model_options
 from torchport.cli.output import Output
 from torchport.cli.target_options import settings_option, split_settings
 from torchport.cli.text import count, quantity, seconds
+from torchport.errors import ReportError
 from torchport.records import JSON, SurveyRow
 from torchport.report import read_report
 
@@ -161,15 +162,16 @@ def survey(
             progress=progress,
         )
     summary = _summary(rows, directory, time.monotonic() - start)
-    if html_path is not None:
-        with output.working("Reading"):
-            report = read_report(directory)
-        write_page(output, report, html_path)
     if output.json:
         output.json_text(summary)
     else:
         _render(rows, output.out)
         output.message(_sentence(summary, backend))
+    if html_path is not None:
+        try:
+            write_page(output, read_report(directory), html_path)
+        except ReportError as error:  # no model is ok: the rows say why
+            output.message(f"there is no page: {error}")
     return exit_codes.FINE if all(row.status == "ok" for row in rows) else exit_codes.FINDING
 
 
