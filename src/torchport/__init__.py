@@ -13,7 +13,7 @@ from torchport.version import __version__
 if TYPE_CHECKING:
     from torchport import structure, zoo
     from torchport.analysis import analyze, extract_pytorch_ops, extract_unique_modules
-    from torchport.bringup import run_bench, run_benches
+    from torchport.bringup import BenchSettings, run_bench, run_benches
     from torchport.codegen import TraceGraph, model_tracer, trace_graph
     from torchport.compiler import CompiledModel
     from torchport.compiler.backend import backend
@@ -25,15 +25,18 @@ if TYPE_CHECKING:
     from torchport.packaging.load_model import load
     from torchport.packaging.run_file import run_package
     from torchport.packaging.save_model import save
-    from torchport.packaging.trace_model import trace
-    from torchport.survey import run_survey
+    from torchport.packaging.trace_model import TraceSettings, trace
+    from torchport.survey import SurveySettings, run_survey
     from torchport.verification import compare
 
 _WHERE = {
+    "BenchSettings": "torchport.bringup",
     "CompiledModel": "torchport.compiler",
+    "SurveySettings": "torchport.survey",
     "TorchportError": "torchport.errors",
     "analyze": "torchport.analysis",
     "TraceGraph": "torchport.codegen",
+    "TraceSettings": "torchport.packaging.trace_model",
     "backend": "torchport.compiler.backend",
     "compare": "torchport.verification",
     "compile": "torchport.compiler",
@@ -69,9 +72,12 @@ _STAGES = (
 )
 
 __all__ = [
+    "BenchSettings",
     "CompiledModel",
+    "SurveySettings",
     "TorchportError",
     "TraceGraph",
+    "TraceSettings",
     "__version__",
     "analyze",
     "backend",

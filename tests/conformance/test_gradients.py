@@ -17,11 +17,10 @@ from torch import nn
 import torchport
 from conformance.architectures import MORE_TRANSFORMERS, TIMM, TORCHVISION, TRANSFORMERS
 from torchport import zoo
-from torchport.bringup.model_trial import ROUGH
 from torchport.compiler import graph_programs
 from torchport.structure import flatten, tensors_in
 from torchport.verification import compare
-from torchport.verification.tolerance import tolerance_for
+from torchport.verification.tolerance import LOW_PRECISION, tolerance_for
 
 QUICK = {
     "hf-small:gpt2": "openvino",
@@ -137,7 +136,7 @@ def test_a_step_of_training(name: str, target: str, torch_compile, monkeypatch) 
             (ours.gradients, eager.gradients),
             (ours.buffers, eager.buffers),
         ):
-            comparison = compare(mine, theirs, tolerance=ROUGH)
+            comparison = compare(mine, theirs, tolerance=LOW_PRECISION)
             assert comparison.ok, [row for row in comparison.outputs if not row.ok]
     else:
         assert_as_exact_as_eager(

@@ -1,9 +1,9 @@
 """A model and its inputs → views of it: the exported graph, the graphs of training, the ops
 that it runs, the calls that it makes."""
 
-from torchport.capture.aot.aten_graph import AtenGraph, Direction, ops_of
+from torchport.capture.aot.aten_graph import AtenGraph, ops_of
 from torchport.capture.aot.capture_graphs import capture_graphs
-from torchport.capture.aot.compiled_graphs import Recorder, recording_backend
+from torchport.capture.aot.compiled_graphs import recording_backend
 from torchport.capture.aot.node_origins import source_lines
 from torchport.capture.callable_module import as_module
 from torchport.capture.calls.applied_functions import apply_function
@@ -13,26 +13,21 @@ from torchport.capture.calls.call_outputs import assemble
 from torchport.capture.calls.guards import hold
 from torchport.capture.calls.named_objects import named
 from torchport.capture.calls.other_sizes import Size, input_sizes, with_other_sizes
-from torchport.capture.calls.recorder import Asked, Modes
+from torchport.capture.calls.recorder import Modes
 from torchport.capture.calls.traced_calls import TracedCall
 from torchport.capture.calls.value_reads import OnDataDependent
-from torchport.capture.exported.dynamic_shapes import ANY_BATCH, ANY_SHAPE
+from torchport.capture.exported.dynamic_shapes import ANY_BATCH, ANY_SHAPE, ShapeLimits
 from torchport.capture.exported.export import CapturedModel, export
 from torchport.capture.exported.module_state import ModuleState
 from torchport.capture.exported.shared_memory import SharedResult
+from torchport.capture.module_calls import ModuleCall
 from torchport.capture.node_origin import module_path, source_line, user_name
 from torchport.capture.quiet import quiet_torch
 from torchport.capture.quoted_names import quote_names
-from torchport.capture.stream.module_calls import ModuleCall
-from torchport.capture.stream.op_call import (
-    UNKNOWN_SIZE,
-    OpCall,
-    describe_call,
-    schema_arguments,
-    tensor_spec,
-)
-from torchport.capture.stream.op_stream import Kernel, Phase, StreamedOp
+from torchport.capture.stream.op_call import OpCall, describe_call, schema_arguments
+from torchport.capture.stream.op_stream import Kernel, StreamedOp
 from torchport.capture.stream.stream_model import OpStream, stream_ops
+from torchport.capture.tensor_specs import tensor_spec
 from torchport.capture.untouched import StandIn, buffers_kept, copy_of, values_kept
 
 __all__ = [
@@ -47,18 +42,14 @@ __all__ = [
     "ModuleCall",
     "OpCall",
     "OpStream",
-    "Phase",
+    "ShapeLimits",
     "SharedResult",
     "StreamedOp",
-    "UNKNOWN_SIZE",
     "describe_call",
-    "Asked",
     "TracedCall",
     "Modes",
     "Size",
     "OnDataDependent",
-    "Direction",
-    "Recorder",
     "apply_function",
     "assemble",
     "capture_calls",

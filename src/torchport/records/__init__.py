@@ -2,8 +2,8 @@
 
 from torchport.records.analysis import COST_FILE, MODULES_FILE, OPS_FILE, Analysis, json_text
 from torchport.records.bench import BenchRecord, Status
-from torchport.records.bring_up import BringUp
-from torchport.records.comparison import Comparison, TensorComparison
+from torchport.records.bring_up import DEFAULT_TARGET, BringUp
+from torchport.records.comparison import PCC_THRESHOLD, Comparison, TensorComparison
 from torchport.records.cost import Cost, MemoryPeak, ModuleCost, OpCost, Roofline
 from torchport.records.coverage import Coverage, IslandSummary, StayedOp
 from torchport.records.csv_text import csv_text, read_csv_text
@@ -72,6 +72,7 @@ __all__ = [
     "Coverage",
     "csv_text",
     "decode_record",
+    "DEFAULT_TARGET",
     "digest_of",
     "Fallbacks",
     "file_name",
@@ -108,6 +109,7 @@ __all__ = [
     "PackageRun",
     "PackageSummary",
     "parent_of",
+    "PCC_THRESHOLD",
     "ProgramRecord",
     "RAW_COLUMNS",
     "RAW_FORMAT",

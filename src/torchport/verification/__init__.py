@@ -3,16 +3,25 @@
 from torchport.verification.compare import assert_close, compare
 from torchport.verification.divergence import Divergence, first_divergence
 from torchport.verification.tensors import compare_tensors
-from torchport.verification.tolerance import EXACT, TOLERANCES, Tolerance, tolerance_for
+from torchport.verification.tolerance import (
+    EXACT,
+    LOW_PRECISION,
+    TOLERANCES,
+    Tolerance,
+    island_tolerance,
+    tolerance_for,
+)
 
 __all__ = [
     "Divergence",
     "EXACT",
+    "LOW_PRECISION",
     "TOLERANCES",
     "Tolerance",
     "assert_close",
     "compare",
     "compare_tensors",
     "first_divergence",
+    "island_tolerance",
     "tolerance_for",
 ]

@@ -17,7 +17,7 @@ from torchport.capture.calls.number_nodes import NumberNodes, Place
 from torchport.capture.calls.tensor_nodes import TensorNodes
 from torchport.capture.calls.traced_calls import CallListener, TracedCall, named_arguments
 from torchport.capture.calls.tracked_numbers import Number, Origin, Tracked, TrackedSize, track
-from torchport.capture.calls.user_frames import describe_frame, line_of, local_names, user_frame
+from torchport.capture.user_frames import describe_frame, line_of, local_names, user_frame
 from torchport.torch_private import last_node
 
 # Python's types stand for dtypes; a graph's own code cannot name them.

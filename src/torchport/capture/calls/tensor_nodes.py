@@ -9,7 +9,7 @@ import torch
 from torch import fx, nn
 
 from torchport.capture.calls.traced_calls import TracedCall
-from torchport.capture.calls.user_frames import attribute_name
+from torchport.capture.user_frames import attribute_name
 from torchport.torch_private import FakeTensor, is_functorch_wrapped_tensor
 
 

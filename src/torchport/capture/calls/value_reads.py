@@ -13,7 +13,7 @@ from torchport.capture.calls.fake_calls import FakeCalls, RealCalls
 from torchport.capture.calls.function_kinds import Described
 from torchport.capture.calls.guards import hold
 from torchport.capture.calls.recorder import Recorder
-from torchport.capture.calls.user_frames import line_of, user_frame
+from torchport.capture.user_frames import line_of, user_frame
 from torchport.errors import CaptureError
 
 OnDataDependent: TypeAlias = Literal["error", "specialize"]

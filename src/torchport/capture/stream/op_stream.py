@@ -7,18 +7,21 @@ the model's path depends on values or an op knows no fake ones, it is on copies 
 from __future__ import annotations
 
 import functools
+import os
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
 import torch
 
-from torchport.capture.stream.live_memory import LiveMemory, is_held_by_autograd_alone
-from torchport.capture.stream.module_calls import ModuleCall, ModuleCalls
-from torchport.capture.stream.op_call import OpCall, describe_call, is_dense
+from torchport.capture.module_calls import ModuleCall, ModuleCalls
+from torchport.capture.stream.live_memory import LiveMemory, Owned
+from torchport.capture.stream.op_call import OpCall, describe_call
 from torchport.capture.stream.workspace import Workspace, workspace_of
+from torchport.capture.tensor_specs import is_dense
 from torchport.torch_private import (
     DispatchKey,
     OpOverload,
@@ -32,6 +35,7 @@ from torchport.torch_private import (
 
 Phase = Literal["forward", "backward"]
 
+_AUTOGRAD = os.path.dirname(torch.autograd.__file__) + os.sep
 _COMPOSITE = DispatchKey.CompositeImplicitAutograd
 # What torch asks a tensor about itself, and what a check leaves behind: no work of the model's.
 _QUESTIONS = frozenset(
@@ -111,6 +115,8 @@ class OpRecorder(TorchDispatchMode):
         self._outer: StreamedOp | None = None  # the op of the model's that is being taken apart
         self._origin = _Origins()
         self._calls_by_number: dict[int, ModuleCall | None] = {}
+        # The last op and what it added to, if autograd added gradients up with it.
+        self._sum: tuple[StreamedOp, Owned] | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -172,8 +178,7 @@ class OpRecorder(TorchDispatchMode):
         return result
 
     def _run_kernel(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
-        in_place = self.phase == "backward" and func is torch.ops.aten.add.Tensor
-        in_place = in_place and is_held_by_autograd_alone(cast(torch.Tensor, args[0]))
+        self.settle()
         for tensor in _tensors((args, kwargs)):
             self._memory.know(tensor)
         place = len(self.ops)
@@ -183,18 +188,31 @@ class OpRecorder(TorchDispatchMode):
         except BaseException:
             del self.ops[place:]
             raise
-        if in_place:
-            self._memory.give_up(cast(torch.Tensor, args[0]))
         allocated = sum(self._memory.count(tensor) for tensor in _tensors(result))
         workspace = workspace_of(func, args, kwargs, result)
         if own is not None:
             self._finish(own, place, args, kwargs, result)
             own.kernels.append(Kernel(own.call, allocated, self._memory.live, workspace))
+            if self.phase == "backward" and func is torch.ops.aten.add.Tensor and _is_called_by_autograd():
+                added_to = self._memory.owned(cast(torch.Tensor, args[0]))
+                self._sum = None if added_to is None else (own, added_to)
         else:
             assert self._outer is not None
             call = describe_call(func, args, kwargs, result)
             self._outer.kernels.append(Kernel(call, allocated, self._memory.live, workspace))
         return result
+
+    def settle(self) -> None:
+        """Correct what lived when autograd had added to a gradient, if the one that it added to is gone.
+
+        Nobody else held that one, so that on a real run autograd adds in place. Under a mode it does not.
+        """
+        if self._sum is not None:
+            sum_op, added_to = self._sum
+            self._sum = None
+            if not self._memory.lives(added_to):
+                [kernel] = sum_op.kernels
+                sum_op.kernels = [replace(kernel, live=kernel.live - added_to.size)]
 
     def _begin(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> StreamedOp:
         path, caller = self._caller()
@@ -254,6 +272,12 @@ class _Origins:
         """Return the number of the op that made a tensor; -1 if none did."""
         known = self._made.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else -1  # type: ignore[operator]
+
+
+def _is_called_by_autograd() -> bool:
+    """Whether autograd's engine itself calls the op that is dispatched now, and no Python code in between."""
+    caller = sys._getframe(2).f_back  # beyond this, `_run_kernel` and `__torch_dispatch__`
+    return caller is None or caller.f_code.co_filename.startswith(_AUTOGRAD)
 
 
 def _is_composite(op: OpOverload) -> bool:
