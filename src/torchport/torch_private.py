@@ -374,7 +374,7 @@ def run_kernel(
 
 def sequence_number(node: object) -> int:
     """Return an autograd node's number; without it a backward op's forward op is not known."""
-    return int(node._sequence_nr())  # type: ignore[attr-defined]
+    return int(node._sequence_nr())  # type: ignore[attr-defined]  # the stubs lack it
 
 
 def script_type(value: torch.ScriptObject) -> str:

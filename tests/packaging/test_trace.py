@@ -13,6 +13,7 @@ import torchport
 from runtime.fresh_process import run_fresh
 from torchport.errors import CompileError, PackageError, TargetError, VerificationError
 from torchport.records import ProgramRecord
+from torchport.verification import compare
 
 X = torch.tensor([[1.0, -2.0, 3.0, -4.0]])
 
@@ -213,6 +214,15 @@ def test_check_inputs():
     assert calls[-2:] == [(X * 2).tolist(), (X * 3).tolist()]
     with pytest.raises(torch.jit.Error, match=r"has the shape \[2, 4\]"):
         trace(noted, X, target="host", check_inputs=[(X.repeat(2, 1),)])
+
+
+def test_the_check_allows_what_the_targets_low_precision_adds_up_to():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64)).eval(), torch.randn(4, 64)
+    with torch.no_grad():
+        assert not compare(trace(model, x, target="ttnn")(x), model(x)).ok  # as float32, it is off
+    with pytest.raises(VerificationError, match="differs from the model"):
+        trace(model, x, target="ttnn", check_tolerance=1e-4)
 
 
 def test_fallback_off_names_the_op_that_stays():

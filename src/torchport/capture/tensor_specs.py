@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 import torch
 
 from torchport.records import TensorSpec
 
 UNKNOWN_SIZE = -1  # a size that is known at run time only
+
+
+def tensors_within(value: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors of a value, in plain containers."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_within(item)
+    elif isinstance(value, dict):
+        yield from tensors_within(list(value.values()))
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -118,7 +117,7 @@ class _Made:
             properties=artifact.properties,
             versions=versions(target),
         )
-        self.meta = json.dumps(self.record.to_json(), sort_keys=True)
+        self.meta = self.record.to_text()
         # The user's own options, which may be others than a file's may be.
         self.island = load_island(self.blob, self.meta, options)
 

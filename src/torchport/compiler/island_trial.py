@@ -103,7 +103,7 @@ def _problem_alone(
     expected: list[Any] = [value]
     if isinstance(value, (tuple, list)):
         looks = [user for user in node.users if isinstance(user.args[1], int)]
-        expected = [value[look.args[1]] for look in looks]  # type: ignore[index]
+        expected = [value[look.args[1]] for look in looks]  # type: ignore[index]  # integers, as was asked
         results = [graph.node_copy(look, lambda source: call) for look in looks]
     graph.output(tuple(results))
     arguments: list[Any] = [values[source] for source in inputs]

@@ -13,15 +13,6 @@ from torchport.verification.tolerance import (
 )
 
 __all__ = [
-    "Divergence",
-    "EXACT",
-    "LOW_PRECISION",
-    "TOLERANCES",
-    "Tolerance",
-    "assert_close",
-    "compare",
-    "compare_tensors",
-    "first_divergence",
-    "island_tolerance",
-    "tolerance_for",
-]
+    "assert_close", "compare", "compare_tensors", "Divergence", "EXACT", "first_divergence",
+    "island_tolerance", "LOW_PRECISION", "Tolerance", "tolerance_for", "TOLERANCES",
+]  # fmt: skip

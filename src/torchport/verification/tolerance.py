@@ -70,7 +70,7 @@ def island_tolerance(expected: torch.Tensor, *, low_precision: bool, whole: bool
     rtol, atol = (3e-2, 3e-2) if expected.dtype in (torch.bfloat16, torch.float16) else (1e-3, 1e-4)
     if low_precision:
         rtol, atol = LOW_PRECISION.rtol, LOW_PRECISION.atol
-    sizes = expected.to(torch.complex128 if expected.is_complex() else torch.float64).abs()
+    sizes = expected.detach().to(torch.complex128 if expected.is_complex() else torch.float64).abs()
     sizes = sizes[sizes.isfinite()]
     largest = float(sizes.max()) if sizes.numel() else 0.0
     return Tolerance(rtol, atol * largest + 1e-6, PCC_THRESHOLD if low_precision and whole else None)

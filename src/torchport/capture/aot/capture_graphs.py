@@ -86,7 +86,7 @@ def _trace(
     module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], backward: bool
 ) -> tuple[AtenGraph, ...]:
     # Imported here, since it takes seconds.
-    from functorch.compile import aot_function, default_partition  # type: ignore[import-untyped]
+    from functorch.compile import aot_function, default_partition  # type: ignore[import-untyped]  # torch's own
 
     found: list[AtenGraph] = []
 

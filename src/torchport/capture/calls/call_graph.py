@@ -124,7 +124,7 @@ class _Session:
             self._try_other_values(recorder, arguments)
         free = None
         if recorder.sizes_were_read:
-            free = guard_sizes(recorder, arguments, self._run).free
+            free = guard_sizes(recorder, arguments, self._run)
         parts = _used_parts(self.model, recorder)
         return CallGraph(recorder.graph, parts, self.model, tuple(arguments), free)
 

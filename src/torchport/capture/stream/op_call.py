@@ -112,7 +112,7 @@ def _packed(value: torch.ScriptObject) -> object:
     name = script_type(value).rpartition(".")[2]
     try:
         with disable_current_modes():  # it computes the weight, and is no op of the model's
-            unpacked = value.unpack()  # type: ignore[attr-defined]
+            unpacked = value.unpack()  # type: ignore[attr-defined]  # if it has one
     except (AttributeError, RuntimeError):
         return name
     weight = unpacked[0] if isinstance(unpacked, tuple) else unpacked

@@ -11,7 +11,7 @@ import os
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
@@ -21,7 +21,7 @@ from torchport.capture.module_calls import ModuleCall, ModuleCalls
 from torchport.capture.stream.live_memory import LiveMemory, Owned
 from torchport.capture.stream.op_call import OpCall, describe_call
 from torchport.capture.stream.workspace import Workspace, workspace_of
-from torchport.capture.tensor_specs import is_dense
+from torchport.capture.tensor_specs import is_dense, tensors_within
 from torchport.torch_private import (
     DispatchKey,
     OpOverload,
@@ -136,7 +136,7 @@ class OpRecorder(TorchDispatchMode):
         if func.namespace == "prim" or name in _QUESTIONS:
             return func(*args, **kwargs)
         # Other tensors than dense ones have kernels of their own for what is composite for these.
-        if _is_composite(func) and all(is_dense(tensor) for tensor in _tensors((args, kwargs))):
+        if _is_composite(func) and all(is_dense(tensor) for tensor in tensors_within((args, kwargs))):
             return self._take_apart(func, args, kwargs)
         return self._run_kernel(func, args, kwargs)
 
@@ -179,7 +179,7 @@ class OpRecorder(TorchDispatchMode):
 
     def _run_kernel(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
         self.settle()
-        for tensor in _tensors((args, kwargs)):
+        for tensor in tensors_within((args, kwargs)):
             self._memory.know(tensor)
         place = len(self.ops)
         own = self._begin(func, args, kwargs) if self._outer is None else None
@@ -188,7 +188,7 @@ class OpRecorder(TorchDispatchMode):
         except BaseException:
             del self.ops[place:]
             raise
-        allocated = sum(self._memory.count(tensor) for tensor in _tensors(result))
+        allocated = sum(self._memory.count(tensor) for tensor in tensors_within(result))
         workspace = workspace_of(func, args, kwargs, result)
         if own is not None:
             self._finish(own, place, args, kwargs, result)
@@ -216,7 +216,7 @@ class OpRecorder(TorchDispatchMode):
 
     def _begin(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> StreamedOp:
         path, caller = self._caller()
-        sources = tuple(self._origin.find(tensor) for tensor in _tensors((args, kwargs)))
+        sources = tuple(self._origin.find(tensor) for tensor in tensors_within((args, kwargs)))
         streamed = StreamedOp(
             OpCall(func, {}, ()),
             path,
@@ -236,7 +236,7 @@ class OpRecorder(TorchDispatchMode):
         result: object,
     ) -> None:
         streamed.call = describe_call(streamed.call.op, args, kwargs, result)
-        for tensor in _tensors(result):
+        for tensor in tensors_within(result):
             self._origin.note(tensor, place)
 
     def _caller(self) -> tuple[str, ModuleCall | None]:
@@ -262,7 +262,7 @@ class _Origins:
     """Which op made a tensor."""
 
     def __init__(self) -> None:
-        self._made: dict[int, tuple[object, int]] = {}
+        self._made: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
 
     def note(self, tensor: torch.Tensor, number: int) -> None:
         """Say that an op made a tensor."""
@@ -271,7 +271,7 @@ class _Origins:
     def find(self, tensor: torch.Tensor) -> int:
         """Return the number of the op that made a tensor; -1 if none did."""
         known = self._made.get(id(tensor))
-        return known[1] if known is not None and known[0]() is tensor else -1  # type: ignore[operator]
+        return known[1] if known is not None and known[0]() is tensor else -1
 
 
 def _is_called_by_autograd() -> bool:
@@ -288,14 +288,3 @@ def _is_composite(op: OpOverload) -> bool:
 
 
 _composites: dict[OpOverload, bool] = {}
-
-
-def _tensors(value: object) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
