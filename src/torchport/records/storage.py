@@ -41,15 +41,6 @@ def write_texts(texts: Mapping[Path, str]) -> None:
     write_files({path: text.encode("utf-8", "backslashreplace") for path, text in texts.items()})
 
 
-def write_bytes(content: bytes, path: Path) -> None:
-    """Write a file of bytes whole or not at all.
-
-    Raises:
-        RecordError: the file cannot be written.
-    """
-    write_files({path: content})
-
-
 def write_files(contents: Mapping[Path, bytes]) -> None:
     """Write several files, each whole; if one cannot be written, none is, and no folder is left behind.
 
