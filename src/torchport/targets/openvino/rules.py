@@ -22,7 +22,7 @@ Check = Callable[[fx.Node], "Verdict | None"]
 # The range of an op's float results, from those of what it reads.
 Floats = Callable[[fx.Node, Values], Range]
 
-FLOATS = frozenset({torch.float32})
+FLOATS = frozenset({torch.float32, torch.bfloat16, torch.float16})
 INTEGERS = frozenset({torch.int64, torch.int32})
 BOOLS = frozenset({torch.bool})
 KINDS = {"f": FLOATS, "i": INTEGERS, "b": BOOLS}
@@ -73,6 +73,8 @@ class Rule:
         nan: what becomes of NaN in it.
         misread: which infinities it takes for something else.
         check: says what is wrong with this call, if something is.
+        wide: whether OpenVINO is to compute it in float32 where its tensors are in half precision, since it
+            cannot otherwise, or is further off than torch.
     """
 
     kinds: str
@@ -80,6 +82,7 @@ class Rule:
     nan: NaN = NaN.LOST
     misread: Misread = Misread.NONE
     check: Check | None = None
+    wide: bool = False
 
     @property
     def dtypes(self) -> frozenset[torch.dtype]:
@@ -97,13 +100,14 @@ def takes(
     nan: NaN = NaN.LOST,
     misread: Misread = Misread.NONE,
     check: Check | None = None,
+    wide: bool = False,
 ) -> None:
     """Register ops, written as `add.Tensor relu.default …`; see `Rule`."""
     for name in names.split():
         full = f"aten.{name}"
         if full in RULES:
             raise ValueError(f"two rules for {full}")
-        RULES[full] = Rule(kinds, floats, nan, misread, check)
+        RULES[full] = Rule(kinds, floats, nan, misread, check, wide)
 
 
 def checked(
