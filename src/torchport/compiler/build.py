@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from torchport.compiler.cache import Built, build_or_read
-from torchport.compiler.island_trial import correlates, difference, find_culprits, reference_values
+from torchport.compiler.island_trial import correlates, find_culprits, island_difference, reference_values
 from torchport.compiler.normalise import NormalGraph
 from torchport.compiler.outline import Piece, host_graph, spec_of
 from torchport.compiler.plan import Plan, Planner
@@ -195,7 +195,7 @@ def _try_all(
         except Exception as error:  # noqa: BLE001  # as may a device
             failed.append((piece, Verdict(False, "build_failed", one_line(error))))
             continue
-        problem = difference(actual, expected, rough)  # type: ignore[arg-type]  # tensors, as above
+        problem = island_difference(piece.island, arguments, actual, expected, rough)  # type: ignore[arg-type]  # tensors, as above
         if problem and not (rough and correlates(actual, expected)):  # type: ignore[arg-type]  # tensors, as above
             _log.info("%s does not equal eager torch: %s", piece.island.name, problem)
             detail = f"the island does not equal eager torch on the example inputs: {problem}"
