@@ -6,12 +6,13 @@ import logging
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import fx
 
 from torchport.compiler.cache import Built, build_or_read
-from torchport.compiler.island_trial import difference, find_culprits, reference_values
+from torchport.compiler.island_trial import find_culprits, island_difference, reference_values
 from torchport.compiler.normalise import NormalGraph
 from torchport.compiler.outline import Piece, host_graph, spec_of
 from torchport.compiler.plan import Plan, Planner
@@ -182,11 +183,12 @@ def _try_all(
 ) -> list[tuple[Piece, Verdict]]:
     failed = []
     for level, piece in pieces.items():
-        arguments = [values[node] for node in piece.inputs]
-        expected = [values[node] for node in piece.outputs]
+        # Tensors, by the verdicts.
+        arguments = cast("list[torch.Tensor]", [values[node] for node in piece.inputs])
+        expected = cast("list[torch.Tensor]", [values[node] for node in piece.outputs])
         try:
             with torch.no_grad():
-                actual = made[level].island(arguments)  # type: ignore[arg-type]  # tensors, by the verdicts
+                actual = made[level].island(arguments)
         except GaveNaN as error:
             actual = error.results
         except OutOfRange:
@@ -194,7 +196,9 @@ def _try_all(
         except Exception as error:  # noqa: BLE001  # as may a device
             failed.append((piece, Verdict(False, "build_failed", one_line(error))))
             continue
-        problem = difference(actual, expected, low_precision=low_precision, whole=True)  # type: ignore[arg-type]  # tensors, as above
+        problem = island_difference(
+            piece.island, arguments, actual, expected, low_precision=low_precision, whole=True
+        )
         if problem:
             _log.info("%s does not equal eager torch: %s", piece.island.name, problem)
             detail = f"the island does not equal eager torch on the example inputs: {problem}"

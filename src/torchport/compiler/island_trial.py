@@ -13,8 +13,9 @@ from torchport.compiler.outline import Piece, spec_of
 from torchport.errors import one_line
 from torchport.records import Verdict
 from torchport.targets import Artifact, Island, Options, Target
+from torchport.targets.node_checks import tensors_of
 from torchport.targets.target import GaveNaN, OutOfRange
-from torchport.verification import compare_tensors, island_tolerance
+from torchport.verification import HALVES, coarsest_step, compare_tensors, half_difference, island_tolerance
 
 
 class Reference(fx.Interpreter):
@@ -44,6 +45,61 @@ def reference_values(
     with torch.no_grad(), torch.random.fork_rng(devices=devices):
         reference.run(*leaves)
     return reference.values
+
+
+class _InFloat32(fx.Interpreter):
+    """Runs an island with eager torch, in float32 wherever it says half precision."""
+
+    def run_node(self, n: fx.Node) -> object:
+        """Run a node, whatever it gives in half precision becoming float32."""
+        return _widened(super().run_node(n))
+
+    def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[Any, Any]:
+        """Return a node's arguments, with the dtypes that it names."""
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
+        return args, {key: torch.float32 if value in HALVES else value for key, value in kwargs.items()}
+
+
+def _widened(value: object) -> object:
+    if isinstance(value, (tuple, list)):
+        return type(value)([_widened(item) for item in value])
+    return value.float() if isinstance(value, torch.Tensor) and value.dtype in HALVES else value
+
+
+def island_difference(
+    island: Island,
+    arguments: Sequence[torch.Tensor],
+    actual: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    *,
+    low_precision: bool,
+    whole: bool = False,
+) -> str:
+    """Return in what an island's results differ from eager's; empty if they are as close as they must be.
+
+    With tensors in half precision they must be about as close to what float32 gives as eager's are, see
+    `half_difference`; others are compared with eager's.
+
+    Args:
+        island: what was built.
+        arguments: what it was run on.
+        actual, expected, low_precision, whole: as in `difference`.
+    """
+    nodes = island.graph_module.graph.nodes
+    step = coarsest_step(tensor.dtype for node in nodes for tensor in tensors_of(node))
+    if low_precision or not step:
+        return difference(actual, expected, low_precision=low_precision, whole=whole)
+    with torch.no_grad():
+        wide = _InFloat32(island.graph_module).run(*arguments)
+    ops = sum(node.op == "call_function" for node in nodes)
+    for index, tensors in enumerate(zip(actual, expected, wide, strict=True)):
+        ours, theirs, _ = tensors
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            return f"output {index} is {spec_of(ours)} instead of {spec_of(theirs)}"
+        problem = half_difference(*tensors, step=step, ops=ops)
+        if problem:
+            return f"output {index} {problem}"
+    return ""
 
 
 def difference(
@@ -126,7 +182,9 @@ def _problem_alone(
         raise  # who set a limit wants to know
     except Exception as error:  # noqa: BLE001  # a device and its compiler may raise anything
         return Verdict(False, "build_failed", one_line(error), "report it to the target's makers")
-    problem = difference(actual, expected, low_precision=target.is_low_precision(options))
+    problem = island_difference(
+        island, arguments, actual, expected, low_precision=target.is_low_precision(options)
+    )
     if problem:
         return Verdict(False, "inaccurate", f"{node.target} does not equal eager torch: {problem}")
     return None

@@ -2,6 +2,7 @@
 
 from torchport.verification.compare import assert_close, compare
 from torchport.verification.divergence import Divergence, first_divergence
+from torchport.verification.half_precision import HALVES, coarsest_step, half_difference
 from torchport.verification.tensors import compare_tensors
 from torchport.verification.tolerance import (
     EXACT,
@@ -13,6 +14,7 @@ from torchport.verification.tolerance import (
 )
 
 __all__ = [
-    "assert_close", "compare", "compare_tensors", "Divergence", "EXACT", "first_divergence",
-    "island_tolerance", "LOW_PRECISION", "Tolerance", "tolerance_for", "TOLERANCES",
+    "assert_close", "coarsest_step", "compare", "compare_tensors", "Divergence", "EXACT", "first_divergence",
+    "half_difference", "HALVES", "island_tolerance", "LOW_PRECISION", "Tolerance", "tolerance_for",
+    "TOLERANCES",
 ]  # fmt: skip
