@@ -173,7 +173,7 @@ def make_opaque(tensor):
     ("result", "message"),
     [
         (lambda x: Opaque(x + 1), "class make_opaque is made by code"),
-        (lambda x: (x + 1, print), "class builtin_function_or_method cannot be written down"),
+        (lambda x: (x + 1, print), "class builtin_function_or_method cannot be stored"),
     ],
 )
 def test_what_is_no_data_is_refused_and_nothing_is_written(path, result, message):
@@ -226,7 +226,7 @@ def test_values_that_an_island_was_not_built_for_are_refused(path):
 def test_gradients_and_training_are_refused(path):
     saved(path, nn.ReLU(), X)
     loaded = torchport.load(path)
-    with pytest.raises(RuntimeRefusal, match="asks for gradients"):
+    with pytest.raises(RuntimeRefusal, match="requires gradients"):
         loaded(X.clone().requires_grad_())
     with pytest.raises(RuntimeRefusal, match="cannot be trained"):
         loaded.train()
@@ -244,7 +244,7 @@ def test_a_file_that_cannot_be_written(tmp_path, name, message):
 
 
 def test_only_a_compiled_model_can_be_saved(path):
-    with pytest.raises(PackageError, match="a ReLU is no compiled model: compile it first"):
+    with pytest.raises(PackageError, match="a ReLU is not a compiled model: compile it first"):
         torchport.save(nn.ReLU(), path)
 
 

@@ -163,7 +163,7 @@ def _problem_alone(
     except subprocess.TimeoutExpired:
         raise  # who set a limit wants to know
     except Exception as error:  # noqa: BLE001  # a device and its compiler may raise anything
-        return Verdict(False, "build_failed", one_line(error), "report it to the target's makers")
+        return Verdict(False, "build_failed", one_line(error), "report it to the target's maintainers")
     problem = difference(actual, expected, target.is_low_precision(options))
     if problem:
         return Verdict(False, "inaccurate", f"{node.target} does not equal eager torch: {problem}")

@@ -128,7 +128,7 @@ class Target(ABC):
     name: ClassVar[str]
     description: ClassVar[str]
     options_type: ClassVar[type[Options]] = Options
-    build_format: ClassVar[int] = 1  # raised whenever `build` writes something else than before
+    build_format: ClassVar[int] = 1  # raised whenever `build` writes something other than before
 
     @abstractmethod
     def availability(self) -> Availability:

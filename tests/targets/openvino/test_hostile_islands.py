@@ -90,7 +90,7 @@ ATTACKS = {
     "deep nesting": replaced("<layers>", "<layers>" + "<a>" * 10_000 + "</a>" * 10_000),
     "text that is no XML": lambda _: "7",
     "an edge from nowhere": replaced('from-layer="0"', 'from-layer="999"'),
-    "an edge from a port that is not there": replaced('from-port="0"', 'from-port="7"'),
+    "an edge from a port that is missing": replaced('from-port="0"', 'from-port="7"'),
     "an edge that is missing": replaced("<edge ", "<rt_info "),
     "a cycle": lambda text: text.replace('from-layer="4"', 'from-layer="6"', 1),
     "a layer twice": replaced('<layer id="1"', '<layer id="0"'),
