@@ -145,12 +145,12 @@ def deep(levels):
         (set_result({"object": "transformers.utils:logging", **OBJECT}), "not known here"),
         (set_result({"object": "transformers.convert_slow_tokenizer:Converter", **OBJECT}), "not known here"),
         (set_result({"value": {"class": "os:system"}}), "not known here"),
-        (set_result({"value": {"anything": 1}}), "is not one"),
+        (set_result({"value": {"anything": 1}}), "is malformed"),
         (set_result({"leaf": 5}), "which it does not contain"),
         (set_result({"leaf": -1}), "which it does not contain"),
         (set_result(deep(150)), "more than 200 levels"),
         (set_argument({"value": 99}), "not computed before"),
-        (set_argument({"node": "nobody"}), "is not one"),
+        (set_argument({"node": "nobody"}), "is malformed"),
         (lambda data: data["programs"][0]["tensors"].update(island_0="../../etc/passwd"), "has no tensor"),
         (add_call("aten.copy_.default", {"value": 0}, {"value": 0}), "its record does not name"),
         (add_call("aten.copy_.default", {"value": 3}, {"value": 0}), "not to an input or buffer"),
@@ -472,12 +472,15 @@ def test_attacks_are_refused_without_assertions_too(package, tmp_path):
         "    try: torchport.load(path)\n"
         "    except torchport.errors.PackageError: print('refused')\n"
         "    else: raise SystemExit(path)\n"
+        "for option in ({'config': {'CACHE_DIR': 'x'}}, {'device': 'AUTO'}):\n"
+        "    try: torchport.targets.find('openvino').options_from_file(option)\n"
+        "    except torchport.errors.TargetError: print('refused')\n"
     )
     done = subprocess.run(
         [sys.executable, "-O", "-c", code, *map(str, paths)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split() == ["refused"] * len(paths)
+    assert done.stdout.split() == ["refused"] * (len(paths) + 2)
 
 
 def test_a_payload_of_another_target(package, tmp_path):
