@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from docs.example_target import install
 from docs.markdown import blocks, sections
@@ -79,9 +80,22 @@ def test_every_member_that_a_target_may_define_is_described(document):
     assert names == members - {"make_options", "options_json"}
 
 
-def test_what_the_document_shows_is_what_the_example_does(root):
+def python_blocks(root):
     documented = blocks(root / "docs" / "targets.md")
-    [shown] = [block.text for block in documented if block.kind == "python" and not block.file]
+    return [block.text for block in documented if block.kind == "python" and not block.file]
+
+
+def test_the_engine_that_the_document_shows_has_rules_and_options(root):
+    names = {"__name__": "shown"}
+    exec(compile(python_blocks(root)[1], "targets.md", "exec"), names)
+    target = names["DeviceTarget"]
+    assert target.__abstractmethods__ == {"availability", "version", "build", "load"}
+    assert target.rules(None)["torchvision.nms.default"].kernel == "nms"
+    assert torch.bfloat16 in names["RULES"]["aten.add.Tensor"].dtypes
+
+
+def test_what_the_document_shows_is_what_the_example_does(root):
+    shown = python_blocks(root)[0]
     example = ast.parse((root / "examples" / "numpy_target.py").read_text())
     [ours] = [node for node in ast.walk(ast.parse(shown)) if isinstance(node, ast.ClassDef)]
     [theirs] = [
