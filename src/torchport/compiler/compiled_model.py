@@ -166,7 +166,7 @@ class CompiledModel(nn.Module):
     def _refuse_gradients(self, flat: Flat) -> None:
         if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in flat.leaves):
             raise RuntimeRefusal(
-                "an input asks for gradients, and a compiled model gives none",
+                "an input requires gradients, which a compiled model does not compute",
                 where=self._specialiser.name,
                 remedy="call it under torch.no_grad(), or train with "
                 'torch.compile(model, backend="torchport")',
