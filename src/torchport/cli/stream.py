@@ -24,7 +24,7 @@ class ToleratingStream(io.TextIOBase):
     def write(self, text: str) -> int:
         """Write a text, or drop it if nobody takes it."""
         if not isinstance(text, str):
-            raise TypeError(f"a text is written, not {type(text).__name__}")
+            raise TypeError(f"expected text, not {type(text).__name__}")
         try:
             self._file.write(text)
         except OSError as error:

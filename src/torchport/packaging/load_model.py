@@ -84,7 +84,7 @@ def _package(archive: Archive) -> Package:
     except RecordError as error:
         raise PackageError(f"{error.where}: {error.what}", remedy=error.remedy) from error
     if not package.programs:
-        raise PackageError("the package holds no program")
+        raise PackageError("the package contains no program")
     return package
 
 

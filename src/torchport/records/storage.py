@@ -89,7 +89,7 @@ def _make_folder(folder: Path, made: list[Path]) -> None:
         level.mkdir(exist_ok=True)
         made.append(level)
     if not folder.is_dir():
-        raise NotADirectoryError(None, f"{folder} is no directory")
+        raise NotADirectoryError(None, f"{folder} is not a directory")
 
 
 def write_record(record: Record, path: Path) -> None:

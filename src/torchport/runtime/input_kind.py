@@ -32,7 +32,7 @@ def refuse_gradients(flat: Flat, where: str, remedy: str) -> None:
     """
     if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in flat.leaves):
         raise RuntimeRefusal(
-            "an input asks for gradients, and a compiled model gives none", where=where, remedy=remedy
+            "an input requires gradients, which a compiled model does not compute", where=where, remedy=remedy
         )
 
 

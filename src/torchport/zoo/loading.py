@@ -86,7 +86,7 @@ def load(
         torch.Size([1, 1000])
     """
     if batch is not None and batch < 1:
-        raise ZooError(f"a batch of {batch} is none", where=name, remedy="give 1 or more")
+        raise ZooError(f"the batch must be at least 1, not {batch}", where=name)
     if "::" in name or name.endswith(".py"):
         model = _load_file(name, inputs, batch, device)
     else:
@@ -116,7 +116,7 @@ def names(scheme: str) -> list[str]:
 
 def _source(scheme: str) -> Source:
     if scheme not in SOURCES:
-        raise ZooError(f"no models are known as {scheme!r}", remedy=nearest(scheme, SOURCES))
+        raise ZooError(f"unknown model scheme {scheme!r}", remedy=nearest(scheme, SOURCES))
     return SOURCES[scheme]
 
 
