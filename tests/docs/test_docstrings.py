@@ -48,8 +48,8 @@ def files(tmp_path_factory) -> Path:
         relu = torchport.compile(torch.nn.ReLU(), (torch.ones(2),), target="host")
         torchport.save(relu, "relu.pt2")
         load = functools.partial(zoo.load, inputs="model.py::inputs")
-        torchport.run_benches([model], targets=["host"], directory=Path("out/demo"), load=load)
-        torchport.run_survey([model], output="stat", inputs="model.py::inputs")
+        bringup.run_benches([model], targets=["host"], directory=Path("out/demo"), load=load)
+        torchport.run_survey([model], settings=torchport.SurveySettings(inputs="model.py::inputs"))
     return folder
 
 
