@@ -224,7 +224,7 @@ def _kind(key: LeafKey) -> str:
 
 
 def _readable(path: str, names: Sequence[str]) -> str:
-    """Return where a tensor stands in the inputs, by the input's name: `x[1]` for `[0][0][1]`."""
+    """Return a tensor's place in the inputs, by the input's name: `x[1]` for `[0][0][1]`."""
     if not path.startswith("[0]["):
         return path.removeprefix("[1].")
     index, _, rest = path.removeprefix("[0][").partition("]")

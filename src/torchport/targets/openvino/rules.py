@@ -1,7 +1,7 @@
 """Which ATen ops OpenVINO computes as torch does, and all that is known of each: one registry.
 
-An op that has no rule here is taken apart by torch's decompositions, or stays on the host. OpenVINO's
-frontend lowers more ops than stand here; those gave other results than torch on torch's own samples.
+An op that has no rule here is decomposed by torch, or stays on the host. OpenVINO's
+frontend lowers more ops; those gave other results than torch on torch's own samples.
 """
 
 from __future__ import annotations
