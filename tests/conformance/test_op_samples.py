@@ -41,7 +41,7 @@ def _name(op: object) -> str:
 # `jiterator_…` ops run on GPUs alone.
 OPS = [op for op in op_db if op.name not in UNDETERMINED and not op.name.startswith("jiterator")]
 SLICE = [
-    pytest.param(op, id=_name(op), marks=[] if index % 24 == 5 else [pytest.mark.conformance])
+    pytest.param(op, id=_name(op), marks=[] if index % 48 == 5 else [pytest.mark.conformance])
     for index, op in enumerate(OPS)
 ]
 

@@ -73,7 +73,7 @@ def _read_payload(folder: Path) -> tuple[Bytes, dict[str, object]]:
             read += count
     if read < size:
         raise TargetError(
-            "what OpenVINO wrote is cut off", where="openvino", remedy="see whether a disk is full"
+            "what OpenVINO wrote is truncated", where="openvino", remedy="see whether a disk is full"
         )
     payload[size:at] = 0
     payload[at:] = text
