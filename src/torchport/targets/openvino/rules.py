@@ -20,6 +20,7 @@ from torchport.targets.openvino.float_ranges import ANYTHING, Range
 from torchport.targets.openvino.float_values import Values
 from torchport.targets.rule_target import Check, Kinds, Rules
 from torchport.targets.rule_target import Rule as BaseRule
+from torchport.verification import HALVES
 
 # The range of an op's float results, from those of what it reads.
 Floats = Callable[[fx.Node, Values], Range]
@@ -72,10 +73,7 @@ class Rule(BaseRule):
             cannot otherwise, or is further off than torch.
     """
 
-    KINDS: ClassVar[Kinds] = {
-        **BaseRule.KINDS,
-        "f": frozenset({torch.float32, torch.bfloat16, torch.float16}),
-    }
+    KINDS: ClassVar[Kinds] = {**BaseRule.KINDS, "f": frozenset({torch.float32, *HALVES})}
 
     floats: Floats
     nan: NaN = NaN.LOST
