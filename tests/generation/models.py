@@ -53,8 +53,11 @@ def _small(model_type: str, auto: type) -> torch.nn.Module:
 
 def _endless(model: torch.nn.Module) -> torch.nn.Module:
     """Return a model that generates as many tokens as it is asked for."""
-    model.generation_config.eos_token_id = None
-    model.generation_config.pad_token_id = 0
+    config = model.generation_config
+    config.eos_token_id = config.forced_eos_token_id = None
+    config.pad_token_id = 0
+    if model.config.is_encoder_decoder and config.decoder_start_token_id is None:
+        config.decoder_start_token_id = 2
     return model
 
 

@@ -45,15 +45,12 @@ class GeneratingModel(CompiledModel):
         """What `generate` runs with."""
         with self._lock:
             if self._generation is None:
-                from torchport.generation.generation import (
-                    MAX_LENGTH,
-                    Generation,
-                )  # needs the model's library
+                from torchport.generation.make_generation import make_generation  # needs the model's library
 
-                self._generation = Generation(
+                self._generation = make_generation(
                     self.original,
                     self._compile_call,
-                    max_length=self._max_length or MAX_LENGTH,
+                    max_length=self._max_length,
                     name=self._specialiser.name,
                 )
             return self._generation
@@ -85,8 +82,7 @@ class GeneratingModel(CompiledModel):
         """The records of the programs that `generate` has compiled so far."""
         if self._generation is None:
             return []
-        programs: list[ProgramRecord] = self._generation.call.programs
-        return programs
+        return [record for call in self._generation.calls for record in call.programs]
 
     @property
     def fallbacks(self) -> Fallbacks:
@@ -94,7 +90,7 @@ class GeneratingModel(CompiledModel):
         own = super().fallbacks
         if self._generation is None:
             return own
-        inner = (self._generation.call.fallbacks, self._generation.fallbacks.record)
+        inner = [self._generation.fallbacks.record, *[call.fallbacks for call in self._generation.calls]]
         reasons = [record.last_reason for record in (own, *inner) if record.last_reason]
         return Fallbacks(
             own.calls + sum(record.calls for record in inner),

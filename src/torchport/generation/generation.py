@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from torchport.capture import buffers_kept
@@ -52,7 +52,11 @@ class Generation:
         self._max_length = max_length
         self._masks: MaskForm | None = None
         self._fallback = EagerFallback(name)
-        self.call = compile_call(cached_call(model))
+        self.calls = self._compile(compile_call)
+
+    def _compile(self, compile_call: Callable[[nn.Module], Any]) -> list[Any]:
+        """Return the calls that are compiled."""
+        return [compile_call(cached_call(self._model))]
 
     @property
     def fallbacks(self) -> EagerFallback:
@@ -76,21 +80,14 @@ class Generation:
 
     def _loop(self) -> Any:
         """Return what the library generates with: the model, its forward and its cache the compiled ones."""
-        return shell_of(
-            self._model,
-            {
-                "forward": self._forward_like(type(self._model).forward),
-                "_prepare_cache_for_generation": lambda _, *given: self._prepare_cache(*given),
-                "_valid_auto_compile_criteria": lambda _, *args, **kwargs: False,
-            },
-        )
+        return shell_of(self._model, self._methods())
 
-    def _forward_like(self, original: Callable[..., object]) -> Callable[..., object]:
-        @functools.wraps(original)  # the library asks which arguments there are
-        def forward(_: object, *args: Any, **kwargs: Any) -> object:
-            return self.forward(*args, **kwargs)
-
-        return forward
+    def _methods(self) -> dict[str, Callable[..., object]]:
+        return {
+            "forward": like(type(self._model).forward, self.forward),
+            "_prepare_cache_for_generation": lambda _, *given: self._prepare_cache(*given),
+            "_valid_auto_compile_criteria": lambda _, *args, **kwargs: False,
+        }
 
     def _prepare_cache(self, config: Any, model_kwargs: dict[str, Any], *args: Any) -> None:
         """Give the library's loop a cache of ours."""
@@ -113,10 +110,13 @@ class Generation:
             if config.use_cache is False:
                 return
             batch = args[-2] * max(config.num_beams, config.num_return_sequences)
-            given = model_kwargs["past_key_values"] = self.new_cache(batch)
+            model_kwargs["past_key_values"] = self._cache_for(batch, model_kwargs)
         else:
+            self._check_cache(given)
             given._is_user_defined = True
-        self._check_cache(given)
+
+    def _cache_for(self, batch: int, model_kwargs: Mapping[str, Any]) -> Cache:
+        return self.new_cache(batch)
 
     def _check_cache(self, cache: object) -> None:
         if not isinstance(cache, SlotCache) or cache.slots != self._max_length:
@@ -135,15 +135,9 @@ class Generation:
 
     def _look(self) -> list[tuple[int, int, int]]:
         """Run the model on one token, to see what it keeps."""
-        text = self._model.config.get_text_config(decoder=True)
-        cache = DynamicCache(config=text)
+        cache = DynamicCache(config=self._model.config.get_text_config(decoder=True))
         with buffers_kept(self._model), torch.no_grad():
-            type(self._model).forward(
-                self._model,
-                input_ids=torch.ones(1, 1, dtype=torch.long),
-                past_key_values=cache,
-                use_cache=True,
-            )
+            self._run_one_token(cache)
         odd = [
             layer for layer in cache.layers if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer)
         ]
@@ -157,6 +151,10 @@ class Generation:
         layers = [layer for layer in cache.layers if layer.is_initialized]
         self._dtype = layers[0].keys.dtype
         return [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in layers]
+
+    def _run_one_token(self, cache: DynamicCache) -> None:
+        one = torch.ones(1, 1, dtype=torch.long)
+        type(self._model).forward(self._model, input_ids=one, past_key_values=cache, use_cache=True)
 
     def _mask_form(self) -> MaskForm:
         """Return how the library prepares masks for this model, by asking it once."""
@@ -224,7 +222,7 @@ class Generation:
                 if given.get(key) is not None
             }
             inputs[MASK] = self._mask_form().piece(given.get(MASK), batch, start, place, width, count)
-            row, keys, values = self.call(
+            row, keys, values = self.calls[0](
                 piece_per_token(ids, batch, place, width, count),
                 inputs,
                 torch.tensor(start + place),
@@ -255,3 +253,13 @@ class Generation:
         cache.write(past.new, start, tokens.shape[1])
         output.past_key_values = cache
         return output
+
+
+def like(original: Callable[..., object], function: Callable[..., object]) -> Callable[..., object]:
+    """Return a method that calls a function, with the signature of another: the library asks for it."""
+
+    @functools.wraps(original)
+    def method(_: object, *args: Any, **kwargs: Any) -> object:
+        return function(*args, **kwargs)
+
+    return method

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.cache_utils import DynamicCache
+from transformers.modeling_outputs import BaseModelOutput
 
-from torchport.generation.slot_cache import PastCache
+from torchport.generation.slot_cache import CrossCache, PastCache
 
 
 def shell_of(model: nn.Module, methods: Mapping[str, Callable[..., object]]) -> Any:
@@ -50,6 +52,56 @@ def cached_call(model: nn.Module) -> nn.Module:
         wanted = {"logits_to_keep": last} if keeps else {}
         output = forward(self, input_ids=ids, past_key_values=past, use_cache=True, **given, **wanted)
         return (output.logits, *past.new)
+
+    made: nn.Module = shell_of(model, {"forward": call})
+    return made
+
+
+def encoder_call(model: nn.Module) -> nn.Module:
+    """Return the encoder: inputs in; its result, and the keys and values that the decoder sees, out."""
+    forward = type(model).forward
+
+    def call(
+        self: nn.Module, given: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+        batch = next(iter(given.values())).shape[0]
+        cache = CrossCache(DynamicCache())
+        # What the decoder makes of a first token is not asked for, and no part of the graph.
+        first = torch.zeros(batch, 1, dtype=torch.long)
+        output = forward(self, decoder_input_ids=first, past_key_values=cache, use_cache=True, **given)
+        return (output.encoder_last_hidden_state, *cache.cross)
+
+    made: nn.Module = shell_of(model, {"forward": call})
+    return made
+
+
+def decoder_call(model: nn.Module) -> nn.Module:
+    """Return the decoder without effects: as `cached_call`, with what it sees of the encoder's result."""
+    forward = type(model).forward
+
+    def call(
+        self: nn.Module,
+        ids: torch.Tensor,
+        given: Mapping[str, object],
+        start: torch.Tensor,
+        past: tuple[list[torch.Tensor], list[torch.Tensor]],
+        cross: tuple[list[torch.Tensor], list[torch.Tensor]],
+        width: torch.Tensor,
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+        own = PastCache(*past, start)
+        keys = cross[0][0]
+        hidden = width.expand(
+            keys.shape[0], keys.shape[2], -1
+        )  # of the encoder's shape: only that is looked at
+        output = forward(
+            self,
+            decoder_input_ids=ids,
+            encoder_outputs=BaseModelOutput(last_hidden_state=hidden),
+            past_key_values=CrossCache(own, *cross),
+            use_cache=True,
+            **given,
+        )
+        return (output.logits, *own.new)
 
     made: nn.Module = shell_of(model, {"forward": call})
     return made

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
 
 
 class _PastLayer(CacheLayerMixin):
@@ -74,6 +74,49 @@ class PastCache(Cache):
         """The keys and the values that the call made, by layer; empty ones for layers that made none."""
         pairs = [layer.new or (layer.keys[:, :, :0], layer.values[:, :, :0]) for layer in self.layers]
         return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+class CrossCache(EncoderDecoderCache):
+    """A cache of the decoder's own past and of what it sees of the encoder's result.
+
+    Args:
+        own: the decoder's past, of any of these classes.
+        keys, values: of the encoder's result, by layer; empty before they are known.
+    """
+
+    def __init__(
+        self, own: Cache, keys: Sequence[torch.Tensor] = (), values: Sequence[torch.Tensor] = ()
+    ) -> None:
+        # Not the library's own: it would ask tensors for their values, which a graph does not have.
+        self.self_attention_cache = own
+        self.cross_attention_cache = _Seen(keys, values)
+        self.is_updated = dict.fromkeys(range(len(keys)), True)
+
+    @property
+    def cross(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The keys and the values of the encoder's result, by layer."""
+        layers = self.cross_attention_cache.layers
+        return [layer.keys for layer in layers], [layer.values for layer in layers]
+
+    def see(self, other: CrossCache) -> None:
+        """Take over what another cache sees of the encoder's result."""
+        self.cross_attention_cache, self.is_updated = other.cross_attention_cache, other.is_updated
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Let sequence `i` go on from sequence `beam_idx[i]`, which sees the same result of the encoder."""
+        self.self_attention_cache.reorder_cache(beam_idx)
+
+    def check_dynamic_cache(self, method: str) -> None:
+        """Allow whatever the library allows for its dynamic caches."""
+
+
+class _Seen(DynamicCache):
+    """The keys and values of an encoder's result."""
+
+    def __init__(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        for layer, pair in enumerate(zip(keys, values, strict=True)):
+            self.update(*pair, layer)
 
 
 class _SlotLayer(CacheLayerMixin):
