@@ -121,7 +121,7 @@ def read(key: str) -> Artifact | None:
 
 
 def _read_entry(path: Path) -> Artifact:
-    with os.fdopen(open_private(path), "rb") as file:
+    with open_private(path) as file:
         line = file.readline(_LONGEST_HEAD)
         head = json.loads(line)
         properties, size = head["properties"], os.fstat(file.fileno()).st_size - len(line)
