@@ -13,7 +13,7 @@ from torchport.version import __version__
 if TYPE_CHECKING:
     from torchport import structure, zoo
     from torchport.analysis import analyze, extract_pytorch_ops, extract_unique_modules
-    from torchport.bringup import run_bench, run_benches
+    from torchport.bringup import run_bench, run_benches, run_generation
     from torchport.codegen import TraceGraph, model_tracer, trace_graph
     from torchport.compiler import CompiledModel
     from torchport.compiler.backend import backend
@@ -46,6 +46,7 @@ _WHERE = {
     "model_tracer": "torchport.codegen",
     "run_bench": "torchport.bringup",
     "run_benches": "torchport.bringup",
+    "run_generation": "torchport.bringup",
     "run_survey": "torchport.survey",
     "run_package": "torchport.packaging.run_file",
     "save": "torchport.packaging.save_model",
@@ -58,6 +59,7 @@ _STAGES = (
     "capture",
     "codegen",
     "compiler",
+    "generation",
     "packaging",
     "records",
     "report",
@@ -86,6 +88,7 @@ __all__ = [
     "model_tracer",
     "run_bench",
     "run_benches",
+    "run_generation",
     "run_package",
     "run_survey",
     "save",

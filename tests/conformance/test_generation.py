@@ -11,8 +11,8 @@ from generation.models import padded_batch, small_causal, small_encoder_decoder
 
 CAUSAL = """
     gpt2 llama mistral opt bloom gpt_neo gpt_neox gptj falcon phi phi3 gemma gemma2 gemma3_text qwen2 qwen3
-    qwen2_moe mixtral stablelm starcoder2 olmo olmo2 cohere granite codegen xglm biogpt persimmon glm gpt_bigcode
-    smollm3 deepseek_v3 helium ctrl exaone4
+    qwen2_moe mixtral stablelm starcoder2 olmo olmo2 cohere granite codegen xglm biogpt persimmon glm
+    gpt_bigcode smollm3 deepseek_v3 helium ctrl exaone4
 """.split()
 ENCODER_DECODER = ["bart", "t5", "mbart", "pegasus", "marian", "mt5"]
 NEW = 64

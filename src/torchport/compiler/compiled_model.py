@@ -106,8 +106,9 @@ class CompiledModel(nn.Module):
     @property
     def current_programs(self) -> tuple[Specialised, ...]:
         """The programs that hold the weights as they are now, that of the example inputs first."""
+        first = self._first
         current = [made for made in self._programs if made.guard.unchanged()]
-        return tuple(sorted(current, key=lambda made: made is not self._first))
+        return tuple(sorted(current, key=lambda made: made is not first))
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """Run the model.

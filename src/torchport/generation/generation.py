@@ -50,6 +50,7 @@ class Generation:
         self._dtype = torch.float32
         self._keeps = keeps_logits(model)
         self._max_length = max_length
+        self._width = min(WIDTH, max_length)
         self._masks: MaskForm | None = None
         self._fallback = EagerFallback(name)
         self.calls = self._compile(compile_call)
@@ -214,7 +215,7 @@ class Generation:
         logits: list[torch.Tensor] = []
         while place < total:
             left = single - place if place < single else 1
-            width = WIDTH if left > 1 and start + place + WIDTH <= cache.slots else 1
+            width = self._width if left > 1 and start + place + self._width <= cache.slots else 1
             count = min(left, width)
             inputs: dict[str, object] = {
                 key: piece_per_token(given[key], batch, place, width, count)

@@ -11,6 +11,7 @@ from torchport.records.digest import digest_of
 from torchport.records.fallbacks import Fallbacks
 from torchport.records.file_lock import has_locks, lock_file
 from torchport.records.generated_code import GeneratedCode
+from torchport.records.generation_run import GenerationRun, GenerationSpeed
 from torchport.records.installation import Check, Installation, TargetStatus
 from torchport.records.json_text import parse_json, parse_object
 from torchport.records.module_table import (
@@ -74,6 +75,8 @@ __all__ = [
     "decode_record",
     "digest_of",
     "Fallbacks",
+    "GenerationRun",
+    "GenerationSpeed",
     "file_name",
     "has_locks",
     "lock_file",
