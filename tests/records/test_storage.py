@@ -57,8 +57,8 @@ def test_a_reader_never_sees_half_a_record(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"schema": "torchport.be', "is not whole JSON"),
-        ("", "is not whole JSON"),
+        ('{"schema": "torchport.be', "is not valid JSON"),
+        ("", "is not valid JSON"),
         ("[]", "expected a JSON object, got list"),
         ('{"schema": "torchport.bench/9"}', "the schema is 'torchport.bench/9'"),
         ('{"schema": "torchport.bench/1", "model": 3}', "BenchRecord.model: expected str, got 3"),
@@ -77,7 +77,7 @@ def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path):
     with pytest.raises(RecordError, match=r"none\.json: cannot be read: No such file"):
         read_record(tmp_path / "none.json", BenchRecord)
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RecordError, match=r"binary\.json: is not whole JSON"):
+    with pytest.raises(RecordError, match=r"binary\.json: is not valid JSON"):
         read_record(tmp_path / "binary.json", BenchRecord)
 
 

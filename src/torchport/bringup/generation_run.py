@@ -14,7 +14,7 @@ from torchport.bringup.machine import versions_for
 from torchport.compiler import compile
 from torchport.compiler.generating_model import GeneratingModel
 from torchport.errors import SurveyError, one_line
-from torchport.records import GenerationRun, GenerationSpeed
+from torchport.records import DEFAULT_TARGET, GenerationRun, GenerationSpeed
 from torchport.zoo.model import Model
 
 _NUMBERS = re.compile(r"\s*\d+([\s,]+\d+)*\s*")
@@ -24,7 +24,7 @@ def run_generation(
     model: Model,
     prompt: str,
     *,
-    target: str = "openvino",
+    target: str = DEFAULT_TARGET,
     options: Mapping[str, object] | None = None,
     max_new_tokens: int = 32,
     max_length: int | None = None,

@@ -59,7 +59,9 @@ def model_options(function: Function) -> Function:
                 default=True,
                 help="Random weights: nothing is fetched.",
             ),
-            click.option("--batch", type=click.IntRange(min=1), help="How many samples the inputs hold."),
+            click.option(
+                "--batch", type=click.IntRange(min=1), help="Batch size of a library model's inputs."
+            ),
         )
     ):
         function = option(function)

@@ -24,7 +24,7 @@ class ToleratingStream(io.TextIOBase):
     def write(self, text: str) -> int:
         """Write a text, or drop it if nobody takes it."""
         if not isinstance(text, str):
-            raise TypeError(f"a text is written, not {type(text).__name__}")
+            raise TypeError(f"expected text, not {type(text).__name__}")
         try:
             self._file.write(text)
         except OSError as error:
@@ -54,7 +54,7 @@ class ToleratingStream(io.TextIOBase):
         return self._file.encoding
 
     @property
-    def errors(self) -> str | None:  # type: ignore[override]
+    def errors(self) -> str | None:  # type: ignore[override]  # the base has an attribute
         """What becomes of signs that the encoding lacks."""
         return self._file.errors
 

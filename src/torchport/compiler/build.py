@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import fx
 
 from torchport.compiler.cache import Built, build_or_read
-from torchport.compiler.island_trial import correlates, difference, find_culprits, reference_values
+from torchport.compiler.island_trial import find_culprits, island_difference, reference_values
 from torchport.compiler.normalise import NormalGraph
 from torchport.compiler.outline import Piece, host_graph, spec_of
 from torchport.compiler.plan import Plan, Planner
@@ -95,7 +95,7 @@ def _refuse_other_memory(source: Source, target: Target) -> None:
             )
         if tensor.device.type != "cpu":
             raise CompileError(
-                f"{name} is on {tensor.device}, and the target {target.name} takes tensors of the CPU",
+                f"{name} is on {tensor.device}, and the target {target.name} takes CPU tensors only",
                 where=source.name,
                 remedy="move the model and its inputs to the CPU, with .cpu()",
             )
@@ -118,7 +118,7 @@ class _Made:
             properties=artifact.properties,
             versions=versions(target),
         )
-        self.meta = json.dumps(self.record.to_json(), sort_keys=True)
+        self.meta = self.record.to_text()
         # The user's own options, which may be others than a file's may be.
         self.island = load_island(self.blob, self.meta, options)
 
@@ -131,7 +131,7 @@ def _make(piece: Piece, target: Target, options: Options, *, anew: bool = False)
     except Exception as error:  # a device's loader may raise anything
         if not built.found_as:
             raise
-        _log.warning("the cache entry of %s does not load and is built anew: %s", piece.island.name, error)
+        _log.warning("the cache entry of %s does not load and is rebuilt: %s", piece.island.name, error)
         return _Made(piece, build_or_read(piece.island, target, options, anew=True), target, options)
 
 
@@ -172,22 +172,23 @@ def _try_anew(
     pieces = [piece for piece, _ in failed]
     again = {level: piece for level, piece in plan.pieces.items() if piece in pieces and made[level].found}
     for level, piece in again.items():
-        _log.warning("the cache entry of %s is wrong and is built anew", piece.island.name)
+        _log.warning("the cache entry of %s is wrong and is rebuilt", piece.island.name)
         made[level] = _make(piece, target, options, anew=True)
     kept = [(piece, verdict) for piece, verdict in failed if piece not in again.values()]
     return kept + _try_all(again, made, values, target.is_low_precision(options))
 
 
 def _try_all(
-    pieces: Mapping[int, Piece], made: dict[int, _Made], values: dict[fx.Node, object], rough: bool
+    pieces: Mapping[int, Piece], made: dict[int, _Made], values: dict[fx.Node, object], low_precision: bool
 ) -> list[tuple[Piece, Verdict]]:
     failed = []
     for level, piece in pieces.items():
-        arguments = [values[node] for node in piece.inputs]
-        expected = [values[node] for node in piece.outputs]
+        # Tensors, by the verdicts.
+        arguments = cast("list[torch.Tensor]", [values[node] for node in piece.inputs])
+        expected = cast("list[torch.Tensor]", [values[node] for node in piece.outputs])
         try:
             with torch.no_grad():
-                actual = made[level].island(arguments)  # type: ignore[arg-type]  # tensors, by the verdicts
+                actual = made[level].island(arguments)
         except GaveNaN as error:
             actual = error.results
         except OutOfRange:
@@ -195,8 +196,10 @@ def _try_all(
         except Exception as error:  # noqa: BLE001  # as may a device
             failed.append((piece, Verdict(False, "build_failed", one_line(error))))
             continue
-        problem = difference(actual, expected, rough)  # type: ignore[arg-type]  # tensors, as above
-        if problem and not (rough and correlates(actual, expected)):  # type: ignore[arg-type]  # tensors, as above
+        problem = island_difference(
+            piece.island, arguments, actual, expected, low_precision=low_precision, whole=True
+        )
+        if problem:
             _log.info("%s does not equal eager torch: %s", piece.island.name, problem)
             detail = f"the island does not equal eager torch on the example inputs: {problem}"
             failed.append((piece, Verdict(False, "inaccurate", detail)))

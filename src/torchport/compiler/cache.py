@@ -16,6 +16,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy
 import torch
@@ -73,7 +74,8 @@ def island_key(island: Island, target: Target, options: Options) -> str:
     digest.update(repr((island.inputs, island.outputs)).encode())
     places = {node: index for index, node in enumerate(island.graph_module.graph.nodes)}
     for node in island.graph_module.graph.nodes:
-        arguments = fx.map_arg((node.args, node.kwargs), lambda source: _Place(places[source]))  # type: ignore[arg-type, return-value]
+        place: Any = lambda source: _Place(places[source])  # noqa: E731  # no node, as map_arg would have it
+        arguments = fx.map_arg((node.args, node.kwargs), place)
         name = "" if node.op == "get_attr" else str(node.target) if node.op == "call_function" else node.op
         notes = node.meta.get("torchport_range") if node.op == "placeholder" else None
         digest.update(f"{node.op} {name} {arguments!r} {notes}\n".encode())
@@ -115,7 +117,7 @@ def read(key: str) -> Artifact | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, MemoryError, RecursionError) as error:
-        _log.warning("the cache entry %s is not usable (%s) and is built anew", path, error)
+        _log.warning("the cache entry %s is not usable (%s) and is rebuilt", path, error)
         _remove(path)
         return None
 
@@ -127,11 +129,11 @@ def _read_entry(path: Path) -> Artifact:
         properties, size = head["properties"], os.fstat(file.fileno()).st_size - len(line)
         # Before memory is taken: a head may say any number.
         if head["magic"] != _MAGIC or head["bytes"] != size or not isinstance(properties, dict):
-            raise ValueError("its length or format is another one")
+            raise ValueError("its length or format does not match")
         payload = numpy.empty(size, dtype=numpy.uint8)
         whole = file.readinto(payload.data) == size
     if not whole or _digest(payload, properties) != head["digest"]:
-        raise ValueError("its checksum or length is another one")
+        raise ValueError("its checksum or length does not match")
     with contextlib.suppress(OSError):  # a cache that is read-only is read all the same
         os.utime(path)  # the oldest use is evicted first
     return Artifact(payload, properties)

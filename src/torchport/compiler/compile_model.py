@@ -13,6 +13,7 @@ from torchport.compiler.kept_modules import check_kept_modules
 from torchport.compiler.specialise import Specialiser
 from torchport.errors import CompileError
 from torchport.generation import can_generate
+from torchport.records import DEFAULT_TARGET
 
 
 def compile(
@@ -20,7 +21,7 @@ def compile(
     args: Sequence[object],
     kwargs: Mapping[str, object] | None = None,
     *,
-    target: str = "openvino",
+    target: str = DEFAULT_TARGET,
     dynamic_shapes: object = None,
     options: Mapping[str, object] | None = None,
     max_length: int | None = None,

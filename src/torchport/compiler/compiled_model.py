@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from torchport import capture
-from torchport.capture.exported.dynamic_shapes import ShapeLimits
 from torchport.compiler.emission import emit_program, simulated_seconds
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.compiler.weights import Changed
@@ -190,7 +189,7 @@ class CompiledModel(nn.Module):
     def _refuse_gradients(self, flat: Flat) -> None:
         if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in flat.leaves):
             raise RuntimeRefusal(
-                "an input asks for gradients, and a compiled model gives none",
+                "an input requires gradients, which a compiled model does not compute",
                 where=self._specialiser.name,
                 remedy="call it under torch.no_grad(), or train with "
                 'torch.compile(model, backend="torchport")',
@@ -222,10 +221,10 @@ class CompiledModel(nn.Module):
 
 def _limits(
     specialiser: Specialiser, args: Sequence[object], kwargs: Mapping[str, object], dynamic_shapes: object
-) -> ShapeLimits | None:
+) -> capture.ShapeLimits | None:
     if dynamic_shapes is None:
         return None
     captured = capture.export(
         specialiser.module, args, kwargs, name=specialiser.name, dynamic_shapes=dynamic_shapes
     )
-    return ShapeLimits.of(captured.program, captured.inputs.paths)
+    return capture.ShapeLimits.of(captured.program, captured.inputs.paths)

@@ -83,7 +83,7 @@ class LoadedModel(nn.Module):
         flat = flatten_call(args, kwargs)
         if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in flat.leaves):
             raise RuntimeRefusal(
-                "an input asks for gradients, and a compiled model gives none",
+                "an input requires gradients, which a compiled model does not compute",
                 where=self.package.model,
                 remedy="call it under torch.no_grad()",
             )

@@ -32,7 +32,7 @@ def parse_json(text: str | bytes, where: str) -> JSON:
     except RecursionError as error:
         raise _too_deep(where) from error
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError both
-        raise RecordError(f"is not whole JSON: {error}", where=where, remedy=_REMEDY) from error
+        raise RecordError(f"is not valid JSON: {error}", where=where, remedy=_REMEDY) from error
     _check_depth(data, where)
     return _without_surrogates(data) if "\\ud" in decoded.lower() else data
 

@@ -137,7 +137,7 @@ class Target(ABC, Generic[OptionsT]):
     name: ClassVar[str]
     description: ClassVar[str]
     options_type: type[OptionsT] = Options  # type: ignore[assignment]  # those that every target has
-    build_format: ClassVar[int] = 1  # raised whenever `build` writes something else than before
+    build_format: ClassVar[int] = 1  # raised whenever `build` writes something other than before
 
     @abstractmethod
     def availability(self) -> Availability:

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 import torch
 from torch import fx
@@ -17,7 +18,7 @@ from torch import fx
 from torchport.records import Verdict
 from torchport.targets.openvino.float_ranges import ANYTHING, Range
 from torchport.targets.openvino.float_values import Values
-from torchport.targets.rule_target import Check, Rules
+from torchport.targets.rule_target import Check, Kinds, Rules
 from torchport.targets.rule_target import Rule as BaseRule
 
 # The range of an op's float results, from those of what it reads.
@@ -67,11 +68,19 @@ class Rule(BaseRule):
         floats: the range of its float results; `NO_FLOATS` if it gives none.
         nan: what becomes of NaN in it.
         misread: which infinities it takes for something else.
+        wide: whether OpenVINO is to compute it in float32 where its tensors are in half precision, since it
+            cannot otherwise, or is further off than torch.
     """
+
+    KINDS: ClassVar[Kinds] = {
+        **BaseRule.KINDS,
+        "f": frozenset({torch.float32, torch.bfloat16, torch.float16}),
+    }
 
     floats: Floats
     nan: NaN = NaN.LOST
     misread: Misread = Misread.NONE
+    wide: bool = False
 
 
 RULES: Rules[Rule] = Rules()
@@ -84,9 +93,10 @@ def takes(
     nan: NaN = NaN.LOST,
     misread: Misread = Misread.NONE,
     check: Check | None = None,
+    wide: bool = False,
 ) -> None:
     """Register ops, written as `add.Tensor relu.default …`; see `Rule`."""
-    RULES.add(names, Rule(kinds, floats, nan, misread, check=check))
+    RULES.add(names, Rule(kinds, floats, nan, misread, wide, check=check))
 
 
 def checked(
