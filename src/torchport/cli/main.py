@@ -15,6 +15,7 @@ from torchport.cli.command import Group
 from torchport.cli.compile import compile_command
 from torchport.cli.doctor import doctor
 from torchport.cli.explain import explain
+from torchport.cli.generate import generate
 from torchport.cli.inspect import inspect
 from torchport.cli.output import Output
 from torchport.cli.report import report
@@ -53,6 +54,7 @@ for _command in (
     run_command,
     inspect,
     codegen,
+    generate,
     bench,
     survey,
     report,
