@@ -1,7 +1,7 @@
 """Never wrong: over torch's own samples of every op, the compiled result equals eager torch.
 
 The islands' trial is turned off here, so that what is tested are the target's verdicts themselves.
-The whole sweep is `make conformance`; every twenty-fourth op runs in `make test`.
+The whole sweep is `make conformance`; every twenty-fourth op runs in `make test`, of other engines fewer.
 """
 
 from __future__ import annotations
@@ -39,8 +39,16 @@ def _name(op: object) -> str:
 
 # `jiterator_…` ops run on GPUs alone.
 OPS = [op for op in op_db if op.name not in UNDETERMINED and not op.name.startswith("jiterator")]
+# Of how many ops one runs in `make test`.
+ENGINES = {"openvino": 24, "onnxruntime": 96}
 SLICE = [
-    pytest.param(op, id=_name(op), marks=[] if index % 24 == 5 else [pytest.mark.conformance])
+    pytest.param(
+        op,
+        engine,
+        id=_name(op) if engine == "openvino" else f"{_name(op)}-{engine}",
+        marks=[] if index % every == 5 else [pytest.mark.conformance],
+    )
+    for engine, every in ENGINES.items()
     for index, op in enumerate(OPS)
 ]
 
@@ -61,8 +69,8 @@ def is_random(sample: object) -> bool:
     return bool(sample.kwargs.get("dropout_p") or (sample.kwargs.get("training") and numbers))
 
 
-@pytest.mark.parametrize("op", SLICE)
-def test_equals_eager_on_torchs_own_samples(op: object) -> None:
+@pytest.mark.parametrize(("op", "engine"), SLICE)
+def test_equals_eager_on_torchs_own_samples(op: object, engine: str) -> None:
     for dtype in DTYPES:
         if dtype not in op.supported_dtypes("cpu"):
             continue
@@ -70,16 +78,18 @@ def test_equals_eager_on_torchs_own_samples(op: object) -> None:
         for number, sample in enumerate(itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES)):
             if is_random(sample):
                 continue
-            _check(op, (sample.input, *sample.args), sample.kwargs, f"{_name(op)} {dtype} sample {number}")
+            what = f"{_name(op)} {dtype} sample {number}"
+            _check(op, engine, (sample.input, *sample.args), sample.kwargs, what)
 
 
-def _check(op: object, args: tuple[object, ...], kwargs: dict[str, object], what: str) -> None:
+def _check(op: object, engine: str, args: tuple[object, ...], kwargs: dict[str, object], what: str) -> None:
     expected = op(*_copy(args), **_copy(kwargs))
     try:
         compiled = torchport.compile(
             lambda *args, **kwargs: op(*args, **kwargs),
             _copy(args),
             _copy(kwargs),
+            target=engine,
             options={"check": False, "cache": False},
         )
     except CaptureError:

@@ -1,0 +1,37 @@
+"""Which ATen ops onnxruntime computes as torch does: the rules that it shares with OpenVINO, and its own.
+
+torch's exporter makes standard ONNX ops of them. Like OpenVINO's, onnxruntime's kernels may take NaN for a
+number (relu, maximum, max pooling) and are watched in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import fx
+
+from torchport.records import Verdict
+from torchport.targets.openvino.ops import RULES as SHARED
+from torchport.targets.openvino.rules import Check, Misread, Rule, shape, value_of
+
+_ATTENTION = "aten.scaled_dot_product_attention.default"
+
+# Ops that have a rule for OpenVINO alone: torch's exporter has no ONNX for them, or onnxruntime's differs.
+_WITHOUT: frozenset[str] = frozenset()
+
+
+def _attention(node: fx.Node) -> Verdict | None:
+    if value_of(node).dim() != 4:
+        return shape("attention is exported with a batch and heads only")
+    return None
+
+
+def _both(first: Check | None, second: Check) -> Check:
+    return lambda node: (first and first(node)) or second(node)
+
+
+RULES: dict[str, Rule] = {name: rule for name, rule in SHARED.items() if name not in _WITHOUT}
+# Attention is written out: where a mask leaves nothing, onnxruntime's softmax is uniform; torch gives 0.
+RULES[_ATTENTION] = replace(
+    SHARED[_ATTENTION], misread=Misread.MASK_ROWS, check=_both(SHARED[_ATTENTION].check, _attention)
+)
