@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import fx
 
+from torchport.compiler import speed_trial
 from torchport.compiler.cache import Built, build_or_read
 from torchport.compiler.island_trial import correlates, difference, find_culprits, reference_values
 from torchport.compiler.normalise import NormalGraph
 from torchport.compiler.outline import Piece, host_graph, spec_of
 from torchport.compiler.plan import Plan, Planner
+from torchport.compiler.speed_trial import find_slow_ops
 from torchport.errors import CompileError, one_line
 from torchport.records import IslandMeta, ProgramRecord, Verdict, digest_of
 from torchport.runtime.island import load_island
@@ -61,6 +64,7 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
     """
     _refuse_other_memory(source, target)
     target.check_ready(options)
+    began = time.perf_counter()
     planner = Planner(source.name, source.graph, target, options)
     values: dict[fx.Node, object] | None = None
     for _ in range(_ROUNDS):
@@ -72,8 +76,14 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
             failed = _try_all(plan.pieces, made, values, target.is_low_precision(options))
             if failed:
                 failed = _try_anew(plan, made, failed, values, target, options)
-        if not failed:
+        slow: dict[fx.Node, Verdict] = {}
+        if made and not failed and speed_trial.is_wanted(target, options):
+            values = values or _values(planner, plan, source.leaves)
+            slow = _time_all(plan.pieces, made, values, target, options, time.perf_counter() - began)
+        if not failed and not slow:
             return _program(source, plan, made, target, options), plan
+        for node, verdict in slow.items():
+            planner.force(node, verdict)
         values = reference_values(planner.graph.graph_module, source.leaves, _everything(planner))
         for piece, verdict in failed:
             _blame(planner, piece, verdict, target, options, values)
@@ -106,7 +116,8 @@ class _Made:
 
     def __init__(self, piece: Piece, built: Built, target: Target, options: Options) -> None:
         artifact = built.artifact
-        self.found = bool(built.found_as)  # in the cache
+        self.found = built.found  # in the cache
+        self.key = built.key
         self.blob = torch.from_numpy(artifact.payload)
         self.record = IslandMeta(
             name=piece.island.name,
@@ -129,7 +140,7 @@ def _make(piece: Piece, target: Target, options: Options, *, anew: bool = False)
     try:
         return _Made(piece, built, target, options)
     except Exception as error:  # a device's loader may raise anything
-        if not built.found_as:
+        if not built.found:
             raise
         _log.warning("the cache entry of %s does not load and is built anew: %s", piece.island.name, error)
         return _Made(piece, build_or_read(piece.island, target, options, anew=True), target, options)
@@ -201,6 +212,22 @@ def _try_all(
             detail = f"the island does not equal eager torch on the example inputs: {problem}"
             failed.append((piece, Verdict(False, "inaccurate", detail)))
     return failed
+
+
+def _time_all(
+    pieces: Mapping[int, Piece],
+    made: dict[int, _Made],
+    values: dict[fx.Node, object],
+    target: Target,
+    options: Options,
+    compiled_for: float,
+) -> dict[fx.Node, Verdict]:
+    """Return the ops that are to stay on the host since their islands are slower than eager torch."""
+    share = compiled_for / len(pieces)
+    found: dict[fx.Node, Verdict] = {}
+    for level, piece in pieces.items():
+        found |= find_slow_ops(piece, made[level].island, made[level].key, target, options, values, share)
+    return found
 
 
 def _blame(

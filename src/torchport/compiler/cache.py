@@ -58,7 +58,7 @@ def island_key(island: Island, target: Target, options: Options) -> str:
     settings = {
         key: value
         for key, value in target.options_json(options).items()
-        if key not in ("cache", "check", "keep_ops", "keep_modules", "min_island_size")
+        if key not in ("cache", "check", "speed_trial", "keep_ops", "keep_modules", "min_island_size")
     }
     head = [
         _MAGIC,
@@ -215,10 +215,17 @@ def _digest(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Built:
-    """A built island, and the key under which it was found, if it was not built now."""
+    """A built island.
+
+    Args:
+        artifact: the artefact.
+        key: its key in the cache; empty if it is not kept.
+        found: whether it was found there, and not built now.
+    """
 
     artifact: Artifact
-    found_as: str = ""
+    key: str = ""
+    found: bool = False
 
 
 def build_or_read(island: Island, target: Target, options: Options, *, anew: bool = False) -> Built:
@@ -233,9 +240,9 @@ def build_or_read(island: Island, target: Target, options: Options, *, anew: boo
     key = island_key(island, target, options)
     found = None if anew else read(key)
     if found is not None:
-        return Built(found, key)
+        return Built(found, key, found=True)
     if anew:
         remove(key)
     artifact = target.build(island, options)
     write(key, artifact)
-    return Built(artifact)
+    return Built(artifact, key)

@@ -107,6 +107,7 @@ def trace(
         "min_island_size": min_island_size,
         "keep_ops": keep_ops,
         "keep_modules": keep_modules,
+        "speed_trial": fallback,  # who wants nothing on the host takes what is slower
     }
     if compiler_workdir is not None:
         given["cache"] = False  # what was built before would leave nothing there

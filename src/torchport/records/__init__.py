@@ -24,6 +24,7 @@ from torchport.records.module_table import (
 from torchport.records.module_tree import TreeRow, render_tree_html, tree_rows
 from torchport.records.op_configuration import OpConfiguration, OpConfigurations
 from torchport.records.op_table import OpMetadata, OpOccurrence, OpTable, TensorType, UniqueOp
+from torchport.records.op_time import OpTime
 from torchport.records.package import (
     InputTensor,
     OutputSummary,
@@ -101,6 +102,7 @@ __all__ = [
     "OpOccurrence",
     "OPS_FILE",
     "OpTable",
+    "OpTime",
     "OutputSummary",
     "Package",
     "PackagedGraph",

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from torchport.errors import TargetError, nearest
-from torchport.records import TensorSpec, Verdict
+from torchport.records import OpTime, TensorSpec, Verdict
 from torchport.torch_private import OpOverload, all_op_names
 
 Decompositions = Mapping[OpOverload, Callable[..., object]]
@@ -45,6 +45,8 @@ class Options:
         keep_modules: modules whose ops stay on the host, by path, such as `encoder.layer.0`.
         min_island_size: islands of fewer ops stay on the host.
         check: whether each built island is compared with eager on the example inputs before use.
+        speed_trial: whether each built island is timed against eager on the example inputs before use; what
+            is slower stays on the host.
         cache: whether built islands are kept on disk and used again.
     """
 
@@ -52,6 +54,7 @@ class Options:
     keep_modules: tuple[str, ...] = ()
     min_island_size: int = 1
     check: bool = True
+    speed_trial: bool = True
     cache: bool = True
 
 
@@ -129,6 +132,7 @@ class Target(ABC):
     description: ClassVar[str]
     options_type: ClassVar[type[Options]] = Options
     build_format: ClassVar[int] = 1  # raised whenever `build` writes something else than before
+    is_timed: ClassVar[bool] = True  # whether its time here means something: not if it is only simulated
 
     @abstractmethod
     def availability(self) -> Availability:
@@ -219,6 +223,18 @@ class Target(ABC):
             TargetError: the target writes no programs.
         """
         raise TargetError("the target writes no programs", where=self.name, remedy="use the target ttnn")
+
+    def op_times(
+        self, island: Island, options: Options, arguments: Sequence[torch.Tensor]
+    ) -> list[OpTime] | None:
+        """Return how long each op of an island takes, by the engine's own clock; None if it has none.
+
+        Args:
+            island: it is built for this alone, since engines are told beforehand that they are to measure.
+            options: what it is built with.
+            arguments: what it is run on.
+        """
+        return None
 
     def simulated_seconds(self, artifact: Artifact, options: Options) -> float | None:
         """Return how long an island would take on the device, where it is only simulated here."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping, Sequence
 
+import torch
 from torch import fx
 
 from torchport.errors import TargetError, nearest
-from torchport.records import TensorSpec, Verdict
+from torchport.records import OpTime, TensorSpec, Verdict
 from torchport.targets.decompositions import core_decompositions, find_op, is_composite
 from torchport.targets.openvino import verdicts
 from torchport.targets.openvino.format import FORMAT
@@ -107,6 +108,15 @@ class OpenVinoTarget(Target):
 
         assert isinstance(options, OpenVinoOptions)
         return embed(artifact, runner, options)
+
+    def op_times(
+        self, island: Island, options: Options, arguments: Sequence[torch.Tensor]
+    ) -> list[OpTime] | None:
+        """Return what OpenVINO's counters say."""
+        from torchport.targets.openvino.profile import op_times
+
+        assert isinstance(options, OpenVinoOptions)
+        return op_times(island, options, arguments)
 
     def make_options(self, given: object) -> Options:
         """Build the options; refuses a precision that there is not, or a property that OpenVINO refuses."""

@@ -32,6 +32,7 @@ class TtnnTarget(Target):
     description = "Tenstorrent's chips, by ttnn; simulated where there is none"
     options_type = TtnnOptions
     build_format = FORMAT
+    is_timed = False
 
     def availability(self) -> Availability:
         """Say whether a chip is there; the simulator always is."""
