@@ -33,6 +33,15 @@ def test_an_island_computes_what_torch_computes():
     torch.testing.assert_close(run([x]), [F.gelu(F.linear(x, weight))])
 
 
+def test_what_openvino_simplifies_may_stand_in_the_island():
+    x = torch.randn(2, 8, 6, 6)
+
+    def shuffle(x):  # OpenVINO makes one layer of it, ShuffleChannels
+        return x.view(2, 2, 4, 6, 6).transpose(1, 2).reshape(2, 8, 6, 6)
+
+    torch.testing.assert_close(built(shuffle, torch.ones(2, 8, 6, 6))([x]), [shuffle(x)])
+
+
 def test_inputs_of_any_layout_are_read_right_and_left_alone():
     run = built(lambda x: x * 2, torch.ones(3, 4))
     for x in (

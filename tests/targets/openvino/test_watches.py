@@ -258,6 +258,16 @@ def test_an_overflow_deep_inside_is_seen_and_harmless_numbers_stay_on_the_device
         )
 
 
+def test_products_that_overflow_do_so_though_a_sum_is_fused_with_them():
+    def model(x):
+        return x * 3 - x.flip(-1) * 2
+
+    harmless = torch.ones(4, 4)
+    compiled = torchport.compile(model, (harmless,), options={"cache": False})
+    for x in (harmless, harmless * 1.2e38, torch.tensor([[1.2e38, 1.8e38, 1.9e38, -1.2e38]]).expand(4, 4)):
+        torch.testing.assert_close(compiled(x), model(x), equal_nan=True)
+
+
 def test_values_are_called_small_up_to_a_limit_that_no_model_reaches():
     assert SMALL > 1e10
     assert {one.name for one in Condition} == {"FINITE", "SMALL", "ROWS", "NOT_PLUS_INF"}

@@ -47,8 +47,8 @@ TYPES = frozenset(
     Pad Parameter Power RMS Range ReLU ReduceL1 ReduceL2 ReduceLogicalAnd ReduceLogicalOr ReduceMax
     ReduceMean ReduceMin ReduceProd ReduceSum Reshape Result Reverse ReverseSequence Roll Round
     ScaledDotProductAttention ScatterElementsUpdate ScatterNDUpdate ScatterUpdate SearchSorted Select Selu
-    ShapeOf Sigmoid Sign Sin Sinh Slice SliceScatter SoftMax SoftPlus SoftSign SpaceToBatch SpaceToDepth
-    Split Sqrt SquaredDifference Squeeze StridedSlice Subtract Swish Tan Tanh Tile TopK Transpose
+    ShapeOf ShuffleChannels Sigmoid Sign Sin Sinh Slice SliceScatter SoftMax SoftPlus SoftSign SpaceToBatch
+    SpaceToDepth Split Sqrt SquaredDifference Squeeze StridedSlice Subtract Swish Tan Tanh Tile TopK Transpose
     Unsqueeze VariadicSplit
     """.split()
 )

@@ -19,10 +19,12 @@ from torch import fx
 from torchport.targets.openvino.float_ranges import ANYTHING, ANYTHING_BUT_NAN, FINITE, MAX, Range
 from torchport.targets.openvino.float_values import Values, is_float
 from torchport.targets.openvino.ops import RULES
-from torchport.targets.openvino.rules import Misread, Rule, given
+from torchport.targets.openvino.rules import Misread, Rule, given, range_of_result
 
 # What a value that is found small is no larger than.
 SMALL = 2e10
+# What is computed together with the sum that it goes into, without being rounded or overflowing before.
+_PRODUCTS = frozenset({"aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar"})
 _UNKNOWN = Rule("", lambda node, values: ANYTHING)
 
 
@@ -137,7 +139,11 @@ class Island:
         result = rule.floats(node, values)
         if rows and rule.misread not in (Misread.PLUS_IN_MASK, Misread.MASK_ROWS):
             result = result.finite if rule.misread is Misread.MINUS_ROWS else replace(result, nan=False)
-        elif result.nan and not rule.nan.arises and not _is_finite(node, conditions):
+        elif (
+            result.nan
+            and not (rule.nan.arises and not any(_overflows(one, values) for one in sources))
+            and not _is_finite(node, conditions)
+        ):
             trouble = _arising(index, node, rule, sources, values)
             if trouble is not None:
                 return trouble
@@ -153,6 +159,14 @@ def _is_finite(node: fx.Node, conditions: Mapping[fx.Node, Condition]) -> bool:
     """Whether an op's result, or each that is used of its several ones, is looked at."""
     users = [user for user in node.users if user.target is operator.getitem]
     return node in conditions or (bool(users) and all(user in conditions for user in users))
+
+
+def _overflows(node: fx.Node, values: Values) -> bool:
+    """Whether a product of finite numbers could be infinite; fused with a sum, it may not be."""
+    if str(node.target) not in _PRODUCTS:
+        return False
+    finite = {one: values.of(one).finite for one in node.all_input_nodes if is_float(one)}
+    return range_of_result(node, values.seen_with({**values.ranges, **finite})).infinite
 
 
 def _arising(index: int, node: fx.Node, rule: Rule, sources: list[fx.Node], values: Values) -> Trouble | None:
