@@ -73,9 +73,10 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
         if options.check and made and not failed:
             if values is None:
                 values = _values(planner, plan, source.leaves)
-            failed = _try_all(plan.pieces, made, values, target.is_low_precision(options))
+            rough = _is_rough(source, target, options)
+            failed = _try_all(plan.pieces, made, values, rough)
             if failed:
-                failed = _try_anew(plan, made, failed, values, target, options)
+                failed = _try_anew(plan, made, failed, values, target, options, rough)
         slow: dict[fx.Node, Verdict] = {}
         if made and not failed and speed_trial.is_wanted(target, options):
             values = values or _values(planner, plan, source.leaves)
@@ -103,12 +104,17 @@ def _refuse_other_memory(source: Source, target: Target) -> None:
                 where=source.name,
                 remedy="torchport.explain works without them; to compile, load the weights",
             )
-        if tensor.device.type != "cpu":
+        if tensor.device.type not in target.device_types:
             raise CompileError(
                 f"{name} is on {tensor.device}, and the target {target.name} takes tensors of the CPU",
                 where=source.name,
                 remedy="move the model and its inputs to the CPU, with .cpu()",
             )
+
+
+def _is_rough(source: Source, target: Target, options: Options) -> bool:
+    """Whether results may differ by more than float32's rounding: a GPU's own products are of TF32."""
+    return target.is_low_precision(options) or any(leaf.is_cuda for leaf in source.leaves)
 
 
 class _Made:
@@ -178,6 +184,7 @@ def _try_anew(
     values: dict[fx.Node, object],
     target: Target,
     options: Options,
+    rough: bool,
 ) -> list[tuple[Piece, Verdict]]:
     """Build what failed and came from disk anew, since not the ops may be at fault; return what fails now."""
     pieces = [piece for piece, _ in failed]
@@ -186,7 +193,7 @@ def _try_anew(
         _log.warning("the cache entry of %s is wrong and is built anew", piece.island.name)
         made[level] = _make(piece, target, options, anew=True)
     kept = [(piece, verdict) for piece, verdict in failed if piece not in again.values()]
-    return kept + _try_all(again, made, values, target.is_low_precision(options))
+    return kept + _try_all(again, made, values, rough)
 
 
 def _try_all(

@@ -76,6 +76,9 @@ def island_key(island: Island, target: Target, options: Options) -> str:
         arguments = fx.map_arg((node.args, node.kwargs), lambda source: _Place(places[source]))  # type: ignore[arg-type, return-value]
         name = "" if node.op == "get_attr" else str(node.target) if node.op == "call_function" else node.op
         notes = node.meta.get("torchport_range") if node.op == "placeholder" else None
+        device = getattr(node.meta.get("val"), "device", None)
+        if device is not None and device.type not in ("cpu", "meta"):
+            name = f"{name} on {device}"
         digest.update(f"{node.op} {name} {arguments!r} {notes}\n".encode())
         if node.op == "get_attr":
             _add_tensor(digest, getattr(island.graph_module, str(node.target)))

@@ -132,6 +132,7 @@ class Target(ABC):
     description: ClassVar[str]
     options_type: ClassVar[type[Options]] = Options
     build_format: ClassVar[int] = 1  # raised whenever `build` writes something else than before
+    device_types: ClassVar[frozenset[str]] = frozenset({"cpu"})  # whose tensors its islands take
     is_timed: ClassVar[bool] = True  # whether its time here means something: not if it is only simulated
 
     @abstractmethod
