@@ -7,7 +7,7 @@ an entry point: `numpy = "numpy_target:NumpyTarget"` in the group `torchport.tar
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -15,19 +15,31 @@ import torch
 from torch import fx
 
 from torchport.errors import TargetError
-from torchport.records import SUPPORTED, TensorSpec, Verdict
-from torchport.targets import Artifact, Availability, Island, Options, Target
-from torchport.targets.decompositions import core_decompositions
-from torchport.targets.target import Decompositions, Runner
+from torchport.records import TensorSpec, Verdict
+from torchport.targets import Artifact, Availability, Island, Options
+from torchport.targets.rule_target import Rule, Rules, RuleTarget
+from torchport.targets.target import Runner
 
 FORMAT = 1
 
-# The one registry: an op that stands here is taken, and this is how it is computed.
-KERNELS = {
-    "aten.add.Tensor": numpy.add,
-    "aten.mul.Tensor": numpy.multiply,
-    "aten.relu.default": lambda values: numpy.maximum(values, numpy.float32(0)),
-}
+
+@dataclass(frozen=True, slots=True)
+class NumpyRule(Rule):
+    """What is known of an op: the tensors that it takes, what it refuses, and what computes it."""
+
+    kernel: Callable[..., numpy.ndarray]
+
+
+def without_keywords(node: fx.Node) -> Verdict | None:
+    """Say what is wrong with a call, if something is."""
+    return Verdict(False, "argument", f"{', '.join(node.kwargs)} cannot be kept") if node.kwargs else None
+
+
+# The one registry: an op that stands here is taken, on float32, and this is how it is computed.
+RULES: Rules[NumpyRule] = Rules()
+RULES.add("add.Tensor", NumpyRule("f", numpy.add, check=without_keywords))
+RULES.add("mul.Tensor", NumpyRule("f", numpy.multiply))
+RULES.add("relu.default", NumpyRule("f", lambda values: numpy.maximum(values, numpy.float32(0))))
 
 
 @dataclass(frozen=True)
@@ -41,13 +53,14 @@ class NumpyOptions(Options):
     overflow: str = "ignore"
 
 
-class NumpyTarget(Target):
+class NumpyTarget(RuleTarget[NumpyOptions, NumpyRule]):
     """NumPy on this machine's CPU."""
 
     name = "numpy"
     description = "NumPy on this machine's CPU; an example of a target"
     options_type = NumpyOptions
     build_format = FORMAT
+    exact_integers = (0, 0)  # no rule takes integers
 
     def availability(self) -> Availability:
         """NumPy is always there: torchport needs it itself."""
@@ -58,23 +71,11 @@ class NumpyTarget(Target):
         """Return NumPy's version: an island that another one built is built again."""
         return numpy.__version__
 
-    def decompositions(self) -> Decompositions:
-        """Take everything apart that torch can, but what we have a kernel for."""
-        return {op: how for op, how in core_decompositions().items() if str(op) not in KERNELS}
+    def rules(self) -> Rules[NumpyRule]:
+        """Return the registry, by which verdicts are given and ops are kept whole or taken apart."""
+        return RULES
 
-    def verdict(self, node: fx.Node, options: Options) -> Verdict:
-        """Take the ops of the registry on float32, without keyword arguments."""
-        name = str(node.target)
-        if name not in KERNELS:
-            return Verdict(False, "no_lowering", f"there is no kernel for {name}")
-        values = [source.meta["val"] for source in (*node.all_input_nodes, node)]
-        if any(value.dtype is not torch.float32 for value in values):
-            return Verdict(False, "dtype", "the kernels are for float32", "call model.float() first")
-        if node.kwargs:
-            return Verdict(False, "argument", f"{', '.join(node.kwargs)} cannot be kept")
-        return SUPPORTED
-
-    def build(self, island: Island, options: Options) -> Artifact:
+    def build(self, island: Island, options: NumpyOptions) -> Artifact:
         """Write the island as a line of JSON and its weights: bytes, no code."""
         steps: list[dict[str, object]] = []
         weights: list[bytes] = []
@@ -98,12 +99,11 @@ class NumpyTarget(Target):
         artifact: Artifact,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
-        options: Options,
+        options: NumpyOptions,
     ) -> Runner:
         """Return a function that computes the steps one after another."""
         if artifact.properties.get("format") != FORMAT:
             raise TargetError("the island has another format", where=self.name, remedy="compile again")
-        assert isinstance(options, NumpyOptions)
         size = artifact.properties["head_bytes"]
         program = json.loads(artifact.payload[:size].tobytes())
         weights = _read_weights(program["steps"], artifact.payload[size:])
@@ -117,7 +117,7 @@ class NumpyTarget(Target):
             with numpy.errstate(over=options.overflow):
                 for call in calls:
                     taken = [values[item] if isinstance(item, str) else item for item in call["args"]]
-                    values[call["name"]] = KERNELS[call["op"]](*taken)
+                    values[call["name"]] = RULES[call["op"]].kernel(*taken)
             # A copy: what comes out of an island shares its memory with nobody.
             return [torch.from_numpy(numpy.array(values[name])) for name in program["outputs"]]
 

@@ -85,7 +85,6 @@ if TYPE_CHECKING:
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     select_conv_backend = torch._C._select_conv_backend
     set_grad_enabled = torch._C._set_grad_enabled
-    storage_use_count = torch._C._storage_Use_Count
     next_sequence_number = torch._C._autograd._get_sequence_nr
     is_compiling_flag = torch.compiler._is_compiling_flag
     core_aten_decompositions = torch._decomp._core_aten_decompositions_post_autograd
@@ -177,9 +176,6 @@ NAMES: Mapping[str, PrivateName] = {
     "next_sequence_number": _at("torch._C._autograd:_get_sequence_nr", _STREAMED),
     "select_conv_backend": _at(
         "torch._C:_select_conv_backend", "to model the memory that a convolution takes for itself"
-    ),
-    "storage_use_count": _at(
-        "torch._C:_storage_Use_Count", "to model the memory of gradients that are added up in place"
     ),
     "all_op_names": _at(
         "torch._C:_dispatch_get_all_op_names", "to refuse an option that names an op which does not exist"
@@ -321,6 +317,15 @@ def state_variables() -> list[tuple[ModuleType, str]]:
     return [(module, name) for module, names in modules for name in names if name in vars(module)]
 
 
+def forget_traced_nodes() -> None:
+    """Empty torch's table of the nodes that it traced last, and with them a graph and its weights.
+
+    Without it the model that was captured last is not freed; torch empties it when it traces the next one.
+    """
+    traced = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    vars(traced or sys).get("_FAKE_TENSOR_ID_TO_PROXY_MAP_FOR_EXPORT", {}).clear()
+
+
 def dual_level() -> int:
     """Return how deep forward-mode differentiation is nested; without it a level may be left open."""
     return int(vars(importlib.import_module("torch.autograd.forward_ad")).get("_current_level", -1))
@@ -368,11 +373,6 @@ def storage_key(storage: torch.UntypedStorage) -> int:
     return int(storage._cdata)
 
 
-def tensor_use_count(tensor: torch.Tensor) -> int:
-    """Return how many owners a tensor has; without it the memory of added gradients cannot be modelled."""
-    return int(tensor._use_count())  # type: ignore[attr-defined]
-
-
 def run_kernel(
     op: OpOverload, key: DispatchKey, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> object:
@@ -382,7 +382,7 @@ def run_kernel(
 
 def sequence_number(node: object) -> int:
     """Return an autograd node's number; without it a backward op's forward op is not known."""
-    return int(node._sequence_nr())  # type: ignore[attr-defined]
+    return int(node._sequence_nr())  # type: ignore[attr-defined]  # the stubs lack it
 
 
 def script_type(value: torch.ScriptObject) -> str:

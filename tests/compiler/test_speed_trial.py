@@ -9,6 +9,7 @@ import torchport
 from compiler.devices import DEVICES, FAULTY
 from torchport.compiler import speed_trial
 from torchport.compiler.speed_trial import Speed, time_in_turns
+from torchport.packaging.trace_model import TraceSettings
 
 X = torch.randn(2, 4)
 
@@ -81,7 +82,9 @@ def test_torch_compile_and_the_trial(torch_compile):
 
 
 def test_a_trace_that_may_leave_nothing_on_the_host_takes_what_is_slower():
-    traced = torchport.trace(model, X, target="slow", fallback=False, child_process=False)
+    traced = torchport.trace(
+        model, X, target="slow", settings=TraceSettings(fallback=False, child_process=False)
+    )
     torch.testing.assert_close(traced(X), model(X))
 
 

@@ -6,6 +6,7 @@ Models are in training mode, with the same random numbers. A few of them run in 
 from __future__ import annotations
 
 import copy
+import statistics
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +18,8 @@ from torch import nn
 import torchport
 from conformance.architectures import MORE_TRANSFORMERS, TIMM, TORCHVISION, TRANSFORMERS
 from torchport import zoo
-from torchport.bringup.model_trial import ROUGH
 from torchport.compiler import graph_programs
 from torchport.structure import flatten, tensors_in
-from torchport.verification import compare
 from torchport.verification.tolerance import tolerance_for
 
 QUICK = {
@@ -91,59 +90,80 @@ def trainable(name: str) -> tuple[nn.Module, object, object]:
     return module, small, {}
 
 
-def largest_error(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> dict[str, float]:
-    """Return by name how far tensors are off, relative to the largest value that is expected."""
-    assert ours.keys() == theirs.keys()
+def deviations(ours: Step, exact: Step) -> dict[str, float]:
+    """Return by name how far gradients and buffers are from the exact ones, relative to their size.
+
+    What is nothing but rounding, such as the gradient of a bias before a normalisation, is measured by the
+    model's other gradients.
+    """
+    mine, theirs = ours.gradients | ours.buffers, exact.gradients | exact.buffers
+    assert mine.keys() == theirs.keys()
+    sizes = {name: float(_rms(tensor)) for name, tensor in theirs.items() if tensor.numel()}
+    usual = statistics.median(sizes.values()) * 1e-3
     return {
-        name: float(
-            (mine.double() - theirs[name].double()).abs().max()
-            / theirs[name].double().abs().max().clamp(min=1e-6)
-        )
-        for name, mine in ours.items()
-        if mine.numel()
+        name: float(_rms(mine[name].double() - theirs[name].double())) / max(size, usual, 1e-12)
+        for name, size in sizes.items()
     }
 
 
-def assert_as_exact_as_eager(ours: Step, eager: Step, exact: Callable[[], Step]) -> None:
-    """Every tensor is within the tolerance of float32, or no further from float64 than eager's by much."""
-    torch.testing.assert_close(ours.loss, eager.loss, rtol=1e-3, atol=1e-5)
+def _rms(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double().square().mean().sqrt()
+
+
+def assert_as_exact_as_eager(
+    ours: Step, eager: Step, exact: Callable[[], Step], others: Callable[[], list[Step]]
+) -> None:
+    """Every tensor is as eager's, or as near to the exact one as eager torch is when it computes otherwise.
+
+    Gradients of deep models jump where a ReLU's input crosses zero: rounding alone moves some by half. So
+    eager torch runs again, with other roundings, and what that changes is what rounding does to the model.
+    """
     allowed = tolerance_for(torch.float32).rtol
-    mine, theirs = ours.gradients | ours.buffers, eager.gradients | eager.buffers
-    far = {name for name, error in largest_error(mine, theirs).items() if not error <= allowed}
+    far = {name for name, error in deviations(ours, eager).items() if not error <= allowed}
     if not far:
         return
-    step = exact()
-    reference = step.gradients | step.buffers
-    errors = largest_error({name: mine[name] for name in far}, {name: reference[name] for name in far})
-    eager_errors = largest_error(
-        {name: theirs[name] for name in far}, {name: reference[name] for name in far}
-    )
+    reference = exact()
+    errors = deviations(ours, reference)
+    rounding = [deviations(step, reference) for step in [eager, *others()]]
+    usual = max(sorted(found.values())[len(found) * 9 // 10] for found in rounding)
     wrong = {
-        name: (errors[name], eager_errors[name]) for name in far if not errors[name] <= 4 * eager_errors[name]
+        name: (errors[name], usual)
+        for name in far
+        if not errors[name] <= 4 * max(usual, *[found[name] for found in rounding])
     }
     assert not wrong, wrong
+
+
+def perturbed(module: nn.Module, seed: int) -> nn.Module:
+    """Return a copy whose weights are rounded otherwise."""
+    generator = torch.Generator().manual_seed(seed)
+    made = copy.deepcopy(module)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.mul_(1 + 2**-22 * torch.randn(parameter.shape, generator=generator))
+    return made
 
 
 @pytest.mark.parametrize(("name", "target"), CASES)
 def test_a_step_of_training(name: str, target: str, torch_compile, monkeypatch) -> None:
     monkeypatch.setattr(graph_programs, "_watched", weakref.WeakSet())  # without graphs of other tests
     module, args, kwargs = trainable(name)
-    eager_module, exact_module = copy.deepcopy(module), copy.deepcopy(module)
+    eager_module, kept = copy.deepcopy(module), copy.deepcopy(module)
     eager = train_once(eager_module, eager_module, args, kwargs)
     ours = train_once(module, torch_compile(module, target), args, kwargs)
-    if target == "ttnn":
-        for mine, theirs in (
-            (ours.loss, eager.loss),
-            (ours.gradients, eager.gradients),
-            (ours.buffers, eager.buffers),
-        ):
-            comparison = compare(mine, theirs, tolerance=ROUGH)
-            assert comparison.ok, [row for row in comparison.outputs if not row.ok]
-    else:
-        assert_as_exact_as_eager(
-            ours,
-            eager,
-            lambda: train_once(exact_module.double(), exact_module, args, kwargs, torch.float64),
-        )
+
+    def exact() -> Step:
+        double = copy.deepcopy(kept).double()
+        return train_once(double, double, args, kwargs, torch.float64)
+
+    def otherwise() -> list[Step]:
+        if target == "ttnn":  # it computes in bfloat16, and so does eager torch then
+            half = copy.deepcopy(kept).bfloat16()
+            return [train_once(half, half, args, kwargs, torch.bfloat16)]
+        return [train_once(one, one, args, kwargs) for one in (perturbed(kept, seed) for seed in range(4))]
+
+    rtol = 0.05 if target == "ttnn" else 1e-3
+    torch.testing.assert_close(ours.loss, eager.loss, rtol=rtol, atol=1e-5)
+    assert_as_exact_as_eager(ours, eager, exact, otherwise)
     record = torchport.fallbacks()
     assert record.fallbacks < record.calls / 2, record  # else it is eager torch that was compared with itself

@@ -16,6 +16,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 import torchport
 from torchport.errors import CaptureError
 from torchport.structure import flatten
+from torchport.verification import HALVES, coarsest_step, half_difference
 
 SAMPLES = 3
 DTYPES = (torch.float32, torch.int64, torch.bool)
@@ -69,6 +70,45 @@ def is_random(sample: object) -> bool:
     return bool(sample.kwargs.get("dropout_p") or (sample.kwargs.get("training") and numbers))
 
 
+@pytest.mark.parametrize("dtype", HALVES, ids=["bfloat16", "float16"])
+@pytest.mark.parametrize(("op", "engine"), [one for one in SLICE if one.values[1] == "openvino"])
+def test_is_as_close_to_float32_as_eager_in_half_precision(
+    op: object, engine: str, dtype: torch.dtype
+) -> None:
+    if dtype not in op.supported_dtypes("cpu"):
+        return
+    torch.manual_seed(0)
+    for number, sample in enumerate(itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES)):
+        if is_random(sample):
+            continue
+        args, kwargs = (sample.input, *sample.args), sample.kwargs
+        found = _run(op, engine, args, kwargs)
+        if found is None:
+            continue
+        wide = flatten(op(*_widened(args), **_widened(kwargs))).leaves
+        for mine, eager, exact in zip(*found, wide, strict=True):
+            assert (mine.dtype, mine.shape, mine.layout) == (eager.dtype, eager.shape, eager.layout)
+            dense = [tensor.to_dense() for tensor in (mine, eager, exact)]
+            problem = half_difference(*dense, step=coarsest_step([dtype]))
+            assert not problem, f"{_name(op)} {dtype} sample {number}: {problem}"
+
+
+def _widened(value: object) -> object:
+    """The same in float32: its tensors, and the dtypes that it names."""
+    flat = flatten(value)
+    wide = flat.structure.rebuild([_wide_copy(leaf.detach()) for leaf in flat.leaves])
+    if isinstance(wide, dict):
+        return {key: torch.float32 if item in HALVES else item for key, item in wide.items()}
+    return wide
+
+
+def _wide_copy(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype not in HALVES or tensor.layout is not torch.strided:
+        return tensor.float() if tensor.dtype in HALVES else _own_copy(tensor)
+    memory = tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0)
+    return memory.float().as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
 @pytest.mark.parametrize(("op", "engine"), SLICE)
 def test_equals_eager_on_torchs_own_samples(op: object, engine: str) -> None:
     for dtype in DTYPES:
@@ -82,7 +122,10 @@ def test_equals_eager_on_torchs_own_samples(op: object, engine: str) -> None:
             _check(op, engine, (sample.input, *sample.args), sample.kwargs, what)
 
 
-def _check(op: object, engine: str, args: tuple[object, ...], kwargs: dict[str, object], what: str) -> None:
+def _run(
+    op: object, engine: str, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]] | None:
+    """What the compiled op gives, and eager torch; None if it is refused, with a reason."""
     expected = op(*_copy(args), **_copy(kwargs))
     try:
         compiled = torchport.compile(
@@ -93,11 +136,17 @@ def _check(op: object, engine: str, args: tuple[object, ...], kwargs: dict[str, 
             options={"check": False, "cache": False},
         )
     except CaptureError:
-        return  # refused, with a reason
+        return None
     actual = compiled(*_copy(args), **_copy(kwargs))
-    ours, theirs = flatten(actual).leaves, flatten(expected).leaves
-    assert len(ours) == len(theirs), what
-    for mine, eager in zip(ours, theirs, strict=True):
+    return flatten(actual).leaves, flatten(expected).leaves
+
+
+def _check(op: object, engine: str, args: tuple[object, ...], kwargs: dict[str, object], what: str) -> None:
+    found = _run(op, engine, args, kwargs)
+    if found is None:
+        return
+    assert len(found[0]) == len(found[1]), what
+    for mine, eager in zip(*found, strict=True):
         torch.testing.assert_close(
             mine,
             eager,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from docs.markdown import blocks, sections
 from torchport.targets import Target
@@ -87,8 +88,21 @@ def test_every_member_that_a_target_may_define_is_described(document):
     assert names == members - {"make_options", "options_json"}
 
 
+def python_blocks(root):
+    return [block.text for block in blocks(root / "docs" / "targets.md") if block.kind == "python"]
+
+
+def test_the_engine_that_the_document_shows_has_rules_and_options(root):
+    names = {"__name__": "shown"}
+    exec(compile(python_blocks(root)[1], "targets.md", "exec"), names)
+    target = names["DeviceTarget"]
+    assert target.__abstractmethods__ == {"availability", "version", "build", "load"}
+    assert target.rules(None)["torchvision.nms.default"].kernel == "nms"
+    assert torch.bfloat16 in names["RULES"]["aten.add.Tensor"].dtypes
+
+
 def test_what_the_document_shows_is_what_the_example_does(root):
-    [shown] = [block.text for block in blocks(root / "docs" / "targets.md") if block.kind == "python"]
+    shown = python_blocks(root)[0]
     example = ast.parse((root / "examples" / "numpy_target.py").read_text())
     [ours] = [node for node in ast.walk(ast.parse(shown)) if isinstance(node, ast.ClassDef)]
     [theirs] = [

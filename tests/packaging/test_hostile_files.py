@@ -433,7 +433,9 @@ def test_a_model_that_calls_what_no_file_may_is_refused_when_saved(tmp_path):
     assert torch.equal(compiled(x), Unpacks()(x))
     with pytest.raises(PackageError, match=r"linalg_ldl_solve.*does not check.*torchport\.trace"):
         torchport.save(compiled, tmp_path / "net.pt2")
-    torchport.trace(Unpacks().eval(), x, target="host", child_process=False).save(tmp_path / "net.pt")
+    torchport.trace(
+        Unpacks().eval(), x, target="host", settings=torchport.TraceSettings(child_process=False)
+    ).save(tmp_path / "net.pt")
     assert torch.equal(torch.jit.load(tmp_path / "net.pt")(x), Unpacks()(x))
 
 

@@ -95,7 +95,12 @@ def test_a_package_that_cannot_be_written_leaves_no_weights(compiled, tmp_path):
 def test_separate_weights_of_a_traced_model(target, tmp_path):
     model = nn.Sequential(nn.Linear(100, 200), nn.ReLU()).eval()
     weights = tmp_path / "net.safetensors"
-    traced = torchport.trace(model, X, target=target, separate_weights=weights, child_process=False)
+    traced = torchport.trace(
+        model,
+        X,
+        target=target,
+        settings=torchport.TraceSettings(separate_weights=weights, child_process=False),
+    )
     traced.save(tmp_path / "net.pt")
     torch.save(X, tmp_path / "x.pt")
     assert (tmp_path / "net.pt").stat().st_size < 60_000

@@ -18,12 +18,12 @@ FILE = Path(__file__).parent / "faulty.py"
 NAMES = ("works", "works_too", "also_works", "works_as_well")
 SURVEY = """
 import resource, sys
-from torchport.survey import run_survey
+from torchport.survey import SurveySettings, run_survey
 from torchport.survey.engines import LocalEngine
 if __name__ == "__main__":
     output, *models = sys.argv[1:]
     try:
-        run_survey(models, output=output, backward=True, engine=LocalEngine(1))
+        run_survey(models, output=output, settings=SurveySettings(backward=True), engine=LocalEngine(1))
     except Exception as error:
         sys.exit(f"{type(error).__name__}: {error}")
 """

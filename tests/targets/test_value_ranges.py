@@ -1,17 +1,20 @@
 """Bounds of integers, on graphs made by hand; what is claimed must hold for what eager torch computes."""
 
+import operator
+
 import pytest
 import torch
 
 from targets.graphs import HandMade, aten
+from torchport.targets import find
 from torchport.targets.value_ranges import (
     ASSUMED,
-    EXACT,
     annotate,
     bounds_of,
     fits,
     index_limits,
     input_ranges,
+    integers,
 )
 
 UNKNOWN = (-(2**63), 2**63 - 1)
@@ -60,6 +63,7 @@ EDGES = torch.tensor([LOW, HIGH])
         (aten.cumsum.default, (EDGES, 0), {}, (-10, 18)),
         (aten.clamp.default, (EDGES, 0), {}, (0, 9)),
         (aten.clamp.default, (EDGES, None, 3), {}, (-5, 3)),
+        (aten.clamp_max.default, (EDGES, 3), {}, (-5, 3)),
         (aten.minimum.default, (EDGES, torch.tensor([2, 3])), {}, (-5, 3)),
         (aten.maximum.default, (EDGES, torch.tensor([2, 3])), {}, (2, 9)),
         (aten.where.self, (torch.tensor([True, False]), EDGES, torch.tensor([70, 80])), {}, (-5, 80)),
@@ -115,6 +119,8 @@ PLACES = torch.tensor([[0, 1, 1], [1, 0, 0]])
         (aten.arange.start_step, (-3, 9, 2), {}),
         (aten.arange.start_step, (9, -3, -2), {}),
         (aten.clamp_min.default, (MATRIX, 4), {}),
+        (aten.clamp_max.default, (MATRIX, 4), {}),
+        (aten.sign.default, (MATRIX,), {}),
         (aten.ones_like.default, (MATRIX,), {}),
         (aten.zeros_like.default, (MATRIX,), {}),
         (aten.cumprod.default, (MATRIX, 1), {}),
@@ -140,12 +146,26 @@ def test_an_op_that_is_not_known_has_no_bounds():
     assert bounds(aten.cumprod.default, MATRIX, 1) == UNKNOWN
 
 
+def test_each_of_several_results_has_bounds():
+    graph = HandMade()
+    parts = graph.call(aten.split.Tensor, graph.weight(EDGES), 1)
+    part = graph.call(operator.getitem, parts, 1)
+    annotate(graph.module(part), lambda node: False)
+    assert bounds_of(part) == (-5, 9)
+
+
+def test_an_op_has_one_row():
+    with pytest.raises(ValueError, match=r"two rows for the integers of aten\.neg\.default"):
+        integers("neg.default")(lambda node: (0, 0))
+
+
 def test_what_fits():
-    assert fits((0, 2**24))
-    assert not fits((0, 2**24 + 1))
-    assert not fits((-(2**24) - 1, 0))
+    exact = find("openvino").exact_integers
+    assert fits((0, 2**24), exact)
+    assert not fits((0, 2**24 + 1), exact)
+    assert not fits((-(2**24) - 1, 0), exact)
     assert not fits((-1, 5), (0, 5))
-    assert EXACT[0] < ASSUMED[0] < ASSUMED[1] < EXACT[1]
+    assert exact[0] < ASSUMED[0] < ASSUMED[1] < exact[1]
 
 
 class TestInputs:

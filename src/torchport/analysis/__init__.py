@@ -8,17 +8,7 @@ from torchport.analysis.op_configurations import configurations_csv, op_configur
 from torchport.analysis.unique_modules import ModelOrigin
 
 __all__ = [
-    "CallCost",
-    "ModelOrigin",
-    "analyze",
-    "bytes_of",
-    "configurations_csv",
-    "cost_of",
-    "export_model_explorer",
-    "extract_pytorch_ops",
-    "extract_unique_modules",
-    "flops_of",
-    "known_flops",
-    "model_explorer_files",
-    "op_configurations",
-]
+    "analyze", "bytes_of", "CallCost", "configurations_csv", "cost_of", "export_model_explorer",
+    "extract_pytorch_ops", "extract_unique_modules", "flops_of", "known_flops", "model_explorer_files",
+    "ModelOrigin", "op_configurations",
+]  # fmt: skip

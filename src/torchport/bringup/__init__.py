@@ -24,13 +24,8 @@ _WHERE = {
 }
 
 __all__ = [
-    "BenchSettings",
-    "bring_up",
-    "describe_installation",
-    "describe_targets",
-    "run_bench",
-    "run_benches",
-]
+    "BenchSettings", "bring_up", "describe_installation", "describe_targets", "run_bench", "run_benches",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

@@ -12,7 +12,7 @@ from torchport.bringup.separate_runs import copy_inputs, timed
 from torchport.bringup.timing import Clocked, time_interleaved
 from torchport.capture import buffers_kept
 from torchport.errors import one_line
-from torchport.records import BenchRecord, BringUp, Coverage
+from torchport.records import DEFAULT_TARGET, PCC_THRESHOLD, BenchRecord, BringUp, Coverage
 from torchport.structure import tensors_in
 from torchport.zoo.model import Model
 
@@ -33,7 +33,7 @@ class BenchSettings:
     runs: int | None = None
     warmup: int = 2
     budget: float = 4.0
-    pcc_threshold: float = 0.99
+    pcc_threshold: float = PCC_THRESHOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Measurement:
 def run_bench(
     model: Model,
     *,
-    target: str = "openvino",
+    target: str = DEFAULT_TARGET,
     options: Mapping[str, object] | None = None,
     dynamic_shapes: object = None,
     settings: BenchSettings | None = None,

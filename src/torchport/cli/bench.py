@@ -22,7 +22,7 @@ from torchport.cli.command import Command
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
 from torchport.cli.output import Output
 from torchport.cli.target_options import options_by_target, settings_option
-from torchport.records import BenchRecord
+from torchport.records import DEFAULT_TARGET, PCC_THRESHOLD, BenchRecord
 from torchport.report import Report, render_markdown
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed"
     "--target",
     "targets",
     multiple=True,
-    default=("openvino",),
+    default=(DEFAULT_TARGET,),
     show_default=True,
     metavar="TARGET",
     help="Where to bring them up; may be given several times.",
@@ -68,7 +68,11 @@ _EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed"
     help="Seconds to time a model for.",
 )
 @click.option(
-    "--pcc", type=click.FloatRange(max=1), default=0.99, show_default=True, help="What accuracy must reach."
+    "--pcc",
+    type=click.FloatRange(max=1),
+    default=PCC_THRESHOLD,
+    show_default=True,
+    help="What accuracy must reach.",
 )
 @click.pass_obj
 def bench(

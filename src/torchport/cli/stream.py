@@ -54,7 +54,7 @@ class ToleratingStream(io.TextIOBase):
         return self._file.encoding
 
     @property
-    def errors(self) -> str | None:  # type: ignore[override]
+    def errors(self) -> str | None:  # type: ignore[override]  # the base has an attribute
         """What becomes of signs that the encoding lacks."""
         return self._file.errors
 

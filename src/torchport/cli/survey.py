@@ -125,7 +125,7 @@ def survey(
     """
     start = time.monotonic()
     with output.working("Starting"):
-        from torchport.survey import run_survey
+        from torchport.survey import SurveySettings, run_survey
         from torchport.survey.engines import make_engine
         from torchport.zoo import list_zoo
 
@@ -142,14 +142,9 @@ def survey(
         rows = run_survey(
             chosen,
             output=directory,
-            backend=backend,
-            backward=backward,
-            train=train,
-            profile=profile,
-            weights=weights,
-            batch=batch,
-            inputs=inputs,
-            options=split_settings(settings),
+            settings=SurveySettings(
+                backend, backward, train, profile, weights, batch, inputs, split_settings(settings)
+            ),
             engine=runner,
             timeout=timeout,
             memory=None if memory is None else int(memory * _GB),

@@ -152,23 +152,3 @@ def _same(value: object, default: object) -> bool:
         return type(value) is type(default) and bool(value == default)
     except (TypeError, RuntimeError):
         return False
-
-
-def rebuilt_alike(module: nn.Module, arguments: Mapping[str, object]) -> bool:
-    """Whether a module made with these arguments has the same weights and settings."""
-    with torch.device("meta"):
-        made = type(module)(**arguments)
-    if {k: v.shape for k, v in made.state_dict().items()} != {
-        k: v.shape for k, v in module.state_dict().items()
-    }:
-        return False
-    for name, value in vars(module).items():
-        if name.startswith("_") or name == "training" or not _is_plain(value):
-            continue
-        if getattr(made, name, _MISSING) != value:
-            return False
-    return True
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, (bool, int, float, str, tuple)) or value is None

@@ -12,7 +12,7 @@ from torchport.capture import Argument, CallGraph, OnDataDependent, Size, captur
 from torchport.codegen.code import is_name
 from torchport.codegen.generate import Generator
 from torchport.codegen.script import Loading, write_script
-from torchport.codegen.verify import verify_code
+from torchport.codegen.verify import Original, verify_code
 from torchport.codegen.weights_file import write_weights
 from torchport.errors import CodegenError
 from torchport.records import write_text
@@ -104,7 +104,8 @@ class TraceGraph(fx.GraphModule):
         weights_path = Path(weights_path) if weights_path is not None else code_path.with_suffix(".pth")
         text, state = self._write(class_name, weights_path.name, hierarchy, shapes)
         if check:
-            verify_code(text, state, self, weights_path.name)
+            original = Original(self.source(), self.arguments, self.free)
+            verify_code(text, state, original, weights_path.name)
         write_weights(state, weights_path)
         write_text(text, code_path)
         return text

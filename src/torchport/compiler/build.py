@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import fx
 
 from torchport.compiler import speed_trial
 from torchport.compiler.cache import Built, build_or_read
-from torchport.compiler.island_trial import correlates, difference, find_culprits, reference_values
+from torchport.compiler.island_trial import find_culprits, island_difference, reference_values
 from torchport.compiler.normalise import NormalGraph
 from torchport.compiler.outline import Piece, host_graph, spec_of
 from torchport.compiler.plan import Plan, Planner
@@ -135,7 +135,7 @@ class _Made:
             properties=artifact.properties,
             versions=versions(target),
         )
-        self.meta = json.dumps(self.record.to_json(), sort_keys=True)
+        self.meta = self.record.to_text()
         # The user's own options, which may be others than a file's may be.
         self.island = load_island(self.blob, self.meta, options)
 
@@ -197,15 +197,16 @@ def _try_anew(
 
 
 def _try_all(
-    pieces: Mapping[int, Piece], made: dict[int, _Made], values: dict[fx.Node, object], rough: bool
+    pieces: Mapping[int, Piece], made: dict[int, _Made], values: dict[fx.Node, object], low_precision: bool
 ) -> list[tuple[Piece, Verdict]]:
     failed = []
     for level, piece in pieces.items():
-        arguments = [values[node] for node in piece.inputs]
-        expected = [values[node] for node in piece.outputs]
+        # Tensors, by the verdicts.
+        arguments = cast("list[torch.Tensor]", [values[node] for node in piece.inputs])
+        expected = cast("list[torch.Tensor]", [values[node] for node in piece.outputs])
         try:
             with torch.no_grad():
-                actual = made[level].island(arguments)  # type: ignore[arg-type]  # tensors, by the verdicts
+                actual = made[level].island(arguments)
         except GaveNaN as error:
             actual = error.results
         except OutOfRange:
@@ -213,8 +214,10 @@ def _try_all(
         except Exception as error:  # noqa: BLE001  # as may a device
             failed.append((piece, Verdict(False, "build_failed", one_line(error))))
             continue
-        problem = difference(actual, expected, rough)  # type: ignore[arg-type]  # tensors, as above
-        if problem and not (rough and correlates(actual, expected)):  # type: ignore[arg-type]  # tensors, as above
+        problem = island_difference(
+            piece.island, arguments, actual, expected, low_precision=low_precision, whole=True
+        )
+        if problem:
             _log.info("%s does not equal eager torch: %s", piece.island.name, problem)
             detail = f"the island does not equal eager torch on the example inputs: {problem}"
             failed.append((piece, Verdict(False, "inaccurate", detail)))

@@ -16,6 +16,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy
 import torch
@@ -73,7 +74,8 @@ def island_key(island: Island, target: Target, options: Options) -> str:
     digest.update(repr((island.inputs, island.outputs)).encode())
     places = {node: index for index, node in enumerate(island.graph_module.graph.nodes)}
     for node in island.graph_module.graph.nodes:
-        arguments = fx.map_arg((node.args, node.kwargs), lambda source: _Place(places[source]))  # type: ignore[arg-type, return-value]
+        place: Any = lambda source: _Place(places[source])  # noqa: E731  # no node, as map_arg would have it
+        arguments = fx.map_arg((node.args, node.kwargs), place)
         name = "" if node.op == "get_attr" else str(node.target) if node.op == "call_function" else node.op
         notes = node.meta.get("torchport_range") if node.op == "placeholder" else None
         device = getattr(node.meta.get("val"), "device", None)
@@ -124,7 +126,7 @@ def read(key: str) -> Artifact | None:
 
 
 def _read_entry(path: Path) -> Artifact:
-    with os.fdopen(open_private(path), "rb") as file:
+    with open_private(path) as file:
         line = file.readline(_LONGEST_HEAD)
         head = json.loads(line)
         properties, size = head["properties"], os.fstat(file.fileno()).st_size - len(line)

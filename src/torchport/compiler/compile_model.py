@@ -10,6 +10,7 @@ from torchport import targets
 from torchport.compiler.compiled_model import CompiledModel
 from torchport.compiler.kept_modules import check_kept_modules
 from torchport.compiler.specialise import Specialiser
+from torchport.records import DEFAULT_TARGET
 
 
 def compile(
@@ -17,7 +18,7 @@ def compile(
     args: Sequence[object],
     kwargs: Mapping[str, object] | None = None,
     *,
-    target: str = "openvino",
+    target: str = DEFAULT_TARGET,
     dynamic_shapes: object = None,
     options: Mapping[str, object] | None = None,
     name: str = "",

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from torchport import capture
-from torchport.capture.exported.dynamic_shapes import ShapeLimits
 from torchport.compiler.emission import emit_program, simulated_seconds
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.compiler.weights import Changed
@@ -198,10 +197,10 @@ class CompiledModel(nn.Module):
 
 def _limits(
     specialiser: Specialiser, args: Sequence[object], kwargs: Mapping[str, object], dynamic_shapes: object
-) -> ShapeLimits | None:
+) -> capture.ShapeLimits | None:
     if dynamic_shapes is None:
         return None
     captured = capture.export(
         specialiser.module, args, kwargs, name=specialiser.name, dynamic_shapes=dynamic_shapes
     )
-    return ShapeLimits.of(captured.program, captured.inputs.paths)
+    return capture.ShapeLimits.of(captured.program, captured.inputs.paths)

@@ -17,10 +17,10 @@ from torchport import targets
 from torchport.capture import ANY_SHAPE
 from torchport.compiler import CompiledModel
 from torchport.compiler.specialise import Specialised
-from torchport.errors import PackageError, RecordError, TargetError, one_line
+from torchport.errors import PackageError, TargetError, one_line
 from torchport.packaging.archive import PACKAGE
 from torchport.packaging.embedding import embed_compiled
-from torchport.packaging.error_keeping_file import written_by_torch
+from torchport.packaging.error_keeping_file import package_file, written_by_torch
 from torchport.packaging.general_form import make_general
 from torchport.packaging.separate_weights import move_payloads, new_file_beside, payloads_beside
 from torchport.packaging.structure_json import encode_structure
@@ -31,7 +31,6 @@ from torchport.records import (
     PackagedGraph,
     PackagedProgram,
     StoredTensor,
-    atomic_write,
     digest_of,
 )
 from torchport.runtime.input_kind import LeafKey
@@ -101,17 +100,14 @@ def save(
     graphs = (writer.add_graph(compiled.original, programs[0]),) if with_graph else ()
     package = Package(first.model, first.target, packaged, graphs, writer.tensors, first.versions)
     text = json.dumps(package.to_json(), ensure_ascii=False, allow_nan=False)
-    try:
-        with (
-            payloads_beside(where, beside, writer.payloads),
-            atomic_write(where) as temporary,
-            written_by_torch(temporary) as file,
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")  # about weights that are not contiguous, which is as it should be
-            package_pt2(file, exported_programs=writer.exported, extra_files={PACKAGE: text})  # type: ignore[arg-type]  # IO is abstract
-    except RecordError as error:
-        raise PackageError(error.what, where=error.where) from error
+    with (
+        payloads_beside(where, beside, writer.payloads),
+        package_file(where) as temporary,
+        written_by_torch(temporary) as file,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # about weights that are not contiguous, which is as it should be
+        package_pt2(file, exported_programs=writer.exported, extra_files={PACKAGE: text})  # type: ignore[arg-type]  # IO is abstract
 
 
 class _Writer:

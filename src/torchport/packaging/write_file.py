@@ -10,11 +10,10 @@ from pathlib import Path
 import torch
 
 from torchport.compiler import CompiledModel
-from torchport.errors import PackageError, RecordError
-from torchport.packaging.error_keeping_file import written_by_torch
+from torchport.errors import PackageError
+from torchport.packaging.error_keeping_file import package_file, written_by_torch
 from torchport.packaging.save_model import save
 from torchport.packaging.torchscript import to_torchscript
-from torchport.records import atomic_write
 
 KINDS = (".pt2", ".pt")
 
@@ -79,8 +78,5 @@ def write_model(
     script = to_torchscript(
         first, signature, args, kwargs, as_function=False, compiled_form=contents.compiled_form
     )
-    try:
-        with atomic_write(path) as temporary, written_by_torch(temporary) as file:
-            torch.jit.save(script, file)
-    except RecordError as error:
-        raise PackageError(error.what, where=error.where) from error
+    with package_file(path) as temporary, written_by_torch(temporary) as file:
+        torch.jit.save(script, file)

@@ -7,6 +7,8 @@ from typing import ClassVar
 
 from torchport.records.record import Record
 
+PCC_THRESHOLD = 0.99  # what the correlation of a result with the one expected must reach, unless one says
+
 
 @dataclass(frozen=True, slots=True)
 class TensorComparison(Record):

@@ -60,6 +60,13 @@ class UniqueOp(Record):
     vector_flops: int = 0
     bytes: int = 0
 
+    def tensors(self, *, returned: bool) -> dict[str, TensorType]:
+        """Return the tensors that it is given, or those that it returns, by name."""
+        named = self.tensor_types.items()
+        return {
+            name: kind for name, kind in named if (name == "output" or name.startswith("output[")) == returned
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class OpMetadata(Record):

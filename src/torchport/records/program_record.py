@@ -5,6 +5,7 @@ See docs/decisions/0001-compiled-program.md.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -39,6 +40,10 @@ class IslandMeta(Record):
     options: dict[str, object]
     properties: dict[str, object]
     versions: dict[str, str]
+
+    def to_text(self) -> str:
+        """Return it as `torchport::island` takes it."""
+        return json.dumps(self.to_json(), sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)

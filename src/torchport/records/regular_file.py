@@ -24,17 +24,18 @@ class NotReadable(OSError):
     """A file that is of another kind than regular, or too large. Its text says what the file is or has."""
 
 
-def open_regular(path: Path, most_bytes: int | None = None) -> BinaryIO:
+def open_regular(path: Path, most_bytes: int | None = None, *, follow_links: bool = True) -> BinaryIO:
     """Open a file to read its bytes.
 
     Args:
         path: the file.
         most_bytes: how large it may be.
+        follow_links: whether it may be a symbolic link to the file.
 
     Raises:
         OSError: it cannot be opened, is a directory, a device or a pipe, or is too large.
     """
-    descriptor = os.open(path, _FLAGS)
+    descriptor = os.open(path, _FLAGS if follow_links else _FLAGS | getattr(os, "O_NOFOLLOW", 0))
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

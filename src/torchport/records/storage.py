@@ -56,29 +56,9 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
     Raises:
         RecordError: names the file that cannot be written.
     """
-    temporary: dict[Path, Path] = {}
-    made: list[Path] = []
-    done = False
-    path = Path()
-    try:
+    with contextlib.ExitStack() as stack:
         for path, content in contents.items():
-            _make_folder(path.parent, made)
-            if path.is_dir():
-                raise IsADirectoryError(None, "it is a directory")
-            # Beside the file, since a rename is atomic within one file system only.
-            temporary[path] = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-            temporary[path].write_bytes(content)
-        for path, written in temporary.items():
-            os.replace(written, path)
-        done = True
-    except OSError as error:
-        raise RecordError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
-    finally:
-        for written in temporary.values():
-            written.unlink(missing_ok=True)
-        for folder in [] if done else reversed(made):
-            with contextlib.suppress(OSError):  # something else came to be in it
-                folder.rmdir()
+            stack.enter_context(atomic_write(path)).write_bytes(content)
 
 
 @contextlib.contextmanager
@@ -88,6 +68,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Raises:
         RecordError: the file cannot be written.
     """
+    # Beside the file, since a rename is atomic within one file system only.
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     made: list[Path] = []
     done = False
@@ -103,7 +84,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise RecordError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it is not there, or could not be
+            temporary.unlink()
         for folder in [] if done else reversed(made):
             with contextlib.suppress(OSError):  # something else came to be in it
                 folder.rmdir()

@@ -9,7 +9,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -81,11 +81,11 @@ def flatten_call(args: tuple[object, ...], kwargs: dict[str, object]) -> Flat:
     """Take the inputs of a call apart; the same as `flatten((args, kwargs))`, and quick for plain tensors."""
     if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor:
         return Flat([args[0]], _ONE_TENSOR, [kwargs])
-    leaves = [*args, *kwargs.values()]
+    leaves: list[Any] = [*args, *kwargs.values()]
     if len({id(leaf) for leaf in leaves}) == len(leaves) and all(
         type(leaf) is torch.Tensor for leaf in leaves
     ):
-        return Flat(leaves, _plain_call(len(args), tuple(kwargs)), [kwargs])  # type: ignore[arg-type]
+        return Flat(leaves, _plain_call(len(args), tuple(kwargs)), [kwargs])
     return flatten((args, kwargs))
 
 

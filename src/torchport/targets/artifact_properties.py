@@ -18,6 +18,20 @@ def refuse_property(target: str, key: str, value: object) -> TargetError:
     )
 
 
+def check_format(properties: Mapping[str, object], wanted: int, target: str) -> None:
+    """Refuse an island of another format than this version of torchport writes.
+
+    Raises:
+        TargetError: says which it is.
+    """
+    if properties.get("format") != wanted:
+        raise TargetError(
+            f"the island has format {properties.get('format')!r:.100}, not {wanted}",
+            where=target,
+            remedy="compile the model again with this version of torchport",
+        )
+
+
 def read_number(properties: Mapping[str, object], key: str, most: int, target: str) -> int:
     """Return a whole number between 0 and `most`.
 

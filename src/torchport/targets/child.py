@@ -12,10 +12,13 @@ import shutil
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torchport import targets
 from torchport.errors import TorchportError, one_line
+from torchport.records import parse_object
 from torchport.targets.child_build import FAILURE, REQUEST
 from torchport.targets.island_files import read_island, write_artifact
 
@@ -23,7 +26,7 @@ from torchport.targets.island_files import read_island, write_artifact
 def main(folder: Path) -> int:
     """Build the island in a folder; what the compiler raises is written down there."""
     try:
-        request = json.loads((folder / REQUEST).read_text())
+        request: Mapping[str, Any] = parse_object((folder / REQUEST).read_bytes(), REQUEST)
         threading.Thread(target=_end_with_caller, args=(folder, request["keep"]), daemon=True).start()
         target = targets.find(request["target"])
         options = target.make_options(request["options"])

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from torchport.errors import TargetError
-from torchport.records import temporary_folder
+from torchport.records import parse_object, temporary_folder
 from torchport.targets.island_files import BUILT, read_artifact, write_island
 from torchport.targets.target import Artifact, Island, Options, Target
 
@@ -107,10 +107,11 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _failure(folder: Path, code: int, target: str, *, kept: bool) -> TargetError:
     """Return what went wrong in the child."""
     if (folder / FAILURE).is_file():
-        data = json.loads((folder / FAILURE).read_text())
-        return TargetError(data["what"], where=data["where"], remedy=data["remedy"])
+        data = parse_object((folder / FAILURE).read_bytes(), FAILURE)
+        what, where, remedy = (str(data.get(key, "")) for key in ("what", "where", "remedy"))
+        return TargetError(what, where=where, remedy=remedy)
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
     lines = (folder / LOG).read_text(errors="replace").strip().splitlines()
     said = f", and last said: {lines[-1][:200]}" if lines else ""
-    where = f"its log is {folder / LOG}" if kept else "pass compiler_workdir to keep its log"
-    return TargetError(f"the compiler {how}{said}", where=target, remedy=where)
+    remedy = f"its log is {folder / LOG}" if kept else "pass compiler_workdir to keep its log"
+    return TargetError(f"the compiler {how}{said}", where=target, remedy=remedy)

@@ -1,4 +1,4 @@
-"""torch's own decompositions, as data that targets choose from."""
+"""Ops by their names, and torch's own decompositions of them, as data that targets choose from."""
 
 from __future__ import annotations
 
@@ -28,6 +28,16 @@ def core_decompositions() -> dict[OpOverload, Callable[..., object]]:
 def is_composite(op: OpOverload) -> bool:
     """Whether torch takes an op apart by itself, unless it is told to keep it."""
     return bool(is_preservable_composite(op))
+
+
+def full_names(names: str) -> list[str]:
+    """Return the full names of ops; one without a namespace is of `aten`.
+
+    Example:
+        >>> full_names("add.Tensor torchvision.nms.default")
+        ['aten.add.Tensor', 'torchvision.nms.default']
+    """
+    return [name if name.count(".") == 2 else f"aten.{name}" for name in names.split()]
 
 
 def find_op(name: str) -> OpOverload | None:

@@ -38,7 +38,7 @@ def _secret() -> bytes:
     """Return the user's secret; empty if there is none that nobody else knows."""
     try:
         need_private(cache_directory())
-        with os.fdopen(open_private(_path()), "rb") as file:
+        with open_private(_path()) as file:
             known_to_others = os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077
             found = file.read(_BYTES + 1)
     except OSError:

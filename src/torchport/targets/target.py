@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Protocol, runtime_checkable
 
 import numpy
 import torch
 from torch import fx
+from typing_extensions import TypeVar
 
 from torchport.errors import TargetError, nearest
 from torchport.records import OpTime, TensorSpec, Verdict
@@ -56,6 +57,14 @@ class Options:
     check: bool = True
     speed_trial: bool = True
     cache: bool = True
+
+
+OptionsT = TypeVar("OptionsT", bound=Options, default=Any)
+
+
+def choice(default: str, choices: Collection[str]) -> Any:
+    """Return the field of an option that is one of several texts; others are refused by name."""
+    return field(default=default, metadata={"choices": tuple(choices)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +134,12 @@ class GaveNaN(OutOfRange):
         self.results = results
 
 
-class Target(ABC):
-    """A device plug-in."""
+class Target(ABC, Generic[OptionsT]):
+    """A device plug-in, with options of its own type."""
 
     name: ClassVar[str]
     description: ClassVar[str]
-    options_type: ClassVar[type[Options]] = Options
+    options_type: type[OptionsT] = Options  # type: ignore[assignment]  # those that every target has
     build_format: ClassVar[int] = 1  # raised whenever `build` writes something else than before
     device_types: ClassVar[frozenset[str]] = frozenset({"cpu"})  # whose tensors its islands take
     is_timed: ClassVar[bool] = True  # whether its time here means something: not if it is only simulated
@@ -139,7 +148,7 @@ class Target(ABC):
     def availability(self) -> Availability:
         """Say whether the target works here; must not raise."""
 
-    def check_ready(self, options: Options) -> None:  # noqa: B027  # a target without a device is always ready
+    def check_ready(self, options: OptionsT) -> None:  # a target without a device is always ready
         """Refuse, before anything is built, what cannot work: a missing library, an absent device.
 
         Raises:
@@ -158,19 +167,19 @@ class Target(ABC):
         """Return the composite ops, which torch takes apart by itself, that are to stay whole."""
         return ()
 
-    def prepare(self, graph_module: fx.GraphModule) -> None:  # noqa: B027  # most targets need none
+    def prepare(self, graph_module: fx.GraphModule) -> None:  # most targets need none
         """Look over the whole graph, once, before verdicts are asked; may leave notes in `node.meta`."""
 
     @abstractmethod
-    def verdict(self, node: fx.Node, options: Options) -> Verdict:
+    def verdict(self, node: fx.Node, options: OptionsT) -> Verdict:
         """Say whether the target computes this node as torch does."""
 
-    def is_low_precision(self, options: Options) -> bool:
+    def is_low_precision(self, options: OptionsT) -> bool:
         """Whether the device was asked to compute in less than float32."""
         return False
 
     @abstractmethod
-    def build(self, island: Island, options: Options) -> Artifact:
+    def build(self, island: Island, options: OptionsT) -> Artifact:
         """Compile an island; raises TargetError if the target's compiler refuses it."""
 
     @abstractmethod
@@ -179,11 +188,11 @@ class Target(ABC):
         artifact: Artifact,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
-        options: Options,
+        options: OptionsT,
     ) -> Runner:
         """Return a function that runs a built island; it is called from several threads."""
 
-    def embed(self, artifact: Artifact, runner: Runner, options: Options) -> Artifact:
+    def embed(self, artifact: Artifact, runner: Runner, options: OptionsT) -> Artifact:
         """Return an artefact that loads faster on a device like this one, for a package; or the same one.
 
         It must load elsewhere as well: the device's own compiled form stands beside the portable form.
@@ -203,7 +212,7 @@ class Target(ABC):
         self,
         artifact: Artifact,
         examples: Sequence[torch.Tensor],
-        options: Options,
+        options: OptionsT,
         title: str,
         stem: str,
         *,
@@ -226,7 +235,7 @@ class Target(ABC):
         raise TargetError("the target writes no programs", where=self.name, remedy="use the target ttnn")
 
     def op_times(
-        self, island: Island, options: Options, arguments: Sequence[torch.Tensor]
+        self, island: Island, options: OptionsT, arguments: Sequence[torch.Tensor]
     ) -> list[OpTime] | None:
         """Return how long each op of an island takes, by the engine's own clock; None if it has none.
 
@@ -237,17 +246,19 @@ class Target(ABC):
         """
         return None
 
-    def simulated_seconds(self, artifact: Artifact, options: Options) -> float | None:
+    def simulated_seconds(self, artifact: Artifact, options: OptionsT) -> float | None:
         """Return how long an island would take on the device, where it is only simulated here."""
         return None
 
-    def make_options(self, given: Mapping[str, object] | None) -> Options:
+    def make_options(self, given: Mapping[str, object] | None) -> OptionsT:
         """Build the target's options from keywords.
 
         Raises:
             TargetError: a name is unknown, or a value is of the wrong kind.
         """
         defaults = dataclasses.asdict(self.options_type())
+        fields = dataclasses.fields(self.options_type)
+        choices = {field.name: field.metadata.get("choices", ()) for field in fields}
         values: dict[str, object] = {}
         for key, value in (given or {}).items():
             if key not in defaults:
@@ -255,10 +266,14 @@ class Target(ABC):
                     f"the target has no option {key!r}", where=self.name, remedy=nearest(key, defaults)
                 )
             values[key] = _coerced(self.name, key, value, defaults[key])
+            if choices[key] and values[key] not in choices[key]:
+                raise TargetError(
+                    f"no {key} {value!r}", where=self.name, remedy=nearest(str(value), choices[key])
+                )
         _check_ops(self.name, values.get("keep_ops", ()))
         return self.options_type(**values)  # type: ignore[arg-type]  # checked against the defaults above
 
-    def options_from_file(self, given: Mapping[str, object]) -> Options:
+    def options_from_file(self, given: Mapping[str, object]) -> OptionsT:
         """Build the options that a file asks for: a package, or an island in one.
 
         A file is data of a stranger's. A target whose options can do more than choose how to compute, such as
@@ -269,7 +284,7 @@ class Target(ABC):
         """
         return self.make_options(given)
 
-    def options_json(self, options: Options) -> dict[str, object]:
+    def options_json(self, options: OptionsT) -> dict[str, object]:
         """Return the options as JSON."""
         return {
             key: list(value) if isinstance(value, tuple) else value

@@ -9,8 +9,10 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import stat
+from io import BufferedReader
 from pathlib import Path
+
+from torchport.records import open_regular
 
 _log = logging.getLogger(__name__)
 
@@ -53,24 +55,20 @@ def need_private(directory: Path) -> None:
     _check(os.stat(directory), str(directory))
 
 
-def open_private(path: Path) -> int:
-    """Open a file of the user's for reading and return its descriptor; nothing is waited for.
+def open_private(path: Path) -> BufferedReader:
+    """Open a file of the user's for reading; nothing is waited for.
 
     Raises:
-        NotPrivate: it is no plain file, or others may write it.
-        OSError: it cannot be opened.
+        NotPrivate: others may write it.
+        OSError: it cannot be opened, or is not a regular file.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+    file = open_regular(path, follow_links=False)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise NotPrivate("it is not a plain file")
-        _check(found, str(path))
+        _check(os.fstat(file.fileno()), str(path))
     except BaseException:
-        os.close(descriptor)
+        file.close()
         raise
-    return descriptor
+    return file  # type: ignore[return-value]  # what `os.fdopen` gives
 
 
 def _check(found: os.stat_result, name: str) -> None:

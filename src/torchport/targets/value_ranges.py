@@ -3,27 +3,69 @@
 torch would give the wide result, or raise for an index that is out of bounds; a device would give a
 wrong number. So every integer in the graph gets bounds. Integers that come from outside are assumed
 to lie within some, and the assumption is checked on each call.
+
+What is known of an op's integers stands in one row, `integers(…)` over the function that gives its bounds.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import fx
 
+from torchport.targets.decompositions import full_names
 from torchport.torch_private import FakeTensor
 
 Bounds = tuple[int, int]
+BoundsOf = Callable[[fx.Node], Bounds]
+Indexes = Callable[[fx.Node], "list[tuple[fx.Node, Bounds]]"]
 
-# OpenVINO's CPU kernels compute integers in 32 bits, and some of them (additions on ARM) in float32,
-# which holds integers exactly up to this.
-EXACT: Bounds = (-(2**24), 2**24)
 # What is assumed of integers from outside. Ids, positions, masks and lengths lie far within; the
 # room above is for the arithmetic that models do on them.
 ASSUMED: Bounds = (-(2**22), 2**22)
+UNKNOWN: Bounds = (-(2**63), 2**63 - 1)
 _KEY = "torchport_range"
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """What is known of an op's integers.
+
+    Args:
+        bounds: those of its result, or of all its results.
+        indexes: its index tensors, with the bounds that torch enforces.
+        is_view: whether its result is its first operand's elements, all or some.
+    """
+
+    bounds: BoundsOf
+    indexes: Indexes | None = None
+    is_view: bool = False
+
+
+INTEGERS: dict[str, Integers] = {}
+
+
+def integers(
+    names: str, indexes: Indexes | None = None, *, is_view: bool = False
+) -> Callable[[BoundsOf], BoundsOf]:
+    """Register what is known of ops, written as `add.Tensor toy.op.default …`; see `Integers`.
+
+    Raises:
+        ValueError: an op is registered already.
+    """
+
+    def register(bounds: BoundsOf) -> BoundsOf:
+        for name in full_names(names):
+            if name in INTEGERS:
+                raise ValueError(f"two rows for the integers of {name}")
+            INTEGERS[name] = Integers(bounds, indexes, is_view)
+        return bounds
+
+    return register
 
 
 def annotate(graph_module: fx.GraphModule, is_outside: Callable[[fx.Node], bool]) -> None:
@@ -55,10 +97,10 @@ def bounds_of(value: object) -> Bounds:
         found = value.meta.get(_KEY)
         if found is not None:
             return found  # type: ignore[no-any-return]
-    return -(2**63), 2**63 - 1
+    return UNKNOWN
 
 
-def fits(bounds: Bounds, limits: Bounds = EXACT) -> bool:
+def fits(bounds: Bounds, limits: Bounds) -> bool:
     """Whether bounds lie within limits."""
     return limits[0] <= bounds[0] and bounds[1] <= limits[1]
 
@@ -75,29 +117,8 @@ def input_ranges(graph_module: fx.GraphModule) -> dict[int, Bounds]:
 
 def index_limits(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
     """Return, for an op that indexes, its index tensors with the bounds that torch enforces."""
-    name = str(node.target)
-    args = node.args
-    if _is_open(node):
-        return []
-    if name == "aten.embedding.default":
-        return [(args[1], (0, _size(args[0], 0) - 1))]  # type: ignore[list-item]
-    if name in ("aten.index_select.default", "aten.gather.default", "aten.scatter.src", "aten.scatter.value",
-                "aten.scatter_add.default", "aten.index_add.default", "aten.index_copy.default",
-                "aten.index_fill.int_Scalar", "aten.take_along_dim.default"):  # fmt: skip
-        dim = args[1]
-        if not isinstance(dim, int) or not isinstance(args[2], fx.Node):
-            return []
-        return [(args[2], (0, _size(args[0], dim) - 1))]
-    if name in ("aten.index.Tensor", "aten.index_put.default", "aten._unsafe_index.Tensor"):
-        indices = args[1]
-        assert isinstance(indices, (list, tuple))
-        limits = []
-        for dim, index in enumerate(indices):
-            if isinstance(index, fx.Node) and _is_integer(index):
-                size = _size(args[0], dim)
-                limits.append((index, (-size, size - 1)))
-        return limits
-    return []
+    known = INTEGERS.get(str(node.target))
+    return [] if known is None or known.indexes is None or _is_open(node) else known.indexes(node)
 
 
 def _wanted_of_inputs(nodes: list[fx.Node], is_outside: Callable[[fx.Node], bool]) -> dict[fx.Node, Bounds]:
@@ -112,25 +133,11 @@ def _wanted_of_inputs(nodes: list[fx.Node], is_outside: Callable[[fx.Node], bool
     return wanted
 
 
-_VIEWS = frozenset(
-    f"aten.{name}"
-    for name in (
-        "view.default", "_unsafe_view.default", "reshape.default", "expand.default", "permute.default",
-        "transpose.int", "t.default", "unsqueeze.default", "squeeze.dim", "squeeze.dims", "squeeze.default",
-        "slice.Tensor", "select.int", "clone.default", "alias.default", "detach.default", "roll.default",
-        "contiguous.default", "flip.default", "repeat.default", "unfold.default", "narrow.int",
-        "flatten.using_ints", "expand_as.default", "view_as.default", "lift_fresh_copy.default",
-    )
-)  # fmt: skip
-
-
 def _through_views(node: fx.Node) -> fx.Node:
     while node.op == "call_function":
-        name = str(node.target)
+        known = INTEGERS.get(str(node.target))
         source = node.args[0] if node.args else None
-        if not isinstance(source, fx.Node) or not _is_integer(source):
-            return node
-        if name not in _VIEWS and name != "aten._to_copy.default":
+        if known is None or not known.is_view or not isinstance(source, fx.Node) or not _is_integer(source):
             return node
         node = source
     return node
@@ -139,11 +146,10 @@ def _through_views(node: fx.Node) -> fx.Node:
 def _computed(graph_module: fx.GraphModule, node: fx.Node) -> Bounds:
     if node.op == "get_attr":
         return _of_tensor(graph_module, node)
-    if node.op != "call_function" or _is_open(node):
-        return bounds_of(None)
-    name = str(node.target)
-    transfer = _TRANSFER.get(name) or (_same if name in _VIEWS else None)
-    return transfer(node) if transfer is not None else bounds_of(None)
+    if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
+    known = INTEGERS.get(str(node.target)) if node.op == "call_function" else None
+    return UNKNOWN if known is None or _is_open(node) else known.bounds(node)
 
 
 def _of_tensor(graph_module: fx.GraphModule, node: fx.Node) -> Bounds:
@@ -157,75 +163,163 @@ def _of_tensor(graph_module: fx.GraphModule, node: fx.Node) -> Bounds:
     return int(least), int(most)
 
 
-def _same(node: fx.Node) -> Bounds:
+# Ops that move elements, look them up or choose among them
+
+
+@integers(
+    """
+    view.default _unsafe_view.default reshape.default expand.default permute.default transpose.int t.default
+    unsqueeze.default squeeze.dim squeeze.dims squeeze.default slice.Tensor select.int clone.default
+    alias.default detach.default roll.default contiguous.default flip.default repeat.default unfold.default
+    narrow.int flatten.using_ints expand_as.default view_as.default lift_fresh_copy.default
+    """,
+    is_view=True,
+)
+@integers("split.Tensor split_with_sizes.default unbind.int")
+@integers("amax.default amin.default max.default min.default")
+def _first(node: fx.Node) -> Bounds:
     return bounds_of(node.args[0])
 
 
-def _union(*several: Bounds) -> Bounds:
-    return min(low for low, _ in several), max(high for _, high in several)
+def _rows(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
+    return [(node.args[1], (0, _size(node.args[0], 0) - 1))]  # type: ignore[list-item]
 
 
+def _along(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
+    source, dim, index = node.args[:3]
+    if not isinstance(dim, int) or not isinstance(index, fx.Node):
+        return []
+    return [(index, (0, _size(source, dim) - 1))]
+
+
+def _in_each(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
+    source, indices = node.args[:2]
+    assert isinstance(indices, (list, tuple))
+    limits = []
+    for dim, index in enumerate(indices):
+        if isinstance(index, fx.Node) and _is_integer(index):
+            size = _size(source, dim)
+            limits.append((index, (-size, size - 1)))
+    return limits
+
+
+integers("embedding.default", _rows)(_first)
+integers("index_select.default gather.default take_along_dim.default", _along)(_first)
+integers("index.Tensor _unsafe_index.Tensor", _in_each)(_first)
+
+
+def _union(*several: object) -> Bounds:
+    """Return the bounds of what is one of several nodes or numbers."""
+    bounds = [bounds_of(item) for item in several]
+    return min(low for low, _ in bounds), max(high for _, high in bounds)
+
+
+@integers("cat.default stack.default")
 def _of_list(node: fx.Node) -> Bounds:
     items = node.args[0]
     assert isinstance(items, (list, tuple))
-    return _union(*[bounds_of(item) for item in items])
+    return _union(*items)
 
 
-def _add(node: fx.Node) -> Bounds:
-    left, right = bounds_of(node.args[0]), _scaled(bounds_of(node.args[1]), node)
-    return left[0] + right[0], left[1] + right[1]
+integers("where.self")(lambda node: _union(*node.args[1:3]))
+integers("masked_fill.Scalar masked_fill.Tensor")(lambda node: _union(node.args[0], node.args[2]))
+integers("tril.default triu.default")(lambda node: _union(node.args[0], 0))
+integers("slice_scatter.default select_scatter.default")(lambda node: _union(*node.args[:2]))
+integers("scatter.src scatter.value", _along)(lambda node: _union(node.args[0], node.args[3]))
+integers("index_put.default", _in_each)(lambda node: _union(node.args[0], node.args[2]))
+# What these give is not known, but what they index with is checked.
+integers("scatter_add.default index_add.default index_copy.default index_fill.int_Scalar", _along)(
+    lambda node: UNKNOWN
+)
 
 
-def _sub(node: fx.Node) -> Bounds:
-    left, right = bounds_of(node.args[0]), _scaled(bounds_of(node.args[1]), node)
-    return left[0] - right[1], left[1] - right[0]
+@integers("constant_pad_nd.default")
+def _pad(node: fx.Node) -> Bounds:
+    return _union(node.args[0], node.args[2] if len(node.args) > 2 else 0)
 
 
-def _rsub(node: fx.Node) -> Bounds:
-    left, right = bounds_of(node.args[1]), _scaled(bounds_of(node.args[0]), node)
-    return left[0] - right[1], left[1] - right[0]
+@integers("_to_copy.default", is_view=True)
+def _to_copy(node: fx.Node) -> Bounds:
+    source = node.args[0]
+    if isinstance(source, fx.Node) and (_is_integer(source) or _dtype(source) is torch.bool):
+        return bounds_of(source)
+    return UNKNOWN
 
 
-def _scaled(bounds: Bounds, node: fx.Node) -> Bounds:
+# Ops that make integers
+
+integers("full.default full_like.default")(lambda node: bounds_of(node.args[1]))
+integers("zeros_like.default zeros.default")(lambda node: (0, 0))
+integers("ones_like.default ones.default")(lambda node: (1, 1))
+integers("sign.default")(lambda node: (-1, 1))
+
+
+@integers("arange.start_step arange.start arange.default")
+def _arange(node: fx.Node) -> Bounds:
+    return _union(*[item for item in node.args if isinstance(item, int)], 0)
+
+
+@integers("argmax.default argmin.default")
+def _position(node: fx.Node) -> Bounds:
+    dim = node.args[1] if len(node.args) > 1 else None
+    count = _size(node.args[0], dim) if isinstance(dim, int) else _count(node.args[0])
+    return 0, max(count - 1, 0)
+
+
+# Arithmetic
+
+
+def _scaled(node: fx.Node, place: int) -> Bounds:
+    """Return the bounds of an operand times alpha."""
     alpha = node.args[2] if len(node.args) > 2 else node.kwargs.get("alpha", 1)
     if not isinstance(alpha, int):
-        return bounds_of(None)
-    ends = (bounds[0] * alpha, bounds[1] * alpha)
+        return UNKNOWN
+    ends = [end * alpha for end in bounds_of(node.args[place])]
     return min(ends), max(ends)
 
 
+def _plus(left: Bounds, right: Bounds) -> Bounds:
+    return left[0] + right[0], left[1] + right[1]
+
+
+def _less(left: Bounds, right: Bounds) -> Bounds:
+    return left[0] - right[1], left[1] - right[0]
+
+
+integers("add.Tensor add.Scalar")(lambda node: _plus(bounds_of(node.args[0]), _scaled(node, 1)))
+integers("sub.Tensor sub.Scalar")(lambda node: _less(bounds_of(node.args[0]), _scaled(node, 1)))
+integers("rsub.Scalar rsub.Tensor")(lambda node: _less(bounds_of(node.args[1]), _scaled(node, 0)))
+
+
+@integers("mul.Tensor mul.Scalar")
 def _mul(node: fx.Node) -> Bounds:
     left, right = bounds_of(node.args[0]), bounds_of(node.args[1])
     corners = [a * b for a in left for b in right]
     return min(corners), max(corners)
 
 
-def _neg(node: fx.Node) -> Bounds:
-    low, high = bounds_of(node.args[0])
-    return -high, -low
+def _of_ends(compute: Callable[[int, int], Bounds]) -> BoundsOf:
+    """Return the bounds of an op from the least and the most of its first operand."""
+    return lambda node: compute(*bounds_of(node.args[0]))
 
 
-def _abs(node: fx.Node) -> Bounds:
-    low, high = bounds_of(node.args[0])
-    return (0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
+integers("neg.default")(_of_ends(lambda low, high: (-high, -low)))
+integers("abs.default")(_of_ends(lambda low, high: (max(low, -high, 0), max(-low, high))))
+integers("relu.default")(_of_ends(lambda low, high: (max(low, 0), max(high, 0))))
+integers("bitwise_not.default")(_of_ends(lambda low, high: (-1 - high, -1 - low)))
+integers("floor_divide.default div.Tensor_mode div.Scalar_mode")(
+    _of_ends(lambda low, high: (-max(-low, high), max(-low, high)))
+)
 
 
-def _relu(node: fx.Node) -> Bounds:
-    low, high = bounds_of(node.args[0])
-    return max(low, 0), max(high, 0)
-
-
-def _inverted(node: fx.Node) -> Bounds:
-    low, high = bounds_of(node.args[0])
-    return -1 - high, -1 - low
-
-
+@integers("sum.default sum.dim_IntList")
 def _sum(node: fx.Node) -> Bounds:
     low, high = bounds_of(node.args[0])
     count = _count(node.args[0]) // max(_count(node), 1)
     return min(low * count, 0), max(high * count, 0)
 
 
+@integers("cumsum.default")
 def _cumsum(node: fx.Node) -> Bounds:
     low, high = bounds_of(node.args[0])
     dim = node.args[1]
@@ -233,18 +327,15 @@ def _cumsum(node: fx.Node) -> Bounds:
     return min(low * count, low), max(high * count, high)
 
 
-def _where(node: fx.Node) -> Bounds:
-    return _union(bounds_of(node.args[1]), bounds_of(node.args[2]))
-
-
-def _fill(node: fx.Node) -> Bounds:
-    return _union(bounds_of(node.args[0]), bounds_of(node.args[2]))
-
-
+@integers("clamp.default clamp_min.default")
 def _clamp(node: fx.Node) -> Bounds:
-    low, high = bounds_of(node.args[0])
     least = node.args[1] if len(node.args) > 1 else node.kwargs.get("min")
     most = node.args[2] if len(node.args) > 2 else node.kwargs.get("max")
+    return _limited(bounds_of(node.args[0]), least, most)
+
+
+def _limited(bounds: Bounds, least: object, most: object) -> Bounds:
+    low, high = bounds
     if isinstance(least, int):
         low, high = max(low, least), max(high, least)
     if isinstance(most, int):
@@ -252,103 +343,36 @@ def _clamp(node: fx.Node) -> Bounds:
     return low, high
 
 
-def _minimum(node: fx.Node) -> Bounds:
-    left, right = bounds_of(node.args[0]), bounds_of(node.args[1])
-    return min(left[0], right[0]), min(left[1], right[1])
+integers("clamp_max.default")(lambda node: _limited(bounds_of(node.args[0]), None, node.args[1]))
 
 
-def _maximum(node: fx.Node) -> Bounds:
-    left, right = bounds_of(node.args[0]), bounds_of(node.args[1])
-    return max(left[0], right[0]), max(left[1], right[1])
+def _of_pairs(compute: Callable[[int, int], int]) -> BoundsOf:
+    """Return the bounds of an op from those of its two operands, end by end."""
+
+    def bounds(node: fx.Node) -> Bounds:
+        left, right = bounds_of(node.args[0]), bounds_of(node.args[1])
+        return compute(left[0], right[0]), compute(left[1], right[1])
+
+    return bounds
 
 
-def _to_copy(node: fx.Node) -> Bounds:
-    source = node.args[0]
-    if isinstance(source, fx.Node) and (_is_integer(source) or _dtype(source) is torch.bool):
-        return bounds_of(source)
-    return bounds_of(None)
+integers("minimum.default")(_of_pairs(min))
+integers("maximum.default")(_of_pairs(max))
 
 
-def _full(node: fx.Node) -> Bounds:
-    return bounds_of(node.args[1])
-
-
-def _arange(node: fx.Node) -> Bounds:
-    numbers = [item for item in node.args if isinstance(item, int)]
-    return _union(*[bounds_of(item) for item in (*numbers, 0)])
-
-
-def _position(node: fx.Node) -> Bounds:
-    """An index that an op such as argmax returns."""
-    dim = node.args[1] if len(node.args) > 1 else None
-    count = _size(node.args[0], dim) if isinstance(dim, int) else _count(node.args[0])
-    return 0, max(count - 1, 0)
-
-
+@integers("remainder.Scalar fmod.Scalar")
 def _remainder(node: fx.Node) -> Bounds:
     divisor = bounds_of(node.args[1])
     most = max(abs(divisor[0]), abs(divisor[1]))
     return -most, most
 
 
-def _divided(node: fx.Node) -> Bounds:
-    low, high = bounds_of(node.args[0])
-    most = max(abs(low), abs(high))
-    return -most, most
-
-
+@integers("bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bitwise_and.Scalar bitwise_or.Scalar")
 def _bits(node: fx.Node) -> Bounds:
     """Bitwise ops stay within the next power of two of their operands."""
-    both = _union(bounds_of(node.args[0]), bounds_of(node.args[1]))
+    both = _union(*node.args[:2])
     room = 1 << max(abs(both[0]), abs(both[1])).bit_length()
     return (-room if both[0] < 0 else 0), room - 1
-
-
-def _from_first(node: fx.Node) -> Bounds:
-    return bounds_of(node.args[0])
-
-
-def _scatter(node: fx.Node) -> Bounds:
-    return _union(bounds_of(node.args[0]), bounds_of(node.args[3]))
-
-
-_TRANSFER: dict[str, Callable[[fx.Node], Bounds]] = {
-    "aten.add.Tensor": _add, "aten.add.Scalar": _add,
-    "aten.sub.Tensor": _sub, "aten.sub.Scalar": _sub,
-    "aten.rsub.Scalar": _rsub, "aten.rsub.Tensor": _rsub,
-    "aten.mul.Tensor": _mul, "aten.mul.Scalar": _mul,
-    "aten.neg.default": _neg, "aten.abs.default": _abs, "aten.relu.default": _relu,
-    "aten.bitwise_not.default": _inverted,
-    "aten.sum.default": _sum, "aten.sum.dim_IntList": _sum, "aten.cumsum.default": _cumsum,
-    "aten.where.self": _where, "aten.masked_fill.Scalar": _fill, "aten.masked_fill.Tensor": _fill,
-    "aten.clamp.default": _clamp, "aten.clamp_min.default": _clamp,
-    "aten.minimum.default": _minimum, "aten.maximum.default": _maximum,
-    "aten._to_copy.default": _to_copy,
-    "aten.full.default": _full, "aten.full_like.default": _full,
-    "aten.zeros_like.default": lambda node: (0, 0), "aten.ones_like.default": lambda node: (1, 1),
-    "aten.zeros.default": lambda node: (0, 0), "aten.ones.default": lambda node: (1, 1),
-    "aten.arange.start_step": _arange, "aten.arange.start": _arange, "aten.arange.default": _arange,
-    "aten.argmax.default": _position, "aten.argmin.default": _position,
-    "aten.remainder.Scalar": _remainder, "aten.fmod.Scalar": _remainder,
-    "aten.floor_divide.default": _divided, "aten.div.Tensor_mode": _divided, "aten.div.Scalar_mode": _divided,
-    "aten.bitwise_and.Tensor": _bits, "aten.bitwise_or.Tensor": _bits, "aten.bitwise_xor.Tensor": _bits,
-    "aten.bitwise_and.Scalar": _bits, "aten.bitwise_or.Scalar": _bits,
-    "aten.cat.default": _of_list, "aten.stack.default": _of_list,
-    "aten.index.Tensor": _from_first, "aten._unsafe_index.Tensor": _from_first,
-    "aten.index_select.default": _from_first, "aten.gather.default": _from_first,
-    "aten.embedding.default": _from_first, "aten.take_along_dim.default": _from_first,
-    "aten.amax.default": _from_first, "aten.amin.default": _from_first,
-    "aten.max.default": _from_first, "aten.min.default": _from_first,
-    "aten.tril.default": lambda node: _union(bounds_of(node.args[0]), (0, 0)),
-    "aten.triu.default": lambda node: _union(bounds_of(node.args[0]), (0, 0)),
-    "aten.constant_pad_nd.default": lambda node: _union(
-        bounds_of(node.args[0]), bounds_of(node.args[2] if len(node.args) > 2 else 0)
-    ),
-    "aten.scatter.src": _scatter, "aten.scatter.value": _scatter,
-    "aten.slice_scatter.default": lambda node: _union(bounds_of(node.args[0]), bounds_of(node.args[1])),
-    "aten.select_scatter.default": lambda node: _union(bounds_of(node.args[0]), bounds_of(node.args[1])),
-    "aten.index_put.default": lambda node: _union(bounds_of(node.args[0]), bounds_of(node.args[2])),
-}  # fmt: skip
 
 
 def _is_open(node: fx.Node) -> bool:

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchport.errors import ZooError, nearest
+from torchport.errors import ZooError, nearest, one_line
 from torchport.torch_private import tree_map_only
 from torchport.zoo import hf_models, small, timm_models, torchvision_models
 from torchport.zoo.extras import is_installed
 from torchport.zoo.model import Model
-from torchport.zoo.network import short_reason
 from torchport.zoo.random_weights import fixed_seed
 from torchport.zoo.user_file import load_file, load_inputs
 from torchport.zoo.without_values import parameters_without_values
@@ -26,31 +25,21 @@ class Source:
 
     Args:
         library: the package that must be installed.
-        load: loads a model by its name in the library.
+        load: loads a model by its name in the library; has the keywords `weights` and `batch`.
         names: lists the names.
     """
 
     library: str
-    load: Callable[[str, bool, int], Model]
+    load: Callable[..., Model]
     names: Callable[[], list[str]]
 
 
 SOURCES: Mapping[str, Source] = {
     torchvision_models.SCHEME: Source(
-        "torchvision",
-        lambda name, weights, batch: torchvision_models.load_torchvision(name, weights=weights, batch=batch),
-        torchvision_models.names,
+        "torchvision", torchvision_models.load_torchvision, torchvision_models.names
     ),
-    timm_models.SCHEME: Source(
-        "timm",
-        lambda name, weights, batch: timm_models.load_timm(name, weights=weights, batch=batch),
-        timm_models.names,
-    ),
-    hf_models.SCHEME: Source(
-        "transformers",
-        lambda name, weights, batch: hf_models.load_hf(name, weights=weights, batch=batch),
-        hf_models.names,
-    ),
+    timm_models.SCHEME: Source("timm", timm_models.load_timm, timm_models.names),
+    hf_models.SCHEME: Source("transformers", hf_models.load_hf, hf_models.names),
     small.SCHEME: Source(
         "transformers",
         lambda name, weights, batch: small.load_small_hf(name, batch=batch),
@@ -172,13 +161,13 @@ def _build(source: Source, rest: str, weights: bool, batch: int, device: str, na
     for way in ways:
         try:
             with way:
-                return source.load(rest, weights, batch)
+                return source.load(rest, weights=weights, batch=batch)
         except ZooError:
             raise
         except Exception as error:  # noqa: BLE001  # a library's model may fail in any way
             refusal = error
     assert refusal is not None
-    raise ZooError(f"it cannot be built ({short_reason(refusal)})", where=name) from refusal
+    raise ZooError(f"it cannot be built ({one_line(refusal)})", where=name) from refusal
 
 
 def _building_on(device: str) -> torch.device | nullcontext[None]:

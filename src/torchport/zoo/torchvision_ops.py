@@ -170,7 +170,7 @@ def _announce(torchvision: ModuleType) -> None:
         return
     for name, module in list(sys.modules.items()):
         if name.startswith("torchvision.") and vars(module).get("_has_ops") is has_ops:
-            module._has_ops = _ops_are_there  # type: ignore[attr-defined]
+            module._has_ops = _ops_are_there  # type: ignore[attr-defined]  # torchvision asks it
 
 
 def _ops_are_there() -> bool:

@@ -65,8 +65,10 @@ def test_a_package_holds_it_and_loading_uses_it(model, tmp_path):
 
 
 def test_a_traced_model_holds_it_too(model, tmp_path):
-    traced = torchport.trace(model, X, child_process=False)
-    without = torchport.trace(model, X, child_process=False, compiled_form=False)
+    traced = torchport.trace(model, X, settings=torchport.TraceSettings(child_process=False))
+    without = torchport.trace(
+        model, X, settings=torchport.TraceSettings(child_process=False, compiled_form=False)
+    )
     metas = [json.loads(script.torchport_report)["islands"][0]["properties"] for script in (traced, without)]
     assert ["compiled" in properties for properties in metas] == [True, False]
     traced.save(tmp_path / "net.pt")

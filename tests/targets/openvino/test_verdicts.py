@@ -8,7 +8,6 @@ from targets.graphs import HandMade, aten, planned, verdict_on
 from torchport.records import REASONS
 from torchport.targets import find
 from torchport.targets.decompositions import find_op
-from torchport.targets.openvino import verdicts
 from torchport.targets.openvino.rules import RULES
 from torchport.targets.value_ranges import annotate
 
@@ -16,6 +15,11 @@ X = torch.randn(2, 3, 4, 4)
 ROWS = torch.randn(3, 4)
 IDS = torch.tensor([1, 2])
 FLAGS = torch.tensor([True, False])
+
+
+def verdict(node):
+    return find("openvino").verdict(node, find("openvino").make_options({}))
+
 
 TAKEN = [
     ("aten.relu.default", torch.relu, (X,)),
@@ -38,6 +42,9 @@ TAKEN = [
     ("aten.upsample_nearest2d.vec", lambda x: F.interpolate(x, scale_factor=2.0), (X,)),
     ("aten.floor_divide.default", lambda x: x.clamp(0, 9) // 2, (IDS,)),
     ("aten.clamp.default", lambda x: x.clamp(0, 1), (IDS,)),
+    ("aten.relu.default", torch.relu, (X.bfloat16(),)),
+    ("aten.linear.default", F.linear, (ROWS.half(), torch.randn(2, 4).half())),
+    ("aten.embedding.default", F.embedding, (IDS, ROWS.bfloat16())),
 ]
 
 STAYS = [
@@ -45,7 +52,6 @@ STAYS = [
     ("dtype", "aten.relu.default", torch.relu, (X.double(),)),
     ("dtype", "aten.mul.Tensor", torch.mul, (ROWS.to(torch.complex64), 2)),
     ("dtype", "aten.add.Tensor", torch.add, (IDS.to(torch.int16), IDS.to(torch.int16))),
-    ("dtype", "aten.relu.default", torch.relu, (X.bfloat16(),)),
     ("shape", "aten.mul.Tensor", torch.mul, (torch.empty(0, 3), 2)),
     ("no_lowering", "aten.linalg_inv_ex.default", lambda x: torch.linalg.inv(x @ x.T), (ROWS,)),
     ("random", "aten.bernoulli.default", torch.bernoulli, (FLAGS.float(),)),
@@ -71,6 +77,8 @@ STAYS = [
     ("shape", "aten.avg_pool2d.default", lambda x: F.avg_pool2d(x, 2), (X[0],)),
     ("argument", "aten.native_layer_norm.default",
      lambda x: torch.native_layer_norm(x, [4], None, None, 1e-5), (ROWS,)),
+    ("argument", "aten._native_batch_norm_legit_no_training.default",
+     lambda x, y: F.batch_norm(x, y, y), (X.bfloat16(), torch.ones(3).bfloat16())),
     ("argument", "aten.index.Tensor", lambda x: x[:, IDS, :, IDS], (X,)),
     ("shape", "aten.sum.default", torch.sum, (torch.tensor(2.0),)),
     ("shape", "aten.cumsum.default", lambda x: x.cumsum(0), (torch.tensor(2.0),)),
@@ -121,13 +129,13 @@ def test_an_index_that_was_clamped_is_taken():
 def test_a_look_into_a_tuple_goes_where_the_tuple_is():
     nodes = {str(node.target): node for node in planned(lambda x: torch.split(x, 2, 1), ROWS).nodes}
     look = next(node for name, node in nodes.items() if "getitem" in name)
-    assert verdicts.verdict(look) == verdicts.verdict(look.args[0])
+    assert verdict(look) == verdict(look.args[0])
 
 
 def test_what_is_no_op_has_no_lowering():
     graph = HandMade()
     node = graph.graph.call_function(len, (graph.input(2),))
-    assert verdicts.verdict(node).reason == "no_lowering"
+    assert verdict(node).reason == "no_lowering"
 
 
 def test_a_sparse_tensor_stays():
@@ -136,7 +144,7 @@ def test_a_sparse_tensor_stays():
     node = graph.graph.call_function(aten.relu.default, (x,))
     x.meta["val"] = node.meta["val"] = torch.ones(2, 2).to_sparse()
     annotate(graph.module(node), lambda node: False)
-    assert verdicts.verdict(node).reason == "argument"
+    assert verdict(node).reason == "argument"
 
 
 def test_every_rule_is_of_an_op_that_torch_has():

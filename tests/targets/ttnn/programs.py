@@ -14,6 +14,7 @@ from targets.ttnn.mock_chip import environment
 from torchport.structure import tensors_in
 from torchport.targets import Artifact
 from torchport.targets.ttnn.format import unpack
+from torchport.targets.ttnn.simulator import FUNCTIONS
 from torchport.targets.ttnn.ttnn_program import TtnnProgram
 
 SOURCE = Path(torchport.__file__).parents[1]
@@ -53,8 +54,9 @@ def judged(folders: list[Path]) -> list[dict]:
     except environment.Unavailable as reason:
         pytest.skip(f"the real library with a mock chip cannot be had here: {reason}")
     judge = Path(environment.__file__).with_name("judge.py")
+    keywords = json.dumps({name: " ".join(each.keywords) for name, each in FUNCTIONS.items()})
     done = subprocess.run(
-        [*command, str(judge), str(SOURCE), *map(str, folders)],
+        [*command, str(judge), str(SOURCE), keywords, *map(str, folders)],
         env=environment.variables(), capture_output=True, text=True, timeout=540, cwd=folders[0],
     )  # fmt: skip
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"folder"')]

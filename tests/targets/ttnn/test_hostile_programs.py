@@ -20,9 +20,7 @@ from torchport.targets.ttnn.builder import Builder
 from torchport.targets.ttnn.emit import emit
 from torchport.targets.ttnn.execution import Execution
 from torchport.targets.ttnn.format import unpack
-from torchport.targets.ttnn.simulator import KERNELS
-from torchport.targets.ttnn.ttnn_program import Call, DeviceTensor, TtnnProgram
-from torchport.targets.ttnn.vocabulary import FUNCTIONS
+from torchport.targets.ttnn.ttnn_program import DEVICE, Call, DeviceTensor, Name, TtnnProgram
 
 
 @pytest.fixture(scope="module")
@@ -194,15 +192,16 @@ def test_weights_that_are_cut_off_are_one_message(island):
         load_and_run(Artifact(artifact.payload[:-7], artifact.properties), record, x)
 
 
-def test_the_table_is_what_the_simulator_has():
-    """A kernel that no reader takes, or a function without one, is a mistake of ours."""
-    assert set(KERNELS) == FUNCTIONS
-
-
-def test_a_lowering_that_emits_something_new_is_refused_at_the_build(monkeypatch):
-    monkeypatch.setitem(KERNELS, "os.system", lambda: None)
+def test_a_lowering_that_emits_something_new_is_refused_at_the_build():
     with pytest.raises(TargetError, match="no function"):
         Builder().call("os.system")
+
+
+def test_a_function_takes_its_own_keywords_alone():
+    builder = Builder()
+    x = builder.call("full", (2,), 0.0, dtype=Name("bfloat16"), layout=Name("TILE_LAYOUT"), device=DEVICE)
+    with pytest.raises(TargetError, match="no keyword"):
+        builder.call("relu", x, alpha=1.0)
 
 
 def test_the_library_is_asked_for_names_of_the_table_alone():

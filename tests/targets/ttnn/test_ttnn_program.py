@@ -6,6 +6,7 @@ import math
 import pytest
 
 from torchport.errors import RecordError
+from torchport.targets.ttnn import simulator  # noqa: F401  # what programs may call is registered there
 from torchport.targets.ttnn.ttnn_program import (
     Call,
     Crossing,
@@ -39,7 +40,7 @@ def test_a_program_survives_json():
     config = Make("Conv2dConfig", (), (("weights_dtype", Name("bfloat16")),))
     prepared = Call("neg", (Ref("matrix"),), (), ("v",), (tensor,))
     call = Call(
-        "where", (Ref("x"), (Ref("matrix"), -math.inf), True, 1, 1.0, None), (("conv_config", config),),
+        "conv2d", (Ref("x"), (Ref("matrix"), -math.inf), True, 1, 1.0, None), (("conv_config", config),),
         ("y",), (tensor,), ("x",), "encoder.layer.0",
     )  # fmt: skip
     program = TtnnProgram(

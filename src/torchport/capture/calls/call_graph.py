@@ -25,8 +25,8 @@ from torchport.capture.calls.tensor_nodes import LostTensor
 from torchport.capture.calls.traced_calls import follow_modules, leaves
 from torchport.capture.calls.value_reads import OnDataDependent, ValueReads
 from torchport.capture.replaced_buffers import HeldBuffer, held_buffers, replaced
-from torchport.capture.source_lines import user_line
 from torchport.capture.untouched import StandIn, copy_of, leaves_torch_as_it_was, nothing_remembered
+from torchport.capture.user_frames import user_line
 from torchport.errors import CaptureError, TorchportError
 from torchport.structure import flatten
 from torchport.torch_private import FAKE_TENSOR_LOGGER
@@ -124,7 +124,7 @@ class _Session:
             self._try_other_values(recorder, arguments)
         free = None
         if recorder.sizes_were_read:
-            free = guard_sizes(recorder, arguments, self._run).free
+            free = guard_sizes(recorder, arguments, self._run)
         parts = _used_parts(self.model, recorder)
         return CallGraph(recorder.graph, parts, self.model, tuple(arguments), free)
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from torchport.capture.source_lines import user_line
 from torchport.capture.untouched import StandIn, copy_of
+from torchport.capture.user_frames import user_line
 from torchport.errors import CaptureError
 from torchport.torch_private import DataDependentOutputException, DynamicOutputShapeException
 

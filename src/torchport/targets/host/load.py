@@ -9,6 +9,7 @@ from torch import fx
 
 from torchport.errors import RecordError, TargetError
 from torchport.records import parse_object
+from torchport.targets.artifact_properties import check_format, read_number
 from torchport.targets.graph_json import decode_graph
 from torchport.targets.safetensors_file import read_safetensors, restored
 from torchport.targets.target import Artifact, Runner
@@ -36,15 +37,8 @@ def read_graph(artifact: Artifact) -> fx.GraphModule:
     Raises:
         TargetError: the artefact is of another format, or calls an op that is not permitted.
     """
-    if artifact.properties.get("format") != FORMAT:
-        raise TargetError(
-            f"the island has format {artifact.properties.get('format')!r}, not {FORMAT}",
-            where="host",
-            remedy="compile the model again with this version of torchport",
-        )
-    size = artifact.properties.get("program_bytes")
-    if type(size) is not int or not 0 <= size <= artifact.payload.size:
-        raise TargetError("the island does not say where its program ends", where="host")
+    check_format(artifact.properties, FORMAT, "host")
+    size = read_number(artifact.properties, "program_bytes", artifact.payload.size, "host")
     try:
         program = parse_object(artifact.payload[:size].tobytes(), "the island's program")
     except RecordError as error:

@@ -17,7 +17,7 @@ from torch import fx
 
 from torchport.errors import TargetError
 from torchport.records import TensorSpec, digest_of
-from torchport.targets.artifact_properties import read_number, refuse_property
+from torchport.targets.artifact_properties import check_format, read_number, refuse_property
 from torchport.targets.host.load import read_graph
 from torchport.targets.inductor.compile import compile_graph, from_bytes, lift_weights, to_bytes
 from torchport.targets.inductor.fold import CONVOLUTION, fold_scales
@@ -45,12 +45,7 @@ def load(
     """
     properties = artifact.properties
     device = properties.get("device")
-    if properties.get("format") != FORMAT:
-        raise TargetError(
-            f"the island has format {properties.get('format')!r}, not {FORMAT}",
-            where="inductor",
-            remedy="compile the model again with this version of torchport",
-        )
+    check_format(artifact.properties, FORMAT, "inductor")
     if device not in ("cpu", "cuda"):
         raise refuse_property("inductor", "device", device)
     if device == "cuda" and not torch.cuda.is_available():

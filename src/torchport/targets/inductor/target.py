@@ -16,7 +16,7 @@ from torchport.targets.graph_json import why_not_encoded
 from torchport.targets.inductor.format import FORMAT
 from torchport.targets.inductor.options import InductorOptions, check_options
 from torchport.targets.node_checks import tensors_of
-from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
+from torchport.targets.target import Artifact, Availability, Decompositions, Island, Runner, Target
 from torchport.torch_private import OpOverload, cpp_compiler
 
 _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
@@ -26,7 +26,7 @@ _SHIFTS = frozenset("bitwise_left_shift bitwise_right_shift __lshift__ __rshift_
 REMEDY = "install a C++ compiler (g++), or set CXX to one"
 
 
-class InductorTarget(Target):
+class InductorTarget(Target[InductorOptions]):
     """torch's own compiler: C++ on CPUs, Triton on NVIDIA's GPUs."""
 
     name = "inductor"
@@ -46,7 +46,7 @@ class InductorTarget(Target):
         gpu = torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
         return [*(["CPU"] if _compiler() else []), *(["CUDA"] if gpu else [])]
 
-    def check_ready(self, options: Options) -> None:
+    def check_ready(self, options: InductorOptions) -> None:
         """Refuse a machine without a compiler."""
         found = self.availability()
         if not found.ok:
@@ -64,7 +64,7 @@ class InductorTarget(Target):
         """Keep attention whole: which kernel it becomes depends on the device that loads it."""
         return (_ATTENTION,)
 
-    def verdict(self, node: fx.Node, options: Options) -> Verdict:
+    def verdict(self, node: fx.Node, options: InductorOptions) -> Verdict:
         """Take every functional op that a file can hold and that cannot end the process."""
         if not isinstance(node.target, OpOverload):
             return Verdict(False, "no_lowering", f"{node.target} is not an ATen op")
@@ -76,7 +76,7 @@ class InductorTarget(Target):
             return Verdict(False, "argument", problem)
         return _check_tensors(node) or _check_integers(node) or SUPPORTED
 
-    def build(self, island: Island, options: Options) -> Artifact:
+    def build(self, island: Island, options: InductorOptions) -> Artifact:
         """Write the island down; it is compiled when it is loaded."""
         from torchport.targets.inductor.build import build
 
@@ -87,25 +87,22 @@ class InductorTarget(Target):
         artifact: Artifact,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
-        options: Options,
+        options: InductorOptions,
     ) -> Runner:
         """Take the compiled form if it is this user's and of this machine, else compile the graph."""
         from torchport.targets.inductor.load import load
 
-        assert isinstance(options, InductorOptions)
         return load(artifact, inputs, outputs, options)
 
-    def embed(self, artifact: Artifact, runner: Runner, options: Options) -> Artifact:
+    def embed(self, artifact: Artifact, runner: Runner, options: InductorOptions) -> Artifact:
         """Add the compiled form, sealed."""
         from torchport.targets.inductor.load import embed
 
-        assert isinstance(options, InductorOptions)
         return embed(artifact, runner, options)
 
-    def make_options(self, given: Mapping[str, object] | None) -> Options:
+    def make_options(self, given: Mapping[str, object] | None) -> InductorOptions:
         """Build the options; refuses a layout that there is not."""
         options = super().make_options(given)
-        assert isinstance(options, InductorOptions)
         check_options(options)
         return options
 

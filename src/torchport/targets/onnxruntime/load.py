@@ -9,6 +9,7 @@ import torch
 
 from torchport.errors import TargetError, one_line
 from torchport.records import TensorSpec
+from torchport.targets.artifact_properties import check_format
 from torchport.targets.call_checks import CallChecks
 from torchport.targets.onnxruntime.format import FORMAT
 from torchport.targets.onnxruntime.library import check_provider, library, provider_list
@@ -35,12 +36,7 @@ def load(
     Raises:
         TargetError: the artefact is of another format, does not pass the check, or onnxruntime refuses it.
     """
-    if artifact.properties.get("format") != FORMAT:
-        raise TargetError(
-            f"the island has format {artifact.properties.get('format')!r}, not {FORMAT}",
-            where="onnxruntime",
-            remedy="compile the model again with this version of torchport",
-        )
+    check_format(artifact.properties, FORMAT, "onnxruntime")
     checks = CallChecks(artifact.properties, inputs, "onnxruntime")
     gives = [*outputs, *[TensorSpec((), "float32")] * len(checks.sums)]
     check_provider(options.provider)

@@ -6,13 +6,16 @@ number (relu, maximum, max pooling) and are watched in the same way.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import fx
 
 from torchport.records import Verdict
 from torchport.targets.openvino.ops import RULES as SHARED
-from torchport.targets.openvino.rules import Check, Misread, Rule, shape, value_of
+from torchport.targets.openvino.rules import Misread, Rule, shape, value_of
+from torchport.targets.rule_target import Check, Kinds, Rules
+from torchport.targets.rule_target import Rule as BaseRule
 
 _ATTENTION = "aten.scaled_dot_product_attention.default"
 
@@ -30,8 +33,21 @@ def _both(first: Check | None, second: Check) -> Check:
     return lambda node: (first and first(node)) or second(node)
 
 
-RULES: dict[str, Rule] = {name: rule for name, rule in SHARED.items() if name not in _WITHOUT}
+@dataclass(frozen=True, slots=True)
+class OnnxRule(Rule):
+    """The same, in float32 alone: few of onnxruntime's CPU kernels compute in half precision."""
+
+    KINDS: ClassVar[Kinds] = BaseRule.KINDS
+
+
+RULES: Rules[OnnxRule] = Rules(
+    {
+        name: OnnxRule(rule.kinds, rule.floats, rule.nan, rule.misread, check=rule.check)
+        for name, rule in SHARED.items()
+        if name not in _WITHOUT
+    }
+)
 # Attention is written out: where a mask leaves nothing, onnxruntime's softmax is uniform; torch gives 0.
 RULES[_ATTENTION] = replace(
-    SHARED[_ATTENTION], misread=Misread.MASK_ROWS, check=_both(SHARED[_ATTENTION].check, _attention)
+    RULES[_ATTENTION], misread=Misread.MASK_ROWS, check=_both(SHARED[_ATTENTION].check, _attention)
 )

@@ -6,7 +6,6 @@ compiles it for the device at hand.
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,12 @@ from typing import Any
 import numpy
 
 from torchport.errors import TargetError
-from torchport.records import TensorSpec
+from torchport.records import TensorSpec, temporary_folder
 from torchport.targets.openvino.format import FORMAT, aligned
 from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
 from torchport.targets.openvino.watches import add_sums, find_watches
+from torchport.targets.openvino.wide_ops import widen_ops
 from torchport.targets.target import Artifact, Island
 from torchport.targets.value_ranges import input_ranges
 
@@ -33,18 +33,19 @@ def build(island: Island) -> Artifact:
     """
     watches, finite_inputs = find_watches(island.graph_module)
     with_sums, sums = add_sums(island.graph_module, watches)
+    widen_ops(with_sums)
     numbers = (TensorSpec((), "float32"),) * len(sums)
     model = _convert(replace(island, graph_module=with_sums, outputs=(*island.outputs, *numbers)))
     copies = _take_copies(model)
-    with tempfile.TemporaryDirectory(prefix="torchport-") as folder:
-        openvino().serialize(model, f"{folder}/island.xml", f"{folder}/island.bin")
+    with temporary_folder("openvino") as folder:
+        openvino().serialize(model, folder / "island.xml", folder / "island.bin")
         # What no reader would take is refused now, and its ops stay on the host.
         check_ir(
-            Path(folder, "island.xml").read_bytes(), Path(folder, "island.bin").stat().st_size,
+            (folder / "island.xml").read_bytes(), (folder / "island.bin").stat().st_size,
             inputs=len(model.inputs), outputs=len(model.outputs),
         )  # fmt: skip
         del model  # its weights are not wanted in memory twice
-        payload, properties = _read_payload(Path(folder))
+        payload, properties = _read_payload(folder)
     ranges = input_ranges(island.graph_module)
     return Artifact(
         payload,

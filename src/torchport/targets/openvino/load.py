@@ -13,7 +13,7 @@ import torch
 
 from torchport.errors import TargetError
 from torchport.records import TensorSpec
-from torchport.targets.artifact_properties import read_number
+from torchport.targets.artifact_properties import check_format, read_number
 from torchport.targets.openvino.compiled_form import (
     WITHOUT_WEIGHTS,
     add_compiled,
@@ -43,12 +43,7 @@ def load(
     Raises:
         TargetError: the artefact is of another format, the device is absent, or OpenVINO refuses.
     """
-    if artifact.properties.get("format") != FORMAT:
-        raise TargetError(
-            f"the island has format {artifact.properties.get('format')!r}, not {FORMAT}",
-            where="openvino",
-            remedy="compile the model again with this version of torchport",
-        )
+    check_format(artifact.properties, FORMAT, "openvino")
     properties = read_properties(artifact.properties, inputs, outputs)
     imported = import_compiled(artifact, options.device, compile_config(options))
     gives = properties.model_outputs(outputs)

@@ -16,7 +16,14 @@ from enum import Enum
 import torch
 from torch import fx
 
-from torchport.targets.openvino.float_ranges import ANYTHING, ANYTHING_BUT_NAN, FINITE, MAX, Range
+from torchport.targets.openvino.float_ranges import (
+    ANYTHING,
+    ANYTHING_BUT_NAN,
+    FINITE,
+    MAX,
+    Range,
+    stored,
+)
 from torchport.targets.openvino.float_values import Values, is_float
 from torchport.targets.openvino.ops import RULES
 from torchport.targets.openvino.rules import Misread, Rule, given, range_of_result
@@ -35,6 +42,7 @@ class Condition(Enum):
     SMALL = "of absolute values that are no larger than `SMALL`"
     ROWS = "of rows each of which has a finite maximum; of booleans, one that is true"
     NOT_PLUS_INF = "less than inf"
+    FITS = "no larger than what its dtype holds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,7 @@ class Island:
         for index in range(start, len(self.nodes)):
             node = self.nodes[index]
             if node.op == "placeholder":
-                found.ranges[node] = ANYTHING_BUT_NAN if node in infinite else FINITE
+                found.ranges[node] = ANYTHING_BUT_NAN if node in infinite else _finite_input(node)
             elif node.op == "get_attr":
                 found.ranges[node] = values.of(node)
             elif node.op == "call_function":
@@ -147,8 +155,20 @@ class Island:
             trouble = _arising(index, node, rule, sources, values)
             if trouble is not None:
                 return trouble
-        found.ranges[node] = result
+        found.ranges[node] = stored(result, _dtype_of(node))
         return None
+
+
+def _finite_input(node: fx.Node) -> Range:
+    return FINITE.within(torch.finfo(_dtype_of(node)).max) if is_float(node) else FINITE
+
+
+def _dtype_of(node: fx.Node) -> torch.dtype:
+    """Return the dtype of a node's floats; of several results, that of the first."""
+    value = node.meta["val"]
+    dtype = (value[0] if isinstance(value, (list, tuple)) else value).dtype
+    assert isinstance(dtype, torch.dtype)
+    return dtype
 
 
 def _given(known: Range, condition: Condition) -> Range:

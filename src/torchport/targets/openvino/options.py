@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from torchport.errors import TargetError
-from torchport.targets.target import Options
+from torchport.targets.target import Options, choice
 
 Precision = Literal["float32", "bfloat16", "float16"]
 PRECISIONS: dict[str, str] = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
@@ -27,7 +27,7 @@ class OpenVinoOptions(Options):
     """
 
     device: str = "CPU"
-    precision: str = "float32"
+    precision: str = choice("float32", PRECISIONS)
     threads: int = 0
     config: dict[str, object] = field(default_factory=dict)
 

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 import torch
 from torch import fx
@@ -17,15 +18,11 @@ from torch import fx
 from torchport.records import Verdict
 from torchport.targets.openvino.float_ranges import ANYTHING, Range
 from torchport.targets.openvino.float_values import Values
+from torchport.targets.rule_target import Check, Kinds, Rules
+from torchport.targets.rule_target import Rule as BaseRule
 
-Check = Callable[[fx.Node], "Verdict | None"]
 # The range of an op's float results, from those of what it reads.
 Floats = Callable[[fx.Node, Values], Range]
-
-FLOATS = frozenset({torch.float32})
-INTEGERS = frozenset({torch.int64, torch.int32})
-BOOLS = frozenset({torch.bool})
-KINDS = {"f": FLOATS, "i": INTEGERS, "b": BOOLS}
 
 
 class NaN(Enum):
@@ -65,30 +62,29 @@ class Misread(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(BaseRule):
     """All that is known of an op.
 
     Args:
-        kinds: what its tensors may hold: `f` floats, `i` integers, `b` booleans.
         floats: the range of its float results; `NO_FLOATS` if it gives none.
         nan: what becomes of NaN in it.
         misread: which infinities it takes for something else.
-        check: says what is wrong with this call, if something is.
+        wide: whether OpenVINO is to compute it in float32 where its tensors are in half precision, since it
+            cannot otherwise, or is further off than torch.
     """
 
-    kinds: str
+    KINDS: ClassVar[Kinds] = {
+        **BaseRule.KINDS,
+        "f": frozenset({torch.float32, torch.bfloat16, torch.float16}),
+    }
+
     floats: Floats
     nan: NaN = NaN.LOST
     misread: Misread = Misread.NONE
-    check: Check | None = None
-
-    @property
-    def dtypes(self) -> frozenset[torch.dtype]:
-        """The dtypes that the op's tensors may have."""
-        return frozenset().union(*[KINDS[kind] for kind in self.kinds])
+    wide: bool = False
 
 
-RULES: dict[str, Rule] = {}
+RULES: Rules[Rule] = Rules()
 
 
 def takes(
@@ -98,13 +94,10 @@ def takes(
     nan: NaN = NaN.LOST,
     misread: Misread = Misread.NONE,
     check: Check | None = None,
+    wide: bool = False,
 ) -> None:
     """Register ops, written as `add.Tensor relu.default …`; see `Rule`."""
-    for name in names.split():
-        full = f"aten.{name}"
-        if full in RULES:
-            raise ValueError(f"two rules for {full}")
-        RULES[full] = Rule(kinds, floats, nan, misread, check)
+    RULES.add(names, Rule(kinds, floats, nan, misread, wide, check=check))
 
 
 def checked(

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
-from torch import fx
 
-from torchport.errors import TargetError, nearest
-from torchport.records import OpTime, TensorSpec, Verdict
-from torchport.targets.decompositions import core_decompositions, find_op, is_composite
-from torchport.targets.openvino import verdicts
+from torchport.records import OpTime, TensorSpec
 from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import (
     REMEDY,
@@ -21,19 +16,23 @@ from torchport.targets.openvino.library import (
     installed_version,
 )
 from torchport.targets.openvino.ops import RULES
-from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions, check_file_options
-from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
-from torchport.targets.value_ranges import annotate
-from torchport.torch_private import OpOverload
+from torchport.targets.openvino.options import OpenVinoOptions, check_file_options
+from torchport.targets.openvino.rules import Rule
+from torchport.targets.rule_target import RuleTarget
+from torchport.targets.target import Artifact, Availability, Island, Runner
 
 
-class OpenVinoTarget(Target):
+class OpenVinoTarget(RuleTarget[OpenVinoOptions, Rule]):
     """Intel's OpenVINO: CPUs (Intel and ARM), Intel GPUs and NPUs."""
 
     name = "openvino"
     description = "OpenVINO on CPUs, Intel GPUs and NPUs"
     options_type = OpenVinoOptions
     build_format = FORMAT
+    # OpenVINO's CPU kernels compute integers in 32 bits, and some of them (additions on ARM) in float32,
+    # which holds integers exactly up to this.
+    exact_integers = (-(2**24), 2**24)
+    no_lowering = "OpenVINO has no lowering for {op} that equals torch's"
 
     def availability(self) -> Availability:
         """Say which OpenVINO is installed and which devices it sees."""
@@ -46,37 +45,23 @@ class OpenVinoTarget(Target):
             return Availability(False, f"OpenVINO does not start: {error}", REMEDY, version)
         return Availability(True, f"OpenVINO {version}", version=version, devices=devices)
 
-    def check_ready(self, options: Options) -> None:
+    def check_ready(self, options: OpenVinoOptions) -> None:
         """Refuse a missing library, an absent device, or a precision that it cannot compute in."""
-        assert isinstance(options, OpenVinoOptions)
         check_device(options.device, options.precision)
 
     def version(self) -> str:
         """Return OpenVINO's version."""
         return installed_version()
 
-    def decompositions(self) -> Decompositions:
-        """Take apart what has no rule; keep what has one."""
-        return _decompositions()
+    def rules(self) -> Mapping[str, Rule]:
+        """Return what OpenVINO computes as torch does."""
+        return RULES
 
-    def kept_composites(self) -> Collection[OpOverload]:
-        """Keep the composite ops that have a rule."""
-        return _kept_composites()
-
-    def prepare(self, graph_module: fx.GraphModule) -> None:
-        """Bound the integers of the whole graph."""
-        annotate(graph_module, _is_outside)
-
-    def verdict(self, node: fx.Node, options: Options) -> Verdict:
-        """Say whether OpenVINO computes this node as torch does."""
-        return verdicts.verdict(node)
-
-    def is_low_precision(self, options: Options) -> bool:
+    def is_low_precision(self, options: OpenVinoOptions) -> bool:
         """Whether a lower precision was asked for."""
-        assert isinstance(options, OpenVinoOptions)
         return options.precision != "float32"
 
-    def build(self, island: Island, options: Options) -> Artifact:
+    def build(self, island: Island, options: OpenVinoOptions) -> Artifact:
         """Convert the island to OpenVINO's portable form."""
         from torchport.targets.openvino.build import build
 
@@ -87,12 +72,11 @@ class OpenVinoTarget(Target):
         artifact: Artifact,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
-        options: Options,
+        options: OpenVinoOptions,
     ) -> Runner:
         """Take the compiled form if it was made for this device, else compile the portable one."""
         from torchport.targets.openvino.load import load
 
-        assert isinstance(options, OpenVinoOptions)
         return load(artifact, inputs, outputs, options)
 
     def readable(self, artifact: Artifact) -> dict[str, bytes]:
@@ -102,56 +86,28 @@ class OpenVinoTarget(Target):
         xml, weights = parts_of(artifact)
         return {"model.xml": xml.tobytes(), "model.bin": weights.tobytes()}
 
-    def embed(self, artifact: Artifact, runner: Runner, options: Options) -> Artifact:
+    def embed(self, artifact: Artifact, runner: Runner, options: OpenVinoOptions) -> Artifact:
         """Add OpenVINO's own compiled form."""
         from torchport.targets.openvino.load import embed
 
-        assert isinstance(options, OpenVinoOptions)
         return embed(artifact, runner, options)
 
     def op_times(
-        self, island: Island, options: Options, arguments: Sequence[torch.Tensor]
+        self, island: Island, options: OpenVinoOptions, arguments: Sequence[torch.Tensor]
     ) -> list[OpTime] | None:
         """Return what OpenVINO's counters say."""
         from torchport.targets.openvino.profile import op_times
 
-        assert isinstance(options, OpenVinoOptions)
         return op_times(island, options, arguments)
 
-    def make_options(self, given: object) -> Options:
-        """Build the options; refuses a precision that there is not, or a property that OpenVINO refuses."""
-        options = super().make_options(given)  # type: ignore[arg-type]
-        assert isinstance(options, OpenVinoOptions)
-        if options.precision not in PRECISIONS:
-            raise TargetError(
-                f"no precision {options.precision!r}",
-                where=self.name,
-                remedy=nearest(options.precision, PRECISIONS),
-            )
+    def make_options(self, given: Mapping[str, object] | None) -> OpenVinoOptions:
+        """Build the options; refuses a property that OpenVINO refuses."""
+        options = super().make_options(given)
         if options.config and installed_version():
             check_config(options.device, options.config)
         return options
 
-    def options_from_file(self, given: Mapping[str, object]) -> Options:
+    def options_from_file(self, given: Mapping[str, object]) -> OpenVinoOptions:
         """Build the options that a file asks for; refuses those that do more than choose how to compute."""
         check_file_options(given)
         return self.make_options(given)
-
-
-@functools.cache
-def _decompositions() -> Decompositions:
-    return {op: how for op, how in core_decompositions().items() if str(op) not in RULES}
-
-
-@functools.cache
-def _kept_composites() -> tuple[OpOverload, ...]:
-    return tuple(op for op in map(find_op, RULES) if op is not None and is_composite(op))
-
-
-def _is_outside(node: fx.Node) -> bool:
-    """Whether a node's value surely comes from outside the device."""
-    if node.op == "placeholder":
-        return True
-    return (
-        node.op == "call_function" and isinstance(node.target, OpOverload) and str(node.target) not in RULES
-    )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torchport.errors import TargetError
-from torchport.targets.ttnn.vocabulary import KEYWORDS, MAKES, NAMES, TEXTS, need
+from torchport.records import JSON
+from torchport.targets.ttnn.functions import FUNCTIONS
+from torchport.targets.ttnn.vocabulary import MAKES, NAMES, TEXTS, need
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 _LARGEST = 2**63  # numbers are the library's, which has 64 bits for them
 
 
-def encode(argument: Argument) -> object:
+def encode(argument: Argument) -> JSON:
     """Return an argument's JSON; what JSON has no form for becomes a one-entry object."""
     if isinstance(argument, Ref):
         return {"ref": argument.name}
@@ -115,16 +117,17 @@ def malformed(what: str, data: object) -> TargetError:
     return TargetError(f"{what} of the program is malformed: {data!r:.100}", where="ttnn")
 
 
-def check_arguments(args: Iterable[Argument], kwargs: Keywords) -> None:
-    """Refuse arguments with which torchport calls nothing.
+def check_call(function: str, args: Iterable[Argument], kwargs: Keywords) -> None:
+    """Refuse a function that torchport does not call, or arguments with which it does not call it.
 
     Raises:
-        TargetError: a keyword, name, object or text is not in the vocabulary.
+        TargetError: the function, a keyword, name, object or text is not one of torchport's programs.
     """
+    keywords = FUNCTIONS[need("function", function, FUNCTIONS)].keywords
     for item in args:
         _check(item)
     for key, item in kwargs:
-        need("keyword", key, KEYWORDS)
+        need("keyword", key, keywords)
         _check(item)
 
 
@@ -152,6 +155,13 @@ def _check_constant(argument: Argument) -> None:
     if isinstance(argument, (Ref, tuple)):
         raise malformed("an object", argument)
     _check(argument)
+
+
+def mapped(argument: Argument, change: Callable[[Argument], Any]) -> Any:
+    """Return an argument with what `change` makes of it, or of each item of a list."""
+    if isinstance(argument, tuple):
+        return tuple(mapped(item, change) for item in argument)
+    return change(argument)
 
 
 def refs_among(arguments: Iterable[Argument]) -> list[str]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from torchport.targets.ttnn.arguments import check_arguments
+from torchport.targets.ttnn.arguments import check_call
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.simulator import KERNELS, Held
+from torchport.targets.ttnn.simulator import FUNCTIONS, Held
 from torchport.targets.ttnn.simulator.run import plain
 from torchport.targets.ttnn.simulator.tensors import HELD_IN
 from torchport.targets.ttnn.ttnn_program import (
@@ -27,7 +27,7 @@ from torchport.targets.ttnn.ttnn_program import (
     Ref,
 )
 from torchport.targets.ttnn.ttnn_program import Weight as WeightRecord
-from torchport.targets.ttnn.vocabulary import FUNCTIONS, RESERVED, need
+from torchport.targets.ttnn.vocabulary import RESERVED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,13 +131,12 @@ class Builder:
         given = {key: item for key, item in kwargs.items() if item is not None}
         frozen_args = tuple(_frozen(item) for item in args)
         frozen_kwargs = tuple((key, _frozen(item)) for key, item in given.items())
-        need("function", function, FUNCTIONS)
-        check_arguments(frozen_args, frozen_kwargs)
+        check_call(function, frozen_args, frozen_kwargs)
         key = (function, _hashable(frozen_args), _hashable(frozen_kwargs))
         if key in self._made:
             return self._made[key]
         try:
-            returned = KERNELS[function](
+            returned = FUNCTIONS[function](
                 *[_seen(item) for item in args], **{name: _seen(item) for name, item in given.items()}
             )
         except RuntimeError as error:  # torch itself finds that the arguments do not fit

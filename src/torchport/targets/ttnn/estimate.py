@@ -9,9 +9,8 @@ is taken off by the shares below.
 
 from __future__ import annotations
 
-import math
-
-from torchport.targets.ttnn.ttnn_program import Call, DeviceTensor, Name, Ref, TtnnProgram, refs_in
+from torchport.targets.ttnn.simulator import FUNCTIONS
+from torchport.targets.ttnn.ttnn_program import Call, DeviceTensor, Name, TtnnProgram, refs_in
 
 FLOPS = {"HiFi4": 74e12, "HiFi3": 98e12, "HiFi2": 148e12, "LoFi": 262e12}
 FLOAT32_SHARE = 0.25  # of the rate in bfloat16
@@ -21,10 +20,6 @@ LAUNCH = 6e-6  # seconds a call
 TRANSFER = 20e-6  # seconds a transfer
 COMPUTE_SHARE = 0.35  # of the peak, in products and convolutions
 MEMORY_SHARE = 0.6  # of the peak
-
-_PRODUCTS = frozenset(
-    {"matmul", "linear", "conv2d", "conv_transpose2d", "transformer.scaled_dot_product_attention"}
-)
 
 
 def estimate(program: TtnnProgram) -> float:
@@ -54,23 +49,6 @@ def _busy(call: Call, tensors: dict[str, DeviceTensor], fidelity: str, near: set
 
 
 def flops_of(call: Call, tensors: dict[str, DeviceTensor]) -> float:
-    """Return how many floating-point operations a product or convolution takes, on whole tiles."""
-    if call.function not in _PRODUCTS:
-        return 0.0
-    kwargs = dict(call.kwargs)
-    result = math.prod(call.tensors[0].padded)
-    if call.function in ("conv2d", "conv_transpose2d"):
-        kernel, groups, channels = kwargs["kernel_size"], kwargs["groups"], kwargs["in_channels"]
-        assert isinstance(kernel, tuple)
-        assert isinstance(groups, int)
-        assert isinstance(channels, int)
-        size = kernel[0] * kernel[1]  # type: ignore[operator]  # two numbers
-        return 2.0 * result * size * channels / groups  # type: ignore[operator]
-    first = call.args[0]
-    assert isinstance(first, Ref)
-    inner = tensors[first.name].padded[-1]
-    if "attention" in call.function:
-        key = call.args[1]
-        assert isinstance(key, Ref)
-        return 4.0 * result * tensors[key.name].padded[-2]
-    return 2.0 * result * inner
+    """Return how many floating-point operations a call takes, on whole tiles."""
+    flops = FUNCTIONS[call.function].flops
+    return flops(call, tensors) if flops is not None else 0.0

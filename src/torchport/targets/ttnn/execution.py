@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 
 from torchport.errors import TargetError
+from torchport.targets.ttnn.functions import FUNCTIONS
 from torchport.targets.ttnn.ttnn_program import (
     Argument,
     Call,
@@ -19,7 +20,7 @@ from torchport.targets.ttnn.ttnn_program import (
     Ref,
     TtnnProgram,
 )
-from torchport.targets.ttnn.vocabulary import FIDELITIES, FUNCTIONS, MAKES, NAMES, need
+from torchport.targets.ttnn.vocabulary import FIDELITIES, MAKES, NAMES, need
 
 Array = numpy.ndarray[Any, numpy.dtype[Any]]
 

@@ -2,7 +2,7 @@
 
 The payload is the program as JSON, then its weights as safetensors. The properties are:
 
-- `format`: the number below;
+- `format`: `ttnn_program.FORMAT`;
 - `program_bytes`: where the JSON ends;
 - `input_ranges`: which integer inputs must lie within which bounds, by their indices;
 - `estimated_seconds`: how long a run takes on the chip, by `estimate.py`;
@@ -20,10 +20,12 @@ import safetensors.torch
 import torch
 
 from torchport.errors import RecordError, TargetError, one_line
+from torchport.records import parse_json
+from torchport.targets.artifact_properties import check_format, read_number
 from torchport.targets.target import Artifact
-from torchport.targets.ttnn.ttnn_program import TtnnProgram
+from torchport.targets.ttnn import simulator  # noqa: F401  # a program is checked against the registry that this fills
+from torchport.targets.ttnn.ttnn_program import FORMAT, TtnnProgram
 
-FORMAT = 1
 _REMEDY = "compile the model again"
 
 
@@ -41,19 +43,12 @@ def unpack(artifact: Artifact) -> tuple[TtnnProgram, dict[str, torch.Tensor]]:
     Raises:
         TargetError: it is of another format, or damaged.
     """
-    if artifact.properties.get("format") != FORMAT:
-        raise TargetError(
-            f"the island has format {artifact.properties.get('format')!r:.100}, not {FORMAT}",
-            where="ttnn",
-            remedy="compile the model again with this version of torchport",
-        )
-    size = artifact.properties.get("program_bytes")
-    if not isinstance(size, int) or not 0 < size <= artifact.payload.size:
-        raise TargetError("the island's program does not lie in its payload", where="ttnn", remedy=_REMEDY)
+    check_format(artifact.properties, FORMAT, "ttnn")
+    size = read_number(artifact.properties, "program_bytes", artifact.payload.size, "ttnn")
     try:
-        program = TtnnProgram.from_json(json.loads(artifact.payload[:size].tobytes()))
+        program = TtnnProgram.from_json(parse_json(artifact.payload[:size].tobytes(), "the program"))
         weights = safetensors.torch.load(artifact.payload[size:].tobytes())
-    except (ValueError, RecursionError, RecordError, safetensors.SafetensorError) as error:
+    except (ValueError, RecordError, safetensors.SafetensorError) as error:
         raise TargetError(
             f"the island's program or weights cannot be read: {one_line(error)[:300]}",
             where="ttnn",

@@ -9,13 +9,12 @@ from typing import Any
 from torch import fx
 
 from torchport.targets.ttnn.lowering import arguments
+from torchport.targets.ttnn.ops import RULES
 from torchport.targets.ttnn.ops.convolution import Followers
 from torchport.targets.ttnn.ops.matrix import is_weight
 
-# gelu and sigmoid are left alone: as part of another kernel they are approximated.
-_ACTIVATIONS = {"aten.relu.default": "relu", "aten.silu.default": "silu"}
 _BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
-_SUMS = frozenset({"aten.add.Tensor", "aten.linear.default", "aten.addmm.default"})
+_CONVOLUTION = "aten.convolution.default"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,10 +34,12 @@ def find_fusions(graph: fx.Graph) -> Fusions:
     """Return what can be computed along with what in a graph."""
     found = Fusions()
     for node in graph.nodes:
-        name = str(node.target)
-        if name == "aten.convolution.default":
+        rule = RULES.get(str(node.target))
+        if rule is None or not rule.fuses:
+            continue
+        if str(node.target) == _CONVOLUTION:
             _follow_convolution(node, found)
-        elif name in _SUMS:
+        else:
             activation = _activation(node)
             if activation is not None:
                 found.along[node] = _name_of(activation)
@@ -81,7 +82,5 @@ def _activation(node: fx.Node) -> fx.Node | None:
 
 def _name_of(node: fx.Node) -> str:
     """Return ttnn's name of an activation; empty for other ops."""
-    if str(node.target) == "aten.hardtanh.default":
-        given = arguments(node)
-        return "relu6" if (given["min_val"], given["max_val"]) == (0, 6) else ""
-    return _ACTIVATIONS.get(str(node.target), "")
+    rule = RULES.get(str(node.target))
+    return rule.activation_of(node) if rule is not None else ""

@@ -11,29 +11,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from torchport.targets.ttnn.simulator import FUNCTIONS
 from torchport.targets.ttnn.ttnn_program import Call, Name, refs_in
 
 L1_BUDGET = 8 * 2**20  # of about 90 MiB on an n150
 L1, DRAM = Name("L1_MEMORY_CONFIG"), Name("DRAM_MEMORY_CONFIG")
 
-# What takes the argument `memory_config`. Others follow their input, as reductions do, or are given DRAM.
-_PLACEABLE = frozenset(
-    """
-    add sub mul div rsub maximum minimum relu relu6 silu gelu sigmoid tanh exp sqrt rsqrt square abs neg
-    hardswish hardsigmoid linear matmul layer_norm rms_norm softmax reshape permute slice concat where
-    typecast
-    """.split()
-)
-_CONVOLUTIONS = frozenset({"conv2d", "conv_transpose2d"})
-
 
 def place_tensors(calls: list[Call]) -> list[Call]:
     """Return the calls with the place of each result."""
-    far = _read_by_convolutions(calls)
+    far = _read_from_dram(calls)
     in_l1: dict[str, int] = {}
     placed = []
     for call in calls:
-        if call.function in _PLACEABLE:
+        if FUNCTIONS[call.function].placeable:
             size = call.tensors[0].bytes
             fits = call.results[0] not in far and sum(in_l1.values()) + size <= L1_BUDGET
             if fits:
@@ -45,12 +36,12 @@ def place_tensors(calls: list[Call]) -> list[Call]:
     return placed
 
 
-def _read_by_convolutions(calls: list[Call]) -> set[str]:
-    """Return the tensors that a convolution reads, and those that say where these lie."""
+def _read_from_dram(calls: list[Call]) -> set[str]:
+    """Return the tensors that must lie in DRAM, and those that say where these lie."""
     found: set[str] = set()
     for call in reversed(calls):
-        # A reshape may be the same memory under another shape.
-        follows = call.function not in _PLACEABLE or call.function == "reshape"
-        if call.function in _CONVOLUTIONS or (follows and call.results[0] in found):
+        facts = FUNCTIONS[call.function]
+        follows = not facts.placeable or facts.may_share
+        if facts.reads_dram or (follows and call.results[0] in found):
             found.update(refs_in(call))
     return found

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from torchport.targets.ttnn.ttnn_program import Argument, Call, DeviceTensor, Layout, Name, Ref, refs_in
+from torchport.targets.ttnn.simulator import FUNCTIONS
+from torchport.targets.ttnn.ttnn_program import Call, DeviceTensor, Layout, Name, Ref, refs_in
 
-_MOVING = frozenset({"reshape", "permute", "slice", "concat", "repeat", "pad"})
+_MOVED = ("bfloat16", "float32", "int32")  # what kernels that move elements take in rows too
 _NAMES: dict[Layout, Name] = {"tile": Name("TILE_LAYOUT"), "row_major": Name("ROW_MAJOR_LAYOUT")}
 
 Side = str | int  # a layout, or the place of a call that takes both
@@ -52,7 +53,7 @@ class _Flow:
             if call.function == "to_layout":
                 [source] = refs_in(call)
                 self.origin[call.results[0]] = self.origin.get(source, source)
-            elif _takes_both(call):
+            elif call.tensors[0].dtype in _MOVED and FUNCTIONS[call.function].takes_both(call):
                 self.free[place] = call
 
     def _before(self, name: str) -> str:
@@ -112,30 +113,8 @@ class _Flow:
                 for name in dict.fromkeys(refs_in(call))
             }
             tensor = replace(call.tensors[0], layout=chosen.get(place, call.tensors[0].layout))
-            found.append(replace(_renamed(call, names), tensors=(tensor,)))
+            found.append(replace(call.reading(names), tensors=(tensor,)))
         return found
-
-
-def _takes_both(call: Call) -> bool:
-    if call.function not in _MOVING or call.tensors[0].dtype not in ("bfloat16", "float32", "int32"):
-        return False
-    if call.function == "pad":
-        padding = call.args[1]
-        assert isinstance(padding, tuple)
-        return not any(pair[0] for pair in padding if isinstance(pair, tuple))
-    return True
-
-
-def _renamed(call: Call, names: dict[str, str]) -> Call:
-    def change(argument: Argument) -> Argument:
-        if isinstance(argument, Ref):
-            return Ref(names[argument.name])
-        if isinstance(argument, tuple):
-            return tuple(change(item) for item in argument)
-        return argument
-
-    kwargs = tuple((key, change(item)) for key, item in call.kwargs)
-    return replace(call, args=tuple(change(item) for item in call.args), kwargs=kwargs)
 
 
 def _connect(room: dict[Side, dict[Side, int]], one: Side, other: Side, size: int) -> None:

@@ -18,7 +18,7 @@ from torch import fx
 
 from torchport.targets.ttnn.builder import Builder, Value
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.ttnn_program import COMPUTE, Dtype, Layout, Name
+from torchport.targets.ttnn.ttnn_program import COMPUTE, DEVICE, Dtype, Layout, Name
 from torchport.targets.value_ranges import bounds_of, fits
 from torchport.torch_private import OpOverload
 
@@ -144,10 +144,8 @@ class Lowering:
             key: tells transforms apart.
             dtype, layout, on_device: as in `Builder.weight`.
         """
-        tensor = self._weights(node)
-        assert tensor is not None
-        return self.constant(
-            tensor, transform, (str(node.target), key), str(node.target),
+        return self.computed(
+            [node], transform or (lambda tensor: tensor), key,
             dtype=dtype or self.device_dtype(node), layout=layout, on_device=on_device,
         )  # fmt: skip
 
@@ -171,23 +169,9 @@ class Lowering:
             (names, key), on_device=on_device,
         )  # fmt: skip
 
-    def constant(
-        self,
-        tensor: torch.Tensor,
-        transform: Transform | None,
-        key: object,
-        wish: str,
-        *,
-        dtype: Dtype,
-        layout: Layout = "tile",
-        on_device: bool = True,
-    ) -> Value:
+    def constant(self, tensor: torch.Tensor, key: object, wish: str, dtype: Dtype) -> Value:
         """Return a tensor that the program brings along."""
-        apply = transform or (lambda given: given)
-        shape = tuple(apply(tensor.detach().to("meta")).shape)
-        return self.builder.weight(
-            wish, shape, dtype, layout, lambda: apply(tensor.detach()), key, on_device=on_device
-        )
+        return self.builder.weight(wish, tuple(tensor.shape), dtype, "tile", tensor.detach, key)
 
     # Calls
 
@@ -198,6 +182,10 @@ class Lowering:
     def precise(self, function: str, *args: Any, **kwargs: Any) -> Value:
         """Add a call of a kernel that can be told how precisely to compute."""
         return self.builder.call(function, *args, compute_kernel_config=COMPUTE, **kwargs)
+
+    def full(self, shape: Sequence[int], number: float, dtype: Dtype) -> Value:
+        """Return a tensor of one number."""
+        return self.call("full", tuple(shape), number, dtype=Name(dtype), layout=TILE_LAYOUT, device=DEVICE)
 
     def cast(self, value: Value, dtype: Dtype | None) -> Value:
         """Return a value in another dtype."""
@@ -304,6 +292,11 @@ def arguments(node: fx.Node) -> dict[str, Any]:
         else:
             found[argument.name] = argument.default_value if argument.has_default_value() else None
     return found
+
+
+def packet(node: fx.Node) -> str:
+    """Return the name of a node's op, without namespace and overload."""
+    return str(node.target).split(".")[1]
 
 
 def positive(dim: int, rank: int) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchport.targets.target import Options
+from torchport.targets.target import Options, choice
+from torchport.targets.ttnn.vocabulary import FIDELITIES
 
 DTYPES = ("bfloat16", "bfloat8_b", "float32")
 MEMORIES = ("dram", "l1")
@@ -24,7 +25,7 @@ class TtnnOptions(Options):
     """
 
     device_id: int = 0
-    dtype: str = "bfloat16"
-    math_fidelity: str = "HiFi4"
-    memory: str = "dram"
+    dtype: str = choice("bfloat16", DTYPES)
+    math_fidelity: str = choice("HiFi4", FIDELITIES)
+    memory: str = choice("dram", MEMORIES)
     simulate: bool = False

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from torchport.errors import TargetError
-from torchport.targets.ttnn.arguments import check_arguments, refs_among
-from torchport.targets.ttnn.vocabulary import FIDELITIES, FUNCTIONS, HOST_DTYPES, need, need_identifier
+from torchport.targets.ttnn.arguments import check_call, refs_among
+from torchport.targets.ttnn.vocabulary import FIDELITIES, HOST_DTYPES, need, need_identifier
 
 if TYPE_CHECKING:
     from torchport.targets.ttnn.ttnn_program import Call, Crossing, DeviceTensor, TtnnProgram
@@ -56,8 +56,7 @@ def _need_known(name: str, known: set[str], where: str) -> None:
 
 
 def _check_call(call: Call, known: set[str]) -> None:
-    need("function", call.function, FUNCTIONS)
-    check_arguments(call.args, call.kwargs)
+    check_call(call.function, call.args, call.kwargs)
     if len(call.results) != 1 or len(call.tensors) != 1:
         raise TargetError(f"a call gives {len(call.results)} tensors, not one", where=f"ttnn.{call.function}")
     for name in refs_among((*call.args, *[item for _, item in call.kwargs])):

@@ -7,16 +7,17 @@ another, or fill more memory than there is: both are found here, where nothing i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from torchport.errors import TargetError, one_line
 from torchport.records import TensorSpec
+from torchport.targets.ttnn.arguments import mapped
 from torchport.targets.ttnn.builder import kernel_sees, without_values
 from torchport.targets.ttnn.program_check import MOST_BYTES
-from torchport.targets.ttnn.simulator import KERNELS, Held
+from torchport.targets.ttnn.simulator import FUNCTIONS, Held
 from torchport.targets.ttnn.transfers import peak_bytes
 from torchport.targets.ttnn.ttnn_program import Argument, Call, Crossing, Ref, TtnnProgram
 from torchport.torch_private import TorchDispatchMode, tree_leaves
@@ -91,12 +92,12 @@ def _spec(crossing: Crossing) -> tuple[tuple[int, ...], str]:
 
 
 def _judged(call: Call, values: Mapping[str, Held]) -> Held:
-    args = [_seen(item, values) for item in call.args]
-    # Where a result lies changes nothing about it.
-    kwargs = {key: _seen(item, values) for key, item in call.kwargs if key != "memory_config"}
-    kernel: Callable[..., Any] = KERNELS[call.function]
+    def seen(item: Argument) -> Any:
+        return values[item.name] if isinstance(item, Ref) else kernel_sees(item)
+
+    kwargs = {key: mapped(item, seen) for key, item in call.kwargs}
     try:
-        found: Held = kernel(*args, **kwargs)
+        found: Held = FUNCTIONS[call.function](*mapped(call.args, seen), **kwargs)
         same = found.description == call.tensors[0]
     except TargetError:
         raise
@@ -113,14 +114,6 @@ def _judged(call: Call, values: Mapping[str, Held]) -> Held:
             remedy=_REMEDY,
         )
     return found
-
-
-def _seen(argument: Argument, values: Mapping[str, Held]) -> Any:
-    if isinstance(argument, Ref):
-        return values[argument.name]
-    if isinstance(argument, tuple):
-        return tuple(_seen(item, values) for item in argument)
-    return kernel_sees(argument)
 
 
 class _Bounded(TorchDispatchMode):

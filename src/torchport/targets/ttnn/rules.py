@@ -1,53 +1,67 @@
-"""Which ATen ops are lowered to ttnn, and how: one registry, which is the verdict and the lowering."""
+"""Which ops are lowered to ttnn, and all that is known of each: one registry, for verdicts and lowerings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import fx
 
-from torchport.targets.ttnn.lowering import Lowering, Results
+from torchport.targets.rule_target import Kinds, Rules
+from torchport.targets.rule_target import Rule as BaseRule
+from torchport.targets.ttnn.lowering import Lowering, Results, arguments
 
-Lower = Callable[[Lowering, fx.Node], Results]
-
-KINDS: dict[str, frozenset[torch.dtype]] = {
-    "f": frozenset({torch.float32, torch.bfloat16}),
-    "i": frozenset({torch.int64, torch.int32}),
-    "b": frozenset({torch.bool}),
-}
+Given = dict[str, Any]  # an op's arguments by their names, defaults filled in
+Lower = Callable[[Lowering, fx.Node, Given], Results]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(BaseRule):
     """How an op is lowered.
 
     Args:
-        kinds: what its tensors may hold: `f` floats, `i` integers, `b` booleans.
-        lower: adds its calls, and returns its value or values; refuses what ttnn cannot honour.
+        lower: adds its calls, given its arguments by name; returns its value or values, and refuses what ttnn
+            cannot honour.
+        on_images: whether its first operand is wanted with channels last; an input that only such ops read
+            crosses so.
+        fuses: whether an activation behind it can be computed along with it.
+        activation: how ttnn names the op where another computes it along: a text, or a function of the node
+            that gives one; empty if none can.
     """
 
-    kinds: str
+    KINDS: ClassVar[Kinds] = {**BaseRule.KINDS, "f": frozenset({torch.float32, torch.bfloat16})}
+
     lower: Lower
+    on_images: bool = False
+    fuses: bool = False
+    activation: str | Callable[[fx.Node], str] = ""
 
-    @property
-    def dtypes(self) -> frozenset[torch.dtype]:
-        """The dtypes that the op's tensors may have."""
-        return frozenset().union(*[KINDS[kind] for kind in self.kinds])
+    def lowered(self, lowering: Lowering, node: fx.Node) -> Results:
+        """Lower a call of the op."""
+        return self.lower(lowering, node, arguments(node))
+
+    def activation_of(self, node: fx.Node) -> str:
+        """Return how ttnn names a call of the op; empty if no other op computes it along."""
+        return self.activation(node) if callable(self.activation) else self.activation
 
 
-RULES: dict[str, Rule] = {}
+RULES: Rules[Rule] = Rules()
 
 
-def lowers(names: str, kinds: str) -> Callable[[Lower], Lower]:
-    """Register a lowering for ops, written as `add.Tensor relu.default …`."""
+def lowers(
+    names: str,
+    kinds: str,
+    *,
+    on_images: bool = False,
+    fuses: bool = False,
+    activation: str | Callable[[fx.Node], str] = "",
+) -> Callable[[Lower], Lower]:
+    """Register a lowering for ops, written as `add.Tensor relu.default …`; see `Rule`."""
 
     def register(lower: Lower) -> Lower:
-        for name in names.split():
-            full = f"aten.{name}"
-            assert full not in RULES, f"two rules for {full}"
-            RULES[full] = Rule(kinds, lower)
+        RULES.add(names, Rule(kinds, lower, on_images, fuses, activation))
         return lower
 
     return register

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import fx
 
-from torchport.errors import TargetError, nearest
+from torchport.errors import TargetError
 from torchport.records import TensorSpec, Verdict
 from torchport.targets.artifact_properties import refuse_property
-from torchport.targets.decompositions import core_decompositions, find_op, is_composite
-from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
-from torchport.targets.ttnn.format import FORMAT, unpack
+from torchport.targets.rule_target import RuleTarget
+from torchport.targets.target import Artifact, Availability, Island, Runner
 from torchport.targets.ttnn.library import has_device, installed_version
-from torchport.targets.ttnn.options import DTYPES, MEMORIES, TtnnOptions
-from torchport.targets.ttnn.vocabulary import FIDELITIES
-from torchport.targets.value_ranges import annotate
-from torchport.torch_private import FakeTensor, OpOverload
+from torchport.targets.ttnn.options import TtnnOptions
+from torchport.targets.ttnn.ttnn_program import FORMAT
+from torchport.torch_private import FakeTensor
+
+if TYPE_CHECKING:
+    from torchport.targets.ttnn.rules import Rule
 
 _MOST_DEVICES = 1024
 _SMALL = 4096  # elements of an integer weight that lowerings may look at
 
 
-class TtnnTarget(Target):
+class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
     """Tenstorrent's chips, by their library ttnn; without one, a simulator of it."""
 
     name = "ttnn"
@@ -33,6 +34,7 @@ class TtnnTarget(Target):
     options_type = TtnnOptions
     build_format = FORMAT
     is_timed = False
+    exact_integers = (-(2**31) + 1, 2**31 - 1)
 
     def availability(self) -> Availability:
         """Say whether a chip is there; the simulator always is."""
@@ -47,42 +49,37 @@ class TtnnTarget(Target):
         """Programs are written for one version of the library, whether it is installed or not."""
         return "0.81.1"
 
-    def decompositions(self) -> Decompositions:
-        """Take apart what has no lowering; keep what has one."""
-        return _decompositions()
+    def rules(self) -> Mapping[str, Rule]:
+        """Return the lowerings; whoever only loads a program does without them."""
+        from torchport.targets.ttnn.ops import RULES
 
-    def kept_composites(self) -> Collection[OpOverload]:
-        """Keep the composite ops that have a lowering."""
-        return _kept_composites()
+        return RULES
 
     def prepare(self, graph_module: fx.GraphModule) -> None:
         """Bound the integers of the whole graph, and note the small weights that lowerings look at."""
         from torchport.targets.ttnn.verdicts import WEIGHTS
 
-        annotate(graph_module, _is_outside)
+        super().prepare(graph_module)
         for node in graph_module.graph.nodes:
             if node.op == "get_attr":
                 tensor = getattr(graph_module, str(node.target), None)
                 if isinstance(tensor, torch.Tensor) and _is_readable(tensor):
                     node.meta[WEIGHTS] = tensor
 
-    def verdict(self, node: fx.Node, options: Options) -> Verdict:
-        """Say whether a program can compute this node as torch does."""
-        from torchport.targets.ttnn.verdicts import verdict
+    def check(self, node: fx.Node, rule: Rule, options: TtnnOptions) -> Verdict | None:
+        """Try the op's lowering without values, and say what it refuses."""
+        from torchport.targets.ttnn.verdicts import check
 
-        assert isinstance(options, TtnnOptions)
-        return verdict(node, options)
+        return check(node, rule, options)
 
-    def is_low_precision(self, options: Options) -> bool:
+    def is_low_precision(self, options: TtnnOptions) -> bool:
         """Whether floats are held in bfloat16 or less."""
-        assert isinstance(options, TtnnOptions)
         return options.dtype != "float32"
 
-    def build(self, island: Island, options: Options) -> Artifact:
+    def build(self, island: Island, options: TtnnOptions) -> Artifact:
         """Write the island as a program."""
-        from torchport.targets.ttnn.build import build
+        from torchport.targets.ttnn.write import build
 
-        assert isinstance(options, TtnnOptions)
         return build(island, options)
 
     def load(
@@ -90,19 +87,18 @@ class TtnnTarget(Target):
         artifact: Artifact,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
-        options: Options,
+        options: TtnnOptions,
     ) -> Runner:
         """Load the program on the chip, or on the simulator."""
         from torchport.targets.ttnn.load import load
 
-        assert isinstance(options, TtnnOptions)
         return load(artifact, inputs, outputs, options)
 
     def emit(
         self,
         artifact: Artifact,
         examples: Sequence[torch.Tensor],
-        options: Options,
+        options: TtnnOptions,
         title: str,
         stem: str,
         *,
@@ -111,8 +107,8 @@ class TtnnTarget(Target):
     ) -> dict[str, bytes]:
         """Write the program as a script and a file of weights."""
         from torchport.targets.ttnn.emit import emit
+        from torchport.targets.ttnn.format import unpack
 
-        assert isinstance(options, TtnnOptions)
         program, weights = unpack(artifact)
         program = dataclasses.replace(
             program,
@@ -121,9 +117,8 @@ class TtnnTarget(Target):
         )
         return emit(program, weights, examples, title=title, stem=stem, device_id=options.device_id)
 
-    def simulated_seconds(self, artifact: Artifact, options: Options) -> float | None:
+    def simulated_seconds(self, artifact: Artifact, options: TtnnOptions) -> float | None:
         """Return the estimate of a program's time, unless it runs on a chip."""
-        assert isinstance(options, TtnnOptions)
         if has_device() and not options.simulate:
             return None
         seconds = artifact.properties.get("estimated_seconds")
@@ -131,20 +126,9 @@ class TtnnTarget(Target):
             raise refuse_property(self.name, "estimated_seconds", seconds)
         return seconds
 
-    def make_options(self, given: object) -> Options:
-        """Build the options; refuses a dtype or fidelity that there is not."""
-        options = super().make_options(given)  # type: ignore[arg-type]
-        assert isinstance(options, TtnnOptions)
-        chosen = (
-            (options.dtype, DTYPES),
-            (options.math_fidelity, FIDELITIES),
-            (options.memory, MEMORIES),
-        )
-        for value, choices in chosen:
-            if value not in choices:
-                raise TargetError(
-                    f"no such choice: {value!r}", where=self.name, remedy=nearest(value, choices)
-                )
+    def make_options(self, given: Mapping[str, object] | None) -> TtnnOptions:
+        """Build the options; refuses a number that no chip has."""
+        options = super().make_options(given)
         if not 0 <= options.device_id < _MOST_DEVICES:
             raise TargetError(f"no chip has the number {options.device_id}", where=self.name)
         return options
@@ -154,32 +138,3 @@ def _is_readable(tensor: torch.Tensor) -> bool:
     if isinstance(tensor, FakeTensor) or tensor.is_meta or tensor.numel() > _SMALL:
         return False
     return tensor.dim() == 0 or not tensor.is_floating_point()
-
-
-def _rules() -> Mapping[str, object]:
-    """Return the lowerings; whoever only loads a program does without them."""
-    from torchport.targets.ttnn.ops import RULES
-
-    return RULES
-
-
-@functools.cache
-def _decompositions() -> Decompositions:
-    rules = _rules()
-    return {op: how for op, how in core_decompositions().items() if str(op) not in rules}
-
-
-@functools.cache
-def _kept_composites() -> tuple[OpOverload, ...]:
-    return tuple(op for op in map(find_op, _rules()) if op is not None and is_composite(op))
-
-
-def _is_outside(node: fx.Node) -> bool:
-    """Whether a node's value surely comes from outside the device."""
-    if node.op == "placeholder":
-        return True
-    return (
-        node.op == "call_function"
-        and isinstance(node.target, OpOverload)
-        and str(node.target) not in _rules()
-    )

@@ -12,10 +12,8 @@ from dataclasses import replace
 from torchport.targets.ttnn.builder import Builder
 from torchport.targets.ttnn.l1_placement import place_tensors
 from torchport.targets.ttnn.layouts import assign_layouts
-from torchport.targets.ttnn.ttnn_program import Argument, Call, Crossing, Ref, TtnnProgram, refs_in
-
-# What the host does just as well, while a tensor crosses anyway.
-_BY_THE_HOST = frozenset({"typecast", "to_layout", "reshape"})
+from torchport.targets.ttnn.simulator import FUNCTIONS
+from torchport.targets.ttnn.ttnn_program import Call, Crossing, TtnnProgram, refs_in
 
 
 def settle(
@@ -78,14 +76,14 @@ def _absorb(inputs: list[Crossing], calls: list[Call], kept: set[str]) -> tuple[
         crossing = given
         while crossing.name not in kept:
             users = [call for call in calls if crossing.name in refs_in(call)]
-            if len(users) != 1 or users[0].function not in _BY_THE_HOST:
+            if len(users) != 1 or not FUNCTIONS[users[0].function].by_host:
                 break
             [call] = users
             old = crossing.name
             if call.results[0] in kept or call.tensors[0].dtype not in _host_gives(crossing):
                 break
             crossing = replace(crossing, tensor=call.tensors[0])
-            calls = [_renamed(item, call.results[0], old) for item in calls if item is not call]
+            calls = [item.reading({call.results[0]: old}) for item in calls if item is not call]
         found.append(crossing)
     return found, calls
 
@@ -95,21 +93,6 @@ def _host_gives(crossing: Crossing) -> tuple[str, ...]:
     if crossing.host_dtype in ("int64", "int32"):
         return ("int32", "uint32")
     return ("bfloat16", "float32") if crossing.tensor.dtype == "bfloat16" else (crossing.tensor.dtype,)
-
-
-def _renamed(call: Call, old: str, new: str) -> Call:
-    def change(argument: Argument) -> Argument:
-        if isinstance(argument, Ref):
-            return Ref(new) if argument.name == old else argument
-        if isinstance(argument, tuple):
-            return tuple(change(item) for item in argument)
-        return argument
-
-    return replace(
-        call,
-        args=tuple(change(item) for item in call.args),
-        kwargs=tuple((key, change(item)) for key, item in call.kwargs),
-    )
 
 
 def _freeing(calls: list[Call], kept: set[str]) -> list[Call]:

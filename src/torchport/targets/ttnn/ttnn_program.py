@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
-from torchport.errors import RecordError
-from torchport.records import Record
+from torchport.records import JSON, Record
 from torchport.targets.ttnn.arguments import (
     COMPUTE,
     DEVICE,
@@ -25,6 +24,7 @@ from torchport.targets.ttnn.arguments import (
     decode_keywords,
     encode,
     malformed,
+    mapped,
     refs_among,
 )
 from torchport.targets.ttnn.program_check import check_program
@@ -33,6 +33,7 @@ __all__ = [
     "BYTES",
     "COMPUTE",
     "DEVICE",
+    "FORMAT",
     "L1_SMALL_BYTES",
     "TILE",
     "Argument",
@@ -52,6 +53,7 @@ __all__ = [
 Dtype = Literal["bfloat16", "bfloat8_b", "float32", "int32", "uint32", "uint16"]
 Layout = Literal["tile", "row_major"]
 
+FORMAT = 1  # of built islands; raised whenever something else is written than before
 TILE = 32  # a tile holds 32 × 32 elements
 # A tile of bfloat8_b holds a byte an element, and one exponent for every 16 of them.
 BYTES: dict[str, float] = {
@@ -101,7 +103,18 @@ L1_SMALL_BYTES = 24576
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class _CallFields(Record):
+    """The fields of a call's JSON that are no arguments."""
+
+    function: str
+    results: tuple[str, ...]
+    tensors: tuple[DeviceTensor, ...]
+    frees: tuple[str, ...]
+    module: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Record):
     """A call of one of the library's functions.
 
     Args:
@@ -121,7 +134,16 @@ class Call:
     frees: tuple[str, ...] = ()
     module: str = ""
 
-    def to_json(self) -> dict[str, object]:
+    def reading(self, names: Mapping[str, str]) -> Call:
+        """Return the same call on tensors of other names."""
+
+        def change(item: Argument) -> Argument:
+            return Ref(names.get(item.name, item.name)) if isinstance(item, Ref) else item
+
+        kwargs = tuple((key, mapped(item, change)) for key, item in self.kwargs)
+        return replace(self, args=mapped(self.args, change), kwargs=kwargs)
+
+    def to_json(self) -> dict[str, JSON]:
         """Return the call as JSON."""
         return {
             "function": self.function,
@@ -134,35 +156,19 @@ class Call:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, object]) -> Call:
+    def from_json(cls, data: JSON) -> Call:
         """Build the call from what `to_json` returned.
 
         Raises:
-            TargetError: it is something else.
+            RecordError, TargetError: it is something else.
         """
-        texts = [_list(data, key) for key in ("results", "frees")]
-        if not all(isinstance(item, str) for items in texts for item in items):
+        rest = _CallFields.from_json(data)
+        assert isinstance(data, Mapping)  # a record is one
+        args = decode(data.get("args"))
+        if not isinstance(args, tuple):
             raise malformed("a call", data)
-        function, module = data.get("function"), data.get("module")
-        if not isinstance(function, str) or not isinstance(module, str):
-            raise malformed("a call", data)
-        return cls(
-            function,
-            tuple(decode(item) for item in _list(data, "args")),
-            decode_keywords(data.get("kwargs")),
-            tuple(texts[0]),
-            tuple(map(DeviceTensor.from_json, _list(data, "tensors"))),
-            tuple(texts[1]),
-            module,
-        )
-
-
-def _list(data: object, key: str) -> list[Any]:
-    """Return a list of a JSON object's."""
-    value = data.get(key) if isinstance(data, Mapping) else None
-    if not isinstance(value, list):
-        raise malformed(f"the list {key!r}", data)
-    return value
+        kwargs = decode_keywords(data.get("kwargs"))
+        return cls(rest.function, args, kwargs, rest.results, rest.tensors, rest.frees, rest.module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +208,7 @@ class Weight(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class TtnnProgram:
+class TtnnProgram(Record):
     """An island as calls of ttnn's functions.
 
     Args:
@@ -224,42 +230,15 @@ class TtnnProgram:
     math_fidelity: str = "HiFi4"
     peak_bytes: int = 0
 
-    def to_json(self) -> dict[str, object]:
-        """Return the program as JSON."""
-        return {
-            "schema": self.schema,
-            "inputs": [item.to_json() for item in self.inputs],
-            "weights": [item.to_json() for item in self.weights],
-            "load": [item.to_json() for item in self.load],
-            "calls": [item.to_json() for item in self.calls],
-            "outputs": [item.to_json() for item in self.outputs],
-            "math_fidelity": self.math_fidelity,
-            "peak_bytes": self.peak_bytes,
-        }
-
     @classmethod
-    def from_json(cls, data: object) -> TtnnProgram:
+    def from_json(cls, data: JSON) -> TtnnProgram:
         """Build the program from what `to_json` returned.
 
         Raises:
-            RecordError: the schema is another one, or a field is missing.
+            RecordError: the schema is another one, or a field is missing or of the wrong type.
             TargetError: torchport writes no such program.
         """
-        if not isinstance(data, Mapping) or data.get("schema") != cls.schema:
-            found = data.get("schema") if isinstance(data, Mapping) else data
-            raise RecordError(f"the schema is {found!r:.100}, not {cls.schema!r}", where="Program")
-        fidelity, peak = data.get("math_fidelity"), data.get("peak_bytes")
-        if not isinstance(fidelity, str) or not isinstance(peak, int):
-            raise malformed("the head", {"math_fidelity": fidelity, "peak_bytes": peak})
-        program = cls(
-            tuple(map(Crossing.from_json, _list(data, "inputs"))),
-            tuple(map(Weight.from_json, _list(data, "weights"))),
-            tuple(map(Call.from_json, _list(data, "load"))),
-            tuple(map(Call.from_json, _list(data, "calls"))),
-            tuple(map(Crossing.from_json, _list(data, "outputs"))),
-            fidelity,
-            peak,
-        )
+        program = super(TtnnProgram, cls).from_json(data)  # slots make another class of it
         check_program(program)
         return program
 

@@ -1,8 +1,8 @@
-"""What a program may say: the functions, keywords, names and texts of ttnn's that torchport emits; no torch.
+"""What a program may say besides the functions of `functions.py`: ttnn's names, objects and texts; no torch.
 
 A program that was read from a file is a stranger's data, and the module `ttnn` leads to others: `ttnn.os` is
-there too. So nothing outside of this table is looked up in the library, written into a script or run. The
-builder obeys it as well: a lowering that says something new fails until it is added here.
+there too. So nothing outside of these tables is looked up in the library, written into a script or run. The
+builder obeys them as well: a lowering that says something new fails until it is added here.
 """
 
 from __future__ import annotations
@@ -11,32 +11,6 @@ import re
 from collections.abc import Collection
 
 from torchport.errors import TargetError, nearest
-
-FUNCTIONS = frozenset(
-    """
-    abs acos acosh add argmax asin asinh atan atan2 atanh avg_pool2d bitwise_and bitwise_not bitwise_or
-    bitwise_xor ceil clamp concat conv2d conv_transpose2d cos cosh cumsum div elu embedding eq erf erfc
-    exp exp2 expand expm1 floor fmod full gather ge gelu gt hardsigmoid hardswish isfinite isinf isnan
-    layer_norm le leaky_relu linear log log10 log1p log2 log_sigmoid logical_and logical_not logical_or
-    logical_xor lt matmul max max_pool2d maximum mean min minimum mish mul ne neg pad permute pow
-    prepare_conv_bias prepare_conv_transpose2d_bias prepare_conv_transpose2d_weights prepare_conv_weights
-    reciprocal relu relu6 remainder repeat repeat_interleave reshape rms_norm round rpow rsqrt rsub selu
-    sigmoid sign silu sin sinh slice softmax softplus softsign sqrt square sub sum tan tanh to_layout
-    transformer.scaled_dot_product_attention trunc typecast upsample var where
-    """.split()
-)
-
-# Of functions' arguments.
-KEYWORDS = frozenset(
-    """
-    activation activations alpha attn_mask batch_size beta bias bias_tensor ceil_mode channels
-    compute_config compute_kernel_config conv_config correction count_include_pad device dilation dim
-    divisor_override dtype epsilon groups has_bias in_channels index input_dtype input_h input_height
-    input_layout input_memory_config input_tensor input_w input_width is_causal keepdim kernel_size layout
-    max memory_config min mode numeric_stable out_channels output_layout output_padding padding scale
-    stride threshold transpose_b variant weight weight_tensor weights_format
-    """.split()
-)
 
 DTYPES = frozenset({"bfloat16", "bfloat8_b", "float32", "int32", "uint32", "uint16"})
 NAMES = DTYPES | {

@@ -10,8 +10,10 @@ from torch import fx
 
 from torchport.capture import module_path
 from torchport.errors import TargetError
-from torchport.targets.target import Island
+from torchport.targets.target import Artifact, Island
 from torchport.targets.ttnn.builder import Builder
+from torchport.targets.ttnn.estimate import estimate
+from torchport.targets.ttnn.format import pack
 from torchport.targets.ttnn.fusion import find_fusions
 from torchport.targets.ttnn.lowering import Formed, Lowering, Result, flat_shape, torch_value
 from torchport.targets.ttnn.ops import RULES
@@ -19,10 +21,8 @@ from torchport.targets.ttnn.options import TtnnOptions
 from torchport.targets.ttnn.refusal import Refused
 from torchport.targets.ttnn.transfers import settle
 from torchport.targets.ttnn.ttnn_program import TILE, Crossing, DeviceTensor, Dtype, TtnnProgram
+from torchport.targets.value_ranges import input_ranges
 
-_ON_IMAGES = frozenset(
-    {"aten.convolution.default", "aten.max_pool2d_with_indices.default", "aten.avg_pool2d.default"}
-)
 # What a weight of each of the device's dtypes is stored in. torch has no block floats: the device makes them
 # of bfloat16.
 _STORED_IN: dict[Dtype, torch.dtype] = {
@@ -33,6 +33,25 @@ _STORED_IN: dict[Dtype, torch.dtype] = {
     "uint32": torch.int32,
     "uint16": torch.int32,
 }
+
+
+def build(island: Island, options: TtnnOptions) -> Artifact:
+    """Return the island as an artefact.
+
+    Raises:
+        TargetError: an op cannot be lowered where it stands.
+    """
+    program, weights = write_program(island, options)
+    ranges = input_ranges(island.graph_module)
+    return pack(
+        program,
+        weights,
+        {
+            "input_ranges": {str(index): list(bounds) for index, bounds in ranges.items()},
+            "estimated_seconds": estimate(program),
+            "peak_bytes": program.peak_bytes,
+        },
+    )
 
 
 def make_lowering(options: TtnnOptions, weights: Callable[[fx.Node], torch.Tensor | None]) -> Lowering:
@@ -108,7 +127,7 @@ class _Writer:
             assert result is not None
             self.lowering.put(node, result)
             return
-        results = RULES[str(node.target)].lower(self.lowering, node)
+        results = RULES[str(node.target)].lowered(self.lowering, node)
         if isinstance(results, list):
             self._several[node] = results
         else:
@@ -122,7 +141,8 @@ class _Writer:
         host = str(tensor.dtype).removeprefix("torch.")
         name = self.lowering.builder.fresh(node.name)
         images = len(shape) in (3, 4) and all(
-            str(user.target) in _ON_IMAGES and user.args[0] is node for user in node.users
+            user.args[0] is node and (rule := RULES.get(str(user.target))) is not None and rule.on_images
+            for user in node.users
         )
         if not images:
             crossing = Crossing(name, DeviceTensor(shape, dtype, "tile"), shape, host)

@@ -1,4 +1,9 @@
-"""Judges programs in the interpreter with the mock chip: `judge.py SRC FOLDER…` prints JSON, a line for each.
+"""Judges programs in the interpreter with the mock chip: prints JSON, a line for each.
+
+    judge.py SRC KEYWORDS FOLDER…
+
+KEYWORDS is JSON: the functions that programs may call, with their keywords. Elsewhere the kernels say that,
+which need torch.
 
 A folder holds `program.json` (the record) and `program.py` with its weights (the script). Each call of the
 record is made by the library, and what it infers is compared with what the record expects. Then the script
@@ -22,6 +27,14 @@ def import_without_torch(source):
         module = types.ModuleType(name)
         module.__path__ = [os.path.join(source, *name.split("."))]
         sys.modules[name] = module
+
+
+def register_functions(keywords):
+    """Fill the registry without kernels: nothing is simulated here."""
+    from torchport.targets.ttnn.functions import function
+
+    for name, words in keywords.items():
+        function(name, placeable=False, flops=None, keywords=words)(lambda: None)
 
 
 def script_of(folder):
@@ -62,7 +75,8 @@ def judge(folder):
 def main():
     """Judge every folder."""
     import_without_torch(sys.argv[1])
-    for name in sys.argv[2:]:
+    register_functions(json.loads(sys.argv[2]))
+    for name in sys.argv[3:]:
         try:
             verdict = judge(Path(name))
         except Exception as error:  # noqa: BLE001  # whatever it is, it is the verdict

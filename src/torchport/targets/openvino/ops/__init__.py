@@ -1,6 +1,6 @@
 """The rules, one op family a file; importing this fills the registry."""
 
-from torchport.targets.openvino.ops import (
+from torchport.targets.openvino.ops import (  # noqa: F401
     arithmetic,
     functions,
     movement,
@@ -11,13 +11,4 @@ from torchport.targets.openvino.ops import (
 )
 from torchport.targets.openvino.rules import RULES
 
-__all__ = [
-    "RULES",
-    "arithmetic",
-    "functions",
-    "movement",
-    "normalisation",
-    "pooling",
-    "products",
-    "reduction",
-]
+__all__ = ["RULES"]

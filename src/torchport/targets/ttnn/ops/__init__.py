@@ -1,13 +1,12 @@
 """The lowerings, one op family a file; importing this fills the registry."""
 
-from torchport.targets.ttnn.ops import (
+from torchport.targets.ttnn.ops import (  # noqa: F401
     activation,
     arithmetic,
     attention,
-    casting,
     comparison,
     convolution,
-    creation,
+    copying,
     indexing,
     matrix,
     normalisation,
@@ -18,20 +17,4 @@ from torchport.targets.ttnn.ops import (
 )
 from torchport.targets.ttnn.rules import RULES
 
-__all__ = [
-    "RULES",
-    "activation",
-    "arithmetic",
-    "attention",
-    "casting",
-    "comparison",
-    "convolution",
-    "creation",
-    "indexing",
-    "matrix",
-    "normalisation",
-    "pooling",
-    "reduction",
-    "resampling",
-    "shaping",
-]
+__all__ = ["RULES"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -10,10 +9,10 @@ import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import Lowering, Result, arguments, torch_value
+from torchport.targets.ttnn.lowering import Lowering, Result, arguments, packet, torch_value
 from torchport.targets.ttnn.operand_forms import elementwise, meeting_dtype
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.rules import Given, lowers
 from torchport.targets.ttnn.ttnn_program import Name
 
 _ON_FLOATS = """
@@ -31,72 +30,60 @@ def unary(lowering: Lowering, node: fx.Node, function: str, *args: object, **kwa
     )
 
 
-def _named(lowering: Lowering, node: fx.Node, *, function: str) -> Result:
-    return unary(lowering, node, function)
-
-
-for _name in _ON_FLOATS:
-    lowers(f"{_name}.default", "fib")(functools.partial(_named, function=_name))
-for _name in "silu mish hardswish hardsigmoid".split():
-    lowers(f"{_name}.default", "f")(functools.partial(_named, function=_name))
-for _name in "relu abs neg".split():
-    lowers(f"{_name}.default", "fi")(functools.partial(_named, function=_name))
-lowers("sign.default", "f")(functools.partial(_named, function="sign"))
+# Of the activations, gelu and sigmoid are not computed along with other ops: they would be approximated.
+@lowers("silu.default", "f", activation="silu")
+@lowers("relu.default", "fi", activation="relu")
+@lowers("mish.default hardswish.default hardsigmoid.default sign.default", "f")
+@lowers("abs.default neg.default", "fi")
+@lowers(" ".join(f"{name}.default" for name in _ON_FLOATS), "fib")
+def _same_name(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    return unary(lowering, node, packet(node))
 
 
 @lowers("ceil.default floor.default round.default trunc.default", "f")
-def _rounding(lowering: Lowering, node: fx.Node) -> Result:
+def _rounding(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     """A number that is rounded to bfloat16 first may end up at another integer."""
     if lowering.held_dtype(node.args[0]) != "float32" and torch_value(node).dtype is torch.float32:  # type: ignore[arg-type]
         refuse("dtype", "a number in bfloat16 could be rounded to another integer", "use dtype=float32")
-    return unary(lowering, node, str(node.target).split(".")[1])
+    return unary(lowering, node, packet(node))
 
 
 @lowers("gelu.default", "f")
-def _gelu(lowering: Lowering, node: fx.Node) -> Result:
-    variant = {"none": "Accurate", "tanh": "Tanh"}[arguments(node)["approximate"]]
+def _gelu(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    variant = {"none": "Accurate", "tanh": "Tanh"}[given["approximate"]]
     return unary(lowering, node, "gelu", variant=Name(f"GeluVariant.{variant}"))
 
 
 @lowers("leaky_relu.default", "f")
-def _leaky_relu(lowering: Lowering, node: fx.Node) -> Result:
-    return unary(lowering, node, "leaky_relu", float(arguments(node)["negative_slope"]))
+def _leaky_relu(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    return unary(lowering, node, "leaky_relu", float(given["negative_slope"]))
 
 
 @lowers("elu.default", "f")
-def _elu(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _elu(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     if given["scale"] != 1 or given["input_scale"] != 1:
         refuse("argument", "elu with a scale")
     return unary(lowering, node, "elu", alpha=float(given["alpha"]))
 
 
 @lowers("softplus.default", "f")
-def _softplus(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _softplus(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     return unary(lowering, node, "softplus", beta=float(given["beta"]), threshold=float(given["threshold"]))
 
 
-@lowers("hardtanh.default", "f")
-def _hardtanh(lowering: Lowering, node: fx.Node) -> Result:
+def _relu6(node: fx.Node) -> str:
     given = arguments(node)
+    return "relu6" if (given["min_val"], given["max_val"]) == (0, 6) else ""
+
+
+@lowers("hardtanh.default", "f", activation=_relu6)
+def _hardtanh(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     return _limited(lowering, node, given["min_val"], given["max_val"])
 
 
-@lowers("clamp.default", "fi")
-def _clamp(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
-    return _limited(lowering, node, given["min"], given["max"])
-
-
-@lowers("clamp_min.default", "fi")
-def _clamp_min(lowering: Lowering, node: fx.Node) -> Result:
-    return _limited(lowering, node, arguments(node)["min"], None)
-
-
-@lowers("clamp_max.default", "fi")
-def _clamp_max(lowering: Lowering, node: fx.Node) -> Result:
-    return _limited(lowering, node, None, arguments(node)["max"])
+@lowers("clamp.default clamp_min.default clamp_max.default", "fi")
+def _clamp(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    return _limited(lowering, node, given.get("min"), given.get("max"))
 
 
 def _limited(lowering: Lowering, node: fx.Node, least: object, most: object) -> Result:
@@ -115,14 +102,11 @@ def _limited(lowering: Lowering, node: fx.Node, least: object, most: object) -> 
     def number(limit: Any) -> int | float | None:
         return limit if limit is None or whole else float(limit)
 
-    return unary(
-        lowering, node, "clamp",
-        min=number(least), max=number(most),
-    )  # fmt: skip
+    return unary(lowering, node, "clamp", min=number(least), max=number(most))
 
 
 @lowers("logical_not.default bitwise_not.default", "fib")
-def _not(lowering: Lowering, node: fx.Node) -> Result:
+def _not(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     source = node.args[0]
     kind = torch_value(source).dtype
     if "bitwise" in str(node.target) and kind is not torch.bool:

@@ -9,10 +9,10 @@ import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import Lowering, Result, arguments, torch_value
+from torchport.targets.ttnn.lowering import Lowering, Result, arguments, packet, torch_value
 from torchport.targets.ttnn.operand_forms import elementwise, meeting_dtype, number_in
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.rules import Given, lowers
 from torchport.targets.ttnn.ttnn_program import Dtype, Make, Name
 
 
@@ -39,7 +39,7 @@ def binary(
 
     if not isinstance(left, fx.Node) and not isinstance(right, fx.Node):
         return lowering.constant(
-            torch.empty(torch_value(node).shape, device="meta"), None, node.name, node.name, dtype=dtype
+            torch.empty(torch_value(node).shape, device="meta"), node.name, node.name, dtype
         )
     return elementwise(lowering, node, (left, right), (dtype, dtype), compute)
 
@@ -77,22 +77,15 @@ def _times(lowering: Lowering, node: fx.Node, operand: fx.Node, alpha: Any) -> f
     dtype = torch.result_type(torch_value(operand), alpha)
     made.meta = {"val": torch.empty(torch_value(operand).shape, dtype=dtype, device="meta")}
     device = meeting_dtype(lowering, (operand,), dtype)
-    lowering.put(
-        made,
-        elementwise(
-            lowering,
-            made,
-            (operand,),
-            (device,),
-            lambda a: lowering.call("mul", a, _number(alpha, device)),
-        ),
+    product = elementwise(
+        lowering, made, (operand,), (device,), lambda a: lowering.call("mul", a, _number(alpha, device))
     )
+    lowering.put(made, product)
     return made
 
 
-@lowers("add.Tensor add.Scalar", "fib")
-def _add(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+@lowers("add.Tensor add.Scalar", "fib", fuses=True)
+def _add(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     if torch_value(node).dtype is torch.bool:
         return _on_booleans(lowering, node, "logical_or")
     other = _scaled(lowering, node, number_in(lowering, given["other"]), given["alpha"])
@@ -100,22 +93,19 @@ def _add(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("sub.Tensor sub.Scalar", "fib")
-def _sub(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _sub(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     other = _scaled(lowering, node, number_in(lowering, given["other"]), given["alpha"])
     return binary(lowering, node, given["self"], other, "sub", "rsub")
 
 
 @lowers("rsub.Scalar rsub.Tensor", "fib")
-def _rsub(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _rsub(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     first = _scaled(lowering, node, given["self"], given["alpha"])
     return binary(lowering, node, given["other"], first, "sub", "rsub")
 
 
 @lowers("mul.Tensor mul.Scalar", "fib")
-def _mul(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _mul(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     if torch_value(node).dtype is torch.bool:
         return _on_booleans(lowering, node, "logical_and")
     return binary(lowering, node, given["self"], given["other"], "mul")
@@ -125,15 +115,18 @@ def _on_booleans(lowering: Lowering, node: fx.Node, function: str) -> Result:
     given = arguments(node)
     if given.get("alpha", 1) != 1 or not all(isinstance(given[key], fx.Node) for key in ("self", "other")):
         refuse("argument", "booleans are added to a number, or with alpha")
-    operands = (given["self"], given["other"])
+    return on_masks(lowering, node, (given["self"], given["other"]), function)
+
+
+def on_masks(lowering: Lowering, node: fx.Node, operands: tuple[object, object], function: str) -> Result:
+    """Lower an op on two booleans."""
     return elementwise(
         lowering, node, operands, ("bfloat16", "bfloat16"), lambda a, b: lowering.call(function, a, b)
     )
 
 
 @lowers("div.Tensor div.Scalar", "fib")
-def _div(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _div(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     left, right = number_in(lowering, given["self"]), number_in(lowering, given["other"])
     if not isinstance(right, fx.Node):
         if right == 0:
@@ -148,15 +141,12 @@ def _div(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("maximum.default minimum.default", "fi")
-def _extreme(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
-    function = "maximum" if "maximum" in str(node.target) else "minimum"
-    return binary(lowering, node, given["self"], given["other"], function)
+def _extreme(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    return binary(lowering, node, given["self"], given["other"], packet(node))
 
 
 @lowers("atan2.default", "f")
-def _atan2(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _atan2(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     dtype = lowering.device_dtype(node)
     return elementwise(
         lowering, node, (given["self"], given["other"]), (dtype, dtype),
@@ -165,8 +155,7 @@ def _atan2(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("pow.Tensor_Scalar", "f")
-def _power(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _power(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     exponent = given["exponent"]
     if not isinstance(exponent, (int, float)) or not math.isfinite(exponent):
         refuse("argument", f"the exponent is {exponent!r}")
@@ -188,8 +177,7 @@ def _power(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("pow.Scalar", "f")
-def _power_of_number(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _power_of_number(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     base = given["self"]
     if not isinstance(base, (int, float)) or not 0 < base < math.inf:
         refuse("argument", f"the base is {base!r}")
@@ -200,24 +188,20 @@ def _power_of_number(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("remainder.Scalar fmod.Scalar", "i")
-def _modulo(lowering: Lowering, node: fx.Node) -> Result:
+def _modulo(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     """Of integers alone: the remainder of rounded floats can be anything."""
-    given = arguments(node)
     if not isinstance(given["other"], int) or given["other"] <= 0:
         refuse("argument", f"the divisor is {given['other']!r}")
-    function = "remainder" if "remainder" in str(node.target) else "fmod"
-    return binary(lowering, node, given["self"], given["other"], function)
+    return binary(lowering, node, given["self"], given["other"], packet(node))
 
 
 @lowers("where.self", "fib")
-def _where(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _where(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     return choice(lowering, node, given["condition"], given["self"], given["other"])
 
 
 @lowers("masked_fill.Scalar masked_fill.Tensor", "fib")
-def _masked_fill(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _masked_fill(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     return choice(lowering, node, given["mask"], given["value"], given["self"])
 
 
@@ -234,14 +218,7 @@ def choice(lowering: Lowering, node: fx.Node, condition: object, yes: object, no
         first = a if isinstance(a, Value) else _number(a, dtype)
         second = b if isinstance(b, Value) else _number(b, dtype)
         if not isinstance(first, Value) and not isinstance(second, Value):
-            first = lowering.call(
-                "full",
-                mask.shape,
-                first,
-                dtype=Name(dtype),
-                layout=Name("TILE_LAYOUT"),
-                device=Name("device"),
-            )
+            first = lowering.full(mask.shape, first, dtype)
         return lowering.call("where", mask, first, second)
 
     # Beside a number, the library wants the mask in the other operand's dtype.

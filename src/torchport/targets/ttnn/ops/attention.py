@@ -9,16 +9,15 @@ import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import TILE_LAYOUT, Lowering, Result, arguments, torch_value
+from torchport.targets.ttnn.lowering import Lowering, Result, torch_value
 from torchport.targets.ttnn.ops.matrix import is_weight
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.rules import lowers
-from torchport.targets.ttnn.ttnn_program import DEVICE, TILE, Dtype, Name
+from torchport.targets.ttnn.rules import Given, lowers
+from torchport.targets.ttnn.ttnn_program import TILE, Dtype
 
 
 @lowers("scaled_dot_product_attention.default", "fb")
-def _attention(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _attention(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     if given["dropout_p"]:
         refuse("random", "dropout draws random numbers", "call model.eval() first")
     query, key, value = (torch_value(given[name]) for name in ("query", "key", "value"))
@@ -79,9 +78,7 @@ def _mask(lowering: Lowering, given: dict[str, Any], dtype: Dtype) -> Value | No
         added = lowering.computed((mask,), _as_numbers, "added to scores", dtype=dtype)
         return lowering.reshaped(added, four)
     value = lowering.get(mask, dtype)
-    zero = lowering.call(
-        "full", value.shape, 0.0, dtype=Name(dtype), layout=TILE_LAYOUT, device=DEVICE, wish="zero"
-    )
+    zero = lowering.full(value.shape, 0.0, dtype)
     return lowering.reshaped(lowering.call("where", value, zero, -math.inf), four)
 
 
@@ -106,11 +103,8 @@ def _step_by_step(
     scores = lowering.call("mul", lowering.precise("matmul", query, key, transpose_b=True), scale)
     if causal:
         rows, columns = query.shape[2], key.shape[2]
-        mask = lowering.constant(
-            torch.ones(rows, columns, dtype=torch.bool).tril(),
-            lambda tensor: _as_numbers(tensor).reshape(1, 1, rows, columns),
-            ("causal", rows, columns), "causal_mask", dtype=dtype,
-        )  # fmt: skip
+        causal_mask = _as_numbers(torch.ones(1, 1, rows, columns, dtype=torch.bool).tril())
+        mask = lowering.constant(causal_mask, ("causal", rows, columns), "causal_mask", dtype)
     if mask is not None:
         scores = lowering.call("add", scores, mask)
     return lowering.precise("matmul", lowering.precise("softmax", scores, dim=3, numeric_stable=True), value)

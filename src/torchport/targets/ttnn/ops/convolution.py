@@ -14,8 +14,8 @@ from torchport.targets.ttnn.ops.arithmetic import unary_with_param
 from torchport.targets.ttnn.ops.matrix import is_weight
 from torchport.targets.ttnn.ops.normalisation import scale_and_shift, statistics_nodes
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.rules import lowers
-from torchport.targets.ttnn.simulator.convolution import takes_block_floats
+from torchport.targets.ttnn.rules import Given, lowers
+from torchport.targets.ttnn.simulator.images import takes_block_floats
 from torchport.targets.ttnn.ttnn_program import COMPUTE, DEVICE, Dtype, Make, Name
 
 _DRAM = Name("DRAM_MEMORY_CONFIG")
@@ -34,9 +34,8 @@ class Followers:
     activation: str | None
 
 
-@lowers("convolution.default", "f")
-def _convolution(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+@lowers("convolution.default", "f", on_images=True, fuses=True)
+def _convolution(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     source, weight = torch_value(given["input"]), torch_value(given["weight"])
     rank = weight.dim() - 2
     if rank not in (1, 2) or source.dim() != weight.dim():

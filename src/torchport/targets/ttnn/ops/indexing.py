@@ -8,19 +8,18 @@ import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import TILE_LAYOUT, Lowering, Result, arguments, positive, torch_value
+from torchport.targets.ttnn.lowering import TILE_LAYOUT, Lowering, Result, positive, torch_value
 from torchport.targets.ttnn.ops.matrix import is_weight
-from torchport.targets.ttnn.ops.slicing import cut
+from torchport.targets.ttnn.ops.shaping import cut
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.rules import Given, lowers
 from torchport.targets.value_ranges import bounds_of
 
 _MOST_RUNS = 8  # more pieces than this are looked up one by one
 
 
 @lowers("embedding.default", "fi")
-def _embedding(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _embedding(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     table, indices = given["weight"], given["indices"]
     if not torch_value(table).is_floating_point():
         refuse("dtype", "the table does not hold floats")
@@ -79,8 +78,7 @@ def _in_three_parts(lowering: Lowering, table: fx.Node, rows: Value) -> Value:
 
 
 @lowers("gather.default", "fib")
-def _gather(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _gather(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     rank = torch_value(node).dim()
     if rank == 0 or torch_value(given["self"]).dim() != rank:
         refuse("shape", "a single number is looked up in")
@@ -89,8 +87,7 @@ def _gather(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("index_select.default", "fib")
-def _index_select(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _index_select(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     rank = torch_value(node).dim()
     if rank == 0 or torch_value(given["index"]).dim() != 1:
         refuse("shape", "a single number is looked up in, or by")
@@ -98,8 +95,7 @@ def _index_select(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("index.Tensor _unsafe_index.Tensor", "fib")
-def _index(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _index(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     indices = list(given["indices"])
     places = [place for place, item in enumerate(indices) if item is not None]
     found = [indices[place] for place in places]

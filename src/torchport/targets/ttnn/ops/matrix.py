@@ -8,9 +8,9 @@ import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import Lowering, Result, arguments, torch_value
+from torchport.targets.ttnn.lowering import Lowering, Result, torch_value
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.rules import Given, lowers
 from torchport.targets.ttnn.ttnn_program import Dtype
 
 
@@ -19,9 +19,8 @@ def is_weight(node: object) -> bool:
     return isinstance(node, fx.Node) and node.op == "get_attr"
 
 
-@lowers("linear.default", "f")
-def _linear(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+@lowers("linear.default", "f", fuses=True)
+def _linear(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     weight, shape = given["weight"], tuple(torch_value(node).shape)
     if torch_value(weight).dim() != 2:
         refuse("shape", "the weights of a linear layer are no matrix")
@@ -58,9 +57,8 @@ def _bias(lowering: Lowering, bias: object, node: fx.Node) -> Value | None:
     return lowering.reshaped(value, (1, torch_value(bias).numel()))
 
 
-@lowers("addmm.default", "f")
-def _addmm(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+@lowers("addmm.default", "f", fuses=True)
+def _addmm(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     if given["alpha"] != 1 or given["beta"] != 1:
         refuse("argument", "the product or the bias is scaled")
     bias = given["self"]
@@ -77,7 +75,7 @@ def _addmm(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("mm.default bmm.default", "f")
-def _product(lowering: Lowering, node: fx.Node) -> Result:
+def _product(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     left, right = node.args[0], node.args[1]
     return lowering.precise(
         "matmul", _operand(lowering, left, node), _operand(lowering, right, node, matrix=True)

@@ -9,11 +9,11 @@ import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import Lowering, Result, Results, arguments, torch_value
+from torchport.targets.ttnn.lowering import Lowering, Result, Results, torch_value
 from torchport.targets.ttnn.operand_forms import elementwise
 from torchport.targets.ttnn.ops.matrix import is_weight
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.rules import Given, lowers
 from torchport.targets.ttnn.ttnn_program import Dtype
 
 
@@ -39,9 +39,8 @@ def _row(lowering: Lowering, node: object, dtype: Dtype) -> Value | None:
 
 
 @lowers("native_layer_norm.default", "f")
-def _layer_norm(lowering: Lowering, node: fx.Node) -> Results:
+def _layer_norm(lowering: Lowering, node: fx.Node, given: Given) -> Results:
     _only_first(node)
-    given = arguments(node)
     value = _rows_of(lowering, given["input"], given["normalized_shape"])
     dtype = value.dtype
     result = lowering.precise(
@@ -59,8 +58,7 @@ def _rows_of(lowering: Lowering, source: object, normalised: list[int]) -> Value
 
 
 @lowers("rms_norm.default", "f")
-def _rms_norm(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _rms_norm(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     value = _rows_of(lowering, given["input"], given["normalized_shape"])
     epsilon = given["eps"]
     if epsilon is None:
@@ -71,10 +69,9 @@ def _rms_norm(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("native_group_norm.default", "f")
-def _group_norm(lowering: Lowering, node: fx.Node) -> Results:
+def _group_norm(lowering: Lowering, node: fx.Node, given: Given) -> Results:
     """Each group is a row that is normalised; the channels are scaled and shifted then."""
     _only_first(node)
-    given = arguments(node)
     shape = tuple(torch_value(given["input"]).shape)
     value = lowering.get(given["input"])
     dtype = value.dtype
@@ -90,10 +87,9 @@ def _group_norm(lowering: Lowering, node: fx.Node) -> Results:
 
 
 @lowers("_native_batch_norm_legit_no_training.default", "f")
-def _batch_norm(lowering: Lowering, node: fx.Node) -> Results:
+def _batch_norm(lowering: Lowering, node: fx.Node, given: Given) -> Results:
     """A scale and a shift for each channel, both known at compile time."""
     _only_first(node)
-    given = arguments(node)
     source = given["input"]
     dtype = lowering.device_dtype(source)
     scale, shift = folded_statistics(lowering, given, dtype, torch_value(source).dim())

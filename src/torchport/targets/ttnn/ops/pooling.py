@@ -15,13 +15,12 @@ from torchport.targets.ttnn.lowering import (
     Lowering,
     Result,
     Results,
-    arguments,
     size_pair,
     torch_value,
 )
 from torchport.targets.ttnn.ops.resampling import by_matrices
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.rules import Given, lowers
 from torchport.targets.ttnn.ttnn_program import Name
 
 _DRAM = Name("DRAM_MEMORY_CONFIG")
@@ -48,11 +47,10 @@ def _windows(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@lowers("max_pool2d_with_indices.default", "fi")
-def _max_pool(lowering: Lowering, node: fx.Node) -> Results:
+@lowers("max_pool2d_with_indices.default", "fi", on_images=True)
+def _max_pool(lowering: Lowering, node: fx.Node, given: Given) -> Results:
     if any(user.args[1] == 1 for user in node.users):
         refuse("argument", "the indices are used, and ties are broken in another way")
-    given = arguments(node)
     value, sizes = _images(lowering, node, given["self"])
     result = lowering.call(
         "max_pool2d", input_tensor=value, **sizes, **_windows(given), dilation=size_pair(given["dilation"]),
@@ -61,9 +59,8 @@ def _max_pool(lowering: Lowering, node: fx.Node) -> Results:
     return [Formed(result, "last"), None]
 
 
-@lowers("avg_pool2d.default", "f")
-def _average_pool(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+@lowers("avg_pool2d.default", "f", on_images=True)
+def _average_pool(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     value, sizes = _images(lowering, node, given["self"])
     result = _averages(
         lowering, value, sizes, _windows(given), bool(given["ceil_mode"]), bool(given["count_include_pad"]),
@@ -89,7 +86,7 @@ def _averages(
 
 
 @lowers("_adaptive_avg_pool2d.default", "f")
-def _adaptive(lowering: Lowering, node: fx.Node) -> Result:
+def _adaptive(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     """The mean of all, windows of one size, or else means as products with matrices."""
     source = node.args[0]
     assert isinstance(source, fx.Node)

@@ -13,11 +13,12 @@ from torchport.targets.ttnn.lowering import (
     Result,
     arguments,
     flat_shape,
+    packet,
     positive,
     torch_value,
 )
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.rules import Given, lowers
 
 
 def _dims(given: object, rank: int) -> tuple[int, ...]:
@@ -70,30 +71,21 @@ def _keeps_dtype(node: fx.Node) -> None:
 
 
 @lowers("sum.dim_IntList sum.default", "fi")
-def _sum(lowering: Lowering, node: fx.Node) -> Result:
-    _keeps_dtype(node)
-    return reduced(lowering, node, "sum")
-
-
 @lowers("mean.dim mean.default", "f")
-def _mean(lowering: Lowering, node: fx.Node) -> Result:
+def _total(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     _keeps_dtype(node)
-    return reduced(lowering, node, "mean")
+    return reduced(lowering, node, packet(node))
 
 
 @lowers("amax.default amin.default", "fi")
-def _extreme(lowering: Lowering, node: fx.Node) -> Result:
-    return reduced(lowering, node, "max" if "amax" in str(node.target) else "min")
-
-
 @lowers("any.default any.dim any.dims all.default all.dim", "b")
-def _truth(lowering: Lowering, node: fx.Node) -> Result:
-    return reduced(lowering, node, "max" if ".any." in str(node.target) else "min")
+def _extreme(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    return reduced(lowering, node, "max" if packet(node) in ("amax", "any") else "min")
 
 
 @lowers("var.correction", "f")
-def _variance(lowering: Lowering, node: fx.Node) -> Result:
-    correction = arguments(node)["correction"]
+def _variance(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    correction = given["correction"]
     correction = 1 if correction is None else correction
     count = torch_value(node.args[0]).numel() // max(torch_value(node).numel(), 1)
     if correction not in (0, 1) or count <= correction:
@@ -102,8 +94,7 @@ def _variance(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("linalg_vector_norm.default", "f")
-def _norm(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _norm(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     if given["dtype"] is not None:
         refuse("argument", "the result is asked for in another dtype")
     if given["ord"] not in (1, 2):
@@ -119,8 +110,7 @@ def _norm(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("cumsum.default", "fi")
-def _cumsum(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _cumsum(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     _keeps_dtype(node)
     rank = torch_value(node).dim()
     if rank == 0:
@@ -129,8 +119,7 @@ def _cumsum(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("argmax.default", "fi")
-def _argmax(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _argmax(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     source = torch_value(given["self"])
     if source.is_floating_point() and lowering.held_dtype(given["self"]) != "float32":
         refuse("dtype", "of numbers in bfloat16 another could be the largest", "use dtype=float32")
@@ -151,13 +140,13 @@ def _argmax(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("_softmax.default", "f")
-def _softmax(lowering: Lowering, node: fx.Node) -> Result:
+def _softmax(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     value, dim = _for_softmax(lowering, node)
     return lowering.precise("softmax", value, dim=dim, numeric_stable=True)
 
 
 @lowers("_log_softmax.default", "f")
-def _log_softmax(lowering: Lowering, node: fx.Node) -> Result:
+def _log_softmax(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     value, dim = _for_softmax(lowering, node)
     shifted = lowering.call("sub", value, lowering.call("max", value, dim=(dim,), keepdim=True))
     total = lowering.call("sum", lowering.call("exp", shifted), dim=(dim,), keepdim=True)

@@ -12,8 +12,16 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchport.targets.ttnn.lowering import Formed, Lowering, Result, arguments, flat_shape, torch_value
-from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.lowering import (
+    Formed,
+    Lowering,
+    Result,
+    arguments,
+    flat_shape,
+    packet,
+    torch_value,
+)
+from torchport.targets.ttnn.rules import Given, lowers
 
 aten = torch.ops.aten
 
@@ -31,18 +39,11 @@ def by_matrices(
     """
     dtype = lowering.device_dtype(node)
     value = lowering.get(node.args[0], dtype)
-    right = lowering.constant(
-        columns.t().contiguous().reshape(1, 1, *columns.t().shape), None,
-        (kind, "columns", tuple(columns.shape)), f"{node.name}_columns", dtype=dtype,
-    )  # fmt: skip
-    left = lowering.constant(
-        rows.reshape(1, 1, *rows.shape),
-        None,
-        (kind, "rows", tuple(rows.shape)),
-        f"{node.name}_rows",
-        dtype=dtype,
-    )
-    return lowering.precise("matmul", left, lowering.precise("matmul", value, right))
+    sides = [
+        lowering.constant(matrix[None, None], (kind, side, tuple(matrix.shape)), f"{node.name}_{side}", dtype)
+        for side, matrix in (("rows", rows), ("columns", columns.t().contiguous()))
+    ]
+    return lowering.precise("matmul", sides[0], lowering.precise("matmul", value, sides[1]))
 
 
 def _line(resample: Callable[[torch.Tensor, list[int], float | None], torch.Tensor], size: int, wanted: int,
@@ -63,8 +64,7 @@ def _matrices(lowering: Lowering, node: fx.Node, resample: Callable[..., torch.T
 
 
 @lowers("upsample_nearest2d.vec", "f")
-def _nearest(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _nearest(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     shape, after = torch_value(given["input"]).shape, torch_value(node).shape
     whole = not (after[2] % shape[2] or after[3] % shape[3])
     factors = (after[2] // shape[2], after[3] // shape[3])
@@ -78,21 +78,10 @@ def _nearest(lowering: Lowering, node: fx.Node) -> Result:
     )
 
 
-@lowers("upsample_bilinear2d.vec", "f")
-def _bilinear(lowering: Lowering, node: fx.Node) -> Result:
-    corners = bool(arguments(node)["align_corners"])
+@lowers("upsample_bilinear2d.vec upsample_bicubic2d.vec", "f")
+def _smooth(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    corners, resample = bool(given["align_corners"]), getattr(aten, packet(node))
     return _matrices(
-        lowering, node,
-        lambda lines, size, scale: aten.upsample_bilinear2d(lines, size, corners, 1.0, scale),
-        f"bilinear {corners}",
-    )  # fmt: skip
-
-
-@lowers("upsample_bicubic2d.vec", "f")
-def _bicubic(lowering: Lowering, node: fx.Node) -> Result:
-    corners = bool(arguments(node)["align_corners"])
-    return _matrices(
-        lowering, node,
-        lambda lines, size, scale: aten.upsample_bicubic2d(lines, size, corners, 1.0, scale),
-        f"bicubic {corners}",
+        lowering, node, lambda lines, size, scale: resample(lines, size, corners, 1.0, scale),
+        f"{packet(node)} {corners}",
     )  # fmt: skip

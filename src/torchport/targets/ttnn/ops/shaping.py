@@ -13,17 +13,17 @@ from torchport.targets.ttnn.lowering import (
     Result,
     arguments,
     flat_shape,
+    is_wasteful,
     positive,
     torch_value,
 )
-from torchport.targets.ttnn.ops.casting import same
-from torchport.targets.ttnn.ops.slicing import cut, cut_last
+from torchport.targets.ttnn.ops.copying import same
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.rules import Given, lowers
 
 
 @lowers("view.default _unsafe_view.default reshape.default", "fib")
-def _view(lowering: Lowering, node: fx.Node) -> Result:
+def _view(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     source = node.args[0]
     old, new = tuple(torch_value(source).shape), tuple(torch_value(node).shape)
     if lowering.only_last(source):
@@ -37,29 +37,24 @@ def _view(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("unsqueeze.default squeeze.dim squeeze.dims squeeze.default", "fib")
-def _thinner(lowering: Lowering, node: fx.Node) -> Result:
+def _thinner(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     return lowering.reshaped(lowering.get(node.args[0]), tuple(torch_value(node).shape))
 
 
 @lowers("permute.default", "fib")
-def _permute(lowering: Lowering, node: fx.Node) -> Result:
+def _permute(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     rank = torch_value(node).dim()
-    return permuted(lowering, node, [positive(dim, rank) for dim in arguments(node)["dims"]])
+    return permuted(lowering, node, [positive(dim, rank) for dim in given["dims"]])
 
 
-@lowers("transpose.int", "fib")
-def _transpose(lowering: Lowering, node: fx.Node) -> Result:
-    given, rank = arguments(node), torch_value(node).dim()
+@lowers("transpose.int t.default", "fib")
+def _transpose(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    rank = torch_value(node).dim()
     order = list(range(rank))
-    if rank:
-        first, second = positive(given["dim0"], rank), positive(given["dim1"], rank)
+    if rank > 1:
+        first, second = positive(given.get("dim0", 0), rank), positive(given.get("dim1", 1), rank)
         order[first], order[second] = order[second], order[first]
     return permuted(lowering, node, order)
-
-
-@lowers("t.default", "fib")
-def _t(lowering: Lowering, node: fx.Node) -> Result:
-    return permuted(lowering, node, list(reversed(range(torch_value(node).dim()))))
 
 
 def permuted(lowering: Lowering, node: fx.Node, order: list[int]) -> Result:
@@ -74,7 +69,7 @@ def permuted(lowering: Lowering, node: fx.Node, order: list[int]) -> Result:
 
 
 @lowers("expand.default", "fib")
-def _expand(lowering: Lowering, node: fx.Node) -> Result:
+def _expand(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     source = node.args[0]
     old, new = tuple(torch_value(source).shape), tuple(torch_value(node).shape)
     if old == new:
@@ -84,28 +79,26 @@ def _expand(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("repeat.default", "fib")
-def _repeat(lowering: Lowering, node: fx.Node) -> Result:
-    source, repeats = node.args[0], tuple(arguments(node)["repeats"])
+def _repeat(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    source, repeats = node.args[0], tuple(given["repeats"])
     old = tuple(torch_value(source).shape)
     value = lowering.reshaped(lowering.get(source), (1,) * (len(repeats) - len(old)) + old)
     return value if all(count == 1 for count in repeats) else lowering.call("repeat", value, repeats)
 
 
 @lowers("slice.Tensor", "fib")
-def _slice(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _slice(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     shape = torch_value(given["self"]).shape
     dim = positive(given["dim"], len(shape))
     start, end, _ = slice(given["start"], given["end"]).indices(shape[dim])
     step = given["step"]
     if dim == 1 and lowering.only_last(given["self"]):
-        return Formed(cut_last(lowering, given["self"], start, end, step), "last")
+        return Formed(_cut_last(lowering, given["self"], start, end, step), "last")
     return cut(lowering, lowering.get(given["self"]), dim, start, end, step)
 
 
 @lowers("select.int", "fib")
-def _select(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _select(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     shape = torch_value(given["self"]).shape
     dim = positive(given["dim"], len(shape))
     index = given["index"] % shape[dim]
@@ -114,8 +107,7 @@ def _select(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("split.Tensor", "fib")
-def _split(lowering: Lowering, node: fx.Node) -> list[Result | None]:
-    given = arguments(node)
+def _split(lowering: Lowering, node: fx.Node, given: Given) -> list[Result | None]:
     size = torch_value(given["self"]).shape[given["dim"]]
     step = given["split_size"]
     if not step:
@@ -124,14 +116,14 @@ def _split(lowering: Lowering, node: fx.Node) -> list[Result | None]:
 
 
 @lowers("split_with_sizes.default", "fib")
-def _split_with_sizes(lowering: Lowering, node: fx.Node) -> list[Result | None]:
-    return _parts(lowering, node, list(arguments(node)["split_sizes"]))
+def _split_with_sizes(lowering: Lowering, node: fx.Node, given: Given) -> list[Result | None]:
+    return _parts(lowering, node, list(given["split_sizes"]))
 
 
 @lowers("unbind.int", "fib")
-def _unbind(lowering: Lowering, node: fx.Node) -> list[Result | None]:
+def _unbind(lowering: Lowering, node: fx.Node, given: Given) -> list[Result | None]:
     shape = torch_value(node.args[0]).shape
-    dim = positive(arguments(node)["dim"], len(shape))
+    dim = positive(given["dim"], len(shape))
     parts = _parts(lowering, node, [1] * shape[dim])
     thin = [*shape[:dim], *shape[dim + 1 :]]
     return [part and lowering.reshaped(part, thin) for part in parts]  # type: ignore[arg-type]  # all plain
@@ -149,7 +141,7 @@ def _parts(lowering: Lowering, node: fx.Node, sizes: Sequence[int]) -> list[Resu
         if place not in wanted and wanted:
             found.append(None)
         elif last:
-            found.append(Formed(cut_last(lowering, source, start, start + size), "last"))
+            found.append(Formed(_cut_last(lowering, source, start, start + size), "last"))
         else:
             found.append(cut(lowering, lowering.get(source), dim, start, start + size))
         start += size
@@ -157,8 +149,7 @@ def _parts(lowering: Lowering, node: fx.Node, sizes: Sequence[int]) -> list[Resu
 
 
 @lowers("cat.default", "fib")
-def _cat(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _cat(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     tensors = list(given["tensors"])
     rank = torch_value(node).dim()
     dim = positive(given["dim"], rank)
@@ -174,8 +165,7 @@ def _cat(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("constant_pad_nd.default", "fib")
-def _pad(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _pad(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     shape = torch_value(given["self"]).shape
     amounts = list(given["pad"])
     if any(amount < 0 for amount in amounts):
@@ -192,9 +182,8 @@ def _pad(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("slice_scatter.default", "fib")
-def _slice_scatter(lowering: Lowering, node: fx.Node) -> Result:
+def _slice_scatter(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     """What stands before the slice, the slice's new content, and what stands behind it."""
-    given = arguments(node)
     shape = torch_value(node).shape
     dim = positive(given["dim"], len(shape))
     start, end = slice(given["start"], given["end"]).indices(shape[dim])[:2]
@@ -206,8 +195,7 @@ def _slice_scatter(lowering: Lowering, node: fx.Node) -> Result:
 
 
 @lowers("select_scatter.default", "fib")
-def _select_scatter(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _select_scatter(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     shape = list(torch_value(node).shape)
     dim = positive(given["dim"], len(shape))
     index = given["index"] % shape[dim]
@@ -227,3 +215,30 @@ def _overwritten(lowering: Lowering, node: fx.Node, dim: int, start: int, end: i
     if old is not None and end < size:
         parts.append(cut(lowering, old, dim, end, size))
     return parts[0] if len(parts) == 1 else lowering.call("concat", parts, dim=dim)
+
+
+def cut(lowering: Lowering, value: Value, dim: int, start: int, end: int, step: int = 1) -> Value:
+    """Return a part of one dimension."""
+    if start >= end:
+        refuse("shape", "a tensor is empty")
+    size = value.shape[dim]
+    if (start, end, step) == (0, size, 1):
+        return value
+    if is_wasteful(value.shape) and size != 1:
+        kept = [place for place, extent in enumerate(value.shape) if extent != 1]
+        thin = lowering.reshaped(value, [value.shape[place] for place in kept])
+        shape = list(value.shape)
+        shape[dim] = len(range(start, end, step))
+        return lowering.reshaped(cut(lowering, thin, kept.index(dim), start, end, step), shape)
+    low, high = [0] * len(value.shape), list(value.shape)
+    low[dim], high[dim] = start, end
+    if step == 1:
+        return lowering.call("slice", value, low, high)
+    steps = [1] * len(value.shape)
+    steps[dim] = step
+    return lowering.call("slice", value, low, high, steps)
+
+
+def _cut_last(lowering: Lowering, node: object, start: int, end: int, step: int = 1) -> Value:
+    """Return some of the channels of a value that has them last."""
+    return cut(lowering, lowering.get(node, form="last"), 3, start, end, step)

@@ -1,4 +1,7 @@
-"""Simulated functions that move elements without changing them."""
+"""Simulated functions that move elements without changing them, look them up, or make tensors.
+
+That indices are in bounds is proved, or checked before a program runs.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import math
 
 import torch
 
+from torchport.targets.ttnn.functions import function
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.simulator.registry import kernel
-from torchport.targets.ttnn.simulator.tensors import Held, hold, need_rank
-from torchport.targets.ttnn.ttnn_program import Layout
+from torchport.targets.ttnn.simulator.tensors import HELD_IN, Held, hold, need_dtype, need_rank, need_tile
+from torchport.targets.ttnn.ttnn_program import Call, Dtype, Layout
 
 LAYOUTS: dict[str, Layout] = {"TILE_LAYOUT": "tile", "ROW_MAJOR_LAYOUT": "row_major"}
 
@@ -20,7 +23,7 @@ def _kept(data: torch.Tensor, like: Held) -> Held:
     return result
 
 
-@kernel("reshape")
+@function("reshape", placeable=True, flops=None, takes_both=True, by_host=True, may_share=True)
 def reshape(tensor: Held, shape: tuple[int, ...]) -> Held:
     """Another shape of as many elements."""
     if math.prod(shape) != tensor.data.numel():
@@ -28,13 +31,13 @@ def reshape(tensor: Held, shape: tuple[int, ...]) -> Held:
     return _kept(tensor.data.reshape(shape), tensor)
 
 
-@kernel("permute")
+@function("permute", placeable=True, flops=None, takes_both=True)
 def permute(tensor: Held, order: tuple[int, ...]) -> Held:
     """The dimensions in another order."""
     return _kept(tensor.data.permute(order).contiguous(), tensor)
 
 
-@kernel("slice")
+@function("slice", placeable=True, flops=None, takes_both=True)
 def slice_(
     tensor: Held, start: tuple[int, ...], end: tuple[int, ...], step: tuple[int, ...] | None = None
 ) -> Held:
@@ -47,7 +50,13 @@ def slice_(
     return _kept(tensor.data[tuple(index)].contiguous(), tensor)
 
 
-@kernel("pad")
+def _pads_behind(call: Call) -> bool:
+    padding = call.args[1]
+    assert isinstance(padding, tuple)
+    return not any(pair[0] for pair in padding if isinstance(pair, tuple))
+
+
+@function("pad", placeable=False, flops=None, takes_both=_pads_behind)
 def pad(tensor: Held, padding: tuple[tuple[int, int], ...], value: float) -> Held:
     """More elements around; on tiles only behind."""
     if tensor.layout == "tile" and any(before for before, _ in padding):
@@ -59,7 +68,7 @@ def pad(tensor: Held, padding: tuple[tuple[int, int], ...], value: float) -> Hel
     return _kept(torch.nn.functional.pad(tensor.data, flat, value=edge), tensor)
 
 
-@kernel("concat")
+@function("concat", placeable=True, flops=None, takes_both=True)
 def concat(tensors: tuple[Held, ...], *, dim: int) -> Held:
     """Tensors one behind the other."""
     first = tensors[0]
@@ -70,7 +79,7 @@ def concat(tensors: tuple[Held, ...], *, dim: int) -> Held:
     return _kept(torch.cat([item.data for item in tensors], dim), first)
 
 
-@kernel("repeat")
+@function("repeat", placeable=False, flops=None, takes_both=True)
 def repeat(tensor: Held, repetitions: tuple[int, ...]) -> Held:
     """The tensor several times in each dimension."""
     if len(repetitions) != tensor.data.dim() or tensor.data.dim() > 5:
@@ -78,7 +87,7 @@ def repeat(tensor: Held, repetitions: tuple[int, ...]) -> Held:
     return _kept(tensor.data.repeat(repetitions), tensor)
 
 
-@kernel("expand")
+@function("expand", placeable=False, flops=None)
 def expand(tensor: Held, shape: tuple[int, ...]) -> Held:
     """Dimensions of one element, several times."""
     if len(shape) > 5 or len(shape) < tensor.data.dim():
@@ -86,7 +95,7 @@ def expand(tensor: Held, shape: tuple[int, ...]) -> Held:
     return _kept(tensor.data.expand(shape).contiguous(), tensor)
 
 
-@kernel("repeat_interleave")
+@function("repeat_interleave", placeable=False, flops=None)
 def repeat_interleave(tensor: Held, repeats: int, *, dim: int) -> Held:
     """Each element of a dimension several times."""
     if tensor.data.dim() != 4:
@@ -94,7 +103,41 @@ def repeat_interleave(tensor: Held, repeats: int, *, dim: int) -> Held:
     return _kept(tensor.data.repeat_interleave(repeats, dim), tensor)
 
 
-@kernel("to_layout")
+@function("to_layout", placeable=False, flops=None, by_host=True)
 def to_layout(tensor: Held, layout: str) -> Held:
     """Tiles or rows."""
     return Held(tensor.data, tensor.dtype, LAYOUTS[layout])
+
+
+@function("full", placeable=False, flops=None)
+def full(shape: tuple[int, ...], value: float, *, dtype: Dtype, layout: str, device: object) -> Held:
+    """A tensor of one value."""
+    where = device if isinstance(device, torch.device) else torch.device("cpu")
+    return hold(torch.full(shape, value, dtype=HELD_IN[dtype], device=where), dtype, LAYOUTS[layout])
+
+
+@function("embedding", placeable=False, flops=None)
+def embedding(indices: Held, table: Held, *, layout: str) -> Held:
+    """Rows of a table."""
+    need_dtype(indices, "uint32")
+    need_dtype(table, "bfloat16")
+    if indices.layout != "row_major" or table.layout != "row_major":
+        refuse("argument", "a table and its indices lie in rows")
+    if indices.data.dim() not in (1, 2) or table.data.dim() != 2:
+        refuse("shape", "indices of other than one or two dimensions, or a table of other than two")
+    data = torch.nn.functional.embedding(indices.data, table.data)
+    return Held(data, table.dtype, LAYOUTS[layout])
+
+
+@function("gather", placeable=False, flops=None)
+def gather(tensor: Held, dim: int, *, index: Held) -> Held:
+    """Elements along a dimension, by an index for each."""
+    need_tile(tensor, index)
+    need_dtype(tensor, "bfloat16", "float32", "int32")
+    need_dtype(index, "uint32")
+    if tensor.data.dim() != index.data.dim() or tensor.data.dim() == 0:
+        refuse("shape", "tensor and index differ in their dimensions")
+    for place, (size, given) in enumerate(zip(tensor.shape, index.shape, strict=True)):
+        if place != dim % tensor.data.dim() and given > size:
+            refuse("shape", "the index is larger than what it looks into")
+    return Held(torch.gather(tensor.data, dim, index.data), tensor.dtype, tensor.layout)

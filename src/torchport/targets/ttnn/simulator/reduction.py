@@ -1,4 +1,4 @@
-"""Simulated reductions and scans."""
+"""Simulated reductions, scans and normalisation layers."""
 
 from __future__ import annotations
 
@@ -6,62 +6,46 @@ from collections.abc import Callable
 
 import torch
 
+from torchport.targets.ttnn.functions import function
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.simulator.registry import kernel
 from torchport.targets.ttnn.simulator.tensors import FLOATS, Held, hold, need_dtype, need_rank, need_tile
 
 Dims = tuple[int, ...]
 
 
+def _reduction(name: str, compute: Callable[..., torch.Tensor], *dtypes: str) -> None:
+    """Register a function that reduces some dimensions."""
+
+    @function(name, placeable=False, flops=None)
+    def kernel(tensor: Held, *, dim: Dims, keepdim: bool) -> Held:
+        need_dtype(tensor, *dtypes)
+        return _reduced(tensor, dim, keepdim, compute)
+
+
 def _reduced(
-    tensor: Held, dim: Dims, keepdim: bool, compute: Callable[[torch.Tensor, Dims, bool], torch.Tensor]
+    tensor: Held, dim: Dims, keepdim: bool, compute: Callable[..., torch.Tensor], **more: int
 ) -> Held:
     need_rank(tensor)
     need_tile(tensor)
     if tensor.data.dim() == 0 or not dim:
         refuse("shape", "a single number is reduced")
-    return hold(compute(tensor.data, dim, keepdim), tensor.dtype)
+    return hold(compute(tensor.data, dim, keepdim=keepdim, **more), tensor.dtype)
 
 
-@kernel("sum")
-def sum_(tensor: Held, *, dim: Dims, keepdim: bool, compute_kernel_config: str = "") -> Held:
-    """The sum over some dimensions."""
-    need_dtype(tensor, *FLOATS, "int32")
-    return _reduced(tensor, dim, keepdim, lambda data, dims, keep: torch.sum(data, dims, keepdim=keep))
+_reduction("sum", torch.sum, *FLOATS, "int32")
+_reduction("mean", torch.mean, *FLOATS)
+_reduction("max", torch.amax, *FLOATS, "int32")
+_reduction("min", torch.amin, *FLOATS, "int32")
 
 
-@kernel("mean")
-def mean(tensor: Held, *, dim: Dims, keepdim: bool, compute_kernel_config: str = "") -> Held:
-    """The mean over some dimensions."""
-    need_dtype(tensor, *FLOATS)
-    return _reduced(tensor, dim, keepdim, lambda data, dims, keep: torch.mean(data, dims, keepdim=keep))
-
-
-@kernel("max")
-def max_(tensor: Held, *, dim: Dims, keepdim: bool) -> Held:
-    """The largest over some dimensions."""
-    need_dtype(tensor, *FLOATS, "int32")
-    return _reduced(tensor, dim, keepdim, lambda data, dims, keep: torch.amax(data, dims, keepdim=keep))
-
-
-@kernel("min")
-def min_(tensor: Held, *, dim: Dims, keepdim: bool) -> Held:
-    """The smallest over some dimensions."""
-    need_dtype(tensor, *FLOATS, "int32")
-    return _reduced(tensor, dim, keepdim, lambda data, dims, keep: torch.amin(data, dims, keepdim=keep))
-
-
-@kernel("var")
+@function("var", placeable=False, flops=None)
 def var(tensor: Held, *, dim: Dims, keepdim: bool, correction: bool) -> Held:
     """The variance, by the number of elements or by one less."""
     need_dtype(tensor, *FLOATS)
-    return _reduced(
-        tensor, dim, keepdim,
-        lambda data, dims, keep: torch.var(data, dims, correction=int(correction), keepdim=keep),
-    )  # fmt: skip
+    return _reduced(tensor, dim, keepdim, torch.var, correction=int(correction))
 
 
-@kernel("cumsum")
+@function("cumsum", placeable=False, flops=None)
 def cumsum(tensor: Held, dim: int) -> Held:
     """Running sums along a dimension."""
     need_tile(tensor)
@@ -71,7 +55,7 @@ def cumsum(tensor: Held, dim: int) -> Held:
     return hold(torch.cumsum(tensor.data, dim), tensor.dtype)
 
 
-@kernel("argmax")
+@function("argmax", placeable=False, flops=None)
 def argmax(tensor: Held, *, dim: int, keepdim: bool) -> Held:
     """Where the first of the largest stands, along the last dimension of rows."""
     if tensor.layout != "row_major" or dim not in (-1, tensor.data.dim() - 1):
@@ -80,7 +64,7 @@ def argmax(tensor: Held, *, dim: int, keepdim: bool) -> Held:
     return hold(torch.argmax(tensor.data, dim, keepdim=keepdim), "uint32", "row_major")
 
 
-@kernel("softmax")
+@function("softmax", placeable=True, flops=None)
 def softmax(tensor: Held, *, dim: int, numeric_stable: bool = True, compute_kernel_config: str = "") -> Held:
     """Exponentials, scaled to sum to one."""
     need_tile(tensor)
@@ -88,3 +72,45 @@ def softmax(tensor: Held, *, dim: int, numeric_stable: bool = True, compute_kern
     if tensor.data.dim() == 0:
         refuse("shape", "softmax of a single number")
     return hold(torch.softmax(tensor.data, dim), tensor.dtype)
+
+
+def _check(tensor: Held, weight: Held | None, bias: Held | None) -> None:
+    need_tile(tensor, weight, bias)
+    need_dtype(tensor, *FLOATS)
+    if tensor.data.dim() == 0:
+        refuse("shape", "a single number is normalised")
+    for item in (weight, bias):
+        if item is not None and (item.data.numel() != tensor.shape[-1] or item.dtype not in FLOATS):
+            refuse("shape", "the scale or shift is not one number for each of the last dimension")
+
+
+def _row(item: Held | None) -> torch.Tensor | None:
+    return None if item is None else item.data.reshape(-1)
+
+
+@function("layer_norm", placeable=True, flops=None)
+def layer_norm(
+    tensor: Held,
+    *,
+    epsilon: float,
+    weight: Held | None = None,
+    bias: Held | None = None,
+    compute_kernel_config: str = "",
+) -> Held:
+    """Normalises the last dimension to mean 0 and variance 1, scales and shifts."""
+    _check(tensor, weight, bias)
+    size = [tensor.shape[-1]]
+    result = torch.nn.functional.layer_norm(tensor.data, size, _row(weight), _row(bias), epsilon)
+    return hold(result, tensor.dtype)
+
+
+@function("rms_norm", placeable=True, flops=None)
+def rms_norm(
+    tensor: Held, *, epsilon: float, weight: Held | None = None, compute_kernel_config: str = ""
+) -> Held:
+    """Divides the last dimension by the root of its mean square, and scales."""
+    _check(tensor, weight, None)
+    data = tensor.data
+    result = data * torch.rsqrt(data.square().mean(-1, keepdim=True) + epsilon)
+    row = _row(weight)
+    return hold(result if row is None else result * row, tensor.dtype)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from torchport.targets.ttnn.simulator.kernels import KERNELS, Held, Made
-from torchport.targets.ttnn.simulator.tensors import hold
+from torchport.targets.ttnn.functions import FUNCTIONS
+from torchport.targets.ttnn.simulator.tensors import Held, Made, hold
 from torchport.targets.ttnn.ttnn_program import Argument, Call, Crossing, Make, Name, Ref, TtnnProgram
 
 Values = dict[str, Held]
@@ -63,18 +63,13 @@ def to_host(crossing: Crossing, held: Held) -> torch.Tensor:
 
 def _prepared(call: Call) -> Callable[[Values], None]:
     """Return a call as a function on the values so far, so that arguments are looked at once only."""
-    run = KERNELS[call.function]
+    run = FUNCTIONS[call.function]
     args = [_getter(argument) for argument in call.args]
-    # Where a result lies changes nothing about it.
-    kwargs = [(key, _getter(argument)) for key, argument in call.kwargs if key != "memory_config"]
-    results, frees = call.results, call.frees
+    kwargs = [(key, _getter(argument)) for key, argument in call.kwargs]
+    [result], frees = call.results, call.frees
 
     def step(values: Values) -> None:
-        returned = run(*[get(values) for get in args], **{key: get(values) for key, get in kwargs})
-        if len(results) == 1:
-            values[results[0]] = returned
-        else:
-            values.update(zip(results, returned, strict=True))
+        values[result] = run(*[get(values) for get in args], **{key: get(values) for key, get in kwargs})
         for name in frees:
             del values[name]
 

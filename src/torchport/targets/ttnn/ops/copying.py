@@ -1,20 +1,25 @@
-"""Copies, and changes of dtype."""
+"""Ops that copy, cast or make tensors.
+
+Those that make tensors of fixed shape and value are folded before any verdict is asked.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import Formed, Lowering, Result, arguments, torch_value
+from torchport.targets.ttnn.lowering import Formed, Lowering, Result, packet, torch_value
 from torchport.targets.ttnn.operand_forms import elementwise
 from torchport.targets.ttnn.refusal import refuse
-from torchport.targets.ttnn.rules import lowers
+from torchport.targets.ttnn.rules import Given, lowers
 from torchport.targets.ttnn.ttnn_program import Dtype, Name
 
 
 @lowers("clone.default", "fib")
-def _clone(lowering: Lowering, node: fx.Node) -> Result:
+def _clone(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     """Nothing on the device is written twice, so a copy is the same tensor."""
     return same(lowering, node, node.args[0])
 
@@ -27,8 +32,7 @@ def same(lowering: Lowering, node: fx.Node, source: object) -> Result:
 
 
 @lowers("_to_copy.default", "fib")
-def _to_copy(lowering: Lowering, node: fx.Node) -> Result:
-    given = arguments(node)
+def _to_copy(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     extra = {key for key in ("pin_memory", "non_blocking") if given[key]}
     if extra:
         refuse("argument", f"{', '.join(sorted(extra))} cannot be kept")
@@ -50,3 +54,26 @@ def _to_copy(lowering: Lowering, node: fx.Node) -> Result:
 def _as_mask(lowering: Lowering, value: Value) -> Value:
     zero: int | float = 0 if value.dtype == "int32" else 0.0
     return lowering.call("ne", value, zero, dtype=None if value.dtype == "bfloat16" else Name("bfloat16"))
+
+
+def _filled(lowering: Lowering, node: fx.Node, value: object) -> Value:
+    """Add a tensor of one value, in a node's shape and dtype."""
+    if not isinstance(value, (bool, int, float)) or math.isnan(value):
+        refuse("argument", f"the value is {value!r}")
+    dtype = lowering.device_dtype(node)
+    number: int | float = float(value)
+    if dtype == "int32":
+        if not float(value).is_integer() or abs(value) >= 2**31:
+            refuse("integer_range", f"the value is {value!r}")
+        number = int(value)
+    return lowering.full(torch_value(node).shape, number, dtype)
+
+
+@lowers("full.default full_like.default", "fib")
+def _full(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    return _filled(lowering, node, given["fill_value"])
+
+
+@lowers("zeros_like.default ones_like.default", "fib")
+def _uniform(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    return _filled(lowering, node, int(packet(node) == "ones_like"))
