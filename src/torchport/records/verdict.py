@@ -21,6 +21,7 @@ Reason = Literal[
     "island_too_small",  # fewer ops than min_island_size
     "build_failed",  # the target's compiler refused the island
     "inaccurate",  # the built island did not equal eager on the example inputs
+    "slower",  # the built island took longer than eager on the example inputs
 ]
 REASONS: tuple[str, ...] = get_args(Reason)
 

@@ -59,6 +59,7 @@ class Misread(Enum):
     MINUS_ROWS = "a row of nothing but -inf"
     ROWS = "a row that has inf, or nothing but -inf"
     PLUS_IN_MASK = "inf in the attention's mask"
+    MASK_ROWS = "a row of the attention's mask that has inf, or leaves nothing"
 
 
 @dataclass(frozen=True, slots=True)
