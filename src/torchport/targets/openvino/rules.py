@@ -1,7 +1,7 @@
 """Which ATen ops OpenVINO computes as torch does, and all that is known of each: one registry.
 
-An op that has no rule here is taken apart by torch's decompositions, or stays on the host. OpenVINO's
-frontend lowers more ops than stand here; those gave other results than torch on torch's own samples.
+An op that has no rule here is decomposed by torch, or stays on the host. OpenVINO's
+frontend lowers more ops; those gave other results than torch on torch's own samples.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Misread(Enum):
     MINUS_ROWS = "a row of nothing but -inf"
     ROWS = "a row that has inf, or nothing but -inf"
     PLUS_IN_MASK = "inf in the attention's mask"
+    MASK_ROWS = "a row of the attention's mask that has inf, or leaves nothing"
 
 
 @dataclass(frozen=True, slots=True)
