@@ -187,6 +187,22 @@ def test_on_openvino(model):
     assert compiled.fallbacks.fallbacks == 0
 
 
+def test_bfloat16_is_no_further_from_float32_than_eager_torch(model):
+    half = tiny_llama().to(torch.bfloat16)
+    exact = tiny_llama()
+    exact.load_state_dict(half.state_dict())
+    compiled = torchport.compile(half, (_prompt(4),), target="openvino", max_length=64)
+    result = compiled.generate(
+        _prompt(4), max_new_tokens=NEW, do_sample=False, return_dict_in_generate=True, output_logits=True
+    )
+    with torch.no_grad():
+        eager = half(result.sequences).logits[:, 3:-1].float()
+        expected = exact(result.sequences).logits[:, 3:-1]
+    ours = torch.stack(result.logits, 1)
+    assert (ours - expected).abs().max() <= 2 * (eager - expected).abs().max()
+    assert all(layer.keys.dtype is torch.bfloat16 for layer in result.past_key_values.layers)
+
+
 def test_an_empty_prompt(compiled):
     with pytest.raises(RuntimeRefusal, match="the prompt is empty"):
         compiled.generate(torch.ones(1, 0, dtype=torch.long), max_new_tokens=2)
