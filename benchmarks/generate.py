@@ -3,8 +3,8 @@
     python benchmarks/generate.py
     python benchmarks/generate.py --layers 2 --dtype float32 --rounds 2
 
-Each contender is a process of its own that loads the same weights, builds, and then waits for its turn, so that
-one waits while another runs. A turn is one call of `generate`, the likeliest token each time. Inductor has the
+Each contender is a process of its own that loads the same weights, builds, and then waits for its turn: one
+waits while another runs. A turn is one call of `generate`, the likeliest token each time. Inductor has the
 library's static cache and compiles the forward, as transformers' documentation advises.
 """
 
