@@ -58,7 +58,6 @@ ttnn-mock: setup
 	$(BIN)/python tests/targets/ttnn/mock_chip/environment.py
 
 benchmarks: setup
-	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[benchmarks]"
 	# All run, and any one's failure is the target's.
 	status=0; for part in inference overhead analysis simulator trace package survey aggregation; do \
 	  $(BIN)/python benchmarks/$$part.py || status=1; done; exit $$status

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import torch._export.utils
     import torch._functorch.partitioners
     import torch._guards
+    import torch._inductor.cpp_builder
     import torch.export._remove_effect_tokens_pass
     import torch.export._trace
     import torch.export.exported_program
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from torch._guards import TracingContext as TracingContext
     from torch._guards import detect_fake_mode as detect_fake_mode
     from torch._guards import tracing as tracing
+    from torch._inductor.standalone_compile import CompiledArtifact as CompiledArtifact
     from torch._library.custom_ops import OPDEFS as OPDEFS
     from torch._ops import HigherOrderOperator as HigherOrderOperator
     from torch._ops import OperatorBase as OperatorBase
@@ -91,6 +93,8 @@ if TYPE_CHECKING:
     remove_effect_tokens = torch.export._remove_effect_tokens_pass._remove_effect_tokens
     without_fake_mode = torch.export.exported_program._disable_prexisiting_fake_mode
     decompose_exported_program = torch.export.exported_program._decompose_exported_program
+    standalone_compile = torch._inductor.standalone_compile
+    cpp_compiler = torch._inductor.cpp_builder.get_cpp_compiler
     preserve_composite = torch._export.utils._special_op_to_preserve_cia
     use_lazy_graph_module = torch.fx._lazy_graph_module._use_lazy_graph_module
     extract_tensor_metadata = torch.fx.passes.shape_prop._extract_tensor_metadata
@@ -133,9 +137,13 @@ _TRACED = "to capture the forward and backward graphs of a model (torchport.capt
 _STREAMED = "to note every op as a model calls it (torchport.analyze)"
 _RESTORED = "to leave torch as it was, whatever a capture does"
 _SCRIPTED = "to capture TorchScript's modules without touching them"
+_INDUCTOR = "to compile islands with torch's own compiler (the target inductor)"
 _DECOMPOSED = "to apply a target's decompositions (torchport.compile, torchport.explain)"
 
 NAMES: Mapping[str, PrivateName] = {
+    "standalone_compile": _at("torch._inductor:standalone_compile", _INDUCTOR),
+    "CompiledArtifact": _at("torch._inductor.standalone_compile:CompiledArtifact", _INDUCTOR),
+    "cpp_compiler": _at("torch._inductor.cpp_builder:get_cpp_compiler", _INDUCTOR),
     "OpOverload": _at("torch._ops:OpOverload", _OPS),
     "OpOverloadPacket": _at("torch._ops:OpOverloadPacket", _OPS),
     "HigherOrderOperator": _at("torch._ops:HigherOrderOperator", _OPS),
@@ -159,9 +167,9 @@ NAMES: Mapping[str, PrivateName] = {
     ),
     "TorchDispatchMode": _at("torch.utils._python_dispatch:TorchDispatchMode", _STREAMED),
     "disable_current_modes": _at("torch.utils._python_dispatch:_disable_current_modes", _STREAMED),
-    "tree_leaves": _at("torch.utils._pytree:tree_leaves", "to take apart what torch's pytrees know"),
-    "tree_map": _at("torch.utils._pytree:tree_map", "to take apart what torch's pytrees know"),
-    "tree_map_only": _at("torch.utils._pytree:tree_map_only", "to take apart what torch's pytrees know"),
+    "tree_leaves": _at("torch.utils._pytree:tree_leaves", "to flatten what torch's pytrees know"),
+    "tree_map": _at("torch.utils._pytree:tree_map", "to flatten what torch's pytrees know"),
+    "tree_map_only": _at("torch.utils._pytree:tree_map_only", "to flatten what torch's pytrees know"),
     "DispatchKey": _at("torch._C:DispatchKey", _STREAMED),
     "has_kernel": _at("torch._C:_dispatch_has_kernel_for_dispatch_key", _STREAMED),
     "current_autograd_node": _at("torch._C:_current_autograd_node", _STREAMED),
@@ -343,7 +351,7 @@ def pop_functorch_levels(depth: int) -> None:
 def replace_target_format(function: Callable[[str, str], str]) -> None:
     """Have torch.fx write attributes with another function, in the whole process.
 
-    Without it graphs cannot hold modules and weights whose names are no identifiers.
+    Without it graphs cannot hold modules and weights whose names are not identifiers.
     """
     written = vars(importlib.import_module("torch.fx.graph"))
     if "_format_target" in written:
@@ -398,7 +406,7 @@ def custom_op_module(definition: object) -> str:
 
 
 def mark_as_parameter(tensor: torch.Tensor) -> None:
-    """Mark a tensor of another class as a parameter; without it stand-ins are no parameters."""
+    """Mark a tensor of another class as a parameter; without it stand-ins are not parameters."""
     tensor._is_param = True
 
 

@@ -58,6 +58,17 @@ def test_torchport_compile_equals_eager_and_keeps_types(name: str) -> None:
     assert compiled.coverage.flops_covered > 0.9 * compiled.coverage.flops
 
 
+@pytest.mark.conformance
+@pytest.mark.parametrize("engine", ["onnxruntime"])
+@pytest.mark.parametrize("name", [one.values[0] for one in ALL])
+def test_the_other_engines_equal_eager(name: str, engine: str) -> None:
+    model = zoo.load(name, weights=False)
+    expected = _call(model.module, model)
+    compiled = torchport.compile(model.module, model.args, model.kwargs, target=engine)
+    _assert_same(_call(compiled, model), expected)
+    assert compiled.coverage.flops_covered > 0.5 * compiled.coverage.flops
+
+
 def test_a_model_that_reads_its_own_values_is_refused_with_the_line() -> None:
     model = zoo.load("hf-small:longformer", weights=False)
     with pytest.raises(CaptureError, match=r"modeling_longformer\.py:\d+"):

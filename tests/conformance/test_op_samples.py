@@ -1,7 +1,7 @@
 """Never wrong: over torch's own samples of every op, the compiled result equals eager torch.
 
 The islands' trial is turned off here, so that what is tested are the target's verdicts themselves.
-The whole sweep is `make conformance`; every twenty-fourth op runs in `make test`.
+The whole sweep is `make conformance`; every twenty-fourth op runs in `make test`, of other engines fewer.
 """
 
 from __future__ import annotations
@@ -40,8 +40,16 @@ def _name(op: object) -> str:
 
 # `jiterator_…` ops run on GPUs alone.
 OPS = [op for op in op_db if op.name not in UNDETERMINED and not op.name.startswith("jiterator")]
+# Of how many ops one runs in `make test`.
+ENGINES = {"openvino": 48, "onnxruntime": 96}
 SLICE = [
-    pytest.param(op, id=_name(op), marks=[] if index % 48 == 5 else [pytest.mark.conformance])
+    pytest.param(
+        op,
+        engine,
+        id=_name(op) if engine == "openvino" else f"{_name(op)}-{engine}",
+        marks=[] if index % every == 5 else [pytest.mark.conformance],
+    )
+    for engine, every in ENGINES.items()
     for index, op in enumerate(OPS)
 ]
 
@@ -63,8 +71,10 @@ def is_random(sample: object) -> bool:
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=["bfloat16", "float16"])
-@pytest.mark.parametrize("op", SLICE)
-def test_is_as_close_to_float32_as_eager_in_half_precision(op: object, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("op", "engine"), [one for one in SLICE if one.values[1] == "openvino"])
+def test_is_as_close_to_float32_as_eager_in_half_precision(
+    op: object, engine: str, dtype: torch.dtype
+) -> None:
     if dtype not in op.supported_dtypes("cpu"):
         return
     torch.manual_seed(0)
@@ -72,7 +82,7 @@ def test_is_as_close_to_float32_as_eager_in_half_precision(op: object, dtype: to
         if is_random(sample):
             continue
         args, kwargs = (sample.input, *sample.args), sample.kwargs
-        found = _run(op, args, kwargs)
+        found = _run(op, engine, args, kwargs)
         if found is None:
             continue
         wide = flatten(op(*_widened(args), **_widened(kwargs))).leaves
@@ -99,8 +109,8 @@ def _wide_copy(tensor: torch.Tensor) -> torch.Tensor:
     return memory.float().as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
-@pytest.mark.parametrize("op", SLICE)
-def test_equals_eager_on_torchs_own_samples(op: object) -> None:
+@pytest.mark.parametrize(("op", "engine"), SLICE)
+def test_equals_eager_on_torchs_own_samples(op: object, engine: str) -> None:
     for dtype in DTYPES:
         if dtype not in op.supported_dtypes("cpu"):
             continue
@@ -108,11 +118,12 @@ def test_equals_eager_on_torchs_own_samples(op: object) -> None:
         for number, sample in enumerate(itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES)):
             if is_random(sample):
                 continue
-            _check(op, (sample.input, *sample.args), sample.kwargs, f"{_name(op)} {dtype} sample {number}")
+            what = f"{_name(op)} {dtype} sample {number}"
+            _check(op, engine, (sample.input, *sample.args), sample.kwargs, what)
 
 
 def _run(
-    op: object, args: tuple[object, ...], kwargs: dict[str, object]
+    op: object, engine: str, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]] | None:
     """What the compiled op gives, and eager torch; None if it is refused, with a reason."""
     expected = op(*_copy(args), **_copy(kwargs))
@@ -121,6 +132,7 @@ def _run(
             lambda *args, **kwargs: op(*args, **kwargs),
             _copy(args),
             _copy(kwargs),
+            target=engine,
             options={"check": False, "cache": False},
         )
     except CaptureError:
@@ -129,8 +141,8 @@ def _run(
     return flatten(actual).leaves, flatten(expected).leaves
 
 
-def _check(op: object, args: tuple[object, ...], kwargs: dict[str, object], what: str) -> None:
-    found = _run(op, args, kwargs)
+def _check(op: object, engine: str, args: tuple[object, ...], kwargs: dict[str, object], what: str) -> None:
+    found = _run(op, engine, args, kwargs)
     if found is None:
         return
     assert len(found[0]) == len(found[1]), what

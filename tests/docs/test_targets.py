@@ -58,7 +58,7 @@ def test_the_example_is_found_by_its_entry_point_and_is_right(root, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["names"] == ["host", "numpy", "openvino", "ttnn"]
+    assert {"host", "numpy", "onnxruntime", "openvino", "ttnn"} <= set(found["names"])
     assert found["ok"]
     assert found["backend_ok"]
     assert found["islands"] == [3]  # mul, add and relu

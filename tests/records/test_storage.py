@@ -6,7 +6,15 @@ import threading
 import pytest
 
 from torchport.errors import RecordError
-from torchport.records import BenchRecord, file_name, read_record, write_record, write_text, write_texts
+from torchport.records import (
+    BenchRecord,
+    atomic_write,
+    file_name,
+    read_record,
+    write_record,
+    write_text,
+    write_texts,
+)
 
 RECORD = BenchRecord("torchvision:resnet18", "host", "ok", pcc=float("inf"), error="a “b” \n é")
 
@@ -114,3 +122,10 @@ def test_several_files_are_written_all_or_none(tmp_path):
     assert (tmp_path / "old").read_text() == "before"
     write_texts({tmp_path / "old": "a", tmp_path / "new" / "deep": "b"})
     assert (tmp_path / "old").read_text(), (tmp_path / "new" / "deep").read_text() == ("a", "b")
+
+
+def test_a_file_below_another_file_is_one_refusal(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="cannot be written"), atomic_write(tmp_path / "file" / "inner"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

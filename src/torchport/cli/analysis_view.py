@@ -1,4 +1,4 @@
-"""Shows an analysis: the tree of modules with what each costs, the totals, the ops that cost most."""
+"""Shows an analysis: the tree of modules with costs, the totals, the most expensive ops."""
 
 from __future__ import annotations
 

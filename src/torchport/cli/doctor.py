@@ -20,7 +20,7 @@ from torchport.records import Check, Installation
 def doctor(output: Output) -> int:
     """Say what is installed, which targets work here and why not, and whether torch knows of torchport.
 
-    Exits with 1 if something must be mended. In Python: torchport.bringup.describe_installation.
+    Exits with 1 if something needs a fix. In Python: torchport.bringup.describe_installation.
 
     \b
     Examples:

@@ -29,10 +29,10 @@ from torchport.version import __version__
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="torchport")
 def cli() -> None:
-    """Bring a PyTorch model up on an accelerator, and prove that it works there.
+    """Bring up a PyTorch model on an accelerator, and prove that it works there.
 
-    Every command has --json, and exits with 0 (fine), 1 (a finding: an op that stays, a result that is
-    off) or 2 (it failed).
+    Every command has --json, and exits with 0 (ok), 1 (a finding: an op stays on the host, a result is
+    inaccurate) or 2 (an error).
 
     \b
     Examples:

@@ -100,7 +100,7 @@ def _show(output: Output, found: Report, csv_path: Path | None, html_path: Path 
 
 
 def _refuse_link(directory: Path, path: Path | None) -> None:
-    """Refuse to write through a link of a directory that may be a stranger's."""
+    """Refuse to write through a link in an untrusted directory."""
     if path is not None and path.is_relative_to(directory):
         refuse_links(directory, path)
 

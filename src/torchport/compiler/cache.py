@@ -59,7 +59,7 @@ def island_key(island: Island, target: Target, options: Options) -> str:
     settings = {
         key: value
         for key, value in target.options_json(options).items()
-        if key not in ("cache", "check", "keep_ops", "keep_modules", "min_island_size")
+        if key not in ("cache", "check", "speed_trial", "keep_ops", "keep_modules", "min_island_size")
     }
     head = [
         _MAGIC,
@@ -78,6 +78,9 @@ def island_key(island: Island, target: Target, options: Options) -> str:
         arguments = fx.map_arg((node.args, node.kwargs), place)
         name = "" if node.op == "get_attr" else str(node.target) if node.op == "call_function" else node.op
         notes = node.meta.get("torchport_range") if node.op == "placeholder" else None
+        device = getattr(node.meta.get("val"), "device", None)
+        if device is not None and device.type not in ("cpu", "meta"):
+            name = f"{name} on {device}"
         digest.update(f"{node.op} {name} {arguments!r} {notes}\n".encode())
         if node.op == "get_attr":
             _add_tensor(digest, getattr(island.graph_module, str(node.target)))
@@ -217,10 +220,17 @@ def _digest(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Built:
-    """A built island, and the key under which it was found, if it was not built now."""
+    """A built island.
+
+    Args:
+        artifact: the artefact.
+        key: its key in the cache; empty if it is not kept.
+        found: whether it was found there, and not built now.
+    """
 
     artifact: Artifact
-    found_as: str = ""
+    key: str = ""
+    found: bool = False
 
 
 def build_or_read(island: Island, target: Target, options: Options, *, anew: bool = False) -> Built:
@@ -235,9 +245,9 @@ def build_or_read(island: Island, target: Target, options: Options, *, anew: boo
     key = island_key(island, target, options)
     found = None if anew else read(key)
     if found is not None:
-        return Built(found, key)
+        return Built(found, key, found=True)
     if anew:
         remove(key)
     artifact = target.build(island, options)
     write(key, artifact)
-    return Built(artifact)
+    return Built(artifact, key)

@@ -18,6 +18,7 @@ from torchport.compiler.weights import Changed
 from torchport.errors import RuntimeRefusal
 from torchport.records import Coverage, Fallbacks, ProgramRecord
 from torchport.runtime.eager_fallback import EagerFallback
+from torchport.runtime.input_kind import refuse_gradients
 from torchport.structure import Flat, flatten_call
 
 _log = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ _log = logging.getLogger(__name__)
 _MOST_PROGRAMS = 16
 # How often a call builds anew while another thread goes on changing the weights.
 _MOST_BUILDS = 3
+
+_TRAINING = 'call it under torch.no_grad(), or train with torch.compile(model, backend="torchport")'
 
 
 class CompiledModel(nn.Module):
@@ -117,7 +120,7 @@ class CompiledModel(nn.Module):
             CaptureError: the inputs are of another shape, and the model cannot be captured with it.
         """
         flat = flatten_call(args, kwargs)
-        self._refuse_gradients(flat)
+        refuse_gradients(flat, self._specialiser.name, _TRAINING)
         specialised = self._find(flat, args, kwargs)
         for _ in range(_MOST_BUILDS):
             try:
@@ -185,15 +188,6 @@ class CompiledModel(nn.Module):
             f"{self._specialiser.name} on {coverage.target}: "
             f"{coverage.ops_before - coverage.ops_remain} of {coverage.ops_before} ops"
         )
-
-    def _refuse_gradients(self, flat: Flat) -> None:
-        if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in flat.leaves):
-            raise RuntimeRefusal(
-                "an input requires gradients, which a compiled model does not compute",
-                where=self._specialiser.name,
-                remedy="call it under torch.no_grad(), or train with "
-                'torch.compile(model, backend="torchport")',
-            )
 
     def _find(self, flat: Flat, args: Sequence[object], kwargs: Mapping[str, object]) -> Specialised:
         for specialised in self._programs:

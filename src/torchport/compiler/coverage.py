@@ -25,6 +25,7 @@ _REMEDIES: dict[str, str] = {
     "island_too_small": "lower min_island_size",
     "build_failed": "report it to the target's maintainers",
     "inaccurate": "report it to the target's maintainers",
+    "slower": "pass speed_trial=False to run it on the target even so",
 }
 
 

@@ -63,7 +63,7 @@ def read_package(path: str | os.PathLike[str]) -> Package:
     """Return what a file holds, without its tensors, and without loading anything.
 
     Raises:
-        PackageError: it cannot be read, or is no package.
+        PackageError: it cannot be read, or is not a package.
     """
     with Archive(Path(path)) as archive:
         return _package(archive)

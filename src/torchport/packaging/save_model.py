@@ -49,7 +49,7 @@ def save(
     with_graph: bool = False,
     separate_weights: bool = False,
 ) -> None:
-    """Write a compiled model to a file, whole or not at all.
+    """Write a compiled model to a file, atomically.
 
     The file holds the program of every kind of inputs that the model was compiled for so far, with all
     weights. It can be loaded where the model's code is not: by `torchport.load`, and by

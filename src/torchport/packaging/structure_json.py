@@ -44,7 +44,7 @@ def encode_structure(structure: Structure) -> dict[str, object]:
     """Return a structure as JSON.
 
     Raises:
-        PackageError: it holds a value that is no data, or an object made by code; names it.
+        PackageError: it contains a value that is not data, or an object made by code; names it.
     """
     return {
         "root": _encode(structure.root),

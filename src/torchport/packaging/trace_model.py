@@ -121,8 +121,9 @@ def trace(
         return model
     found = targets.find(target)
     wanted = settings or TraceSettings()
-    # What was built before would leave nothing in the folder.
-    given = {} if compiler_workdir is None else {"cache": False}
+    given = {"speed_trial": wanted.fallback}  # who wants nothing on the host takes what is slower
+    if compiler_workdir is not None:
+        given["cache"] = False  # what was built before would leave nothing in the folder
     chosen = found.make_options(given | read_compiler_args(compiler_args, found))
     found.options_from_file(found.options_json(chosen))  # what a loaded file would be refused is said now
     callee = module if module is not None else model

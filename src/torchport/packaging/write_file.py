@@ -58,7 +58,7 @@ def write_model(
     path: Path,
     contents: FileContents = PLAIN,
 ) -> None:
-    """Write a compiled model to a file, whole or not at all.
+    """Write a compiled model to a file, atomically.
 
     Args:
         compiled: the compiled model.

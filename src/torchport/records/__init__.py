@@ -25,6 +25,7 @@ from torchport.records.module_table import (
 from torchport.records.module_tree import TreeRow, render_tree_html, tree_rows
 from torchport.records.op_configuration import OpConfiguration, OpConfigurations
 from torchport.records.op_table import OpMetadata, OpOccurrence, OpTable, TensorType, UniqueOp
+from torchport.records.op_time import OpTime
 from torchport.records.package import (
     InputTensor,
     OutputSummary,
@@ -70,7 +71,7 @@ __all__ = [
     "ITEM_SIZES", "JSON", "json_text", "list_all_files", "list_files", "lock_file", "MemoryPeak",
     "ModuleCost", "ModuleMetadata", "MODULES_FILE", "ModuleTable", "NOT_JSONABLE", "OpConfiguration",
     "OpConfigurations", "OpCost", "open_regular", "OpMetadata", "OpOccurrence", "OPS_FILE", "OpTable",
-    "OutputSummary", "Package", "PackagedGraph", "PackagedProgram", "PackageRun", "PackageSummary",
+    "OpTime", "OutputSummary", "Package", "PackagedGraph", "PackagedProgram", "PackageRun", "PackageSummary",
     "parent_of", "parse_json", "parse_object", "PCC_THRESHOLD", "ProgramRecord", "RAW_COLUMNS", "RAW_FORMAT",
     "read_csv_text", "read_json", "read_plain_file", "read_record", "Reason", "REASONS", "Record",
     "refuse_links", "render_tree_html", "Roofline", "ROOT", "shape_text", "Status", "StayedOp",

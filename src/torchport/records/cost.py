@@ -140,7 +140,7 @@ class Cost(Record):
         modules: every module, in the order of the tree.
         ops: every call, in order.
         timeline: the bytes that live after each kernel, workspace included.
-        uncounted: ops whose operations nobody knows, with how often they run.
+        uncounted: ops of unknown cost, with how often they run.
         values, note: as in `ModuleMetadata`.
     """
 

@@ -1,4 +1,4 @@
-"""Parses JSON of strangers: whatever it is, a value that is not nested too deeply, or one refusal."""
+"""Parses untrusted JSON: returns a value that is not nested too deeply, or raises one error."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ def load_island(blob: torch.Tensor, meta: str, options: Options | None = None) -
     Args:
         blob: the payload.
         meta: the metadata.
-        options: those of the caller who built it. Without them they are the metadata's, which may be a
-            stranger's: of those, a target takes what can do no harm.
+        options: those of the caller who built it. Without them they are the metadata's, which may be
+            untrusted: of those, a target accepts only harmless ones.
 
     Raises:
         RuntimeRefusal: the payload is not the one that the metadata describes.

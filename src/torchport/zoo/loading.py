@@ -68,7 +68,7 @@ def load(
         inputs: `path/file.py::function` that returns the inputs, in place of those made here: a tensor, a
             tuple or list of arguments, a dict of keyword arguments, or a pair of a tuple and a dict.
         weights: whether a library's model gets its pretrained weights. When False they are random, the
-            same each time, and nothing is fetched. A file decides by itself.
+            same each time, and nothing is downloaded. A file decides by itself.
         batch: how many samples a library model's inputs hold; 1 when not given.
         device: where the module and the inputs are. On `meta` they have shapes and no values: a model of
             any size fits, for analysis.
@@ -77,8 +77,8 @@ def load(
         The model, in evaluation mode. torch's global generator is left as it was.
 
     Raises:
-        ZooError: there is no such model, it cannot be loaded, its weights cannot be had (random ones never
-            take their place unasked), or there are no inputs for it.
+        ZooError: there is no such model, it cannot be loaded, its weights are unavailable (random ones never
+            replace them), or there are no inputs for it.
 
     Example:
         >>> model = load("torchvision:resnet18", weights=False)

@@ -1,7 +1,7 @@
 """Builds an island with OpenVINO: a graph of ATen ops → OpenVINO's intermediate representation.
 
 The artefact is the portable form: the model's weights and its XML, one after the other. Loading
-compiles it for the device at hand.
+compiles it for the device.
 """
 
 from __future__ import annotations

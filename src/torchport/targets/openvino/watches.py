@@ -18,6 +18,8 @@ from torch import fx
 
 from torchport.targets.openvino.float_values import is_float
 from torchport.targets.openvino.nan_walk import SMALL, Condition, Found, Island, Trouble, Watch
+from torchport.targets.openvino.ops import RULES
+from torchport.targets.openvino.rules import Rule
 from torchport.verification import HALVES
 
 # Its square is more than float32 holds.
@@ -38,12 +40,18 @@ _COST_OF_SUM, _COST_OF_INPUT = 5000, 100
 Conditions = Mapping[fx.Node, Condition]
 
 
-def find_watches(graph_module: fx.GraphModule) -> tuple[list[Watch], list[int]]:
+def find_watches(
+    graph_module: fx.GraphModule, rules: Mapping[str, Rule] = RULES
+) -> tuple[list[Watch], list[int]]:
     """Return what must be watched in an island, and which of its inputs must be finite on each call.
 
     An input may hold infinities if that asks for no watch but those of a softmax: masks do.
+
+    Args:
+        graph_module: the island.
+        rules: what is known of each op on the engine that runs it.
     """
-    island = Island(graph_module)
+    island = Island(graph_module, rules)
     conditions: dict[fx.Node, Condition] = {}
     found = island.walk(conditions)
     while found.trouble is not None:
@@ -205,6 +213,10 @@ def _watched(graph: fx.Graph, value: fx.Node, watch: Watch) -> fx.Node:
     if watch.condition is Condition.SMALL:
         total = _summed(graph, value if watch.positive else _call(graph, multiply, value, value))
         return _call(graph, multiply, total, _OF_SUM if watch.positive else _OF_SQUARES)
+    if value.meta["val"].dtype is torch.bool:
+        numbers = _call(graph, torch.ops.aten._to_copy.default, value, dtype=torch.float32)
+        largest = _call(graph, torch.ops.aten.amax.default, numbers, list(watch.dims or ()))
+        return _summed(graph, _call(graph, torch.ops.aten.reciprocal.default, largest))
     value = _as_float32(graph, value)
     if watch.condition is Condition.FITS:
         value = _call(graph, torch.ops.aten.abs.default, value)
