@@ -225,3 +225,14 @@ def test_max_length_is_for_models_that_generate():
         torchport.compile(torch.nn.ReLU(), (torch.ones(2),), target="host", max_length=8)
     with pytest.raises(CompileError, match="at least 1"):
         torchport.compile(tiny_llama(), (_prompt(2),), target="host", max_length=0)
+
+
+def test_a_file_holds_the_forward(tmp_path):
+    # Nothing was called before: what a file needs is compiled when it is written.
+    model, ids = tiny_llama(), _prompt(4)
+    torchport.save(
+        torchport.compile(model, (ids,), {"use_cache": False}, target="host"), tmp_path / "model.pt2"
+    )
+    with torch.no_grad():
+        given = torchport.load(tmp_path / "model.pt2")(ids, use_cache=False).logits
+        torch.testing.assert_close(given, model(ids).logits)
