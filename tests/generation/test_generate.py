@@ -187,6 +187,18 @@ def test_on_openvino(model):
     assert compiled.fallbacks.fallbacks == 0
 
 
+def test_ttnn_takes_the_whole_step():
+    model = tiny_llama(num_hidden_layers=1)
+    compiled = torchport.compile(model, (_prompt(1),), target="ttnn", max_length=64)
+    result = compiled.generate(
+        _prompt(1), max_new_tokens=4, do_sample=False, return_dict_in_generate=True, output_logits=True
+    )
+    with torch.no_grad():
+        expected = model(result.sequences).logits[:, :-1]
+    torch.testing.assert_close(torch.stack(result.logits, 1), expected, rtol=5e-2, atol=1e-2)
+    assert [record.coverage.ops_remain for record in compiled.generation_programs] == [0]
+
+
 def test_bfloat16_is_no_further_from_float32_than_eager_torch(model):
     half = tiny_llama().to(torch.bfloat16)
     exact = tiny_llama()
