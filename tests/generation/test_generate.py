@@ -187,6 +187,34 @@ def test_on_openvino(model):
     assert compiled.fallbacks.fallbacks == 0
 
 
+def test_ttnn_takes_the_whole_step():
+    model = tiny_llama(num_hidden_layers=1)
+    compiled = torchport.compile(model, (_prompt(1),), target="ttnn", max_length=64)
+    result = compiled.generate(
+        _prompt(1), max_new_tokens=4, do_sample=False, return_dict_in_generate=True, output_logits=True
+    )
+    with torch.no_grad():
+        expected = model(result.sequences).logits[:, :-1]
+    torch.testing.assert_close(torch.stack(result.logits, 1), expected, rtol=5e-2, atol=1e-2)
+    assert [record.coverage.ops_remain for record in compiled.generation_programs] == [0]
+
+
+def test_bfloat16_is_no_further_from_float32_than_eager_torch(model):
+    half = tiny_llama().to(torch.bfloat16)
+    exact = tiny_llama()
+    exact.load_state_dict(half.state_dict())
+    compiled = torchport.compile(half, (_prompt(4),), target="openvino", max_length=64)
+    result = compiled.generate(
+        _prompt(4), max_new_tokens=NEW, do_sample=False, return_dict_in_generate=True, output_logits=True
+    )
+    with torch.no_grad():
+        eager = half(result.sequences).logits[:, 3:-1].float()
+        expected = exact(result.sequences).logits[:, 3:-1]
+    ours = torch.stack(result.logits, 1)
+    assert (ours - expected).abs().max() <= 2 * (eager - expected).abs().max()
+    assert all(layer.keys.dtype is torch.bfloat16 for layer in result.past_key_values.layers)
+
+
 def test_an_empty_prompt(compiled):
     with pytest.raises(RuntimeRefusal, match="the prompt is empty"):
         compiled.generate(torch.ones(1, 0, dtype=torch.long), max_new_tokens=2)
@@ -209,3 +237,14 @@ def test_max_length_is_for_models_that_generate():
         torchport.compile(torch.nn.ReLU(), (torch.ones(2),), target="host", max_length=8)
     with pytest.raises(CompileError, match="at least 1"):
         torchport.compile(tiny_llama(), (_prompt(2),), target="host", max_length=0)
+
+
+def test_a_file_holds_the_forward(tmp_path):
+    # Nothing was called before: what a file needs is compiled when it is written.
+    model, ids = tiny_llama(), _prompt(4)
+    torchport.save(
+        torchport.compile(model, (ids,), {"use_cache": False}, target="host"), tmp_path / "model.pt2"
+    )
+    with torch.no_grad():
+        given = torchport.load(tmp_path / "model.pt2")(ids, use_cache=False).logits
+        torch.testing.assert_close(given, model(ids).logits)
