@@ -3,8 +3,9 @@
 # make test         every check and every test
 # make conformance  the long sweeps
 # make ttnn-table   the models of docs/ttnn.md on the ttnn target: a table, out/ttnn/index.html
+# make ttnn-mock    Tenstorrent's library with a mock chip, for the tests; installs a linker with apt-get
 # make benchmarks   times against peers, and what torchport adds; wants a quiet machine
-# make format       lets ruff format and mend the code
+# make format       formats the code with ruff, and fixes what ruff can
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,7 +15,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: setup demo test check conformance ttnn-table benchmarks format clean
+.PHONY: setup demo test check conformance ttnn-table ttnn-mock benchmarks format clean
 
 setup: $(STAMP)
 
@@ -52,6 +53,9 @@ ttnn-table: setup
 	$(BIN)/torchport bench $(TTNN_TORCHVISION:%=torchvision:%) benchmarks/bert_large_qa.py::load \
 	  $(TTNN_HF:%=hf-small:%) --no-weights --target ttnn --runs 5 -o out/ttnn
 	$(BIN)/torchport report out/ttnn --html out/ttnn/index.html
+
+ttnn-mock: setup
+	$(BIN)/python tests/targets/ttnn/mock_chip/environment.py
 
 benchmarks: setup
 	# All run, and any one's failure is the target's.

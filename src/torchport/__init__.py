@@ -13,7 +13,7 @@ from torchport.version import __version__
 if TYPE_CHECKING:
     from torchport import structure, zoo
     from torchport.analysis import analyze, extract_pytorch_ops, extract_unique_modules
-    from torchport.bringup import BenchSettings, run_bench, run_benches
+    from torchport.bringup import BenchSettings, run_bench, run_benches, run_generation
     from torchport.codegen import TraceGraph, model_tracer, trace_graph
     from torchport.compiler import CompiledModel
     from torchport.compiler.backend import backend
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "analysis": ("analyze", "extract_pytorch_ops", "extract_unique_modules"),
-    "bringup": ("BenchSettings", "run_bench", "run_benches"),
+    "bringup": ("BenchSettings", "run_bench", "run_benches", "run_generation"),
     "codegen": ("TraceGraph", "model_tracer", "trace_graph"),
     "compiler": ("CompiledModel", "compile", "explain"),
     "compiler.backend": ("backend",),
@@ -47,15 +47,16 @@ _NAMES = {
 }
 _WHERE = {name: f"torchport.{where}" for where, names in _NAMES.items() for name in names}
 _STAGES = (
-    "analysis", "bringup", "capture", "codegen", "compiler", "packaging", "records", "report", "structure",
-    "survey", "targets", "verification", "zoo",
+    "analysis", "bringup", "capture", "codegen", "compiler", "generation", "packaging", "records", "report",
+    "structure", "survey", "targets", "verification", "zoo",
 )  # fmt: skip
 
 __all__ = [
     "BenchSettings", "CompiledModel", "SurveySettings", "TorchportError", "TraceGraph", "TraceSettings",
     "__version__", "analyze", "backend", "compare", "compile", "explain", "extract_pytorch_ops",
     "extract_unique_modules", "fallbacks", "inspect_package", "load", "model_tracer", "run_bench",
-    "run_benches", "run_package", "run_survey", "save", "structure", "trace", "trace_graph", "zoo",
+    "run_benches", "run_generation", "run_package", "run_survey", "save", "structure", "trace",
+    "trace_graph", "zoo",
 ]  # fmt: skip
 
 

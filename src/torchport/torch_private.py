@@ -167,9 +167,9 @@ NAMES: Mapping[str, PrivateName] = {
     ),
     "TorchDispatchMode": _at("torch.utils._python_dispatch:TorchDispatchMode", _STREAMED),
     "disable_current_modes": _at("torch.utils._python_dispatch:_disable_current_modes", _STREAMED),
-    "tree_leaves": _at("torch.utils._pytree:tree_leaves", "to take apart what torch's pytrees know"),
-    "tree_map": _at("torch.utils._pytree:tree_map", "to take apart what torch's pytrees know"),
-    "tree_map_only": _at("torch.utils._pytree:tree_map_only", "to take apart what torch's pytrees know"),
+    "tree_leaves": _at("torch.utils._pytree:tree_leaves", "to flatten what torch's pytrees know"),
+    "tree_map": _at("torch.utils._pytree:tree_map", "to flatten what torch's pytrees know"),
+    "tree_map_only": _at("torch.utils._pytree:tree_map_only", "to flatten what torch's pytrees know"),
     "DispatchKey": _at("torch._C:DispatchKey", _STREAMED),
     "has_kernel": _at("torch._C:_dispatch_has_kernel_for_dispatch_key", _STREAMED),
     "current_autograd_node": _at("torch._C:_current_autograd_node", _STREAMED),
@@ -351,7 +351,7 @@ def pop_functorch_levels(depth: int) -> None:
 def replace_target_format(function: Callable[[str, str], str]) -> None:
     """Have torch.fx write attributes with another function, in the whole process.
 
-    Without it graphs cannot hold modules and weights whose names are no identifiers.
+    Without it graphs cannot hold modules and weights whose names are not identifiers.
     """
     written = vars(importlib.import_module("torch.fx.graph"))
     if "_format_target" in written:
@@ -406,7 +406,7 @@ def custom_op_module(definition: object) -> str:
 
 
 def mark_as_parameter(tensor: torch.Tensor) -> None:
-    """Mark a tensor of another class as a parameter; without it stand-ins are no parameters."""
+    """Mark a tensor of another class as a parameter; without it stand-ins are not parameters."""
     tensor._is_param = True
 
 

@@ -15,9 +15,9 @@ from torchport.errors import CaptureError
 from torchport.structure import flatten
 
 ALL = [
-    *marked("torchvision", TORCHVISION, 2),
-    *marked("timm", TIMM[:30], 3),
-    *marked("hf-small", TRANSFORMERS[:30], 3),
+    *marked("torchvision", TORCHVISION, 1),
+    *marked("timm", TIMM[:30], 1),
+    *marked("hf-small", TRANSFORMERS[:30], 2),
 ]
 
 

@@ -50,13 +50,13 @@ def test_a_package_without_its_weights_is_refused(compiled, tmp_path):
     content[-1] ^= 1
     weights.write_bytes(content)
     torchport.runtime.island._loaded.clear()
-    with pytest.raises(PackageError, match="its checksum is another one"):
+    with pytest.raises(PackageError, match="its checksum does not match"):
         torchport.load(path)
     weights.write_bytes(content[:500])
     with pytest.raises(PackageError, match="cannot be read"):
         torchport.load(path)
     weights.unlink()
-    with pytest.raises(PackageError, match=r"the file with the weights.*is not there.*TORCHPORT_WEIGHTS_DIR"):
+    with pytest.raises(PackageError, match=r"the file with the weights.*is missing.*TORCHPORT_WEIGHTS_DIR"):
         torchport.load(path)
 
 
@@ -110,5 +110,5 @@ def test_separate_weights_of_a_traced_model(target, tmp_path):
     )
     assert run_fresh(code, str(tmp_path)) == str(traced(X).tolist())
     weights.unlink()
-    with pytest.raises(AssertionError, match="is not there"):
+    with pytest.raises(AssertionError, match="is missing"):
         run_fresh(code, str(tmp_path))

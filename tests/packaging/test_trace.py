@@ -289,6 +289,7 @@ def test_a_compiler_that_crashes_leaves_its_op_on_the_host(faulty_targets, tmp_p
     assert "internal compiler error" in (tmp_path / "work" / "island_0" / "compiler.log").read_text()
 
 
+@pytest.mark.conformance  # the two parts, a crash and no fallback, are tested apart
 def test_a_compiler_that_crashes_is_an_error_without_fallback(faulty_targets):
     with pytest.raises(CompileError, match=r"aten\.tanh\.default stays on the host \(build_failed.*SIGABRT"):
         torchport.trace(

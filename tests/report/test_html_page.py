@@ -92,7 +92,7 @@ def test_a_bad_file_is_named(tmp_path):
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "cut.json").write_text("{")
     made = page(tmp_path, bench())
-    assert "cut.json: is not whole JSON" in made.text
+    assert "cut.json: is not valid JSON" in made.text
 
 
 @pytest.mark.parametrize(("compiled", "kind"), [(0.012, "bar"), (0.060, "bar slower")])

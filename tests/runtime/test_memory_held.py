@@ -13,6 +13,7 @@ from torchport.runtime.island import LoadedIsland
 from torchport.runtime.runnable_program import RunnableProgram
 
 WIDTH = 256
+HERE = torchport.TraceSettings(child_process=False)
 X = torch.ones(2, WIDTH)
 
 
@@ -44,7 +45,7 @@ def saved_and_loaded(folder):
 
 
 def traced_and_loaded(folder):
-    torchport.trace(new_model(), (X,), target="host").save(folder / "model.pt")
+    torchport.trace(new_model(), (X,), target="host", settings=HERE).save(folder / "model.pt")
     model = torch.jit.load(folder / "model.pt")
     for _ in range(2):
         model(X)
@@ -88,7 +89,7 @@ def test_models_that_are_dropped_are_freed(use, times, tmp_path):
 
 
 def test_loaded_torchscript_holds_its_island(tmp_path, monkeypatch):
-    torchport.trace(new_model(), (X,), target="host").save(tmp_path / "model.pt")
+    torchport.trace(new_model(), (X,), target="host", settings=HERE).save(tmp_path / "model.pt")
     gc.collect()
     loads = []
     load = islands._load

@@ -113,7 +113,7 @@ def test_failures_are_tried_again_if_asked_and_what_fails_now_is_no_longer_count
     model.write_text(FILE.read_text())
     names = [f"{model}::works", f"{model}::raises"]
     run_survey(names, output=output, engine=LocalEngine(1), progress=told)
-    run_survey(names, output=output, retry=True, progress=told)
+    run_survey(names, output=output, engine=LocalEngine(1), retry=True, progress=told)
     assert told.began == ["works", "raises", "raises"]
     assert counted(output) == {("works", "fw"): 3}
     model.write_text("def works():\n    raise ValueError('no more')\n")

@@ -21,7 +21,7 @@ Load = Callable[[str], Model]
 
 
 class Progress:
-    """Tells who waits what is being done; the methods do nothing unless they are overridden."""
+    """Reports progress; the methods do nothing unless they are overridden."""
 
     def loading(self, model: str) -> None:
         """A model is being loaded."""
@@ -46,7 +46,7 @@ def run_benches(
     """Benchmark each model on each target.
 
     Each row is written to `directory/bench/` when it is done, and what its target took of the model
-    to `directory/coverage/`, each file whole or not at all. A model that cannot be loaded or run
+    to `directory/coverage/`, each file atomically. A model that cannot be loaded or run
     costs its own rows and no others.
 
     Args:

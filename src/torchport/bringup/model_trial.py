@@ -97,6 +97,7 @@ def try_out(
             options=options,
             name=model.name,
         )
+        coverage = compiled.coverage  # a model that generates is compiled when something is asked
     compile_time = time.perf_counter() - start
     expected = _run_original(model)
     actual = run_alone(compiled, model)
@@ -104,7 +105,7 @@ def try_out(
     record = BringUp(
         model.name,
         target,
-        compiled.coverage,
+        coverage,
         comparison,
         compile_time,
         actual.seconds,

@@ -32,7 +32,7 @@ _EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed"
 
 
 @click.command(
-    cls=Command, epilog=MODEL_FORMS, short_help="Run models before and after, and write one record each."
+    cls=Command, epilog=MODEL_FORMS, short_help="Time models before and after compiling; one record each."
 )
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @click.option(
@@ -42,7 +42,7 @@ _EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed"
     default=(DEFAULT_TARGET,),
     show_default=True,
     metavar="TARGET",
-    help="Where to bring them up; may be given several times.",
+    help="Target to run on; may be given several times.",
 )
 @settings_option
 @model_options
@@ -54,25 +54,25 @@ _EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed"
     default=Path("out"),
     show_default=True,
     metavar="DIR",
-    help="Where the records go.",
+    help="Directory for the records.",
 )
+@click.option("--runs", type=click.IntRange(min=1), help="Timed runs; by default as many as fit the budget.")
 @click.option(
-    "--runs", type=click.IntRange(min=1), help="Runs of each; by default as many as fit the budget."
+    "--warmup", type=click.IntRange(min=0), default=2, show_default=True, help="Warm-up runs, not timed."
 )
-@click.option("--warmup", type=click.IntRange(min=0), default=2, show_default=True, help="Uncounted runs.")
 @click.option(
     "--budget",
     type=click.FloatRange(min=0),
     default=4.0,
     show_default=True,
-    help="Seconds to time a model for.",
+    help="Seconds to spend timing a model.",
 )
 @click.option(
     "--pcc",
     type=click.FloatRange(max=1),
     default=PCC_THRESHOLD,
     show_default=True,
-    help="What accuracy must reach.",
+    help="Required accuracy (PCC).",
 )
 @click.pass_obj
 def bench(

@@ -16,7 +16,9 @@ from torchport.records import Coverage
 
 
 @click.command(
-    cls=Command, epilog=MODEL_FORMS, short_help="Say what a target takes of a model, and why the rest stays."
+    cls=Command,
+    epilog=MODEL_FORMS,
+    short_help="Show what a target supports of a model, and why not the rest.",
 )
 @click.argument("model")
 @target_option

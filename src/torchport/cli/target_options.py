@@ -18,7 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 def target_option(function: Function) -> Function:
     """Add `--target`, once."""
     option = click.option(
-        "--target", default=DEFAULT_TARGET, show_default=True, metavar="TARGET", help="Where to bring it up."
+        "--target", default=DEFAULT_TARGET, show_default=True, metavar="TARGET", help="Target to run on."
     )
     return option(function)
 

@@ -160,7 +160,7 @@ def _inside(group: Group, indent: int) -> list[str]:
 
 def text(value: str) -> str:
     """Return a string as ruff quotes it."""
-    quoted = str.__repr__(value)  # a class of the user's may write itself in another way
+    quoted = str.__repr__(value)  # a class of the user's may write itself differently
     if quoted.startswith("'") and '"' not in value:
         return '"' + quoted[1:-1].replace("\\'", "'") + '"'
     return quoted

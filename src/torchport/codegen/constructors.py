@@ -20,7 +20,7 @@ def constructor_arguments(module: nn.Module) -> dict[str, object]:
     """Return the arguments with which a module like this one is made, without those that are defaults.
 
     Raises:
-        CodegenError: what the module was made with cannot be told from it.
+        CodegenError: what the module was made with cannot be read from the module.
 
     Example:
         >>> constructor_arguments(nn.Conv2d(3, 8, 3, padding=1, bias=False))
@@ -33,7 +33,7 @@ def constructor_arguments(module: nn.Module) -> dict[str, object]:
         value = _read(module, name)
         if value is _MISSING:
             raise CodegenError(
-                f"the argument {name!r} of a {type(module).__name__} cannot be told from it",
+                f"the argument {name!r} of a {type(module).__name__} cannot be read from the module",
                 remedy="trace through it: wrap it in a module of your own",
             )
         default = parameter.default

@@ -117,7 +117,7 @@ class Imports:
             module = namespace
         if not module or module == "__main__" or not _is_path(module) or not _is_path(name):
             raise CodegenError(
-                f"the custom op {qualified} comes from no module that could be imported",
+                f"the custom op {qualified} is not defined in a module that can be imported",
                 remedy="define it in a module of its own",
             )
         if not module.startswith("torch."):

@@ -40,9 +40,9 @@ class TraceGraph(fx.GraphModule):
         for argument in captured.arguments:
             if not is_name(argument.name):
                 raise CodegenError(
-                    f"an input is named {argument.name!r}, which no signature can have",
+                    f"the input name {argument.name!r} is not a valid parameter name",
                     where=type(captured.model).__name__,
-                    remedy="give it a name of Python's",
+                    remedy="use a Python identifier",
                 )
         made = cls(captured.parts, captured.graph, type(captured.model).__name__)
         made.train(captured.model.training)
@@ -114,7 +114,7 @@ class TraceGraph(fx.GraphModule):
         self, class_name: str, weights: str, hierarchy: bool, shapes: bool
     ) -> tuple[str, dict[str, torch.Tensor]]:
         if not is_name(class_name):
-            raise CodegenError(f"{class_name!r} is no name for a class", remedy="give an identifier")
+            raise CodegenError(f"{class_name!r} is not a valid class name", remedy="use a Python identifier")
         generator = Generator(self, self.model, class_name, hierarchy=hierarchy, shapes=shapes)
         generated = generator.generate()
         assign = any(

@@ -106,7 +106,7 @@ def _refuse_other_memory(source: Source, target: Target) -> None:
             )
         if tensor.device.type not in target.device_types:
             raise CompileError(
-                f"{name} is on {tensor.device}, and the target {target.name} takes tensors of the CPU",
+                f"{name} is on {tensor.device}, and the target {target.name} takes CPU tensors only",
                 where=source.name,
                 remedy="move the model and its inputs to the CPU, with .cpu()",
             )
@@ -148,7 +148,7 @@ def _make(piece: Piece, target: Target, options: Options, *, anew: bool = False)
     except Exception as error:  # a device's loader may raise anything
         if not built.found:
             raise
-        _log.warning("the cache entry of %s does not load and is built anew: %s", piece.island.name, error)
+        _log.warning("the cache entry of %s does not load and is rebuilt: %s", piece.island.name, error)
         return _Made(piece, build_or_read(piece.island, target, options, anew=True), target, options)
 
 
@@ -190,7 +190,7 @@ def _try_anew(
     pieces = [piece for piece, _ in failed]
     again = {level: piece for level, piece in plan.pieces.items() if piece in pieces and made[level].found}
     for level, piece in again.items():
-        _log.warning("the cache entry of %s is wrong and is built anew", piece.island.name)
+        _log.warning("the cache entry of %s is wrong and is rebuilt", piece.island.name)
         made[level] = _make(piece, target, options, anew=True)
     kept = [(piece, verdict) for piece, verdict in failed if piece not in again.values()]
     return kept + _try_all(again, made, values, rough)

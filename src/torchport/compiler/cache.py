@@ -120,7 +120,7 @@ def read(key: str) -> Artifact | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, MemoryError, RecursionError) as error:
-        _log.warning("the cache entry %s is not usable (%s) and is built anew", path, error)
+        _log.warning("the cache entry %s is not usable (%s) and is rebuilt", path, error)
         _remove(path)
         return None
 
@@ -132,11 +132,11 @@ def _read_entry(path: Path) -> Artifact:
         properties, size = head["properties"], os.fstat(file.fileno()).st_size - len(line)
         # Before memory is taken: a head may say any number.
         if head["magic"] != _MAGIC or head["bytes"] != size or not isinstance(properties, dict):
-            raise ValueError("its length or format is another one")
+            raise ValueError("its length or format does not match")
         payload = numpy.empty(size, dtype=numpy.uint8)
         whole = file.readinto(payload.data) == size
     if not whole or _digest(payload, properties) != head["digest"]:
-        raise ValueError("its checksum or length is another one")
+        raise ValueError("its checksum or length does not match")
     with contextlib.suppress(OSError):  # a cache that is read-only is read all the same
         os.utime(path)  # the oldest use is evicted first
     return Artifact(payload, properties)

@@ -181,7 +181,7 @@ def _problem_alone(
     except subprocess.TimeoutExpired:
         raise  # who set a limit wants to know
     except Exception as error:  # noqa: BLE001  # a device and its compiler may raise anything
-        return Verdict(False, "build_failed", one_line(error), "report it to the target's makers")
+        return Verdict(False, "build_failed", one_line(error), "report it to the target's maintainers")
     problem = island_difference(
         island, arguments, actual, expected, low_precision=target.is_low_precision(options)
     )

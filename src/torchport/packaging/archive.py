@@ -127,7 +127,7 @@ class Archive:
             ) from error
         if at != made.size or (check and zlib.crc32(made.data) != info.CRC):
             raise PackageError(
-                f"{name} is damaged: it is cut off, or its checksum is another one",
+                f"{name} is damaged: it is truncated, or its checksum does not match",
                 where=str(self._path),
                 remedy="get the file again",
             )
@@ -156,10 +156,10 @@ def _start(file: FileIO, info: zipfile.ZipInfo) -> int:
     file.seek(info.header_offset)
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
-        raise ValueError("its head is cut off")
+        raise ValueError("its header is truncated")
     mark, flags, name_bytes, extra_bytes = _HEAD.unpack(head)
     if mark != b"PK\x03\x04" or flags & _ENCRYPTED:
-        raise ValueError("it has no head")
+        raise ValueError("it has no header")
     return info.header_offset + _HEAD.size + int(name_bytes) + int(extra_bytes)
 
 

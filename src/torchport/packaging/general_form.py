@@ -136,7 +136,7 @@ def _graph_of(program: ExportedProgram) -> fx.GraphModule:
 def _weight(program: ExportedProgram, spec: InputSpec) -> torch.Tensor:
     found = program.state_dict.get(str(spec.target), program.constants.get(str(spec.target)))
     if not isinstance(found, torch.Tensor):
-        raise PackageError(f"its graph takes {spec.target}, which is no tensor")
+        raise PackageError(f"its graph takes {spec.target}, which is not a tensor")
     return found
 
 

@@ -51,5 +51,5 @@ def _torchscript_report(path: Path) -> str | None:
             if isinstance(argument, str) and argument.startswith(_START):
                 return argument
     raise PackageError(
-        "the TorchScript holds no report of torchport's", remedy="torchport.trace writes one into modules"
+        "the TorchScript contains no torchport report", remedy="torchport.trace writes one into modules"
     )

@@ -63,7 +63,7 @@ def read_package(path: str | os.PathLike[str]) -> Package:
     """Return what a file holds, without its tensors, and without loading anything.
 
     Raises:
-        PackageError: it cannot be read, or is no package.
+        PackageError: it cannot be read, or is not a package.
     """
     with Archive(Path(path)) as archive:
         return _package(archive)
@@ -84,7 +84,7 @@ def _package(archive: Archive) -> Package:
     except RecordError as error:
         raise PackageError(f"{error.where}: {error.what}", remedy=error.remedy) from error
     if not package.programs:
-        raise PackageError("the package holds no program")
+        raise PackageError("the package contains no program")
     return package
 
 

@@ -49,7 +49,7 @@ def save(
     with_graph: bool = False,
     separate_weights: bool = False,
 ) -> None:
-    """Write a compiled model to a file, whole or not at all.
+    """Write a compiled model to a file, atomically.
 
     The file holds the program of every kind of inputs that the model was compiled for so far, with all
     weights. It can be loaded where the model's code is not: by `torchport.load`, and by
@@ -67,7 +67,7 @@ def save(
             the package, which names it.
 
     Raises:
-        PackageError: it holds what cannot be written down as data, or the file cannot be written.
+        PackageError: it holds what cannot be stored as data, or the file cannot be written.
         TargetError: the model was compiled with an option that a file may not ask for.
 
     Example:
@@ -76,7 +76,8 @@ def save(
     """
     if not isinstance(compiled, CompiledModel):
         raise PackageError(
-            f"a {type(compiled).__name__} is no compiled model", remedy="compile it first: torchport.compile"
+            f"a {type(compiled).__name__} is not a compiled model",
+            remedy="compile it first: torchport.compile",
         )
     where = Path(path)
     if where.suffix != ".pt2":
@@ -211,7 +212,7 @@ def _refuse_shared_writes(mutated: Sequence[str], attributes: Mapping[str, torch
 def _own_memory(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor that is all of its memory; itself, if it is so."""
     if tensor.layout is not torch.strided or type(tensor.detach()) is not torch.Tensor:
-        raise PackageError(f"a weight of the layout {tensor.layout} or a subclass cannot be written down")
+        raise PackageError(f"a weight of the layout {tensor.layout} or a subclass cannot be stored")
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size():
         return tensor

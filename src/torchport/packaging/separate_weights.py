@@ -87,7 +87,7 @@ def _files_of(path: Path) -> set[Path]:
 
 
 def write_payloads(payloads: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write payloads as a safetensors file, whole or not at all, and without a copy of them in memory.
+    """Write payloads as a safetensors file, atomically, and without a copy of them in memory.
 
     Raises:
         PackageError: the file cannot be written.

@@ -192,7 +192,8 @@ def _scripted_choice(exact: Callable[..., list[torch.Tensor]]) -> Callable[..., 
                 same = False
         if same:
             return exact(leaves)
-        return torch.ops.torchport.island(general, meta, leaves)  # type: ignore[no-any-return]  # scripted: no cast may stand here
+        # Scripted: neither a cast nor a reason may stand behind this.
+        return torch.ops.torchport.island(general, meta, leaves)  # type: ignore[no-any-return]
 
     with _quiet():
         return torch.jit.script(choose)
@@ -223,7 +224,7 @@ def _kind(key: LeafKey) -> str:
 
 
 def _readable(path: str, names: Sequence[str]) -> str:
-    """Return where a tensor stands in the inputs, by the input's name: `x[1]` for `[0][0][1]`."""
+    """Return a tensor's place in the inputs, by the input's name: `x[1]` for `[0][0][1]`."""
     if not path.startswith("[0]["):
         return path.removeprefix("[1].")
     index, _, rest = path.removeprefix("[0][").partition("]")

@@ -34,7 +34,7 @@ def check_file_name(path: Path, contents: FileContents) -> None:
     """Refuse a name of which nobody knows what kind of file it is, or of a kind that cannot hold as much.
 
     Raises:
-        PackageError: it ends in something else than `.pt2` or `.pt`, or in `.pt` where that is not enough.
+        PackageError: it ends in something other than `.pt2` or `.pt`, or in `.pt` where that is not enough.
     """
     if path.suffix not in KINDS:
         raise PackageError(
@@ -58,7 +58,7 @@ def write_model(
     path: Path,
     contents: FileContents = PLAIN,
 ) -> None:
-    """Write a compiled model to a file, whole or not at all.
+    """Write a compiled model to a file, atomically.
 
     Args:
         compiled: the compiled model.

@@ -11,6 +11,7 @@ from torchport.records.digest import digest_of
 from torchport.records.fallbacks import Fallbacks
 from torchport.records.file_lock import has_locks, lock_file
 from torchport.records.generated_code import GeneratedCode
+from torchport.records.generation_run import GenerationRun, GenerationSpeed
 from torchport.records.installation import Check, Installation, TargetStatus
 from torchport.records.json_text import parse_json, parse_object
 from torchport.records.module_table import (
@@ -65,6 +66,7 @@ from torchport.records.verdict import REASONS, SUPPORTED, Reason, Verdict
 __all__ = [
     "Analysis", "atomic_write", "BenchRecord", "BringUp", "Check", "Comparison", "Cost", "COST_FILE",
     "Coverage", "csv_text", "decode_record", "DEFAULT_TARGET", "digest_of", "Fallbacks", "file_name",
+    "GenerationRun", "GenerationSpeed",
     "FoundFiles", "GeneratedCode", "has_locks", "InputTensor", "Installation", "IslandMeta", "IslandSummary",
     "ITEM_SIZES", "JSON", "json_text", "list_all_files", "list_files", "lock_file", "MemoryPeak",
     "ModuleCost", "ModuleMetadata", "MODULES_FILE", "ModuleTable", "NOT_JSONABLE", "OpConfiguration",

@@ -15,7 +15,7 @@ class TensorComparison(Record):
     """How one output differs from the one expected.
 
     Args:
-        path: where it stands in the output, such as `logits` or `past_key_values.layers[0].keys`.
+        path: where it is in the output, such as `logits` or `past_key_values.layers[0].keys`.
         ok: whether it is within the tolerance.
         pcc: Pearson's correlation coefficient of the two.
         max_absolute: the largest absolute difference.

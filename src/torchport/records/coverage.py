@@ -35,7 +35,7 @@ class StayedOp(Record):
 
 @dataclass(frozen=True, slots=True)
 class IslandSummary(Record):
-    """One piece that the target takes whole."""
+    """One subgraph that runs on the target."""
 
     name: str
     ops: int

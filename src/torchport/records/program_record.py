@@ -22,7 +22,7 @@ class IslandMeta(Record):
 
     Args:
         name: the island's name in the program.
-        target: who built it and can load it.
+        target: the target that built it and can load it.
         digest: of the payload, by `digest_of`: names the loaded island, and shows a damaged one.
         inputs, outputs: the tensors that cross.
         options: the target's options, as JSON.

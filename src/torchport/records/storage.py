@@ -1,4 +1,4 @@
-"""Records in files: written whole or not at all, and read with the file's name in every complaint."""
+"""Records in files: written atomically, and read with the file's name in every error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_BYTES = 64 << 20
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a file whole or not at all: a reader sees the old content or the new, never a part.
+    """Write a file atomically: a reader sees the old content or the new, never a part.
 
     Raises:
         RecordError: the file cannot be written.
@@ -32,7 +32,7 @@ def write_text(text: str, path: Path) -> None:
 
 
 def write_texts(texts: Mapping[Path, str]) -> None:
-    """Write several files of text, each whole; if one cannot be written, none is.
+    """Write several text files, each atomically; if one cannot be written, none is.
 
     Raises:
         RecordError: names the file that cannot be written.
@@ -41,17 +41,8 @@ def write_texts(texts: Mapping[Path, str]) -> None:
     write_files({path: text.encode("utf-8", "backslashreplace") for path, text in texts.items()})
 
 
-def write_bytes(content: bytes, path: Path) -> None:
-    """Write a file of bytes whole or not at all.
-
-    Raises:
-        RecordError: the file cannot be written.
-    """
-    write_files({path: content})
-
-
 def write_files(contents: Mapping[Path, bytes]) -> None:
-    """Write several files, each whole; if one cannot be written, none is, and no folder is left behind.
+    """Write several files, each atomically; if one cannot be written, none is, and no folder is left behind.
 
     Raises:
         RecordError: names the file that cannot be written.
@@ -98,11 +89,11 @@ def _make_folder(folder: Path, made: list[Path]) -> None:
         level.mkdir(exist_ok=True)
         made.append(level)
     if not folder.is_dir():
-        raise NotADirectoryError(None, f"{folder} is no directory")
+        raise NotADirectoryError(None, f"{folder} is not a directory")
 
 
 def write_record(record: Record, path: Path) -> None:
-    """Write a record as JSON, whole or not at all.
+    """Write a record as JSON, atomically.
 
     Args:
         record: what to write.
@@ -121,7 +112,7 @@ def read_json(path: Path) -> JSON:
     """Read a JSON file.
 
     Raises:
-        RecordError: it cannot be read, is no plain file, too large, too deep, or not JSON; names the file.
+        RecordError: it cannot be read, is not a regular file, too large, too deep, or not JSON.
     """
     return parse_json(read_plain_file(path, MOST_BYTES), str(path))
 

@@ -81,7 +81,7 @@ class RunnableProgram:
             with torch.no_grad():
                 outputs = self._call(leaves)
         except Exception:
-            if state is not None:  # who runs the call in another way must draw the same numbers
+            if state is not None:  # who runs the call differently must draw the same numbers
                 torch.set_rng_state(state)
             raise
         return self.result.rebuild(outputs, leaves, objects)

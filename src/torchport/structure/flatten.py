@@ -29,7 +29,7 @@ from torchport.structure.nodes import (
     Tuple,
 )
 
-# Values that are never taken apart: they hold no tensors, or sharing them is what is meant.
+# Values that are never flattened: they contain no tensors, or sharing them is intended.
 _ATOMIC = (
     type(None), bool, int, float, complex, str, bytes, bytearray, type, range, slice, enum.Enum,
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, types.CodeType,
@@ -42,7 +42,7 @@ _NOTHING: Mapping[int, object] = types.MappingProxyType({})
 
 
 class Flat(NamedTuple):
-    """A value taken apart.
+    """A flattened value.
 
     Args:
         leaves: its tensors, each once.
@@ -151,7 +151,7 @@ def _not_too_deep(visit: Callable[[object, str], Node], value: object, path: str
         return visit(value, path)
     except RecursionError:
         raise StructureError(
-            "a value is nested too deeply to be taken apart",
+            "a value is nested too deeply to be flattened",
             where=path,
             remedy="pass less deeply nested containers, or raise sys.setrecursionlimit",
         ) from None
@@ -169,7 +169,7 @@ class _Walk:
         self.kept: list[object] = []  # temporary values whose ids must not be reused during the walk
 
     def visit(self, value: object, path: str) -> Node:
-        """Return the part that stands for `value`."""
+        """Return the part that represents `value`."""
         known = self.seen.get(id(value))
         if known is not None:
             return known
@@ -239,7 +239,7 @@ class _Walk:
     def _keys(self, mapping: Mapping[object, object], path: str) -> tuple[object, ...]:
         for key in mapping:
             if isinstance(key, torch.Tensor):
-                raise StructureError("a dict with a tensor as key cannot be taken apart", where=path)
+                raise StructureError("a dict with a tensor as key cannot be flattened", where=path)
         return tuple(mapping)
 
 

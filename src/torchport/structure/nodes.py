@@ -38,7 +38,7 @@ class Node:
     __slots__ = ()
 
     def build(self, assembly: Assembly) -> object:
-        """Return the value that this part stands for."""
+        """Return the value that this part represents."""
         raise NotImplementedError
 
     def fill(self, assembly: Assembly, target: object) -> None:
@@ -88,7 +88,7 @@ class Known(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant(Node):
-    """Anything that holds no tensor and is not taken apart."""
+    """Anything that contains no tensor and is not flattened."""
 
     value: object
 
@@ -241,7 +241,7 @@ def _has_own_set_state(made: object) -> bool:
 
 
 def same_value(left: object, right: object) -> bool:
-    """Whether two tensor-free values are interchangeable; False where nobody can tell."""
+    """Whether two tensor-free values are interchangeable; False if that is unknown."""
     if left is right:
         return True
     if type(left) is not type(right):
@@ -263,7 +263,7 @@ class Structure:
 
     Args:
         root: the value's outermost part.
-        paths: for each tensor, where it stands, such as `past_key_values.layers[0].keys`.
+        paths: for each tensor, where it is, such as `past_key_values.layers[0].keys`.
         changed: the mutable inputs that the call changed, with what they hold now.
     """
 

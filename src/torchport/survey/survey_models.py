@@ -1,4 +1,4 @@
-"""Surveys many models: each in a process of its own, each with a row that says how it fared."""
+"""Surveys many models: each in its own process, each with a row for its outcome."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHARE_OF_MEMORY = 0.8
 
 
 class SurveyProgress:
-    """Tells who waits what is being done; the methods do nothing unless they are overridden."""
+    """Reports progress; the methods do nothing unless they are overridden."""
 
     def planned(self, models: int, done_before: Sequence[SurveyRow]) -> None:
         """So many models are to be surveyed, and these were before."""
@@ -48,8 +48,8 @@ def run_survey(
     """Record the ops of many models, forward and backward, each in a process of its own.
 
     A model that raises, hangs, crashes or takes too much memory costs its own row, with the reason. Files are
-    written whole: `output/raw/` has the ops, `output/rows/` how each model fared. A survey that was ended
-    goes on where it was: what is done, with the same settings and versions, is not done again.
+    written whole: `output/raw/` has the ops, `output/rows/` the outcome of each model. An interrupted survey
+    resumes: what is done, with the same settings and versions, is not done again.
 
     Args:
         models: their names, as `zoo.load` takes them.

@@ -44,7 +44,7 @@ def _all() -> dict[str, Target]:
 def _made(loaded: object) -> Target:
     target = loaded() if isinstance(loaded, type) else loaded
     if not isinstance(target, Target):
-        raise TypeError(f"{target!r} is no torchport target")
+        raise TypeError(f"{target!r} is not a torchport target")
     return target
 
 

@@ -140,7 +140,7 @@ class Target(ABC, Generic[OptionsT]):
     name: ClassVar[str]
     description: ClassVar[str]
     options_type: type[OptionsT] = Options  # type: ignore[assignment]  # those that every target has
-    build_format: ClassVar[int] = 1  # raised whenever `build` writes something else than before
+    build_format: ClassVar[int] = 1  # raised whenever `build` writes something other than before
     device_types: ClassVar[frozenset[str]] = frozenset({"cpu"})  # whose tensors its islands take
     is_timed: ClassVar[bool] = True  # whether its time here means something: not if it is only simulated
 

@@ -88,7 +88,7 @@ def _candidates(module: nn.Module, config: PretrainedConfig, sizes: InputSizes) 
     unknown = [name for name in least if name not in MAKERS]
     if unknown:
         raise ZooError(
-            f"{type(module).__name__} needs an input {unknown[0]!r} that cannot be made up",
+            f"{type(module).__name__} needs an input {unknown[0]!r} that cannot be generated",
             remedy="name a function that makes its inputs: inputs='file.py::function' (--inputs)",
         )
     sets = [least]

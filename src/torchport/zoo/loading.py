@@ -68,7 +68,7 @@ def load(
         inputs: `path/file.py::function` that returns the inputs, in place of those made here: a tensor, a
             tuple or list of arguments, a dict of keyword arguments, or a pair of a tuple and a dict.
         weights: whether a library's model gets its pretrained weights. When False they are random, the
-            same each time, and nothing is fetched. A file decides by itself.
+            same each time, and nothing is downloaded. A file decides by itself.
         batch: how many samples a library model's inputs hold; 1 when not given.
         device: where the module and the inputs are. On `meta` they have shapes and no values: a model of
             any size fits, for analysis.
@@ -77,8 +77,8 @@ def load(
         The model, in evaluation mode. torch's global generator is left as it was.
 
     Raises:
-        ZooError: there is no such model, it cannot be loaded, its weights cannot be had (random ones never
-            take their place unasked), or there are no inputs for it.
+        ZooError: there is no such model, it cannot be loaded, its weights are unavailable (random ones never
+            replace them), or there are no inputs for it.
 
     Example:
         >>> model = load("torchvision:resnet18", weights=False)
@@ -86,7 +86,7 @@ def load(
         torch.Size([1, 1000])
     """
     if batch is not None and batch < 1:
-        raise ZooError(f"a batch of {batch} is none", where=name, remedy="give 1 or more")
+        raise ZooError(f"the batch must be at least 1, not {batch}", where=name)
     if "::" in name or name.endswith(".py"):
         model = _load_file(name, inputs, batch, device)
     else:
@@ -116,7 +116,7 @@ def names(scheme: str) -> list[str]:
 
 def _source(scheme: str) -> Source:
     if scheme not in SOURCES:
-        raise ZooError(f"no models are known as {scheme!r}", remedy=nearest(scheme, SOURCES))
+        raise ZooError(f"unknown model scheme {scheme!r}", remedy=nearest(scheme, SOURCES))
     return SOURCES[scheme]
 
 

@@ -94,7 +94,7 @@ def ensure_torchvision_ops() -> None:
     with _lock:
         if _library is None and not _extension_works():
             _library = _register_missing(torch.library.Library("torchvision", "FRAGMENT"))
-            logger.info("torchvision's compiled ops do not load here: Python kernels stand in for them")
+            logger.info("torchvision's compiled ops do not load here: Python kernels replace them")
         torchvision = importlib.import_module("torchvision")
         if _library is not None:
             _announce(torchvision)

@@ -42,6 +42,8 @@ TAKEN = [
     ("aten.upsample_nearest2d.vec", lambda x: F.interpolate(x, scale_factor=2.0), (X,)),
     ("aten.floor_divide.default", lambda x: x.clamp(0, 9) // 2, (IDS,)),
     ("aten.clamp.default", lambda x: x.clamp(0, 1), (IDS,)),
+    ("aten.sign.default", torch.sign, (IDS,)),
+    ("aten.add.Tensor", lambda x: torch.split(x, 1)[1] + 1, (IDS,)),
     ("aten.relu.default", torch.relu, (X.bfloat16(),)),
     ("aten.linear.default", F.linear, (ROWS.half(), torch.randn(2, 4).half())),
     ("aten.embedding.default", F.embedding, (IDS, ROWS.bfloat16())),

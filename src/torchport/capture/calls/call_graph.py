@@ -88,13 +88,13 @@ def capture_calls(
         raise
     except LostTensor as error:
         raise CaptureError(
-            "a tensor comes from a place that cannot be followed", where=f"{session.name}, {user_line(error)}"
+            "a tensor comes from a source that cannot be traced", where=f"{session.name}, {user_line(error)}"
         ) from error
     except Exception as error:  # a model may raise anything: it is explained, once, here
         raise CaptureError(
             f"the model raises {type(error).__name__}: {str(error).strip().splitlines()[0][:300]}",
             where=f"{session.name}, {user_line(error)}",
-            remedy="call the model on these inputs without torchport, and mend it or the inputs first",
+            remedy="call the model on these inputs without torchport, and fix it or the inputs first",
         ) from error
 
 

@@ -81,7 +81,7 @@ def _stand_in(recorder: Recorder, calls: FakeCalls | RealCalls, argument: Argume
         return stand_ins[0]
     if isinstance(value, (numpy.ndarray, numpy.generic)):
         raise CaptureError(
-            f"the input {argument.name!r} is a numpy array, which cannot be followed",
+            f"the input {argument.name!r} is a numpy array, which cannot be traced",
             remedy="give a tensor: torch.from_numpy(array)",
         )
     if not stand_ins:

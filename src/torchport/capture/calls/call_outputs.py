@@ -84,7 +84,7 @@ def _node(
 
 def _unknown(value: object, name: str) -> CaptureError:
     return CaptureError(
-        f"the model returns a {type(value).__name__}, which code cannot put together",
+        f"the model returns a {type(value).__name__}, which generated code cannot construct",
         where=name,
         remedy="return tensors, tuples, dicts or dataclasses of them",
     )

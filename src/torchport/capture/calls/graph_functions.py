@@ -21,7 +21,7 @@ def hold(actual: object, expected: object, line: str) -> None:
     """
     if actual != expected:
         raise RuntimeRefusal(
-            f"this was traced with {expected!r} where it is {actual!r} now",
+            f"traced with {expected!r}, but called with {actual!r}",
             where=line,
             remedy="trace the model again with these inputs",
         )

@@ -34,7 +34,7 @@ def explain_failure(
         return CaptureError(
             f"the model raises {type(own).__name__}: {_first_lines(own)}",
             where=_at(name, user_line(own)),
-            remedy="call the model on these inputs without torchport, and mend it or the inputs first",
+            remedy="call the model on these inputs without torchport, and fix it or the inputs first",
         )
     line = user_line(error)
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)) or (

@@ -209,7 +209,7 @@ class _Run:
         if values == "real":
             line = user_line(errors[0])
             notes.append(
-                f"ran on real values, since fake tensors do not do: {one_line(errors[0])}"
+                f"ran on real values, since it does not run on fake tensors: {one_line(errors[0])}"
                 + (f" (at {line})" if line else "")
             )
         if unusual:

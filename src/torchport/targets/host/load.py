@@ -14,7 +14,7 @@ from torchport.targets.graph_json import decode_graph
 from torchport.targets.safetensors_file import read_safetensors, restored
 from torchport.targets.target import Artifact, Runner
 
-FORMAT = 3  # raised whenever `build` writes something else than before
+FORMAT = 3  # raised whenever `build` writes something other than before
 
 
 def load(artifact: Artifact) -> Runner:

@@ -1,7 +1,7 @@
 """Builds an island with OpenVINO: a graph of ATen ops → OpenVINO's intermediate representation.
 
 The artefact is the portable form: the model's weights and its XML, one after the other. Loading
-compiles it for the device at hand.
+compiles it for the device.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _read_payload(folder: Path) -> tuple[Bytes, dict[str, object]]:
             read += count
     if read < size:
         raise TargetError(
-            "what OpenVINO wrote is cut off", where="openvino", remedy="see whether a disk is full"
+            "what OpenVINO wrote is truncated", where="openvino", remedy="see whether a disk is full"
         )
     payload[size:at] = 0
     payload[at:] = text

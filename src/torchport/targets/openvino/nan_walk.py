@@ -1,7 +1,7 @@
 """Walks over an island and finds the first op at which OpenVINO's result could differ because of a NaN.
 
 Each float gets its range, from those of the inputs on. An op is in trouble if it reads a value that could be
-NaN and may lose it; if NaN could arise in it, of infinities or of sums that overflow, in another way than in
+NaN and may lose it; if NaN could arise in it, of infinities or of sums that overflow, differently than in
 torch; or if it takes an infinity for something else.
 """
 

@@ -1,7 +1,7 @@
 """Which ATen ops OpenVINO computes as torch does, and all that is known of each: one registry.
 
-An op that has no rule here is taken apart by torch's decompositions, or stays on the host. OpenVINO's
-frontend lowers more ops than stand here; those gave other results than torch on torch's own samples.
+An op that has no rule here is decomposed by torch, or stays on the host. OpenVINO's
+frontend lowers more ops; those gave other results than torch on torch's own samples.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torchport.targets.openvino.float_ranges import ANYTHING, Range
 from torchport.targets.openvino.float_values import Values
 from torchport.targets.rule_target import Check, Kinds, Rules
 from torchport.targets.rule_target import Rule as BaseRule
+from torchport.verification import HALVES
 
 # The range of an op's float results, from those of what it reads.
 Floats = Callable[[fx.Node, Values], Range]
@@ -73,10 +74,7 @@ class Rule(BaseRule):
             cannot otherwise, or is further off than torch.
     """
 
-    KINDS: ClassVar[Kinds] = {
-        **BaseRule.KINDS,
-        "f": frozenset({torch.float32, torch.bfloat16, torch.float16}),
-    }
+    KINDS: ClassVar[Kinds] = {**BaseRule.KINDS, "f": frozenset({torch.float32, *HALVES})}
 
     floats: Floats
     nan: NaN = NaN.LOST
