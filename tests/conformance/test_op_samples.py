@@ -1,7 +1,7 @@
 """Never wrong: over torch's own samples of every op, the compiled result equals eager torch.
 
 The islands' trial is turned off here, so that what is tested are the target's verdicts themselves.
-The whole sweep is `make conformance`; every twenty-fourth op runs in `make test`, of other engines fewer.
+The whole sweep is `make conformance`; every forty-eighth op runs in `make test`, of other engines fewer.
 """
 
 from __future__ import annotations
