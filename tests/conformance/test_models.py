@@ -59,7 +59,7 @@ def test_torchport_compile_equals_eager_and_keeps_types(name: str) -> None:
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("engine", ["onnxruntime"])
+@pytest.mark.parametrize("engine", ["onnxruntime", "inductor"])
 @pytest.mark.parametrize("name", [one.values[0] for one in ALL])
 def test_the_other_engines_equal_eager(name: str, engine: str) -> None:
     model = zoo.load(name, weights=False)
