@@ -4,8 +4,9 @@
 # make test         every check and every test
 # make conformance  the long sweeps
 # make ttnn-table   the models of docs/ttnn.md on the ttnn target: a table, out/ttnn/index.html
+# make ttnn-mock    Tenstorrent's library with a mock chip, for the tests; installs a linker with apt-get
 # make benchmarks   times against peers, and what torchport adds; wants a quiet machine
-# make format       lets ruff format and mend the code
+# make format       formats the code with ruff, and fixes what ruff can
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,7 +16,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: setup demo test check conformance ttnn-table benchmarks format clean
+.PHONY: setup demo test check conformance ttnn-table ttnn-mock benchmarks format clean
 
 setup: $(STAMP)
 
@@ -55,8 +56,10 @@ ttnn-table: setup
 	  $(TTNN_HF:%=hf-small:%) --no-weights --target ttnn --runs 5 -o out/ttnn
 	$(BIN)/torchport report out/ttnn --html out/ttnn/index.html
 
+ttnn-mock: setup
+	$(BIN)/python tests/targets/ttnn/mock_chip/environment.py
+
 benchmarks: setup
-	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[benchmarks]"
 	# All run, and any one's failure is the target's.
 	status=0; for part in inference overhead analysis simulator trace package survey aggregation; do \
 	  $(BIN)/python benchmarks/$$part.py || status=1; done; exit $$status

@@ -145,6 +145,15 @@ def torchport_backend(subject: Subject, notes: list[str]) -> Call:
     )
 
 
+def torchport_onnxruntime(subject: Subject, notes: list[str]) -> Call:
+    """`torchport.compile` with the target onnxruntime, from an empty cache."""
+    options = {"threads": subject.threads, "cache": False}
+    compiled = torchport.compile(
+        subject.module, subject.args, subject.kwargs, target="onnxruntime", options=options
+    )
+    return subject.calling(compiled)
+
+
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """Keep what a library prints while it is imported or exports off the terminal."""
@@ -167,4 +176,6 @@ OURS: dict[str, Prepare] = {
     "torchport": torchport_compile,
     "torchport-backend": torchport_backend,
 }
-CONTENDERS = OTHERS | OURS
+# Shown beside them: an engine is not promised to be the fastest.
+FURTHER: dict[str, Prepare] = {"torchport-onnxruntime": torchport_onnxruntime}
+CONTENDERS = OTHERS | OURS | FURTHER

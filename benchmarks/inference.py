@@ -35,9 +35,24 @@ MODELS = {
     "resnet18": "torchvision:resnet18",
     "resnet50": "torchvision:resnet50",
     "mobilenet_v3_large": "torchvision:mobilenet_v3_large",
+    "squeezenet1_1": "torchvision:squeezenet1_1",
+    "shufflenet_v2_x1_0": "torchvision:shufflenet_v2_x1_0",
+    "mnasnet1_0": "torchvision:mnasnet1_0",
+    "efficientnet_b0": "torchvision:efficientnet_b0",
+    "densenet121": "torchvision:densenet121",
+    "regnet_y_400mf": "torchvision:regnet_y_400mf",
+    "convnext_tiny": "torchvision:convnext_tiny",
+    "swin_t": "torchvision:swin_t",
     "vit_b_16": "torchvision:vit_b_16",
+    "ghostnet_100": "timm:ghostnet_100",
+    "repvgg_a0": "timm:repvgg_a0",
+    "mixer_b16_224": "timm:mixer_b16_224",
     "bert-base": "hf:bert-base-uncased",  # 128 tokens
     "gpt2": "hf:gpt2",  # cut to 64 tokens
+    # With few and narrow layers: what they are made of, not what they weigh.
+    "detr-small": "hf-small:detr",
+    "whisper-small": "hf-small:whisper",
+    "t5-small": "hf-small:t5",
 }
 TOKENS = {"bert-base": 128, "gpt2": 64}
 
@@ -60,8 +75,9 @@ class Settings:
 def load(name: str) -> Model:
     """Load a model of `MODELS` with random weights and inputs of the length that is asked."""
     model = torchport.zoo.load(MODELS[name], weights=False)
-    if name in TOKENS:
+    if MODELS[name].startswith("hf"):
         model.module.config.use_cache = False  # one call needs no cache, and not all contenders can return it
+    if name in TOKENS:
         cut = {key: value[:, : TOKENS[name]] for key, value in model.kwargs.items()}
         model = replace(model, kwargs=cut)
     return model

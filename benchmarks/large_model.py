@@ -37,8 +37,8 @@ ids = torch.arange(24)[None]
 """
 STEPS = {
     "trace and save .pt": """
-traced = torchport.trace(model(), (), {"input_ids": ids}, separate_weights=folder + "/m.safetensors",
-                         compiler_args=["cache=false"])
+traced = torchport.trace(model(), (), {"input_ids": ids}, compiler_args=["cache=false"],
+                         settings=torchport.TraceSettings(separate_weights=folder + "/m.safetensors"))
 traced.save(folder + "/m.pt")
 with torch.no_grad():
     torch.save(traced(input_ids=ids)["logits"], folder + "/expected.pt")

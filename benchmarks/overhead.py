@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import torch
@@ -104,18 +105,18 @@ def _compiled_models() -> Iterator[list[object]]:
         yield made
 
 
-def _bare_call(model: object, inputs: Sequence[torch.Tensor]) -> tuple[Call, list[torch.Tensor]]:
+def _bare_call(model: Any, inputs: Sequence[torch.Tensor]) -> tuple[Call, list[torch.Tensor]]:
     """Return a call of a request on torch's memory, and the tensors that it writes to.
 
     It starts and waits, rather than `infer`, which copies every output once more.
     """
     import openvino
 
-    request = model.create_infer_request()  # type: ignore[attr-defined]
+    request = model.create_infer_request()
     for index, tensor in enumerate(inputs):
         request.set_input_tensor(index, openvino.Tensor(tensor.numpy(), shared_memory=True))
     outputs = []
-    for index, port in enumerate(model.outputs):  # type: ignore[attr-defined]
+    for index, port in enumerate(model.outputs):
         kind = {"f32": torch.float32, "i64": torch.int64, "i32": torch.int32, "boolean": torch.bool}
         outputs.append(torch.empty(tuple(port.shape), dtype=kind[port.get_element_type().get_type_name()]))
         request.set_output_tensor(index, openvino.Tensor(outputs[-1].numpy(), shared_memory=True))

@@ -18,6 +18,12 @@ def own_cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
+def no_speed_trial(monkeypatch):
+    """Keeps what a busy machine measures out of coverages; the tests of the trial itself turn it on."""
+    monkeypatch.setenv("TORCHPORT_SPEED_TRIAL", "0")
+
+
+@pytest.fixture(autouse=True)
 def same_random_numbers():
     """Gives each test the same random numbers, whichever tests ran before."""
     torch.manual_seed(0)

@@ -13,7 +13,7 @@ from torchport.version import __version__
 if TYPE_CHECKING:
     from torchport import structure, zoo
     from torchport.analysis import analyze, extract_pytorch_ops, extract_unique_modules
-    from torchport.bringup import run_bench, run_benches
+    from torchport.bringup import BenchSettings, run_bench, run_benches, run_generation
     from torchport.codegen import TraceGraph, model_tracer, trace_graph
     from torchport.compiler import CompiledModel
     from torchport.compiler.backend import backend
@@ -25,75 +25,39 @@ if TYPE_CHECKING:
     from torchport.packaging.load_model import load
     from torchport.packaging.run_file import run_package
     from torchport.packaging.save_model import save
-    from torchport.packaging.trace_model import trace
-    from torchport.survey import run_survey
+    from torchport.packaging.trace_model import TraceSettings, trace
+    from torchport.survey import SurveySettings, run_survey
     from torchport.verification import compare
 
-_WHERE = {
-    "CompiledModel": "torchport.compiler",
-    "TorchportError": "torchport.errors",
-    "analyze": "torchport.analysis",
-    "TraceGraph": "torchport.codegen",
-    "backend": "torchport.compiler.backend",
-    "compare": "torchport.verification",
-    "compile": "torchport.compiler",
-    "explain": "torchport.compiler",
-    "extract_pytorch_ops": "torchport.analysis",
-    "extract_unique_modules": "torchport.analysis",
-    "fallbacks": "torchport.compiler.graph_programs",
-    "inspect_package": "torchport.packaging.inspect_file",
-    "load": "torchport.packaging.load_model",
-    "model_tracer": "torchport.codegen",
-    "run_bench": "torchport.bringup",
-    "run_benches": "torchport.bringup",
-    "run_survey": "torchport.survey",
-    "run_package": "torchport.packaging.run_file",
-    "save": "torchport.packaging.save_model",
-    "trace": "torchport.packaging.trace_model",
-    "trace_graph": "torchport.codegen",
+_NAMES = {
+    "analysis": ("analyze", "extract_pytorch_ops", "extract_unique_modules"),
+    "bringup": ("BenchSettings", "run_bench", "run_benches", "run_generation"),
+    "codegen": ("TraceGraph", "model_tracer", "trace_graph"),
+    "compiler": ("CompiledModel", "compile", "explain"),
+    "compiler.backend": ("backend",),
+    "compiler.graph_programs": ("fallbacks",),
+    "errors": ("TorchportError",),
+    "packaging.inspect_file": ("inspect_package",),
+    "packaging.load_model": ("load",),
+    "packaging.run_file": ("run_package",),
+    "packaging.save_model": ("save",),
+    "packaging.trace_model": ("TraceSettings", "trace"),
+    "survey": ("SurveySettings", "run_survey"),
+    "verification": ("compare",),
 }
+_WHERE = {name: f"torchport.{where}" for where, names in _NAMES.items() for name in names}
 _STAGES = (
-    "bringup",
-    "analysis",
-    "capture",
-    "codegen",
-    "compiler",
-    "packaging",
-    "records",
-    "report",
-    "structure",
-    "survey",
-    "targets",
-    "verification",
-    "zoo",
-)
+    "analysis", "bringup", "capture", "codegen", "compiler", "generation", "packaging", "records", "report",
+    "structure", "survey", "targets", "verification", "zoo",
+)  # fmt: skip
 
 __all__ = [
-    "CompiledModel",
-    "TorchportError",
-    "TraceGraph",
-    "__version__",
-    "analyze",
-    "backend",
-    "compare",
-    "compile",
-    "explain",
-    "extract_pytorch_ops",
-    "extract_unique_modules",
-    "fallbacks",
-    "inspect_package",
-    "load",
-    "model_tracer",
-    "run_bench",
-    "run_benches",
-    "run_package",
-    "run_survey",
-    "save",
-    "trace",
-    "structure",
-    "trace_graph",
-    "zoo",
-]
+    "BenchSettings", "CompiledModel", "SurveySettings", "TorchportError", "TraceGraph", "TraceSettings",
+    "__version__", "analyze", "backend", "compare", "compile", "explain", "extract_pytorch_ops",
+    "extract_unique_modules", "fallbacks", "inspect_package", "load", "model_tracer", "run_bench",
+    "run_benches", "run_generation", "run_package", "run_survey", "save", "structure", "trace",
+    "trace_graph", "zoo",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

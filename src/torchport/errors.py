@@ -49,7 +49,7 @@ class RecordError(TorchportError):
 
 
 class StructureError(TorchportError):
-    """An input or output cannot be taken apart into tensors and put together again."""
+    """An input or output cannot be flattened into tensors and rebuilt."""
 
 
 class VerificationError(TorchportError):

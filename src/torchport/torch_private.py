@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import torch._export.utils
     import torch._functorch.partitioners
     import torch._guards
+    import torch._inductor.cpp_builder
     import torch.export._remove_effect_tokens_pass
     import torch.export._trace
     import torch.export.exported_program
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from torch._guards import TracingContext as TracingContext
     from torch._guards import detect_fake_mode as detect_fake_mode
     from torch._guards import tracing as tracing
+    from torch._inductor.standalone_compile import CompiledArtifact as CompiledArtifact
     from torch._library.custom_ops import OPDEFS as OPDEFS
     from torch._ops import HigherOrderOperator as HigherOrderOperator
     from torch._ops import OperatorBase as OperatorBase
@@ -83,7 +85,6 @@ if TYPE_CHECKING:
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     select_conv_backend = torch._C._select_conv_backend
     set_grad_enabled = torch._C._set_grad_enabled
-    storage_use_count = torch._C._storage_Use_Count
     next_sequence_number = torch._C._autograd._get_sequence_nr
     is_compiling_flag = torch.compiler._is_compiling_flag
     core_aten_decompositions = torch._decomp._core_aten_decompositions_post_autograd
@@ -92,6 +93,8 @@ if TYPE_CHECKING:
     remove_effect_tokens = torch.export._remove_effect_tokens_pass._remove_effect_tokens
     without_fake_mode = torch.export.exported_program._disable_prexisiting_fake_mode
     decompose_exported_program = torch.export.exported_program._decompose_exported_program
+    standalone_compile = torch._inductor.standalone_compile
+    cpp_compiler = torch._inductor.cpp_builder.get_cpp_compiler
     preserve_composite = torch._export.utils._special_op_to_preserve_cia
     use_lazy_graph_module = torch.fx._lazy_graph_module._use_lazy_graph_module
     extract_tensor_metadata = torch.fx.passes.shape_prop._extract_tensor_metadata
@@ -134,9 +137,13 @@ _TRACED = "to capture the forward and backward graphs of a model (torchport.capt
 _STREAMED = "to note every op as a model calls it (torchport.analyze)"
 _RESTORED = "to leave torch as it was, whatever a capture does"
 _SCRIPTED = "to capture TorchScript's modules without touching them"
+_INDUCTOR = "to compile islands with torch's own compiler (the target inductor)"
 _DECOMPOSED = "to apply a target's decompositions (torchport.compile, torchport.explain)"
 
 NAMES: Mapping[str, PrivateName] = {
+    "standalone_compile": _at("torch._inductor:standalone_compile", _INDUCTOR),
+    "CompiledArtifact": _at("torch._inductor.standalone_compile:CompiledArtifact", _INDUCTOR),
+    "cpp_compiler": _at("torch._inductor.cpp_builder:get_cpp_compiler", _INDUCTOR),
     "OpOverload": _at("torch._ops:OpOverload", _OPS),
     "OpOverloadPacket": _at("torch._ops:OpOverloadPacket", _OPS),
     "HigherOrderOperator": _at("torch._ops:HigherOrderOperator", _OPS),
@@ -160,18 +167,15 @@ NAMES: Mapping[str, PrivateName] = {
     ),
     "TorchDispatchMode": _at("torch.utils._python_dispatch:TorchDispatchMode", _STREAMED),
     "disable_current_modes": _at("torch.utils._python_dispatch:_disable_current_modes", _STREAMED),
-    "tree_leaves": _at("torch.utils._pytree:tree_leaves", "to take apart what torch's pytrees know"),
-    "tree_map": _at("torch.utils._pytree:tree_map", "to take apart what torch's pytrees know"),
-    "tree_map_only": _at("torch.utils._pytree:tree_map_only", "to take apart what torch's pytrees know"),
+    "tree_leaves": _at("torch.utils._pytree:tree_leaves", "to flatten what torch's pytrees know"),
+    "tree_map": _at("torch.utils._pytree:tree_map", "to flatten what torch's pytrees know"),
+    "tree_map_only": _at("torch.utils._pytree:tree_map_only", "to flatten what torch's pytrees know"),
     "DispatchKey": _at("torch._C:DispatchKey", _STREAMED),
     "has_kernel": _at("torch._C:_dispatch_has_kernel_for_dispatch_key", _STREAMED),
     "current_autograd_node": _at("torch._C:_current_autograd_node", _STREAMED),
     "next_sequence_number": _at("torch._C._autograd:_get_sequence_nr", _STREAMED),
     "select_conv_backend": _at(
         "torch._C:_select_conv_backend", "to model the memory that a convolution takes for itself"
-    ),
-    "storage_use_count": _at(
-        "torch._C:_storage_Use_Count", "to model the memory of gradients that are added up in place"
     ),
     "all_op_names": _at(
         "torch._C:_dispatch_get_all_op_names", "to refuse an option that names an op which does not exist"
@@ -313,6 +317,15 @@ def state_variables() -> list[tuple[ModuleType, str]]:
     return [(module, name) for module, names in modules for name in names if name in vars(module)]
 
 
+def forget_traced_nodes() -> None:
+    """Empty torch's table of the nodes that it traced last, and with them a graph and its weights.
+
+    Without it the model that was captured last is not freed; torch empties it when it traces the next one.
+    """
+    traced = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    vars(traced or sys).get("_FAKE_TENSOR_ID_TO_PROXY_MAP_FOR_EXPORT", {}).clear()
+
+
 def dual_level() -> int:
     """Return how deep forward-mode differentiation is nested; without it a level may be left open."""
     return int(vars(importlib.import_module("torch.autograd.forward_ad")).get("_current_level", -1))
@@ -338,7 +351,7 @@ def pop_functorch_levels(depth: int) -> None:
 def replace_target_format(function: Callable[[str, str], str]) -> None:
     """Have torch.fx write attributes with another function, in the whole process.
 
-    Without it graphs cannot hold modules and weights whose names are no identifiers.
+    Without it graphs cannot hold modules and weights whose names are not identifiers.
     """
     written = vars(importlib.import_module("torch.fx.graph"))
     if "_format_target" in written:
@@ -360,11 +373,6 @@ def storage_key(storage: torch.UntypedStorage) -> int:
     return int(storage._cdata)
 
 
-def tensor_use_count(tensor: torch.Tensor) -> int:
-    """Return how many owners a tensor has; without it the memory of added gradients cannot be modelled."""
-    return int(tensor._use_count())  # type: ignore[attr-defined]
-
-
 def run_kernel(
     op: OpOverload, key: DispatchKey, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> object:
@@ -374,7 +382,7 @@ def run_kernel(
 
 def sequence_number(node: object) -> int:
     """Return an autograd node's number; without it a backward op's forward op is not known."""
-    return int(node._sequence_nr())  # type: ignore[attr-defined]
+    return int(node._sequence_nr())  # type: ignore[attr-defined]  # the stubs lack it
 
 
 def script_type(value: torch.ScriptObject) -> str:
@@ -398,7 +406,7 @@ def custom_op_module(definition: object) -> str:
 
 
 def mark_as_parameter(tensor: torch.Tensor) -> None:
-    """Mark a tensor of another class as a parameter; without it stand-ins are no parameters."""
+    """Mark a tensor of another class as a parameter; without it stand-ins are not parameters."""
     tensor._is_param = True
 
 

@@ -46,7 +46,7 @@ def test_the_terminal_shows_the_tree_and_the_totals(command, models):
 
 def test_an_estimate_of_memory_is_called_one(command, models, monkeypatch):
     monkeypatch.setattr(workspace, "is_modelled_processor", lambda: False)
-    assert "about 64 B beside weights" in command("analyze", f"{models}::load", width=140).out
+    assert "about 64 B besides weights" in command("analyze", f"{models}::load", width=140).out
 
 
 def test_depth_bounds_the_tree(command, models):
@@ -119,7 +119,7 @@ def test_mistakes_are_one_line_and_leave_nothing(command, models, tmp_path):
     for line, message in [
         (["missing.py::load"], "missing.py: there is no such file"),
         ([f"{models}::laod"], "did you mean 'load'"),
-        ([str(models)], "it names no function"),
+        ([str(models)], "the name has no function"),
         (["broken.py::load"], "load() raised ValueError: no"),
         (["broken.py::none"], "it returned a int, not a model"),
         ([f"{models}::load_without_inputs"], "no inputs given"),

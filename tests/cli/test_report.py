@@ -49,7 +49,7 @@ def test_a_bad_file_is_named_and_a_finding(command, records):
     ran = command("report", records)
     assert ran.code == 1
     assert "resnet18" in ran.out
-    assert ran.err.startswith(f"{records / 'bench' / 'cut.json'}: is not whole JSON")
+    assert ran.err.startswith(f"{records / 'bench' / 'cut.json'}: is not valid JSON")
 
 
 def test_an_empty_directory_fails(command, tmp_path):

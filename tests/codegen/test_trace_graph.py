@@ -86,7 +86,7 @@ def test_a_model_that_raises_is_an_error_with_its_line():
 
 
 def test_mistakes_are_one_message(graph, tmp_path):
-    with pytest.raises(CodegenError, match="no name for a class"):
+    with pytest.raises(CodegenError, match="not a valid class name"):
         graph.generate_code(tmp_path / "a.py", tmp_path / "a.pth", "not a name")
     with pytest.raises(CodegenError, match=r"\.pth or \.safetensors"):
         graph.generate_code(tmp_path / "a.py", tmp_path / "a.bin", "Net")

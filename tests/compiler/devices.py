@@ -1,6 +1,9 @@
 """Devices that go wrong in one way each; all else they compute as the host does."""
 
+import time
+
 from torchport.errors import TargetError
+from torchport.records import OpTime
 from torchport.targets.host import HostTarget
 from torchport.targets.target import OutOfRange
 
@@ -88,4 +91,33 @@ class Moody(HostTarget):
         return broken
 
 
-DEVICES = {device.name: device() for device in (Liar, Refuser, Crasher, Whole, Picky, Moody)}
+class Slow(HostTarget):
+    """Takes its time over one op, and says so."""
+
+    name = "slow"
+    is_timed = True
+    has_clock = True
+    seconds = 0.02
+
+    def load(self, artifact, inputs, outputs, options):
+        run = super().load(artifact, inputs, outputs, options)
+        if FAULTY.encode() not in artifact.payload.tobytes():
+            return run
+        return lambda arguments: (time.sleep(self.seconds), run(arguments))[1]
+
+    def op_times(self, island, options, arguments):
+        nodes = [node for node in island.graph_module.graph.nodes if node.op == "call_function"]
+        slow = [node for node in nodes if str(node.target) == FAULTY]
+        if not self.has_clock:
+            return None
+        return [OpTime(node.name, self.seconds if node in slow else 1e-6, "ref_any") for node in nodes]
+
+
+class Clockless(Slow):
+    """The same, but that it does not say so."""
+
+    name = "clockless"
+    has_clock = False
+
+
+DEVICES = {device.name: device() for device in (Liar, Refuser, Crasher, Whole, Picky, Moody, Slow, Clockless)}

@@ -29,7 +29,7 @@ def test_the_function_itself_can_be_given(torch_compile):
             {"target": "openvino", "precison": "float32"},
             "the target has no option 'precison': did you mean 'precision'",
         ),
-        ({"target": "openvino", "device": "TPU"}, "OpenVINO sees no device 'TPU' here"),
+        ({"target": "openvino", "device": "TPU"}, "OpenVINO finds no device 'TPU' here"),
     ],
 )
 def test_refusals(options, message, torch_compile):

@@ -220,7 +220,7 @@ class TestEntries:
         whole = path.read_bytes()
         path.write_bytes(whole[: int(len(whole) * share)])
         assert read("ab12") is None
-        assert "is built anew" in caplog.text
+        assert "is rebuilt" in caplog.text
 
     @pytest.mark.parametrize(
         "head", [b"[]\n", b"{}\n", b'{"bytes": -1}\n', b'{"bytes": 1e99}\n', b"\xff\n", b"null\n"]

@@ -183,7 +183,7 @@ class TestWrongEntries:
             compiled = torchport.compile(model, (X,), target=target)
             torch.testing.assert_close(compiled(X), model(X).detach())
             assert compiled.coverage.ops_remain == 0
-        assert caplog.text.count("is wrong and is built anew") == 1
+        assert caplog.text.count("is wrong and is rebuilt") == 1
         assert path.exists()
 
     def test_one_that_does_not_load_is_built_anew(self, own_cache, target, caplog):
@@ -194,4 +194,4 @@ class TestWrongEntries:
             compiled = torchport.compile(model, (X,), target=target, options={"check": False})
             torch.testing.assert_close(compiled(X), model(X).detach())
             assert compiled.coverage.ops_remain == 0
-        assert caplog.text.count("does not load and is built anew") == 1
+        assert caplog.text.count("does not load and is rebuilt") == 1

@@ -17,7 +17,7 @@ X = (torch.ones(2, 3),)
         ({"target": "opnvino"}, "no target named 'opnvino': did you mean 'openvino'?"),
         ({"options": {"devise": "CPU"}}, "the target has no option 'devise': did you mean 'device'"),
         ({"options": {"precision": "float8"}}, "no precision 'float8'"),
-        ({"options": {"device": "GPU"}}, "OpenVINO sees no device 'GPU' here"),
+        ({"options": {"device": "GPU"}}, "OpenVINO finds no device 'GPU' here"),
         (
             {"options": {"keep_modules": ["layer"]}},
             "the option keep_modules names 'layer', and the model",

@@ -25,7 +25,7 @@ def compiled(model=None, *args, **keywords):
 class TestRefusals:
     def test_gradients(self, target):
         model = compiled(target=target)
-        with pytest.raises(RuntimeRefusal, match="an input asks for gradients") as caught:
+        with pytest.raises(RuntimeRefusal, match="an input requires gradients") as caught:
             model(X.clone().requires_grad_())
         assert 'torch.compile(model, backend="torchport")' in caught.value.remedy
         with torch.no_grad():

@@ -115,7 +115,8 @@ def test_it_runs_as_with_eager_torch(construct, target, torch_compile):
     ours = construct(lambda model: torch_compile(model, target))
     torch.manual_seed(1)
     theirs = construct(lambda model: model)
-    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+    rtol, atol = (2e-2, 2e-3) if construct is autocast else (1e-3, 1e-4)  # steps of bfloat16, and of float32
+    torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol)
 
 
 def test_double_backward_is_refused_as_aot_eager_refuses_it(torch_compile):

@@ -6,48 +6,50 @@ import copy
 import random
 import re
 
+CANARY = "TORCHPORT_WAS_HERE"
 NUMBERS = (
-    -1,
-    0,
-    1,
-    2,
-    3,
-    31,
-    32,
-    255,
-    2**31 - 1,
-    2**31,
-    2**32,
-    2**40,
-    2**62,
-    2**63,
-    10**30,
-    0.5,
-    -0.0,
-    1e308,
-)
-WORDS = (
-    "", "x", "os.system", "__class__", "ttnn", "device", "float32", "float64", "complex64", "tile", "../..",
-    "\n", "\0", "CPU", "0", "-1", "99999999999999999999", "True", "import os", "full", "relu", "matmul",
-    "embedding",
+    -1, 0, 1, 2, 3, 7, 31, 32, 255, 2**31 - 1, 2**31, -(2**31), 2**32, 2**40, 2**62, 2**63, -(2**63), 2**64,
+    10**30, 0.5, -0.0, 1e308,
 )  # fmt: skip
-VALUES: tuple[object, ...] = (*NUMBERS, *WORDS, None, True, False, [], {}, [[]], {"ref": "x"}, {"name": "os"})
+WORDS = (
+    "", "x", "..", "../..", "/etc/passwd", "\n", "\0", "\udc80", "é" * 100, "0", "-1", "99999999999999999999",
+    f'x=__import__("os").environ.__setitem__("{CANARY}","1")', f"__import__('os').putenv('{CANARY}','1')",
+    "True", "import os", "os.system", "os:system", "__class__", "load", "collections:OrderedDict", "device",
+    "cpu", "CPU", "meta", "cuda", "float32", "float64", "complex64", "quint8", "tile", "ttnn", "full", "relu",
+    "matmul", "embedding",
+)  # fmt: skip
+OPS = """
+aten.relu.default aten.relu_.default aten.copy_.default aten.as_strided.default aten.from_file.default
+aten.manual_seed.default aten.set_.source_Storage aten.empty_strided.default aten.addmm.default
+aten.view.default aten._unsafe_view.default aten.gather.default aten.index.Tensor aten.embedding.default
+aten._embedding_bag.default aten.convolution.default aten.native_layer_norm.default aten._softmax.default
+aten.select.int aten.slice.Tensor aten.permute.default aten.expand.default aten.upsample_bilinear2d.vec
+aten._fft_c2c.default aten._native_batch_norm_legit_no_training.default aten.max_pool2d_with_indices.default
+aten.sym_size.int aten.item.default size.mul size.floordiv getitem torchport.island.default
+inductor._reinterpret_tensor.default prims.as_strided.default os.system aten.__class__.mro
+""".split()
+VALUES: tuple[object, ...] = (
+    *NUMBERS, *WORDS, None, True, False, [], {}, [[]], [None], {"ref": "x"}, {"name": "os"}, {"value": 0},
+    {"dtype": "int8"},
+)  # fmt: skip
 
 
 def mutate_json(data: object, chance: random.Random) -> object:
-    """Return JSON with one to three places changed."""
+    """Return JSON with one to four places changed: names, ops, numbers, types, the order."""
     data = copy.deepcopy(data)
-    for _ in range(chance.choice((1, 1, 2, 3))):
-        holders = _holders(data)
-        if not holders:
+    for _ in range(chance.choice((1, 1, 2, 3, 4))):
+        places = _places(data)
+        if not places:
             return data
-        holder, key = chance.choice(holders)
-        _change(holder, key, holders, chance)
+        container, key = chance.choice(places)
+        _change(container, key, places, chance)
+        if isinstance(container, dict) and key in container and chance.random() < 0.1:
+            container[chance.choice(WORDS)] = container.pop(key)
     return data
 
 
-def _holders(data: object) -> list[tuple[object, object]]:
-    """Return every place in JSON: what holds it, and where."""
+def _places(data: object) -> list[tuple[object, object]]:
+    """Return every place in JSON: a container, and a key of it."""
     found: list[tuple[object, object]] = []
     waiting = [data]
     while waiting:
@@ -59,23 +61,31 @@ def _holders(data: object) -> list[tuple[object, object]]:
     return found
 
 
-def _change(holder, key, holders, chance: random.Random) -> None:
-    kind = chance.randrange(7)
-    value = holder[key]
-    if kind == 0:
-        del holder[key]
+def _change(container, key, places, chance: random.Random) -> None:
+    kind = chance.randrange(9)
+    value = container[key]
+    if key == "op" and chance.random() < 0.8:
+        container[key] = chance.choice(OPS)
+    elif kind == 0:
+        del container[key]
     elif kind == 1:
-        other, place = chance.choice(holders)
+        other, place = chance.choice(places)
         if place in other if isinstance(other, dict) else place < len(other):
-            holder[key] = copy.deepcopy(other[place])
-    elif kind == 2 and isinstance(holder, list):
-        holder.insert(chance.randrange(len(holder) + 1), copy.deepcopy(value))
-    elif kind == 3 and isinstance(holder, list):
-        chance.shuffle(holder)
-    elif isinstance(value, (int, float)) and kind < 6:
-        holder[key] = chance.choice((*NUMBERS, value + 1, value - 1, -value))
+            container[key] = copy.deepcopy(other[place])
+    elif kind == 2 and isinstance(container, list):
+        container.insert(chance.randrange(len(container) + 1), copy.deepcopy(value))
+    elif kind == 3 and isinstance(container, list):
+        chance.shuffle(container)
+    elif kind in (2, 3) and isinstance(value, list) and value:
+        container[key] = value[: chance.randrange(len(value))] if kind == 2 else value + value
+    elif kind == 4 and isinstance(value, dict):
+        container[key] = {name: item for name, item in value.items() if chance.random() < 0.7}
+    elif isinstance(value, (int, float)) and kind < 7:
+        container[key] = chance.choice((*NUMBERS, value + 1, value - 1, value + 8, -value))
     else:
-        holder[key] = copy.deepcopy(chance.choice(VALUES))
+        container[key] = copy.deepcopy(
+            chance.choice(WORDS if isinstance(value, str) and kind < 7 else VALUES)
+        )
 
 
 _ATTRIBUTE = re.compile(r'(\w[\w-]*)="([^"]*)"')

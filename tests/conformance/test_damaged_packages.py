@@ -19,7 +19,8 @@ if kind == "pt2":
     torchport.save(torchport.compile(model, (x,)), good, with_graph=True)
     load = torchport.load
 else:
-    torchport.trace(model, x, child_process=False, dynamic_batch_size=True).save(good)
+    settings = torchport.TraceSettings(child_process=False, dynamic_batch_size=True)
+    torchport.trace(model, x, settings=settings).save(good)
     load = torch.jit.load
 content = open(good, "rb").read()
 expected = load(good)(x)

@@ -23,13 +23,8 @@ from torchport.structure import flatten, tensors_in
 from torchport.verification.tolerance import tolerance_for
 
 QUICK = {
-    "hf-small:gpt2": "openvino",
     "hf-small:llama": "openvino",
-    "hf-small:t5": "host",
-    "hf-small:llava": "openvino",
-    "hf-small:bitnet": "host",
     "hf-small:bert": "ttnn",
-    "timm:test_resnet": "openvino",
     "timm:test_efficientnet": "host",
 }
 NAMES = [

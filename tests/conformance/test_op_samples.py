@@ -1,7 +1,7 @@
 """Never wrong: over torch's own samples of every op, the compiled result equals eager torch.
 
 The islands' trial is turned off here, so that what is tested are the target's verdicts themselves.
-The whole sweep is `make conformance`; every twenty-fourth op runs in `make test`.
+The whole sweep is `make conformance`; every forty-eighth op runs in `make test`, of other engines fewer.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 import torchport
 from torchport.errors import CaptureError
 from torchport.structure import flatten
+from torchport.verification import HALVES, coarsest_step, half_difference
 
 SAMPLES = 3
 DTYPES = (torch.float32, torch.int64, torch.bool)
@@ -39,8 +40,16 @@ def _name(op: object) -> str:
 
 # `jiterator_…` ops run on GPUs alone.
 OPS = [op for op in op_db if op.name not in UNDETERMINED and not op.name.startswith("jiterator")]
+# Of how many ops one runs in `make test`.
+ENGINES = {"openvino": 48, "onnxruntime": 96, "inductor": 0}
 SLICE = [
-    pytest.param(op, id=_name(op), marks=[] if index % 24 == 5 else [pytest.mark.conformance])
+    pytest.param(
+        op,
+        engine,
+        id=_name(op) if engine == "openvino" else f"{_name(op)}-{engine}",
+        marks=[] if every and index % every == 5 else [pytest.mark.conformance],
+    )
+    for engine, every in ENGINES.items()
     for index, op in enumerate(OPS)
 ]
 
@@ -61,8 +70,47 @@ def is_random(sample: object) -> bool:
     return bool(sample.kwargs.get("dropout_p") or (sample.kwargs.get("training") and numbers))
 
 
-@pytest.mark.parametrize("op", SLICE)
-def test_equals_eager_on_torchs_own_samples(op: object) -> None:
+@pytest.mark.parametrize("dtype", HALVES, ids=["bfloat16", "float16"])
+@pytest.mark.parametrize(("op", "engine"), [one for one in SLICE if one.values[1] == "openvino"])
+def test_is_as_close_to_float32_as_eager_in_half_precision(
+    op: object, engine: str, dtype: torch.dtype
+) -> None:
+    if dtype not in op.supported_dtypes("cpu"):
+        return
+    torch.manual_seed(0)
+    for number, sample in enumerate(itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES)):
+        if is_random(sample):
+            continue
+        args, kwargs = (sample.input, *sample.args), sample.kwargs
+        found = _run(op, engine, args, kwargs)
+        if found is None:
+            continue
+        wide = flatten(op(*_widened(args), **_widened(kwargs))).leaves
+        for mine, eager, exact in zip(*found, wide, strict=True):
+            assert (mine.dtype, mine.shape, mine.layout) == (eager.dtype, eager.shape, eager.layout)
+            dense = [tensor.to_dense() for tensor in (mine, eager, exact)]
+            problem = half_difference(*dense, step=coarsest_step([dtype]))
+            assert not problem, f"{_name(op)} {dtype} sample {number}: {problem}"
+
+
+def _widened(value: object) -> object:
+    """The same in float32: its tensors, and the dtypes that it names."""
+    flat = flatten(value)
+    wide = flat.structure.rebuild([_wide_copy(leaf.detach()) for leaf in flat.leaves])
+    if isinstance(wide, dict):
+        return {key: torch.float32 if item in HALVES else item for key, item in wide.items()}
+    return wide
+
+
+def _wide_copy(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype not in HALVES or tensor.layout is not torch.strided:
+        return tensor.float() if tensor.dtype in HALVES else _own_copy(tensor)
+    memory = tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0)
+    return memory.float().as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+@pytest.mark.parametrize(("op", "engine"), SLICE)
+def test_equals_eager_on_torchs_own_samples(op: object, engine: str) -> None:
     for dtype in DTYPES:
         if dtype not in op.supported_dtypes("cpu"):
             continue
@@ -70,24 +118,35 @@ def test_equals_eager_on_torchs_own_samples(op: object) -> None:
         for number, sample in enumerate(itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES)):
             if is_random(sample):
                 continue
-            _check(op, (sample.input, *sample.args), sample.kwargs, f"{_name(op)} {dtype} sample {number}")
+            what = f"{_name(op)} {dtype} sample {number}"
+            _check(op, engine, (sample.input, *sample.args), sample.kwargs, what)
 
 
-def _check(op: object, args: tuple[object, ...], kwargs: dict[str, object], what: str) -> None:
+def _run(
+    op: object, engine: str, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]] | None:
+    """What the compiled op gives, and eager torch; None if it is refused, with a reason."""
     expected = op(*_copy(args), **_copy(kwargs))
     try:
         compiled = torchport.compile(
             lambda *args, **kwargs: op(*args, **kwargs),
             _copy(args),
             _copy(kwargs),
+            target=engine,
             options={"check": False, "cache": False},
         )
     except CaptureError:
-        return  # refused, with a reason
+        return None
     actual = compiled(*_copy(args), **_copy(kwargs))
-    ours, theirs = flatten(actual).leaves, flatten(expected).leaves
-    assert len(ours) == len(theirs), what
-    for mine, eager in zip(ours, theirs, strict=True):
+    return flatten(actual).leaves, flatten(expected).leaves
+
+
+def _check(op: object, engine: str, args: tuple[object, ...], kwargs: dict[str, object], what: str) -> None:
+    found = _run(op, engine, args, kwargs)
+    if found is None:
+        return
+    assert len(found[0]) == len(found[1]), what
+    for mine, eager in zip(*found, strict=True):
         torch.testing.assert_close(
             mine,
             eager,

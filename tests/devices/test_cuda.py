@@ -30,7 +30,7 @@ def x():
 
 def test_compile_refuses_with_the_remedy(model, x):
     with pytest.raises(
-        CompileError, match=r"is on cuda:0, and the target host takes tensors of the CPU"
+        CompileError, match=r"is on cuda:0, and the target host takes CPU tensors only"
     ) as caught:
         torchport.compile(model, (x,), target="host")
     assert ".cpu()" in caught.value.remedy

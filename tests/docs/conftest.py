@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from docs.markdown import ROOT
 
 
 @pytest.fixture(autouse=True)

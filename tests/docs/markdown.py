@@ -1,10 +1,18 @@
 """Reads the parts of a Markdown document that the tests look at."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_BLOCK = re.compile(r"(?:<!-- file: (?P<file>\S+) -->\n+)?```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.S | re.M)
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+_BLOCK = re.compile(
+    r"(?:^<!-- (?P<marker>file|excerpt|not run): (?P<value>.+?) -->\n+)?"
+    r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$",
+    re.S | re.M,
+)
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
@@ -13,20 +21,29 @@ class Block:
     """A fenced block.
 
     Args:
-        kind: what stands behind the fence, such as `python`.
+        kind: what is written after the fence, such as `python`.
         text: its lines.
-        file: the file that a comment before it says it is; empty if there is none.
+        line: the document's line on which the text begins.
+        file: what the comment `<!-- file: NAME -->` before it says: the block is this file.
+        excerpt: of `<!-- excerpt: NAME -->`: its lines are in this file.
+        not_run: of `<!-- not run: REASON -->`: why no test runs it.
     """
 
     kind: str
     text: str
-    file: str
+    line: int
+    file: str = ""
+    excerpt: str = ""
+    not_run: str = ""
 
 
-def blocks(path: Path) -> list[Block]:
-    """Return the fenced blocks of a document, in order."""
-    found = _BLOCK.finditer(path.read_text(encoding="utf-8"))
-    return [Block(match["kind"], match["text"], match["file"] or "") for match in found]
+def blocks(path: Path) -> Iterator[Block]:
+    """Yield the fenced blocks of a document, in order."""
+    document = path.read_text(encoding="utf-8")
+    for match in _BLOCK.finditer(document):
+        marker = {match["marker"].replace(" ", "_"): match["value"]} if match["marker"] else {}
+        line = document.count("\n", 0, match.start("text")) + 1
+        yield Block(match["kind"], match["text"], line, **marker)
 
 
 def sections(path: Path, level: int = 2) -> dict[str, str]:

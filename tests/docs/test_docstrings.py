@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import torchport
-from torchport import capture, compiler, packaging, records, report, structure, survey, targets, zoo
+from torchport import bringup, capture, compiler, packaging, records, report, structure, survey, targets, zoo
 from torchport.report import survey as survey_reports
 
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -48,8 +48,8 @@ def files(tmp_path_factory) -> Path:
         relu = torchport.compile(torch.nn.ReLU(), (torch.ones(2),), target="host")
         torchport.save(relu, "relu.pt2")
         load = functools.partial(zoo.load, inputs="model.py::inputs")
-        survey.run_benches([model], targets=["host"], directory=Path("out/demo"), load=load)
-        torchport.run_survey([model], output="stat", inputs="model.py::inputs")
+        bringup.run_benches([model], targets=["host"], directory=Path("out/demo"), load=load)
+        torchport.run_survey([model], settings=torchport.SurveySettings(inputs="model.py::inputs"))
     return folder
 
 
@@ -64,6 +64,7 @@ def names() -> Mapping[str, object]:
         targets,
         compiler,
         packaging,
+        bringup,
         survey,
         report,
         survey_reports,

@@ -126,7 +126,7 @@ def deep(levels):
     [
         (lambda data: data.update(schema="torchport.package/9"), "the schema is 'torchport.package/9'"),
         (lambda data: data.update(schema="torchport.package/2"), "the schema is 'torchport.package/2'"),
-        (lambda data: data.update(programs=[]), "holds no program"),
+        (lambda data: data.update(programs=[]), "contains no program"),
         (lambda data: data.pop("tensors"), "the field is missing"),
         (set_op("aten.from_file.default"), "works on memory"),
         (set_op("aten.manual_seed.default"), "not an op on tensors"),
@@ -145,12 +145,12 @@ def deep(levels):
         (set_result({"object": "transformers.utils:logging", **OBJECT}), "not known here"),
         (set_result({"object": "transformers.convert_slow_tokenizer:Converter", **OBJECT}), "not known here"),
         (set_result({"value": {"class": "os:system"}}), "not known here"),
-        (set_result({"value": {"anything": 1}}), "is not one"),
-        (set_result({"leaf": 5}), "which it does not hold"),
-        (set_result({"leaf": -1}), "which it does not hold"),
+        (set_result({"value": {"anything": 1}}), "is malformed"),
+        (set_result({"leaf": 5}), "which it does not contain"),
+        (set_result({"leaf": -1}), "which it does not contain"),
         (set_result(deep(150)), "more than 200 levels"),
         (set_argument({"value": 99}), "not computed before"),
-        (set_argument({"node": "nobody"}), "is not one"),
+        (set_argument({"node": "nobody"}), "is malformed"),
         (lambda data: data["programs"][0]["tensors"].update(island_0="../../etc/passwd"), "has no tensor"),
         (add_call("aten.copy_.default", {"value": 0}, {"value": 0}), "its record does not name"),
         (add_call("aten.copy_.default", {"value": 3}, {"value": 0}), "not to an input or buffer"),
@@ -226,7 +226,7 @@ def host_call(op, args=None, **kwargs):
         (host_call("aten.manual_seed.default", [0]), "not an op on tensors"),
         (host_call("inductor._reinterpret_tensor.default", [{"value": 0}, [9], [1]]), "names them"),
         (host_call("aten.relu.default", [{"value": 0}], **{CODE: 1}), "no such arguments"),
-        (lambda program: program.update(tensors=[CODE]), "which is not there"),
+        (lambda program: program.update(tensors=[CODE]), "is missing"),
         (lambda program: program.update(complexes=[CODE]), "is not complex"),
     ],
 )
@@ -390,7 +390,7 @@ def test_weights_beside_a_package_are_nowhere_else(beside, name, monkeypatch):
         change_meta(island_calls(data)[0], lambda meta: meta["properties"]["payload_in"].update(file=file))
 
     bad = change_package(path, path.with_name("crafted.pt2"), change)
-    with pytest.raises(PackageError, match="is not one beside the package"):
+    with pytest.raises(PackageError, match="is not a file beside the package"):
         torchport.load(bad)
 
 
@@ -398,11 +398,11 @@ def test_a_link_leads_nowhere_else(beside, monkeypatch):
     path, weights = beside
     link = path.with_name(weights.name)
     link.symlink_to(weights)
-    with pytest.raises(PackageError, match="leads out of the package"):
+    with pytest.raises(PackageError, match="is outside the package"):
         torchport.load(path)
     link.unlink()
     os.mkfifo(link)
-    with pytest.raises(PackageError, match="is not there"):
+    with pytest.raises(PackageError, match="is missing"):
         torchport.load(path)
     link.unlink()
     monkeypatch.setenv("TORCHPORT_WEIGHTS_DIR", str(weights.parent))
@@ -433,7 +433,9 @@ def test_a_model_that_calls_what_no_file_may_is_refused_when_saved(tmp_path):
     assert torch.equal(compiled(x), Unpacks()(x))
     with pytest.raises(PackageError, match=r"linalg_ldl_solve.*does not check.*torchport\.trace"):
         torchport.save(compiled, tmp_path / "net.pt2")
-    torchport.trace(Unpacks().eval(), x, target="host", child_process=False).save(tmp_path / "net.pt")
+    torchport.trace(
+        Unpacks().eval(), x, target="host", settings=torchport.TraceSettings(child_process=False)
+    ).save(tmp_path / "net.pt")
     assert torch.equal(torch.jit.load(tmp_path / "net.pt")(x), Unpacks()(x))
 
 
@@ -472,12 +474,15 @@ def test_attacks_are_refused_without_assertions_too(package, tmp_path):
         "    try: torchport.load(path)\n"
         "    except torchport.errors.PackageError: print('refused')\n"
         "    else: raise SystemExit(path)\n"
+        "for option in ({'config': {'CACHE_DIR': 'x'}}, {'device': 'AUTO'}):\n"
+        "    try: torchport.targets.find('openvino').options_from_file(option)\n"
+        "    except torchport.errors.TargetError: print('refused')\n"
     )
     done = subprocess.run(
         [sys.executable, "-O", "-c", code, *map(str, paths)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split() == ["refused"] * len(paths)
+    assert done.stdout.split() == ["refused"] * (len(paths) + 2)
 
 
 def test_a_payload_of_another_target(package, tmp_path):
@@ -496,7 +501,7 @@ def test_a_weight_that_was_changed_with_its_archive_is_noticed(tmp_path):
             if "/data/weights/weight_" in name:
                 content = bytes([content[0] ^ 1]) + content[1:]
             new.writestr(name, content)
-    with pytest.raises(PackageError, match="checksum is another one"):
+    with pytest.raises(PackageError, match="checksum does not match"):
         torchport.load(target)
 
 

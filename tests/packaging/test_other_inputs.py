@@ -33,8 +33,9 @@ class Net(nn.Module):
         return {"y": y.view(x.shape[0] * 2, 4)}
 
 
-def trace(*args, **kwargs):
-    return torchport.trace(*args, child_process=False, **kwargs)
+def trace(model, inputs, target="openvino", **settings):
+    settings = torchport.TraceSettings(child_process=False, **settings)
+    return torchport.trace(model, inputs, target=target, settings=settings)
 
 
 def batch(size):

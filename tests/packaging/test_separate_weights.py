@@ -50,13 +50,13 @@ def test_a_package_without_its_weights_is_refused(compiled, tmp_path):
     content[-1] ^= 1
     weights.write_bytes(content)
     torchport.runtime.island._loaded.clear()
-    with pytest.raises(PackageError, match="its checksum is another one"):
+    with pytest.raises(PackageError, match="its checksum does not match"):
         torchport.load(path)
     weights.write_bytes(content[:500])
     with pytest.raises(PackageError, match="cannot be read"):
         torchport.load(path)
     weights.unlink()
-    with pytest.raises(PackageError, match=r"the file with the weights.*is not there.*TORCHPORT_WEIGHTS_DIR"):
+    with pytest.raises(PackageError, match=r"the file with the weights.*is missing.*TORCHPORT_WEIGHTS_DIR"):
         torchport.load(path)
 
 
@@ -95,7 +95,12 @@ def test_a_package_that_cannot_be_written_leaves_no_weights(compiled, tmp_path):
 def test_separate_weights_of_a_traced_model(target, tmp_path):
     model = nn.Sequential(nn.Linear(100, 200), nn.ReLU()).eval()
     weights = tmp_path / "net.safetensors"
-    traced = torchport.trace(model, X, target=target, separate_weights=weights, child_process=False)
+    traced = torchport.trace(
+        model,
+        X,
+        target=target,
+        settings=torchport.TraceSettings(separate_weights=weights, child_process=False),
+    )
     traced.save(tmp_path / "net.pt")
     torch.save(X, tmp_path / "x.pt")
     assert (tmp_path / "net.pt").stat().st_size < 60_000
@@ -105,5 +110,5 @@ def test_separate_weights_of_a_traced_model(target, tmp_path):
     )
     assert run_fresh(code, str(tmp_path)) == str(traced(X).tolist())
     weights.unlink()
-    with pytest.raises(AssertionError, match="is not there"):
+    with pytest.raises(AssertionError, match="is missing"):
         run_fresh(code, str(tmp_path))

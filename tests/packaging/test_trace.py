@@ -13,6 +13,7 @@ import torchport
 from runtime.fresh_process import run_fresh
 from torchport.errors import CompileError, PackageError, TargetError, VerificationError
 from torchport.records import ProgramRecord
+from torchport.verification import compare
 
 X = torch.tensor([[1.0, -2.0, 3.0, -4.0]])
 
@@ -30,9 +31,10 @@ class Net(nn.Module):
         return self.conv(x)
 
 
-def trace(*args, **kwargs):
+def trace(*args, fallback=True, **kwargs):
     """Trace in this process: the tests of child processes are below."""
-    return torchport.trace(*args, child_process=False, **kwargs)
+    settings = torchport.TraceSettings(child_process=False, fallback=fallback)
+    return torchport.trace(*args, settings=settings, **kwargs)
 
 
 def test_tracing_a_function(target):
@@ -147,7 +149,10 @@ def test_buffers_start_where_the_model_s_stand():
 def test_another_shape_or_dtype_is_refused_and_not_broadcast():
     positions = torch.arange(3.0)[:, None]
     traced = trace(
-        lambda x: x + positions[: x.shape[0]], torch.ones(3, 4), target="host", keep_ops=["aten.add"]
+        lambda x: x + positions[: x.shape[0]],
+        torch.ones(3, 4),
+        target="host",
+        compiler_args={"keep_ops": ["aten.add"]},
     )
     with pytest.raises(torch.jit.Error, match=r"x has the shape \[1, 4\].*compiled for float32\[3, 4\]"):
         traced(torch.ones(1, 4))
@@ -211,6 +216,15 @@ def test_check_inputs():
         trace(noted, X, target="host", check_inputs=[(X.repeat(2, 1),)])
 
 
+def test_the_check_allows_what_the_targets_low_precision_adds_up_to():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64)).eval(), torch.randn(4, 64)
+    with torch.no_grad():
+        assert not compare(trace(model, x, target="ttnn")(x), model(x)).ok  # as float32, it is off
+    with pytest.raises(VerificationError, match="differs from the model"):
+        trace(model, x, target="ttnn", check_tolerance=1e-4)
+
+
 def test_fallback_off_names_the_op_that_stays():
     with pytest.raises(CompileError, match=r"aten\.sort\.stable stays on the host"):
         trace(lambda x: x.relu().sort(stable=True).values, X, fallback=False)
@@ -219,7 +233,9 @@ def test_fallback_off_names_the_op_that_stays():
 
 def test_min_island_size_and_what_is_kept():
     def stays(**options):
-        traced = trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), X, target="host", **options)
+        traced = trace(
+            nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), X, target="host", compiler_args=options
+        )
         record = ProgramRecord.from_json(json.loads(traced.torchport_report))
         return {op.reason for op in record.coverage.stayed}, len(record.islands)
 
@@ -273,6 +289,9 @@ def test_a_compiler_that_crashes_leaves_its_op_on_the_host(faulty_targets, tmp_p
     assert "internal compiler error" in (tmp_path / "work" / "island_0" / "compiler.log").read_text()
 
 
+@pytest.mark.conformance  # the two parts, a crash and no fallback, are tested apart
 def test_a_compiler_that_crashes_is_an_error_without_fallback(faulty_targets):
     with pytest.raises(CompileError, match=r"aten\.tanh\.default stays on the host \(build_failed.*SIGABRT"):
-        torchport.trace(lambda x: x.tanh(), X, target="aborts", fallback=False)
+        torchport.trace(
+            lambda x: x.tanh(), X, target="aborts", settings=torchport.TraceSettings(fallback=False)
+        )

@@ -29,7 +29,9 @@ print(json.dumps(said))
 def test_torch_names_the_op_that_it_does_not_know(tmp_path):
     model, x = torch.nn.Linear(4, 4).eval(), torch.rand(2, 4)
     torchport.save(torchport.compile(model, (x,), target="host"), tmp_path / "net.pt2")
-    torchport.trace(model, x, target="host", child_process=False).save(tmp_path / "net.pt")
+    torchport.trace(model, x, target="host", settings=torchport.TraceSettings(child_process=False)).save(
+        tmp_path / "net.pt"
+    )
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     # What is left of torchport there is its entry point, which torch would follow.
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"

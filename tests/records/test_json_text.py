@@ -29,11 +29,11 @@ def test_json_is_read():
         (nested(100_000), "more than 200 levels"),
         ("[" * 100_000, "more than 200 levels"),
         ('{"a":' * 5000 + "1" + "}" * 5000, "more than 200 levels"),
-        ("[1", "is not whole JSON"),
-        (b"\xff", "is not whole JSON"),
-        ("nul", "is not whole JSON"),
-        ("", "is not whole JSON"),
-        ("9" * 10_000, "is not whole JSON"),
+        ("[1", "is not valid JSON"),
+        (b"\xff", "is not valid JSON"),
+        ("nul", "is not valid JSON"),
+        ("", "is not valid JSON"),
+        ("9" * 10_000, "is not valid JSON"),
     ],
 )
 def test_what_is_not_json_is_refused(text, message):

@@ -6,7 +6,15 @@ import threading
 import pytest
 
 from torchport.errors import RecordError
-from torchport.records import BenchRecord, file_name, read_record, write_record, write_text, write_texts
+from torchport.records import (
+    BenchRecord,
+    atomic_write,
+    file_name,
+    read_record,
+    write_record,
+    write_text,
+    write_texts,
+)
 
 RECORD = BenchRecord("torchvision:resnet18", "host", "ok", pcc=float("inf"), error="a “b” \n é")
 
@@ -57,8 +65,8 @@ def test_a_reader_never_sees_half_a_record(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"schema": "torchport.be', "is not whole JSON"),
-        ("", "is not whole JSON"),
+        ('{"schema": "torchport.be', "is not valid JSON"),
+        ("", "is not valid JSON"),
         ("[]", "expected a JSON object, got list"),
         ('{"schema": "torchport.bench/9"}', "the schema is 'torchport.bench/9'"),
         ('{"schema": "torchport.bench/1", "model": 3}', "BenchRecord.model: expected str, got 3"),
@@ -77,7 +85,7 @@ def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path):
     with pytest.raises(RecordError, match=r"none\.json: cannot be read: No such file"):
         read_record(tmp_path / "none.json", BenchRecord)
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RecordError, match=r"binary\.json: is not whole JSON"):
+    with pytest.raises(RecordError, match=r"binary\.json: is not valid JSON"):
         read_record(tmp_path / "binary.json", BenchRecord)
 
 
@@ -114,3 +122,10 @@ def test_several_files_are_written_all_or_none(tmp_path):
     assert (tmp_path / "old").read_text() == "before"
     write_texts({tmp_path / "old": "a", tmp_path / "new" / "deep": "b"})
     assert (tmp_path / "old").read_text(), (tmp_path / "new" / "deep").read_text() == ("a", "b")
+
+
+def test_a_file_below_another_file_is_one_refusal(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="cannot be written"), atomic_write(tmp_path / "file" / "inner"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

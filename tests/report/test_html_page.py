@@ -96,7 +96,7 @@ def test_a_bad_file_is_named(tmp_path):
     (tmp_path / "bench" / "cut.json").write_text("{")
     [[path, detail]] = data_of(page(tmp_path, bench()))["problems"]
     assert path.endswith("cut.json")
-    assert detail.startswith("is not whole JSON")
+    assert detail.startswith("is not valid JSON")
 
 
 def test_the_ground_is_named_once(tmp_path):

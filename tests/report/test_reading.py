@@ -26,7 +26,7 @@ def test_a_bad_file_costs_only_itself(tmp_path):
     assert report.benches == (bench(),)
     named = {problem.path.rsplit("/")[-1]: problem.detail for problem in report.problems}
     assert sorted(named) == ["cut.json", "odd.json", "old.json"]
-    assert "is not whole JSON" in named["cut.json"]
+    assert "is not valid JSON" in named["cut.json"]
     assert "expected str, got 3" in named["odd.json"]
     assert "the schema is 'torchport.bench/0'" in named["old.json"]
 

@@ -113,10 +113,12 @@ def test_registering_from_many_threads_defines_the_op_once(monkeypatch):
     assert len(made) == 1
 
 
-def test_registering_twice_is_harmless():
-    hook.register()
-    hook.register()
-    assert torch.ops.torchport.island.default is not None
+def test_registering_twice_defines_the_op_once(caplog):
+    library = hook._library
+    with caplog.at_level("DEBUG", hook.__name__):
+        hook.register()  # a second definition would fail, and a failure is logged
+    assert hook._library is library is not None
+    assert caplog.records == []
 
 
 def test_what_goes_wrong_is_not_raised(monkeypatch):

@@ -44,7 +44,7 @@ def test_what_holds_passes_and_its_contrary_is_refused(guard, text):
     ],
 )
 def test_what_is_no_guard_is_refused(guard):
-    with pytest.raises(RuntimeRefusal, match="a guard reads"):
+    with pytest.raises(RuntimeRefusal, match="is not a valid guard"):
         check_guards([guard], SHAPES, "net")
 
 

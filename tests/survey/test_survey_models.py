@@ -51,7 +51,9 @@ def surveyed(tmp_path_factory):
     """One survey of models that work and of those that do not, in between."""
     output = tmp_path_factory.mktemp("survey")
     names = ("works", *FAULTY, "branches", "works_too")
-    rows = run_survey(named(*names), output=output, backward=True, timeout=8, memory=1_500_000_000)
+    rows = run_survey(
+        named(*names), output=output, settings=SurveySettings(backward=True), timeout=8, memory=1_500_000_000
+    )
     return output, dict(zip(names, rows, strict=True))
 
 
@@ -99,7 +101,7 @@ def test_a_survey_that_is_run_again_repeats_nothing(surveyed):
     output, rows = surveyed
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*.*")}
     told = Told()
-    again = run_survey(named(*rows), output=output, backward=True, progress=told)
+    again = run_survey(named(*rows), output=output, settings=SurveySettings(backward=True), progress=told)
     assert again == tuple(rows.values())
     assert sorted(told.before) == sorted(rows)
     assert (told.began, told.done) == ([], [])
@@ -111,7 +113,7 @@ def test_failures_are_tried_again_if_asked_and_what_fails_now_is_no_longer_count
     model.write_text(FILE.read_text())
     names = [f"{model}::works", f"{model}::raises"]
     run_survey(names, output=output, engine=LocalEngine(1), progress=told)
-    run_survey(names, output=output, retry=True, progress=told)
+    run_survey(names, output=output, engine=LocalEngine(1), retry=True, progress=told)
     assert told.began == ["works", "raises", "raises"]
     assert counted(output) == {("works", "fw"): 3}
     model.write_text("def works():\n    raise ValueError('no more')\n")
@@ -146,10 +148,12 @@ def test_a_second_survey_of_the_same_directory_is_refused(tmp_path):
 
 
 def test_a_profile_can_be_opened_in_a_trace_viewer_and_a_target_gives_a_results_row(tmp_path):
-    [row] = run_survey(named("works"), output=tmp_path, profile=True)
+    [row] = run_survey(named("works"), output=tmp_path, settings=SurveySettings(profile=True))
     trace = json.loads((tmp_path / "profile" / file_name(row.model)).read_text())
     assert "aten::addmm" in {event["name"] for event in trace["traceEvents"]}
-    ran, failed = run_survey(named("works", "raises"), output=tmp_path, backend="host", engine=LocalEngine(1))
+    ran, failed = run_survey(
+        named("works", "raises"), output=tmp_path, settings=SurveySettings("host"), engine=LocalEngine(1)
+    )
     assert (ran.status, failed.status) == ("ok", "raised")
     records = [read_record(path, BenchRecord) for path in sorted((tmp_path / "bench").iterdir())]
     assert {(record.model, record.status) for record in records} == {
@@ -162,10 +166,10 @@ def test_a_profile_can_be_opened_in_a_trace_viewer_and_a_target_gives_a_results_
 def test_what_cannot_be_is_refused_before_anything_runs(tmp_path):
     for arguments, error, message in (
         ({"models": []}, SurveyError, "no model"),
-        ({"backend": "opnvino"}, TargetError, "openvino"),
-        ({"backend": "host", "backward": True}, SurveyError, "runs inference"),
+        ({"settings": SurveySettings("opnvino")}, TargetError, "openvino"),
+        ({"settings": SurveySettings("host", backward=True)}, SurveyError, "runs inference"),
         ({"engine": "rya"}, SurveyError, "did you mean 'ray'"),
-        ({"options": {"a": "b"}}, SurveyError, "has no options"),
+        ({"settings": SurveySettings(options={"a": "b"})}, SurveyError, "has no options"),
     ):
         given = {"models": named("works"), "output": tmp_path / "stat"} | arguments
         with pytest.raises(error, match=message):

@@ -31,14 +31,12 @@ def test_where_a_fork_is_not_safe_each_item_has_a_new_process(tmp_path, monkeypa
     (tmp_path / "spawning_worker.py").write_text(SPAWNING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(worker, "PROGRAM", "spawning_worker")
-    names = [f"{FILE}::{name}" for name in ("works", "raises", "kills_itself")]
+    names = [f"{FILE}::{name}" for name in ("works", "kills_itself")]
     rows = run_survey(names, output=tmp_path / "out", timeout=120)
     assert [(row.status, row.error) for row in rows] == [
         ("ok", ""),
-        ("raised", rows[1].error),
         ("crashed", "its process was killed by SIGKILL"),
     ]
-    assert "three is odd" in rows[1].error
     assert rows[0].peak_bytes > 2**20
 
 

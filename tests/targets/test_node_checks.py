@@ -36,7 +36,7 @@ def test_wider_ones_name_the_limit():
 
 def test_an_index_that_could_be_out_of_bounds_is_refused():
     node = node_of(aten.index_select.default, torch.ones(3), 0, torch.tensor([5]))
-    assert "could lie outside 0 … 2" in check_integers(node, WIDE).detail
+    assert "could be outside 0 … 2" in check_integers(node, WIDE).detail
 
 
 def test_tensors_of_other_dtypes_are_refused():

@@ -27,5 +27,5 @@ def test_the_library_reads_it(tmp_path):
 
 
 def test_a_dtype_without_a_place_is_refused(tmp_path):
-    with pytest.raises(TargetError, match="complex64 cannot be written down"):
+    with pytest.raises(TargetError, match="complex64 cannot be stored"):
         write_safetensors({"z": torch.zeros(2, dtype=torch.complex64)}, tmp_path / "t.safetensors")

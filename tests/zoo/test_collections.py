@@ -32,7 +32,7 @@ def test_a_pattern_chooses():
     ("name", "pattern", "message"),
     [
         ("torchvison", "*", "did you mean 'torchvision'"),
-        ("timm:video", "*", "there is no zoo 'timm:video'"),
+        ("timm:video", "*", "unknown zoo 'timm:video'"),
         ("torchvision", "nothing*", "no model of torchvision matches"),
     ],
 )

@@ -82,7 +82,7 @@ def test_an_input_that_nobody_can_make_up_is_named():
         def forward(self, input_ids, molecule):
             return molecule
 
-    with pytest.raises(ZooError, match=r"Odd needs an input 'molecule' that cannot be made up: .*--inputs"):
+    with pytest.raises(ZooError, match=r"Odd needs an input 'molecule' that cannot be generated: .*--inputs"):
         make_inputs(Odd(), BertConfig(vocab_size=10), SIZES)
 
 

@@ -8,9 +8,9 @@ from torchport.zoo import extras, load, names
 
 
 def test_an_unknown_scheme_lists_the_nearest():
-    with pytest.raises(ZooError, match="no models are known as 'torchvison': did you mean 'torchvision'"):
+    with pytest.raises(ZooError, match="unknown model scheme 'torchvison': did you mean 'torchvision'"):
         load("torchvison:resnet18")
-    with pytest.raises(ZooError, match="no models are known as 'timmm': did you mean 'timm'"):
+    with pytest.raises(ZooError, match="unknown model scheme 'timmm': did you mean 'timm'"):
         names("timmm")
 
 
@@ -45,7 +45,7 @@ def test_a_users_inputs_replace_the_made_ones(tmp_path):
 
 
 def test_a_batch_is_at_least_one():
-    with pytest.raises(ZooError, match="a batch of 0 is none"):
+    with pytest.raises(ZooError, match="the batch must be at least 1, not 0"):
         load("torchvision:squeezenet1_1", weights=False, batch=0)
 
 

@@ -134,7 +134,8 @@ def test_a_missing_function_names_the_nearest(tmp_path):
 def test_a_name_without_a_function_says_the_form(tmp_path):
     path = write(tmp_path, NET)
     assert (
-        refusal(str(path)) == f"{path}: it names no function: write FILE.py::FUNCTION, such as {path}::load"
+        refusal(str(path))
+        == f"{path}: the name has no function: write FILE.py::FUNCTION, such as {path}::load"
     )
 
 

@@ -9,20 +9,8 @@ from torchport.analysis.unique_modules import ModelOrigin
 from torchport.analysis.unique_ops import attributes_of, tensor_types_of
 
 __all__ = [
-    "CallCost",
-    "ModelOrigin",
-    "analyze",
-    "attributes_of",
-    "bytes_of",
-    "call_of",
-    "configurations_csv",
-    "cost_of",
-    "export_model_explorer",
-    "extract_pytorch_ops",
-    "extract_unique_modules",
-    "flops_of",
-    "known_flops",
-    "model_explorer_files",
-    "op_configurations",
-    "tensor_types_of",
-]
+    "analyze", "attributes_of", "bytes_of", "call_of",
+    "CallCost", "configurations_csv", "cost_of", "export_model_explorer",
+    "extract_pytorch_ops", "extract_unique_modules", "flops_of", "known_flops", "model_explorer_files",
+    "ModelOrigin", "op_configurations", "tensor_types_of",
+]  # fmt: skip

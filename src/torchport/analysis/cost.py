@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import fx
@@ -30,6 +31,13 @@ class CallCost:
     read: int
     written: int
     known: bool = True
+
+    @classmethod
+    def sum(cls, costs: Iterable[CallCost]) -> CallCost:
+        """Return what several calls cost together."""
+        parts = [(cost.flops, cost.vector_flops, cost.read, cost.written) for cost in costs]
+        flops, vector_flops, read, written = map(sum, zip(*parts, strict=True)) if parts else (0, 0, 0, 0)
+        return cls(flops, vector_flops, read, written)
 
 
 def cost_of(call: OpCall) -> CallCost:

@@ -25,16 +25,9 @@ class OpCosts:
 
     def of(self, op: StreamedOp) -> CallCost:
         """Return what an op costs: all of its kernels together."""
-        flops = vector = read = written = 0
-        for kernel in op.kernels:
-            cost = self._of_call(kernel.call)
-            flops += cost.flops
-            vector += cost.vector_flops
-            read += cost.read
-            written += cost.written
-            if not cost.known:
-                self.uncounted[str(kernel.call.op)] += 1
-        return CallCost(flops, vector, read, written)
+        costs = [(kernel.call.op, self._of_call(kernel.call)) for kernel in op.kernels]
+        self.uncounted.update(str(called) for called, cost in costs if not cost.known)
+        return CallCost.sum(cost for _, cost in costs)
 
     def _of_call(self, call: OpCall) -> CallCost:
         key = call_key(call)
@@ -69,7 +62,7 @@ def measure_cost(
     parameter_bytes = _bytes(parameters)
     buffer_bytes = _bytes(_distinct(module.buffers()))
     input_bytes = _bytes(inputs)
-    total = _sum(placed)
+    total = CallCost.sum(item.cost for item in placed)
     moved = total.read + total.written
     return Cost(
         model_class=type(module).__name__,
@@ -94,15 +87,6 @@ def measure_cost(
         uncounted=dict(uncounted),
         values=stream.values,
         note=stream.note or memory.note,
-    )
-
-
-def _sum(placed: Sequence[PlacedOp]) -> CallCost:
-    return CallCost(
-        sum(item.cost.flops for item in placed),
-        sum(item.cost.vector_flops for item in placed),
-        sum(item.cost.read for item in placed),
-        sum(item.cost.written for item in placed),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from torchport.records import JSON, ROOT, Analysis, OpCost, TensorType, UniqueOp, write_texts
@@ -83,8 +83,6 @@ def _node(number: int, op: OpCost, entry: UniqueOp) -> JSON:
         **{name: json.dumps(value) for name, value in entry.attributes.items()},
         **{name: f"{getattr(op, name):,}" for name in _COSTS},
     }
-    inputs = [(name, kind) for name, kind in entry.tensor_types.items() if not _is_output(name)]
-    outputs = [(name, kind) for name, kind in entry.tensor_types.items() if _is_output(name)]
     return {
         "id": str(number),
         "label": entry.op_name,
@@ -94,19 +92,15 @@ def _node(number: int, op: OpCost, entry: UniqueOp) -> JSON:
             {"sourceNodeId": str(source), "sourceNodeOutputId": "0", "targetNodeInputId": str(place)}
             for place, source in enumerate(op.sources)
         ],
-        "inputsMetadata": _metadata(inputs),
-        "outputsMetadata": _metadata(outputs),
+        "inputsMetadata": _metadata(entry.tensors(returned=False)),
+        "outputsMetadata": _metadata(entry.tensors(returned=True)),
     }
 
 
-def _is_output(name: str) -> bool:
-    return name == "output" or name.startswith("output[")
-
-
-def _metadata(tensors: Sequence[tuple[str, TensorType]]) -> JSON:
+def _metadata(tensors: Mapping[str, TensorType]) -> JSON:
     return [
         {"id": str(place), "attrs": _key_values({"name": name, "shape": kind.shape, "dtype": kind.dtype})}
-        for place, (name, kind) in enumerate(tensors)
+        for place, (name, kind) in enumerate(tensors.items())
     ]
 
 

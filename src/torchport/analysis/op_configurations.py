@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from torchport.records import Analysis, OpConfiguration, OpConfigurations, TensorType, UniqueOp, csv_text
+from torchport.records import Analysis, OpConfiguration, OpConfigurations, UniqueOp, csv_text
 
 _MOST_EXAMPLES = 3
 
@@ -70,23 +70,15 @@ def _add(row: _Row, op: UniqueOp, model: str) -> None:
 
 
 def _key(op: UniqueOp) -> str:
-    inputs = {name: entry.to_json() for name, entry in _inputs(op).items()}
+    inputs = {name: entry.to_json() for name, entry in op.tensors(returned=False).items()}
     return json.dumps([op.overload, op.phase, inputs, op.attributes], sort_keys=True, default=str)
-
-
-def _inputs(op: UniqueOp) -> dict[str, TensorType]:
-    return {
-        name: entry
-        for name, entry in op.tensor_types.items()
-        if name != "output" and not name.startswith("output[")
-    }
 
 
 def _record(row: _Row, total: int) -> OpConfiguration:
     return OpConfiguration(
         op_name=row.op.op_name,
         phase=row.op.phase,
-        inputs=_inputs(row.op),
+        inputs=row.op.tensors(returned=False),
         attributes=row.op.attributes,
         count=row.count,
         flops=row.flops,

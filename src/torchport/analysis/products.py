@@ -100,16 +100,13 @@ def _convolution_backward(call: OpCall) -> int:
     return forward * (int(to_input) + int(to_weight))
 
 
-def _packed_convolution(call: OpCall) -> int:
-    return 2 * math.prod(_result(call)) * math.prod(_sizes(call, "packed_weight")[1:])
-
-
-def _packed_transposed_convolution(call: OpCall) -> int:
-    return 2 * math.prod(_sizes(call, "qx")) * math.prod(_sizes(call, "packed_weight")[1:])
-
-
-def _deformable(call: OpCall) -> int:
-    return 2 * math.prod(_result(call)) * math.prod(_sizes(call, "weight")[1:])
+def _by_filter(weight: str, elements: str = "") -> Formula:
+    """Each element of the result, or of what is named, meets the filter."""
+    return lambda call: (
+        2
+        * math.prod(_sizes(call, elements) if elements else _result(call))
+        * math.prod(_sizes(call, weight)[1:])
+    )
 
 
 def _attention_scores(call: OpCall) -> tuple[int, int, int]:
@@ -178,6 +175,11 @@ _PACKED_LINEARS = (
     "", "_relu", "_leaky_relu", "_tanh", "_dynamic", "_relu_dynamic", "_dynamic_fp16", "_relu_dynamic_fp16",
 )  # fmt: skip
 
+
+def _all(formula: Formula, names: str) -> dict[str, Formula]:
+    return {f"aten::{name}": formula for name in names.split()}
+
+
 FORMULAS: dict[str, Formula] = {
     "aten::mm": _rows_by_matrix("self", "mat2"),
     "aten::addmm": _rows_by_matrix("mat1", "mat2"),
@@ -203,45 +205,38 @@ FORMULAS: dict[str, Formula] = {
     "mkldnn::_linear_pointwise": _linear("X", "W"),
     **{f"quantized::linear{kind}": _by_result("X") for kind in _PACKED_LINEARS},
     **{
-        f"quantized::conv{dims}d{kind}": _packed_convolution
+        f"quantized::conv{dims}d{kind}": _by_filter("packed_weight")
         for dims in (1, 2, 3)
         for kind in ("", "_relu", "_add", "_add_relu", "_dynamic")
     },
     **{
-        f"quantized::conv_transpose{dims}d{kind}": _packed_transposed_convolution
+        f"quantized::conv_transpose{dims}d{kind}": _by_filter("packed_weight", "qx")
         for dims in (1, 2, 3)
         for kind in ("", "_dynamic")
     },
-    "aten::convolution": _convolution,
-    "aten::_convolution": _convolution,
-    "aten::convolution_overrideable": _convolution,
-    "aten::cudnn_convolution": _convolution,
-    "aten::mkldnn_convolution": _convolution,
-    "aten::_slow_conv2d_forward": _convolution,
-    "aten::conv1d": _convolution,
-    "aten::conv2d": _convolution,
-    "aten::conv3d": _convolution,
-    "aten::conv_transpose1d": _transposed_convolution,
-    "aten::conv_transpose2d": _transposed_convolution,
-    "aten::conv_transpose3d": _transposed_convolution,
+    **_all(
+        _convolution,
+        "convolution _convolution convolution_overrideable cudnn_convolution mkldnn_convolution "
+        "_slow_conv2d_forward conv1d conv2d conv3d",
+    ),
+    **_all(_transposed_convolution, "conv_transpose1d conv_transpose2d conv_transpose3d"),
     "aten::convolution_backward": _convolution_backward,
-    "torchvision::deform_conv2d": _deformable,
-    "aten::scaled_dot_product_attention": _attention,
-    "aten::_scaled_dot_product_flash_attention": _attention,
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "aten::_scaled_dot_product_efficient_attention": _attention,
-    "aten::_scaled_dot_product_cudnn_attention": _attention,
-    "aten::_scaled_dot_product_fused_attention_overrideable": _attention,
-    "aten::_scaled_dot_product_flash_attention_backward": _attention_backward,
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    "aten::_scaled_dot_product_efficient_attention_backward": _attention_backward,
-    "aten::_scaled_dot_product_cudnn_attention_backward": _attention_backward,
+    "torchvision::deform_conv2d": _by_filter("weight"),
+    **_all(
+        _attention,
+        "scaled_dot_product_attention _scaled_dot_product_flash_attention "
+        "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention "
+        "_scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable",
+    ),
+    **_all(
+        _attention_backward,
+        "_scaled_dot_product_flash_attention_backward "
+        "_scaled_dot_product_flash_attention_for_cpu_backward "
+        "_scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward",
+    ),
     "aten::_native_multi_head_attention": _fused_attention,
     "aten::_transformer_encoder_layer_fwd": _fused_encoder_layer,
-    "aten::lstm": _recurrent,
-    "aten::gru": _recurrent,
-    "aten::rnn_tanh": _recurrent,
-    "aten::rnn_relu": _recurrent,
+    **_all(_recurrent, "lstm gru rnn_tanh rnn_relu"),
     "aten::mkldnn_rnn_layer": _recurrent_layer,
     "aten::mkldnn_rnn_layer_backward": _recurrent_layer_backward,
     "aten::_cudnn_rnn": _fused_recurrent,

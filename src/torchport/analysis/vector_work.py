@@ -7,61 +7,45 @@ and neither do whole numbers.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 
 from torchport.capture import OpCall
 from torchport.records import TensorSpec
 
+
+def _by_op(ops: Mapping[int, str]) -> dict[str, int]:
+    return {f"aten::{name}": steps for steps, names in ops.items() for name in names.split()}
+
+
 # Operations for each element of the first tensor: what a norm or a softmax does to every one of them.
 #   softmax: the largest, the difference, the exponential, the sum, the quotient
 #   a norm's statistics: the sum, the difference, its square and the sum of those; its use: the difference,
 #   the product with 1/σ, and the product and sum of the affine part
-_FOR_EACH_INPUT = {
-    "aten::_softmax": 5,
-    "aten::_log_softmax": 5,
-    "aten::softmax": 5,
-    "aten::log_softmax": 5,
-    "aten::_softmax_backward_data": 4,
-    "aten::_log_softmax_backward_data": 4,
-    "aten::native_layer_norm": 8,
-    "aten::layer_norm": 8,
-    "aten::native_group_norm": 8,
-    "aten::group_norm": 8,
-    "aten::native_batch_norm": 8,
-    "aten::batch_norm": 8,
-    "aten::_native_batch_norm_legit": 8,
-    "aten::_native_batch_norm_legit_functional": 8,
-    "aten::_native_batch_norm_legit_no_training": 4,
-    "aten::_fused_rms_norm": 4,
-    "aten::rms_norm": 4,
-    "aten::instance_norm": 8,
-    "aten::native_layer_norm_backward": 14,
-    "aten::native_group_norm_backward": 14,
-    "aten::native_batch_norm_backward": 14,
-    "aten::embedding_bag": 0,
-    "aten::var": 4,
-    "aten::std": 4,
-    "aten::var_mean": 4,
-    "aten::std_mean": 4,
-    "aten::linalg_vector_norm": 2,
-}
+_FOR_EACH_INPUT = _by_op(
+    {
+        0: "embedding_bag",
+        2: "linalg_vector_norm",
+        4: "_softmax_backward_data _log_softmax_backward_data _native_batch_norm_legit_no_training "
+        "_fused_rms_norm rms_norm var std var_mean std_mean",
+        5: "_softmax _log_softmax softmax log_softmax",
+        8: "native_layer_norm layer_norm native_group_norm group_norm native_batch_norm batch_norm "
+        "_native_batch_norm_legit _native_batch_norm_legit_functional instance_norm",
+        14: "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward",
+    }
+)
 _NOT_TRAINING = 4  # a batch norm that is handed its statistics
 # Operations for each element of the result.
-_FOR_EACH_RESULT = {
-    "aten::addcmul": 2,
-    "aten::addcdiv": 2,
-    "aten::addcmul_": 2,
-    "aten::addcdiv_": 2,
-    "aten::lerp": 3,
-    "aten::upsample_bilinear2d": 11,
-    "aten::_upsample_bilinear2d_aa": 11,
-    "aten::upsample_bicubic2d": 63,
-    "aten::upsample_linear1d": 3,
-    "aten::upsample_trilinear3d": 27,
-    "aten::grid_sampler_2d": 11,
-    "aten::grid_sampler": 11,
-}
+_FOR_EACH_RESULT = _by_op(
+    {
+        2: "addcmul addcdiv addcmul_ addcdiv_",
+        3: "lerp upsample_linear1d",
+        11: "upsample_bilinear2d _upsample_bilinear2d_aa grid_sampler_2d grid_sampler",
+        27: "upsample_trilinear3d",
+        63: "upsample_bicubic2d",
+    }
+)
 # These reduce: each element of the input is met once, however small the result.
 _REDUCTIONS = frozenset(
     """
@@ -78,19 +62,10 @@ _COPIES = frozenset(
     "clone copy copy_ _to_copy fill fill_ zero_ zeros_like ones_like full_like detach alias where "
     "masked_fill masked_fill_ bernoulli bernoulli_ uniform_ normal_ isnan isinf logical_not positive".split()
 )
-_UNKNOWN_PREFIXES = (
-    "aten::linalg_",
-    "aten::_linalg_",
-    "aten::cholesky",
-    "aten::lu_",
-    "aten::ormqr",
-    "aten::_cdist",
-    "aten::_ctc_loss",
-    "aten::_pdist",
-    "aten::_trilinear",
-    "aten::renorm",
-    "aten::_sparse",
-    "aten::sspaddmm",
+_UNKNOWN_PREFIXES = tuple(
+    f"aten::{name}"
+    for name in "linalg_ _linalg_ cholesky lu_ ormqr _cdist _ctc_loss _pdist _trilinear renorm _sparse "
+    "sspaddmm".split()
 )
 
 

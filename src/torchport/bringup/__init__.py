@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torchport.bringup.bench import BenchSettings, run_bench
     from torchport.bringup.benches import run_benches
+    from torchport.bringup.generation_run import run_generation
     from torchport.bringup.installation import describe_installation, describe_targets
     from torchport.bringup.model_trial import bring_up
 
@@ -21,16 +22,13 @@ _WHERE = {
     "describe_targets": "installation",
     "run_bench": "bench",
     "run_benches": "benches",
+    "run_generation": "generation_run",
 }
 
 __all__ = [
-    "BenchSettings",
-    "bring_up",
-    "describe_installation",
-    "describe_targets",
-    "run_bench",
-    "run_benches",
-]
+    "BenchSettings", "bring_up", "describe_installation", "describe_targets", "run_bench", "run_benches",
+    "run_generation",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

@@ -12,7 +12,15 @@ from torchport.bringup.separate_runs import copy_inputs, timed
 from torchport.bringup.timing import Clocked, time_interleaved
 from torchport.capture import buffers_kept
 from torchport.errors import one_line
-from torchport.records import Accuracy, BenchRecord, BringUp, Coverage, ModelGraph
+from torchport.records import (
+    DEFAULT_TARGET,
+    PCC_THRESHOLD,
+    Accuracy,
+    BenchRecord,
+    BringUp,
+    Coverage,
+    ModelGraph,
+)
 from torchport.structure import tensors_in
 from torchport.zoo.model import Model
 
@@ -33,7 +41,7 @@ class BenchSettings:
     runs: int | None = None
     warmup: int = 2
     budget: float = 4.0
-    pcc_threshold: float = 0.99
+    pcc_threshold: float = PCC_THRESHOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ class Measurement:
 def run_bench(
     model: Model,
     *,
-    target: str = "openvino",
+    target: str = DEFAULT_TARGET,
     options: Mapping[str, object] | None = None,
     dynamic_shapes: object = None,
     settings: BenchSettings | None = None,

@@ -21,7 +21,7 @@ Load = Callable[[str], Model]
 
 
 class Progress:
-    """Tells who waits what is being done; the methods do nothing unless they are overridden."""
+    """Reports progress; the methods do nothing unless they are overridden."""
 
     def loading(self, model: str) -> None:
         """A model is being loaded."""
@@ -47,7 +47,7 @@ def run_benches(
 
     Each row is written to `directory/bench/` when it is done, and what its target took of the model
     to `directory/coverage/`, op by op to `directory/graph/`, and how far its outputs are off to
-    `directory/accuracy/`, each file whole or not at all. A model that cannot be loaded or run
+    `directory/accuracy/`, each file atomically. A model that cannot be loaded or run
     costs its own rows and no others.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a measurement stands on: the versions and the machine."""
+"""What a measurement depends on: the versions and the machine."""
 
 from __future__ import annotations
 

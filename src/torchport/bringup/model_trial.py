@@ -15,13 +15,10 @@ from torchport.capture import buffers_kept
 from torchport.compiler import CompiledModel, compile
 from torchport.errors import SurveyError, one_line
 from torchport.packaging.write_file import PLAIN, FileContents, check_file_name, write_model
-from torchport.records import Accuracy, BringUp, Comparison
+from torchport.records import DEFAULT_TARGET, Accuracy, BringUp, Comparison
 from torchport.structure import tensors_in
-from torchport.verification import Tolerance, compare, difference_histograms
+from torchport.verification import LOW_PRECISION, Tolerance, compare, difference_histograms
 from torchport.zoo.model import Model
-
-# What a whole model in bfloat16 may be off by, element by element or as a whole.
-ROUGH = Tolerance(5e-2, 5e-2, pcc=0.99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class Trial:
 def bring_up(
     model: Model,
     *,
-    target: str = "openvino",
+    target: str = DEFAULT_TARGET,
     options: Mapping[str, object] | None = None,
     dynamic_shapes: object = None,
     tolerance: Tolerance | None = None,
@@ -88,7 +85,7 @@ def try_out(
     """Like `bring_up`, and return the compiled model too."""
     found = targets.find(target)
     if tolerance is None and found.is_low_precision(found.make_options(options)):
-        tolerance = ROUGH
+        tolerance = LOW_PRECISION
     args, kwargs = copy_inputs(model)
     start = time.perf_counter()
     with buffers_kept(model.module):
@@ -101,6 +98,7 @@ def try_out(
             options=options,
             name=model.name,
         )
+        coverage = compiled.coverage  # a model that generates is compiled when something is asked
     compile_time = time.perf_counter() - start
     expected = _run_original(model)
     actual = run_alone(compiled, model)
@@ -108,7 +106,7 @@ def try_out(
     record = BringUp(
         model.name,
         target,
-        compiled.coverage,
+        coverage,
         comparison,
         compile_time,
         actual.seconds,

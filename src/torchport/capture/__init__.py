@@ -1,89 +1,42 @@
 """A model and its inputs → views of it: the exported graph, the graphs of training, the ops
 that it runs, the calls that it makes."""
 
-from torchport.capture.aot.aten_graph import AtenGraph, Direction, ops_of
+from torchport.capture.aot.aten_graph import AtenGraph, ops_of
 from torchport.capture.aot.capture_graphs import capture_graphs
-from torchport.capture.aot.compiled_graphs import Recorder, recording_backend
+from torchport.capture.aot.compiled_graphs import recording_backend
 from torchport.capture.aot.node_origins import source_lines
 from torchport.capture.callable_module import as_module
-from torchport.capture.calls.applied_functions import apply_function
 from torchport.capture.calls.call_graph import CallGraph, capture_calls
 from torchport.capture.calls.call_inputs import Argument
-from torchport.capture.calls.call_outputs import assemble
-from torchport.capture.calls.guards import hold
-from torchport.capture.calls.named_objects import named
+from torchport.capture.calls.graph_functions import apply_function, assemble, hold, named
 from torchport.capture.calls.other_sizes import Size, input_sizes, with_other_sizes
-from torchport.capture.calls.recorder import Asked, Modes
+from torchport.capture.calls.recorder import Modes
 from torchport.capture.calls.traced_calls import TracedCall
 from torchport.capture.calls.value_reads import OnDataDependent
-from torchport.capture.exported.dynamic_shapes import ANY_BATCH, ANY_SHAPE
+from torchport.capture.exported.dynamic_shapes import ANY_BATCH, ANY_SHAPE, ShapeLimits, input_shapes
 from torchport.capture.exported.export import CapturedModel, export
 from torchport.capture.exported.module_state import ModuleState
 from torchport.capture.exported.shared_memory import SharedResult
+from torchport.capture.module_calls import ModuleCall
 from torchport.capture.node_origin import module_path, modules_around, source_line, user_name
 from torchport.capture.quiet import quiet_torch
 from torchport.capture.quoted_names import quote_names
-from torchport.capture.stream.module_calls import ModuleCall
-from torchport.capture.stream.op_call import (
-    UNKNOWN_SIZE,
-    OpCall,
-    describe_call,
-    schema_arguments,
-    tensor_spec,
-)
-from torchport.capture.stream.op_stream import Kernel, Phase, StreamedOp
+from torchport.capture.stream.op_call import OpCall, describe_call, schema_arguments
+from torchport.capture.stream.op_stream import Kernel, StreamedOp
 from torchport.capture.stream.stream_model import OpStream, stream_ops
+from torchport.capture.tensor_specs import tensor_spec, tensors_within
 from torchport.capture.untouched import StandIn, buffers_kept, copy_of, values_kept
 
 __all__ = [
-    "ANY_BATCH",
-    "ANY_SHAPE",
-    "Argument",
-    "AtenGraph",
-    "CallGraph",
-    "CapturedModel",
-    "ModuleState",
-    "Kernel",
-    "ModuleCall",
-    "OpCall",
-    "OpStream",
-    "Phase",
-    "SharedResult",
-    "StreamedOp",
-    "UNKNOWN_SIZE",
-    "describe_call",
-    "Asked",
-    "TracedCall",
-    "Modes",
-    "Size",
-    "OnDataDependent",
-    "Direction",
-    "Recorder",
-    "apply_function",
-    "assemble",
-    "capture_calls",
-    "capture_graphs",
-    "export",
-    "hold",
-    "input_sizes",
-    "module_path",
+    "ANY_BATCH", "ANY_SHAPE", "apply_function", "Argument", "as_module", "assemble", "AtenGraph",
+    "buffers_kept", "CallGraph", "capture_calls", "capture_graphs", "CapturedModel", "copy_of",
+    "describe_call", "export", "hold", "input_shapes", "input_sizes", "Kernel", "Modes", "module_path",
     "modules_around",
-    "named",
-    "ops_of",
+        "ModuleCall", "ModuleState", "named", "OnDataDependent", "OpCall", "ops_of", "OpStream",
     "quiet_torch",
-    "recording_backend",
-    "schema_arguments",
-    "source_line",
-    "source_lines",
-    "stream_ops",
-    "tensor_spec",
-    "StandIn",
-    "as_module",
-    "buffers_kept",
-    "copy_of",
-    "values_kept",
-    "with_other_sizes",
-    "user_name",
-]
+    "recording_backend", "schema_arguments", "ShapeLimits", "SharedResult", "Size", "source_line",
+    "source_lines", "StandIn", "stream_ops", "StreamedOp", "tensor_spec", "tensors_within", "TracedCall",
+    "user_name", "values_kept", "with_other_sizes",
+]  # fmt: skip
 
 quote_names()

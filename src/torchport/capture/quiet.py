@@ -1,16 +1,20 @@
-"""Keeps torch quiet, and to one thread, while it traces: what goes wrong is raised, and explained once."""
+"""What a capture runs under: torch quiet, in one thread, eager, and without collections of garbage."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import logging
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
 
+import torch
+
 from torchport.capture.untouched.torch_state import torch_as_it_was
-from torchport.torch_private import EXPORT_LOGGER, FAKE_TENSOR_LOGGER
+from torchport.torch_private import DYNAMO, EXPORT_LOGGER, FAKE_TENSOR_LOGGER
 
 # These log whole tracebacks for errors that are raised as well.
 _LOUD = (
@@ -75,3 +79,30 @@ def _without_output() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Keep Python from looking for cycles meanwhile: among so many new objects that takes its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def as_eager() -> Iterator[None]:
+    """Let every module run as its Python says: no fused fast path, and nothing compiled."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        if DYNAMO in sys.modules:  # else nothing can have been compiled
+            with torch.compiler.set_stance("force_eager"):
+                yield
+        else:
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)

@@ -1,4 +1,4 @@
-"""Shows an analysis: the tree of modules with what each costs, the totals, the ops that cost most."""
+"""Shows an analysis: the tree of modules with costs, the totals, the most expensive ops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def show_analyses(
         console.print(_tree(analysis.cost, depth))
         console.print(_totals(analysis, estimates[place] if estimates else None))
         console.print()
-    console.print(f"Ops that cost most, of {count(len(table.configurations), 'configuration')}", style="bold")
+    console.print(f"Most expensive ops of {count(len(table.configurations), 'configuration')}", style="bold")
     console.print(_ops(table))
 
 
@@ -79,17 +79,17 @@ def _totals(analysis: Analysis, estimate: Roofline | None) -> Table:
         "Arithmetic", f"{quantity(cost.flops, 'FLOPs')} in products{backward}; {vector} in the rest"
     )
     moved = quantity(cost.bytes_read + cost.bytes_written, "B", base=1024)
-    facts.add_row("Data moved", f"{moved}; {cost.arithmetic_intensity:.1f} FLOPs a byte")
+    facts.add_row("Data moved", f"{moved}; {cost.arithmetic_intensity:.1f} FLOPs per byte")
     if cost.peak is not None:
         peak = ("about " if cost.peak.is_estimate else "") + quantity(cost.peak.bytes, "B", base=1024)
         place = f"{cost.peak.op} in {cost.peak.module_path}, {cost.peak.phase}"
-        facts.add_row("Peak memory", Text(f"{peak} beside weights and inputs, at {place}"))
+        facts.add_row("Peak memory", Text(f"{peak} besides weights and inputs, at {place}"))
         facts.add_row("With weights", quantity(cost.total_bytes, "B", base=1024))
     if estimate is not None:
         bound = percent(round(estimate.memory_seconds * 1e12), round(estimate.seconds * 1e12))
         facts.add_row("Roofline", f"{seconds(estimate.seconds)}, {bound} of it bound by memory")
     for op, times in cost.uncounted.items():
-        facts.add_row("Not counted", Text(f"{times} × {op}: what it computes is not known"))
+        facts.add_row("Not counted", Text(f"{times} × {op}: cost unknown"))
     if cost.note:
         facts.add_row("Note", Text(cost.note))
     return facts

@@ -29,24 +29,36 @@ class _Wanted:
     model_explorer: Path | None
 
 
-@click.command(cls=Command, epilog=MODEL_FORMS, short_help="Say what a model is made of, and what it costs.")
+@click.command(
+    cls=Command, epilog=MODEL_FORMS, short_help="Show a model's modules and ops, and what they cost."
+)
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @model_options
-@click.option("--backward", is_flag=True, help="Count the backward pass too.")
+@click.option("--backward", is_flag=True, help="Also count the backward pass.")
 @click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where the JSON goes; ./<ModelClassName>/ by default.",
+    help="Output directory; ./<ModelClassName>/ by default.",
 )
-@click.option("--depth", type=click.IntRange(min=0), default=2, show_default=True, help="Of the tree shown.")
 @click.option(
-    "--configurations", type=_FILE, metavar="FILE", help="Write the ops' configurations too, as JSON or CSV."
+    "--depth",
+    type=click.IntRange(min=0),
+    default=2,
+    show_default=True,
+    help="How many levels of the module tree to show.",
 )
-@click.option("--model-explorer", type=_FILE, metavar="FILE", help="Write the graph for Model Explorer too.")
-@click.option("--peak-flops", type=float, metavar="N", help="FLOP/s of a device, for a roofline's estimate.")
-@click.option("--bandwidth", type=float, metavar="N", help="Bytes a second of that device.")
+@click.option(
+    "--configurations", type=_FILE, metavar="FILE", help="Also write every op configuration, as JSON or CSV."
+)
+@click.option("--model-explorer", type=_FILE, metavar="FILE", help="Also write the graph for Model Explorer.")
+@click.option(
+    "--peak-flops", type=float, metavar="N", help="Peak FLOP/s of a device, for a roofline estimate."
+)
+@click.option(
+    "--bandwidth", type=float, metavar="N", help="Memory bandwidth of that device, in bytes per second."
+)
 @html_option
 @click.pass_obj
 def analyze(

@@ -24,7 +24,7 @@ from torchport.cli.model_analysis import analyses_for_page
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
 from torchport.cli.output import Output
 from torchport.cli.target_options import options_by_target, settings_option
-from torchport.records import BenchRecord, file_name
+from torchport.records import DEFAULT_TARGET, PCC_THRESHOLD, BenchRecord, file_name
 from torchport.report import Report, read_report, render_markdown
 
 if TYPE_CHECKING:
@@ -34,17 +34,17 @@ _EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed"
 
 
 @click.command(
-    cls=Command, epilog=MODEL_FORMS, short_help="Run models before and after, and write one record each."
+    cls=Command, epilog=MODEL_FORMS, short_help="Time models before and after compiling; one record each."
 )
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "--target",
     "targets",
     multiple=True,
-    default=("openvino",),
+    default=(DEFAULT_TARGET,),
     show_default=True,
     metavar="TARGET",
-    help="Where to bring them up; may be given several times.",
+    help="Target to run on; may be given several times.",
 )
 @settings_option
 @model_options
@@ -56,21 +56,25 @@ _EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed"
     default=Path("out"),
     show_default=True,
     metavar="DIR",
-    help="Where the records go.",
+    help="Directory for the records.",
 )
+@click.option("--runs", type=click.IntRange(min=1), help="Timed runs; by default as many as fit the budget.")
 @click.option(
-    "--runs", type=click.IntRange(min=1), help="Runs of each; by default as many as fit the budget."
+    "--warmup", type=click.IntRange(min=0), default=2, show_default=True, help="Warm-up runs, not timed."
 )
-@click.option("--warmup", type=click.IntRange(min=0), default=2, show_default=True, help="Uncounted runs.")
 @click.option(
     "--budget",
     type=click.FloatRange(min=0),
     default=4.0,
     show_default=True,
-    help="Seconds to time a model for.",
+    help="Seconds to spend timing a model.",
 )
 @click.option(
-    "--pcc", type=click.FloatRange(max=1), default=0.99, show_default=True, help="What accuracy must reach."
+    "--pcc",
+    type=click.FloatRange(max=1),
+    default=PCC_THRESHOLD,
+    show_default=True,
+    help="Required accuracy (PCC).",
 )
 @html_option
 @click.pass_obj

@@ -18,10 +18,10 @@ from torchport.records import GeneratedCode
 @click.option("-o", "--output", "code_path", metavar="FILE.py", help="The file; printed if not given.")
 @click.option("--weights", "weights_path", metavar="FILE", help="Its weights: .pth or .safetensors.")
 @click.option("--class-name", metavar="NAME", default="", help="The name of the model's class.")
-@click.option("--flat", is_flag=True, help="One flat class, and none for submodules.")
-@click.option("--shapes", is_flag=True, help="Note the shapes of results.")
-@click.option("--specialize", is_flag=True, help="Keep a path that depends on values, with a guard.")
-@click.option("--meta", is_flag=True, help="Without values: a model of any size fits.")
+@click.option("--flat", is_flag=True, help="One flat class, no classes for submodules.")
+@click.option("--shapes", is_flag=True, help="Add the shapes of results as comments.")
+@click.option("--specialize", is_flag=True, help="Keep a path that depends on values, guarded.")
+@click.option("--meta", is_flag=True, help="Build without weights, for models of any size.")
 @model_options
 @click.pass_obj
 def codegen(
@@ -88,4 +88,4 @@ def _show(found: GeneratedCode, console: Console) -> None:
     if found.verified:
         console.print("✅ gives the model's results, bit for bit")
     else:
-        console.print("⚠️ not run: the model has no values")
+        console.print("⚠️ not run: the model has no weights")

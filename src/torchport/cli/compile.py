@@ -31,28 +31,32 @@ from torchport.records import BringUp
 @click.option(
     "--rtol",
     type=click.FloatRange(min=0),
-    help="Allowed relative error; with --atol in place of the dtype's own.",
+    help="Allowed relative error, instead of the dtype's default.",
 )
 @click.option(
-    "--atol", type=click.FloatRange(min=0), help="Allowed absolute error; one that is not given is then 0."
+    "--atol", type=click.FloatRange(min=0), help="Allowed absolute error; 0 if only --rtol is given."
 )
 @click.option(
-    "-o", "--output", "file", type=click.Path(path_type=Path), help="A file to keep it in: .pt2, or .pt."
+    "-o",
+    "--output",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Write the compiled model to this file: .pt2 or .pt.",
 )
-@click.option("--with-graph", is_flag=True, help="Keep the model's graph too: takes other shapes and values.")
-@click.option("--separate-weights", is_flag=True, help="Keep the weights in a safetensors file beside it.")
+@click.option("--with-graph", is_flag=True, help="Also store the model's graph, for other shapes and values.")
+@click.option("--separate-weights", is_flag=True, help="Store the weights in a safetensors file next to it.")
 @click.option(
     "--no-compiled-form",
     "compiled_form",
     flag_value=False,
     type=bool,
     default=True,
-    help="Leave the device's own form out: smaller on some devices, and compiled again when loaded.",
+    help="Leave out the device's compiled form; the model is compiled again when loaded.",
 )
 @click.option(
     "--emit",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the target's program to this file, its weights beside it (ttnn).",
+    help="Write the target's program to this file, its weights next to it (ttnn).",
 )
 @click.pass_obj
 def compile_command(

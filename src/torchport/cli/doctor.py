@@ -15,19 +15,19 @@ from torchport.cli.text import quantity
 from torchport.records import Check, Installation
 
 
-@click.command(cls=Command, short_help="Say what is installed, what works here, and why not.")
+@click.command(cls=Command, short_help="Show what is installed, and what works here.")
 @click.pass_obj
 def doctor(output: Output) -> int:
     """Say what is installed, which targets work here and why not, and whether torch knows of torchport.
 
-    Exits with 1 if something must be mended. In Python: torchport.bringup.describe_installation.
+    Exits with 1 if something needs a fix. In Python: torchport.bringup.describe_installation.
 
     \b
     Examples:
       torchport doctor
       torchport doctor --json
     """
-    with output.working("Looking around"):
+    with output.working("Checking the installation"):
         from torchport.bringup import describe_installation
 
         found = describe_installation()

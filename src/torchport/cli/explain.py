@@ -21,7 +21,9 @@ from torchport.report import Report
 
 
 @click.command(
-    cls=Command, epilog=MODEL_FORMS, short_help="Say what a target takes of a model, and why the rest stays."
+    cls=Command,
+    epilog=MODEL_FORMS,
+    short_help="Show what a target supports of a model, and why not the rest.",
 )
 @click.argument("model")
 @target_option

@@ -15,7 +15,7 @@ html_option = click.option(
     "html_path",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write one self-contained HTML file too.",
+    help="Also write one self-contained HTML file.",
 )
 
 

@@ -16,7 +16,7 @@ from torchport.cli.text import count, printable_json, quantity
 from torchport.records import PackageSummary
 
 
-@click.command(cls=Command, short_help="Say what is in a compiled model's file.")
+@click.command(cls=Command, short_help="Show what is in a compiled model's file.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.pass_obj
 def inspect(output: Output, file: Path) -> int:

@@ -15,6 +15,7 @@ from torchport.cli.command import Group
 from torchport.cli.compile import compile_command
 from torchport.cli.doctor import doctor
 from torchport.cli.explain import explain
+from torchport.cli.generate import generate
 from torchport.cli.inspect import inspect
 from torchport.cli.output import Output
 from torchport.cli.report import report
@@ -28,10 +29,10 @@ from torchport.version import __version__
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="torchport")
 def cli() -> None:
-    """Bring a PyTorch model up on an accelerator, and prove that it works there.
+    """Bring up a PyTorch model on an accelerator, and prove that it works there.
 
-    Every command has --json, and exits with 0 (fine), 1 (a finding: an op that stays, a result that is
-    off) or 2 (it failed).
+    Every command has --json, and exits with 0 (ok), 1 (a finding: an op stays on the host, a result is
+    inaccurate) or 2 (an error).
 
     \b
     Examples:
@@ -53,6 +54,7 @@ for _command in (
     run_command,
     inspect,
     codegen,
+    generate,
     bench,
     survey,
     report,

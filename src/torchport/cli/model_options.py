@@ -57,9 +57,11 @@ def model_options(function: Function) -> Function:
                 "weights",
                 flag_value=False,
                 default=True,
-                help="Random weights: nothing is fetched.",
+                help="Random weights; nothing is downloaded.",
             ),
-            click.option("--batch", type=click.IntRange(min=1), help="How many samples the inputs hold."),
+            click.option(
+                "--batch", type=click.IntRange(min=1), help="Batch size of a library model's inputs."
+            ),
         )
     ):
         function = option(function)

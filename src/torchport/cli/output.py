@@ -17,7 +17,7 @@ from torchport.cli.stream import ToleratingStream
 from torchport.cli.terminal import guard, json_text, printable
 from torchport.records import JSON
 
-# Wide enough for a module path beside a sentence, when there is no terminal to ask.
+# Wide enough for a module path next to a sentence, if there is no terminal.
 _WIDTH_WITHOUT_TERMINAL = 140
 
 
@@ -49,7 +49,7 @@ class Output:
 
     @classmethod
     def of_process(cls, *, json: bool, debug: bool) -> Output:
-        """Return the output of a real command; what fails of its streams from now on is no exception."""
+        """Return the output of a real command; failures of its streams no longer raise."""
         sys.stdout, sys.stderr = _tolerating(sys.stdout), _tolerating(sys.stderr)
         width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH_WITHOUT_TERMINAL
         out = Console(highlight=False, width=width)
@@ -98,7 +98,7 @@ class Output:
 
     @property
     def failure(self) -> str:
-        """Why results could not be written; empty if they were, or if nobody wanted to read on."""
+        """Why results could not be written; empty if they were, or if the reader closed the pipe."""
         self.out.file.flush()
         error = getattr(self.out.file, "failure", None)
         return f"standard output cannot be written: {error.strerror or error}" if error else ""
@@ -118,7 +118,7 @@ class Output:
 
 
 def _tolerating(stream: TextIO | None) -> TextIO:
-    """Return a stream that drops what nobody takes; a process may be started with none at all."""
+    """Return a stream that drops what cannot be delivered; a process may have been started without one."""
     file = open(os.devnull, "w", encoding="utf-8") if stream is None else stream  # noqa: SIM115  # until the end
     return cast("TextIO", ToleratingStream(file))
 

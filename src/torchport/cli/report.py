@@ -29,9 +29,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command(cls=Command, short_help="Show what bench and survey wrote, as Markdown, CSV, plots or HTML.")
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--csv", "csv_path", type=_FILE, metavar="FILE", help="Write the results table as CSV too.")
+@click.option("--csv", "csv_path", type=_FILE, metavar="FILE", help="Also write the results table as CSV.")
 @click.option(
-    "-o", "--html", "html_path", type=_FILE, metavar="FILE", help="Write one self-contained HTML file too."
+    "-o", "--html", "html_path", type=_FILE, metavar="FILE", help="Also write one self-contained HTML file."
 )
 @click.option(
     "--baseline",
@@ -39,17 +39,15 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="DIR",
     help="Records of an earlier run: the HTML file shows what changed since.",
 )
-@click.option(
-    "--plots/--no-plots", default=True, help="Whether to draw a survey's distributions; drawn by default."
-)
-@click.option("--sql", metavar="SELECT", help="Ask a survey this instead, and write nothing.")
+@click.option("--plots/--no-plots", default=True, help="Draw a survey's distributions (default).")
+@click.option("--sql", metavar="SELECT", help="Run this SQL query on a survey; writes no files.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=DEFAULT_LIMITS.seconds,
     show_default=True,
     metavar="SECONDS",
-    help="How long a survey may be read, or asked.",
+    help="Seconds that reading or querying a survey may take.",
 )
 @click.pass_obj
 def report(
@@ -107,7 +105,7 @@ def report(
 
 
 def _refuse_link(directory: Path, path: Path | None) -> None:
-    """Refuse to write through a link of a directory that may be a stranger's."""
+    """Refuse to write through a link in an untrusted directory."""
     if path is not None and path.is_relative_to(directory):
         refuse_links(directory, path)
 

@@ -25,7 +25,7 @@ from torchport.records import PackageRun, TensorSpec
     "--namespace",
     "namespaces",
     multiple=True,
-    help="A library beside torch whose ops FILE may call, such as torchvision; is imported. Repeatable.",
+    help="A library whose ops FILE may call, such as torchvision; it is imported. Repeatable.",
 )
 @click.pass_obj
 def run_command(output: Output, file: Path, inputs: str | None, namespaces: tuple[str, ...]) -> int:

@@ -1,4 +1,4 @@
-"""A stream that a command writes to, whatever becomes of who reads it."""
+"""A stream that a command writes to, even if its reader goes away."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TextIO
 class ToleratingStream(io.TextIOBase):
     """Passes text on until that fails; then the rest is dropped, and the command still does its work.
 
-    A reader that has seen enough, as `head` has, is no failure. A full disk is: `failure` says so.
+    A closed pipe, as with `head`, is not a failure. A full disk is: `failure` says so.
 
     Args:
         file: where the text goes.
@@ -22,9 +22,9 @@ class ToleratingStream(io.TextIOBase):
         self._file = file
 
     def write(self, text: str) -> int:
-        """Write a text, or drop it if nobody takes it."""
+        """Write a text, or drop it if there is no reader."""
         if not isinstance(text, str):
-            raise TypeError(f"a text is written, not {type(text).__name__}")
+            raise TypeError(f"expected text, not {type(text).__name__}")
         try:
             self._file.write(text)
         except OSError as error:
@@ -54,7 +54,7 @@ class ToleratingStream(io.TextIOBase):
         return self._file.encoding
 
     @property
-    def errors(self) -> str | None:  # type: ignore[override]
+    def errors(self) -> str | None:  # type: ignore[override]  # the base has an attribute
         """What becomes of signs that the encoding lacks."""
         return self._file.errors
 

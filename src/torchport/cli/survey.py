@@ -40,42 +40,48 @@ _GB = 1_000_000_000
 
 @click.command(cls=Command, epilog=MODEL_FORMS, short_help="Record the ops of many models, or bring them up.")
 @click.argument("models", nargs=-1, metavar="[MODEL...]")
-@click.option("--model", "named", multiple=True, metavar="NAME", help="A model, also by its name on the hub.")
+@click.option(
+    "--model", "named", multiple=True, metavar="NAME", help="A model; a bare name is one on the hub."
+)
 @click.option("--zoo", "zoos", multiple=True, metavar="ZOO", help="torchvision, timm or transformers.")
-@click.option("--filter", "pattern", default="*", metavar="GLOB", help="Which models of the zoo: 'resnet*'.")
+@click.option(
+    "--filter", "pattern", default="*", metavar="GLOB", help="Pattern of model names in the zoo: 'resnet*'."
+)
 @click.option(
     "--backend",
     default="stat",
     show_default=True,
     metavar="stat|TARGET",
-    help="What to record: ops, or the results on a target.",
+    help="`stat` records ops; a target's name records its results.",
 )
 @settings_option
-@click.option("--backward", is_flag=True, help="Record the backward graphs too.")
+@click.option("--backward", is_flag=True, help="Also record the backward graphs.")
 @click.option("--train", is_flag=True, help="Trace models in training mode.")
-@click.option("--profile", is_flag=True, help="Profile a run on real values too.")
+@click.option("--profile", is_flag=True, help="Also profile a run on real values.")
 @model_options
-@click.option("--engine", default="local", show_default=True, metavar="local|ray", help="Where models run.")
+@click.option(
+    "--engine", default="local", show_default=True, metavar="local|ray", help="Engine that runs the models."
+)
 @click.option("--address", metavar="HOST:PORT", help="The Ray cluster; without it one is started here.")
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="How many models at a time; by default a processor each, one on a target.",
+    help="Models at a time; by default one per processor, or one on a target.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=600.0,
     show_default=True,
-    help="Seconds that a model may take.",
+    help="Time limit per model, in seconds.",
 )
 @click.option(
     "--memory",
     type=click.FloatRange(min=0, min_open=True),
     metavar="GB",
-    help="What a model's process may hold; by default its share of the machine's memory.",
+    help="GB that a model's process may use; by default its share of the machine's memory.",
 )
-@click.option("--retry", is_flag=True, help="Try again what failed before.")
+@click.option("--retry", is_flag=True, help="Retry models that failed before.")
 @click.option(
     "-o",
     "--output",
@@ -84,7 +90,7 @@ _GB = 1_000_000_000
     default=Path("stat"),
     show_default=True,
     metavar="DIR",
-    help="Where the records go.",
+    help="Directory for the records.",
 )
 @html_option
 @click.pass_obj
@@ -130,7 +136,7 @@ def survey(
     """
     start = time.monotonic()
     with output.working("Starting"):
-        from torchport.survey import run_survey
+        from torchport.survey import SurveySettings, run_survey
         from torchport.survey.engines import make_engine
         from torchport.zoo import list_zoo
 
@@ -147,14 +153,9 @@ def survey(
         rows = run_survey(
             chosen,
             output=directory,
-            backend=backend,
-            backward=backward,
-            train=train,
-            profile=profile,
-            weights=weights,
-            batch=batch,
-            inputs=inputs,
-            options=split_settings(settings),
+            settings=SurveySettings(
+                backend, backward, train, profile, weights, batch, inputs, split_settings(settings)
+            ),
             engine=runner,
             timeout=timeout,
             memory=None if memory is None else int(memory * _GB),

@@ -10,6 +10,7 @@ from typing import TypeVar
 import click
 
 from torchport.errors import TargetError, nearest
+from torchport.records import DEFAULT_TARGET
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -17,7 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 def target_option(function: Function) -> Function:
     """Add `--target`, once."""
     option = click.option(
-        "--target", default="openvino", show_default=True, metavar="TARGET", help="Where to bring it up."
+        "--target", default=DEFAULT_TARGET, show_default=True, metavar="TARGET", help="Target to run on."
     )
     return option(function)
 

@@ -1,7 +1,7 @@
 """Keeps what a file says from commanding the terminal: names and errors are shown, never obeyed.
 
-A model's name, an op's name or an error's text may come from a stranger's file. What a terminal would act on
-is shown as other signs; words in brackets are no markup.
+A model's name, an op's name or an error's text may come from an untrusted file. What a terminal would act on
+is shown as visible symbols; words in brackets are not markup.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def printable_json(data: JSON) -> JSON:
-    """Return JSON of a stranger's file with every text in it printable."""
+    """Return untrusted JSON with every text in it printable."""
     if isinstance(data, str):
         return printable(data)
     if isinstance(data, Mapping):

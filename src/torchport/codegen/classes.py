@@ -7,7 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchport.codegen.body import Body, Statement
-from torchport.codegen.code import Code, Literal, call, counted, fill, identifier, is_name, literals, shape
+from torchport.codegen.code import (
+    Code,
+    Literal,
+    call,
+    counted,
+    fill,
+    free_name,
+    identifier,
+    is_name,
+    literals,
+    shape,
+)
 from torchport.codegen.members import Member
 
 
@@ -142,10 +153,7 @@ def _parameter_name(member: str, hint: str, taken: set[str]) -> str:
     for name in (hint, f"{member}_{hint}" if member else f"{hint}_value"):
         if name not in taken:
             return name
-    number = 2
-    while f"{hint}{number}" in taken:
-        number += 1
-    return f"{hint}{number}"
+    return free_name(hint, taken)
 
 
 def class_name(instance: Instance, known: list[tuple[str, Instance]], taken: set[str]) -> str:
@@ -171,10 +179,7 @@ def class_name(instance: Instance, known: list[tuple[str, Instance]], taken: set
             told = told or (f"{base}Without{_camel(less[0].split('_'))}" if less else "")
             if told and told not in taken:
                 return told
-    number = 2
-    while f"{base}{number}" in taken:
-        number += 1
-    return f"{base}{number}"
+    return free_name(base, taken)
 
 
 def _camel(parts: list[str]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import keyword
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -159,7 +160,7 @@ def _inside(group: Group, indent: int) -> list[str]:
 
 def text(value: str) -> str:
     """Return a string as ruff quotes it."""
-    quoted = str.__repr__(value)  # a class of the user's may write itself in another way
+    quoted = str.__repr__(value)  # a class of the user's may write itself differently
     if quoted.startswith("'") and '"' not in value:
         return '"' + quoted[1:-1].replace("\\'", "'") + '"'
     return quoted
@@ -198,6 +199,12 @@ def identifier(value: str) -> str:
     if not name[0].isidentifier():
         name = f"layer{name}"
     return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def free_name(wanted: str, taken: Container[str]) -> str:
+    """Return a name, with a number if it is taken."""
+    names = itertools.chain([wanted], (f"{wanted}{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
 
 
 def attribute(owner: Code, name: str) -> Code:

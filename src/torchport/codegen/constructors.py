@@ -20,7 +20,7 @@ def constructor_arguments(module: nn.Module) -> dict[str, object]:
     """Return the arguments with which a module like this one is made, without those that are defaults.
 
     Raises:
-        CodegenError: what the module was made with cannot be told from it.
+        CodegenError: what the module was made with cannot be read from the module.
 
     Example:
         >>> constructor_arguments(nn.Conv2d(3, 8, 3, padding=1, bias=False))
@@ -33,7 +33,7 @@ def constructor_arguments(module: nn.Module) -> dict[str, object]:
         value = _read(module, name)
         if value is _MISSING:
             raise CodegenError(
-                f"the argument {name!r} of a {type(module).__name__} cannot be told from it",
+                f"the argument {name!r} of a {type(module).__name__} cannot be read from the module",
                 remedy="trace through it: wrap it in a module of your own",
             )
         default = parameter.default
@@ -152,23 +152,3 @@ def _same(value: object, default: object) -> bool:
         return type(value) is type(default) and bool(value == default)
     except (TypeError, RuntimeError):
         return False
-
-
-def rebuilt_alike(module: nn.Module, arguments: Mapping[str, object]) -> bool:
-    """Whether a module made with these arguments has the same weights and settings."""
-    with torch.device("meta"):
-        made = type(module)(**arguments)
-    if {k: v.shape for k, v in made.state_dict().items()} != {
-        k: v.shape for k, v in module.state_dict().items()
-    }:
-        return False
-    for name, value in vars(module).items():
-        if name.startswith("_") or name == "training" or not _is_plain(value):
-            continue
-        if getattr(made, name, _MISSING) != value:
-            return False
-    return True
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, (bool, int, float, str, tuple)) or value is None

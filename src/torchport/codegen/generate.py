@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -56,7 +57,6 @@ class Generator:
         self._model = model
         self._name = name
         self._imports = Imports()
-        self._imports.uses_nn = True
         self._imports.taken[name] = ""
         self._top = build_scopes(graph.graph, hierarchy=hierarchy)
         self._scopes: dict[str, list[Scope]] = defaultdict(list)
@@ -185,20 +185,17 @@ class Generator:
         return Instance(path, scopes[0].call.type_name, methods)
 
     def _members(self, path: str) -> list[Member]:
-        writer = MemberWriter(self._places, self._imports, self._make_instance)
+        return self._made_with(path, lambda inner: self._definitions[inner].instance(inner))
+
+    def _made_with(self, path: str, instance: Callable[[str], Code]) -> list[Member]:
+        writer = MemberWriter(self._places, self._imports, instance)
         weights = [*self._weights[path]]
         inlined = {weight for weight in weights if self._is_inlined(weight)}
         return writer.members(path, [*self._modules[path]], weights, inlined)
 
-    def _make_instance(self, path: str) -> Code:
-        return self._definitions[path].instance(path)
-
     def _member_shape(self, path: str, kinds: dict[str, object]) -> object:
         """Return what must be equal of two modules' members for them to be of one class."""
-        writer = MemberWriter(self._places, self._imports, lambda inner: (f"<{kinds[inner]}>",))
-        weights = [*self._weights[path]]
-        inlined = {weight for weight in weights if self._is_inlined(weight)}
-        members = writer.members(path, [*self._modules[path]], weights, inlined)
+        members = self._made_with(path, lambda inner: (f"<{kinds[inner]}>",))
         return tuple((member.name, shape(member.code)) for member in members)
 
     def _is_inlined(self, path: str) -> bool:

@@ -6,7 +6,6 @@ import builtins
 import functools
 import importlib
 import sys
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional
@@ -46,17 +45,12 @@ def _public_names() -> dict[int, str]:
 
 
 class Imports:
-    """Collects what a file imports.
-
-    Args:
-        reserved: names that mean something else in the file, such as its classes.
-    """
+    """Collects what a file imports."""
 
     def __init__(self) -> None:
         self.taken: dict[str, object] = {}
         self._lines: dict[str, set[str]] = {}
         self._modules: set[str] = set()
-        self.uses_nn = False
         self.uses_functional = False
         self.assembles = False
 
@@ -76,15 +70,11 @@ class Imports:
         if isinstance(value, OpOverloadPacket):
             return self._custom_op(value, f"torch.ops.{qualified_name(value).replace('::', '.')}")
         known = _public_names().get(id(value))
-        if known is not None:
-            self._note(known)
-            return known
-        return self._import(value)
+        return known if known is not None else self._import(value)
 
     def module_class(self, kind: type) -> str:
         """Return how one of torch's module classes is called in the file."""
         if getattr(nn, kind.__name__, None) is kind:
-            self.uses_nn = True
             return f"nn.{kind.__name__}"
         return self._import(kind)
 
@@ -114,12 +104,6 @@ class Imports:
                 imported += _from_lines(module, sorted(found))
         return imported
 
-    def _note(self, name: str) -> None:
-        if name.startswith("F."):
-            self.uses_functional = True
-        elif name.startswith("nn."):
-            self.uses_nn = True
-
     def _custom_op(self, op: OpOverload | OpOverloadPacket, name: str) -> str:
         """Name an op, and import who registers it."""
         qualified = qualified_name(op)
@@ -133,7 +117,7 @@ class Imports:
             module = namespace
         if not module or module == "__main__" or not _is_path(module) or not _is_path(name):
             raise CodegenError(
-                f"the custom op {qualified} comes from no module that could be imported",
+                f"the custom op {qualified} is not defined in a module that can be imported",
                 remedy="define it in a module of its own",
             )
         if not module.startswith("torch."):
@@ -181,12 +165,3 @@ def _not_importable(value: object) -> CodegenError:
         f"{name} cannot be imported by the generated file",
         remedy="define it at the top level of a module that can be imported",
     )
-
-
-def importable(value: Callable[..., object] | type) -> bool:
-    """Whether a generated file can import a function or class."""
-    try:
-        Imports().name_of(value)
-    except CodegenError:
-        return False
-    return True

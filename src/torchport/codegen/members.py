@@ -96,7 +96,6 @@ class MemberWriter:
         return constant(value, self._imports, name)
 
     def _chain(self, path: str) -> Code:
-        self._imports.uses_nn = True
         module = find_module(self._places.model, path)
         assert isinstance(module, nn.Sequential)
         items = {name: self._part(f"{path}.{name}") for name in module._modules}
@@ -109,7 +108,6 @@ class MemberWriter:
     def _part(self, path: str) -> Code:
         if path in self._places.used or path in self._places.classes or path in self._places.chains:
             return self.module(path)
-        self._imports.uses_nn = True
         return call(("nn.Identity",), [])
 
     def _container(self, owner: str, path: str) -> str:
@@ -123,7 +121,6 @@ class MemberWriter:
         return path
 
     def _list(self, path: str, modules: list[str]) -> Code:
-        self._imports.uses_nn = True
         container = find_module(self._places.model, path)
         if path in self._places.chains or path in self._places.classes:
             return self.module(path)
@@ -158,7 +155,6 @@ class MemberWriter:
             return Member(name, registered, statement=True)
         sizes: list[Code] = [(Literal(number(size), f"{name}_size"),) for size in tensor.shape] or [("()",)]
         if isinstance(tensor, nn.Parameter):
-            self._imports.uses_nn = True
             if tensor.dtype != torch.float32:
                 sizes.append((f"dtype={tensor.dtype}",))
             args: list[Code] = [call(("torch.empty",), sizes)]

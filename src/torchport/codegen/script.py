@@ -32,7 +32,7 @@ class Loading:
 
     Args:
         weights: the name of the weights file; empty if there is none.
-        training: the paths of modules in training mode; None if all are in evaluation mode.
+        mode: `.eval()`, or nothing for a model in training mode.
         assign: whether the weights' own dtypes are taken over.
         arguments: the example inputs.
     """
@@ -208,12 +208,11 @@ def _main(generated: Generated, loading: Loading) -> list[str]:
 def _example(value: object, generated: Generated) -> Code | None:
     """Return an input like the example, of random values."""
     if isinstance(value, torch.Tensor):
-        sizes: list[Code] = [(str(size),) for size in value.shape]
-        if value.dtype == torch.float32:
-            return call(("torch.rand",), sizes or [("()",)])
-        if value.is_floating_point() or value.is_complex():
-            return call(("torch.rand",), [*(sizes or [("()",)]), (f"dtype={value.dtype}",)])
-        return call(("torch.ones",), [*(sizes or [("()",)]), (f"dtype={value.dtype}",)])
+        given: list[Code] = [(str(size),) for size in value.shape] or [("()",)]
+        if value.dtype != torch.float32:
+            given.append((f"dtype={value.dtype}",))
+        continuous = value.is_floating_point() or value.is_complex()
+        return call(("torch.rand" if continuous else "torch.ones",), given)
     if flatten(value).leaves and not isinstance(value, (list, tuple, dict)):
         return None
     if isinstance(value, (list, tuple)):

@@ -12,7 +12,7 @@ from torchport.capture import Argument, CallGraph, OnDataDependent, Size, captur
 from torchport.codegen.code import is_name
 from torchport.codegen.generate import Generator
 from torchport.codegen.script import Loading, write_script
-from torchport.codegen.verify import verify_code
+from torchport.codegen.verify import Original, verify_code
 from torchport.codegen.weights_file import write_weights
 from torchport.errors import CodegenError
 from torchport.records import write_text
@@ -40,9 +40,9 @@ class TraceGraph(fx.GraphModule):
         for argument in captured.arguments:
             if not is_name(argument.name):
                 raise CodegenError(
-                    f"an input is named {argument.name!r}, which no signature can have",
+                    f"the input name {argument.name!r} is not a valid parameter name",
                     where=type(captured.model).__name__,
-                    remedy="give it a name of Python's",
+                    remedy="use a Python identifier",
                 )
         made = cls(captured.parts, captured.graph, type(captured.model).__name__)
         made.train(captured.model.training)
@@ -104,7 +104,8 @@ class TraceGraph(fx.GraphModule):
         weights_path = Path(weights_path) if weights_path is not None else code_path.with_suffix(".pth")
         text, state = self._write(class_name, weights_path.name, hierarchy, shapes)
         if check:
-            verify_code(text, state, self, weights_path.name)
+            original = Original(self.source(), self.arguments, self.free)
+            verify_code(text, state, original, weights_path.name)
         write_weights(state, weights_path)
         write_text(text, code_path)
         return text
@@ -113,7 +114,7 @@ class TraceGraph(fx.GraphModule):
         self, class_name: str, weights: str, hierarchy: bool, shapes: bool
     ) -> tuple[str, dict[str, torch.Tensor]]:
         if not is_name(class_name):
-            raise CodegenError(f"{class_name!r} is no name for a class", remedy="give an identifier")
+            raise CodegenError(f"{class_name!r} is not a valid class name", remedy="use a Python identifier")
         generator = Generator(self, self.model, class_name, hierarchy=hierarchy, shapes=shapes)
         generated = generator.generate()
         assign = any(

@@ -75,8 +75,10 @@ class Variables:
     def _name_results(self, step: Step, position: int) -> None:
         if isinstance(step.item, fx.Node) and step.item.target in AUGMENTED:
             changed = step.item.args[0]
-            if changed in self.names:  # `x += y`: the same value under the same name
-                self._assign(step.item, self.names[changed])  # type: ignore[index]
+            if (
+                isinstance(changed, fx.Node) and changed in self.names
+            ):  # `x += y`: the same value under the same name
+                self._assign(step.item, self.names[changed])
                 return
         if len(step.results) == 1 and not step.unpacked and not self._is_used(step.results[0]):
             return

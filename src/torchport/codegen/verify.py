@@ -6,30 +6,36 @@ import importlib.util
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from torchport.capture import Argument, StandIn, copy_of, input_sizes, with_other_sizes
+from torchport.capture import Argument, Size, StandIn, copy_of, input_sizes, with_other_sizes
 from torchport.codegen.weights_file import write_weights
 from torchport.errors import CodegenError, one_line
 from torchport.records import temporary_folder
 from torchport.structure import flatten
 
-if TYPE_CHECKING:
-    from torchport.codegen.trace_graph import TraceGraph
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """What code is generated from, as in `CallGraph`: the model, example inputs, sizes that may differ."""
+
+    model: nn.Module
+    arguments: tuple[Argument, ...]
+    free: tuple[Size, ...] | None
 
 
-def verify_code(text: str, state: dict[str, torch.Tensor], graph: TraceGraph, weights_name: str) -> None:
+def verify_code(text: str, state: dict[str, torch.Tensor], original: Original, weights_name: str) -> None:
     """Run generated code beside what it was generated from.
 
     Raises:
         CodegenError: it cannot be imported, loaded or run, or its results differ.
     """
-    tensors = [*state.values(), *_leaves(graph.arguments)]
+    tensors = [*state.values(), *_leaves(original.arguments)]
     if any(tensor.is_meta for tensor in tensors):
         return  # nothing has values to compare
     with temporary_folder("codegen") as folder:
@@ -42,7 +48,7 @@ def verify_code(text: str, state: dict[str, torch.Tensor], graph: TraceGraph, we
         except Exception as error:  # whatever is wrong with the code is what is to be said
             text = " ".join(str(error).split())[:300]
             raise CodegenError(f"the generated code does not load: {type(error).__name__}: {text}") from error
-        _compare(graph, made)
+        _compare(original, made)
 
 
 def _import(path: Path) -> ModuleType:
@@ -61,14 +67,14 @@ def _import(path: Path) -> ModuleType:
     return module
 
 
-def _compare(graph: TraceGraph, made: nn.Module) -> None:
+def _compare(original: Original, made: nn.Module) -> None:
     """Compare on the example, and on inputs of other sizes where the model takes them."""
-    expected = _run(graph.source(), graph.arguments)
-    actual = _run(made, graph.arguments)
+    expected = _run(original.model, original.arguments)
+    actual = _run(made, original.arguments)
     difference = first_difference(expected, actual)
     if difference:
         raise CodegenError(f"the generated code gives another result: {difference}")
-    for arguments, wanted in _others(graph):
+    for arguments, wanted in _others(original):
         try:
             actual = _run(made, arguments)
         except ValueError as refusal:
@@ -83,16 +89,16 @@ def _compare(graph: TraceGraph, made: nn.Module) -> None:
             raise CodegenError(f"the generated code gives another result for inputs of {sizes}: {difference}")
 
 
-def _others(graph: TraceGraph) -> Iterator[tuple[list[Argument], object]]:
+def _others(original: Original) -> Iterator[tuple[list[Argument], object]]:
     """Yield inputs of other sizes that the model takes, with its results: those that change most."""
-    sizes = input_sizes(graph.arguments)
-    trials = [graph.free] if graph.free else []
-    if graph.free is None:
+    sizes = input_sizes(original.arguments)
+    trials = [original.free] if original.free else []
+    if original.free is None:
         trials = [tuple(sizes), *((size,) for size in sizes)]
     for trial in trials:
-        arguments = with_other_sizes(graph.arguments, trial)
+        arguments = with_other_sizes(original.arguments, trial)
         try:
-            wanted = _run(graph.source(), arguments)
+            wanted = _run(original.model, arguments)
         except Exception:  # noqa: BLE001  # a model may refuse other sizes in any way
             continue
         yield arguments, wanted

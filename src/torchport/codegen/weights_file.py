@@ -20,7 +20,7 @@ def write_weights(state: dict[str, torch.Tensor], path: Path) -> None:
     """
     if path.suffix not in (".pth", ".pt", ".safetensors"):
         raise CodegenError(
-            f"no weights format is known by the ending {path.suffix!r}",
+            f"unknown weights format {path.suffix!r}",
             where=str(path),
             remedy="name it .pth or .safetensors",
         )

@@ -19,9 +19,8 @@ import torchport.runtime.backend_names  # noqa: F401  # threads may name this ba
 from torchport import targets
 from torchport.compiler.inference_graph import InferenceGraph
 from torchport.compiler.training_graph import compile_training
+from torchport.records import DEFAULT_TARGET
 from torchport.torch_private import FUNCTORCH_MODULES
-
-_DEFAULT_TARGET = "openvino"
 
 
 def backend(
@@ -51,7 +50,7 @@ def backend(
         tensor([0., 2.])
     """
     given = dict(options or {})
-    target = targets.find(str(given.pop("target", _DEFAULT_TARGET)))
+    target = targets.find(str(given.pop("target", DEFAULT_TARGET)))
     chosen = target.make_options(given)
     target.check_ready(chosen)
     if _wants_gradients(example_inputs) or _has_transforms(graph_module):

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import fx
 
+from torchport.compiler import speed_trial
 from torchport.compiler.cache import Built, build_or_read
-from torchport.compiler.island_trial import correlates, difference, find_culprits, reference_values
+from torchport.compiler.island_trial import find_culprits, island_difference, reference_values
 from torchport.compiler.normalise import NormalGraph
 from torchport.compiler.outline import Piece, host_graph, spec_of
 from torchport.compiler.plan import Plan, Planner
+from torchport.compiler.speed_trial import find_slow_ops
 from torchport.errors import CompileError, one_line
 from torchport.records import IslandMeta, ProgramRecord, Verdict, digest_of
 from torchport.runtime.island import load_island
@@ -61,6 +64,7 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
     """
     _refuse_other_memory(source, target)
     target.check_ready(options)
+    began = time.perf_counter()
     planner = Planner(source.name, source.graph, target, options)
     values: dict[fx.Node, object] | None = None
     for _ in range(_ROUNDS):
@@ -69,11 +73,18 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
         if options.check and made and not failed:
             if values is None:
                 values = _values(planner, plan, source.leaves)
-            failed = _try_all(plan.pieces, made, values, target.is_low_precision(options))
+            rough = _is_rough(source, target, options)
+            failed = _try_all(plan.pieces, made, values, rough)
             if failed:
-                failed = _try_anew(plan, made, failed, values, target, options)
-        if not failed:
+                failed = _try_anew(plan, made, failed, values, target, options, rough)
+        slow: dict[fx.Node, Verdict] = {}
+        if made and not failed and speed_trial.is_wanted(target, options):
+            values = values or _values(planner, plan, source.leaves)
+            slow = _time_all(plan.pieces, made, values, target, options, time.perf_counter() - began)
+        if not failed and not slow:
             return _program(source, plan, made, target, options), plan
+        for node, verdict in slow.items():
+            planner.force(node, verdict)
         values = reference_values(planner.graph.graph_module, source.leaves, _everything(planner))
         for piece, verdict in failed:
             _blame(planner, piece, verdict, target, options, values)
@@ -93,12 +104,17 @@ def _refuse_other_memory(source: Source, target: Target) -> None:
                 where=source.name,
                 remedy="torchport.explain works without them; to compile, load the weights",
             )
-        if tensor.device.type != "cpu":
+        if tensor.device.type not in target.device_types:
             raise CompileError(
-                f"{name} is on {tensor.device}, and the target {target.name} takes tensors of the CPU",
+                f"{name} is on {tensor.device}, and the target {target.name} takes CPU tensors only",
                 where=source.name,
                 remedy="move the model and its inputs to the CPU, with .cpu()",
             )
+
+
+def _is_rough(source: Source, target: Target, options: Options) -> bool:
+    """Whether results may differ by more than float32's rounding: a GPU's own products are of TF32."""
+    return target.is_low_precision(options) or any(leaf.is_cuda for leaf in source.leaves)
 
 
 class _Made:
@@ -106,7 +122,8 @@ class _Made:
 
     def __init__(self, piece: Piece, built: Built, target: Target, options: Options) -> None:
         artifact = built.artifact
-        self.found = bool(built.found_as)  # in the cache
+        self.found = built.found  # in the cache
+        self.key = built.key
         self.blob = torch.from_numpy(artifact.payload)
         self.record = IslandMeta(
             name=piece.island.name,
@@ -118,7 +135,7 @@ class _Made:
             properties=artifact.properties,
             versions=versions(target),
         )
-        self.meta = json.dumps(self.record.to_json(), sort_keys=True)
+        self.meta = self.record.to_text()
         # The user's own options, which may be others than a file's may be.
         self.island = load_island(self.blob, self.meta, options)
 
@@ -129,9 +146,9 @@ def _make(piece: Piece, target: Target, options: Options, *, anew: bool = False)
     try:
         return _Made(piece, built, target, options)
     except Exception as error:  # a device's loader may raise anything
-        if not built.found_as:
+        if not built.found:
             raise
-        _log.warning("the cache entry of %s does not load and is built anew: %s", piece.island.name, error)
+        _log.warning("the cache entry of %s does not load and is rebuilt: %s", piece.island.name, error)
         return _Made(piece, build_or_read(piece.island, target, options, anew=True), target, options)
 
 
@@ -167,27 +184,29 @@ def _try_anew(
     values: dict[fx.Node, object],
     target: Target,
     options: Options,
+    rough: bool,
 ) -> list[tuple[Piece, Verdict]]:
     """Build what failed and came from disk anew, since not the ops may be at fault; return what fails now."""
     pieces = [piece for piece, _ in failed]
     again = {level: piece for level, piece in plan.pieces.items() if piece in pieces and made[level].found}
     for level, piece in again.items():
-        _log.warning("the cache entry of %s is wrong and is built anew", piece.island.name)
+        _log.warning("the cache entry of %s is wrong and is rebuilt", piece.island.name)
         made[level] = _make(piece, target, options, anew=True)
     kept = [(piece, verdict) for piece, verdict in failed if piece not in again.values()]
-    return kept + _try_all(again, made, values, target.is_low_precision(options))
+    return kept + _try_all(again, made, values, rough)
 
 
 def _try_all(
-    pieces: Mapping[int, Piece], made: dict[int, _Made], values: dict[fx.Node, object], rough: bool
+    pieces: Mapping[int, Piece], made: dict[int, _Made], values: dict[fx.Node, object], low_precision: bool
 ) -> list[tuple[Piece, Verdict]]:
     failed = []
     for level, piece in pieces.items():
-        arguments = [values[node] for node in piece.inputs]
-        expected = [values[node] for node in piece.outputs]
+        # Tensors, by the verdicts.
+        arguments = cast("list[torch.Tensor]", [values[node] for node in piece.inputs])
+        expected = cast("list[torch.Tensor]", [values[node] for node in piece.outputs])
         try:
             with torch.no_grad():
-                actual = made[level].island(arguments)  # type: ignore[arg-type]  # tensors, by the verdicts
+                actual = made[level].island(arguments)
         except GaveNaN as error:
             actual = error.results
         except OutOfRange:
@@ -195,12 +214,30 @@ def _try_all(
         except Exception as error:  # noqa: BLE001  # as may a device
             failed.append((piece, Verdict(False, "build_failed", one_line(error))))
             continue
-        problem = difference(actual, expected, rough)  # type: ignore[arg-type]  # tensors, as above
-        if problem and not (rough and correlates(actual, expected)):  # type: ignore[arg-type]  # tensors, as above
+        problem = island_difference(
+            piece.island, arguments, actual, expected, low_precision=low_precision, whole=True
+        )
+        if problem:
             _log.info("%s does not equal eager torch: %s", piece.island.name, problem)
             detail = f"the island does not equal eager torch on the example inputs: {problem}"
             failed.append((piece, Verdict(False, "inaccurate", detail)))
     return failed
+
+
+def _time_all(
+    pieces: Mapping[int, Piece],
+    made: dict[int, _Made],
+    values: dict[fx.Node, object],
+    target: Target,
+    options: Options,
+    compiled_for: float,
+) -> dict[fx.Node, Verdict]:
+    """Return the ops that are to stay on the host since their islands are slower than eager torch."""
+    share = compiled_for / len(pieces)
+    found: dict[fx.Node, Verdict] = {}
+    for level, piece in pieces.items():
+        found |= find_slow_ops(piece, made[level].island, made[level].key, target, options, values, share)
+    return found
 
 
 def _blame(

@@ -16,6 +16,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy
 import torch
@@ -58,7 +59,7 @@ def island_key(island: Island, target: Target, options: Options) -> str:
     settings = {
         key: value
         for key, value in target.options_json(options).items()
-        if key not in ("cache", "check", "keep_ops", "keep_modules", "min_island_size")
+        if key not in ("cache", "check", "speed_trial", "keep_ops", "keep_modules", "min_island_size")
     }
     head = [
         _MAGIC,
@@ -73,9 +74,13 @@ def island_key(island: Island, target: Target, options: Options) -> str:
     digest.update(repr((island.inputs, island.outputs)).encode())
     places = {node: index for index, node in enumerate(island.graph_module.graph.nodes)}
     for node in island.graph_module.graph.nodes:
-        arguments = fx.map_arg((node.args, node.kwargs), lambda source: _Place(places[source]))  # type: ignore[arg-type, return-value]
+        place: Any = lambda source: _Place(places[source])  # noqa: E731  # no node, as map_arg would have it
+        arguments = fx.map_arg((node.args, node.kwargs), place)
         name = "" if node.op == "get_attr" else str(node.target) if node.op == "call_function" else node.op
         notes = node.meta.get("torchport_range") if node.op == "placeholder" else None
+        device = getattr(node.meta.get("val"), "device", None)
+        if device is not None and device.type not in ("cpu", "meta"):
+            name = f"{name} on {device}"
         digest.update(f"{node.op} {name} {arguments!r} {notes}\n".encode())
         if node.op == "get_attr":
             _add_tensor(digest, getattr(island.graph_module, str(node.target)))
@@ -115,7 +120,7 @@ def read(key: str) -> Artifact | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, MemoryError, RecursionError) as error:
-        _log.warning("the cache entry %s is not usable (%s) and is built anew", path, error)
+        _log.warning("the cache entry %s is not usable (%s) and is rebuilt", path, error)
         _remove(path)
         return None
 
@@ -127,11 +132,11 @@ def _read_entry(path: Path) -> Artifact:
         properties, size = head["properties"], os.fstat(file.fileno()).st_size - len(line)
         # Before memory is taken: a head may say any number.
         if head["magic"] != _MAGIC or head["bytes"] != size or not isinstance(properties, dict):
-            raise ValueError("its length or format is another one")
+            raise ValueError("its length or format does not match")
         payload = numpy.empty(size, dtype=numpy.uint8)
         whole = file.readinto(payload.data) == size
     if not whole or _digest(payload, properties) != head["digest"]:
-        raise ValueError("its checksum or length is another one")
+        raise ValueError("its checksum or length does not match")
     with contextlib.suppress(OSError):  # a cache that is read-only is read all the same
         os.utime(path)  # the oldest use is evicted first
     return Artifact(payload, properties)
@@ -215,10 +220,17 @@ def _digest(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Built:
-    """A built island, and the key under which it was found, if it was not built now."""
+    """A built island.
+
+    Args:
+        artifact: the artefact.
+        key: its key in the cache; empty if it is not kept.
+        found: whether it was found there, and not built now.
+    """
 
     artifact: Artifact
-    found_as: str = ""
+    key: str = ""
+    found: bool = False
 
 
 def build_or_read(island: Island, target: Target, options: Options, *, anew: bool = False) -> Built:
@@ -233,9 +245,9 @@ def build_or_read(island: Island, target: Target, options: Options, *, anew: boo
     key = island_key(island, target, options)
     found = None if anew else read(key)
     if found is not None:
-        return Built(found, key)
+        return Built(found, key, found=True)
     if anew:
         remove(key)
     artifact = target.build(island, options)
     write(key, artifact)
-    return Built(artifact)
+    return Built(artifact, key)

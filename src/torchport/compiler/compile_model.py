@@ -8,8 +8,12 @@ from torch import nn
 
 from torchport import targets
 from torchport.compiler.compiled_model import CompiledModel
+from torchport.compiler.generating_model import GeneratingModel
 from torchport.compiler.kept_modules import check_kept_modules
 from torchport.compiler.specialise import Specialiser
+from torchport.errors import CompileError
+from torchport.generation import can_generate
+from torchport.records import DEFAULT_TARGET
 
 
 def compile(
@@ -17,9 +21,10 @@ def compile(
     args: Sequence[object],
     kwargs: Mapping[str, object] | None = None,
     *,
-    target: str = "openvino",
+    target: str = DEFAULT_TARGET,
     dynamic_shapes: object = None,
     options: Mapping[str, object] | None = None,
+    max_length: int | None = None,
     name: str = "",
 ) -> CompiledModel:
     """Compile a model for a target.
@@ -31,10 +36,13 @@ def compile(
         dynamic_shapes: which dimensions may vary, as `torch.export` takes it. Other shapes are then
             refused. Without it, any shape is taken, and each new one is compiled when it first comes.
         options: the target's options.
+        max_length: of a model that generates: how many tokens a sequence may have in `generate`, prompt and
+            new ones together; 512 unless given. A step looks at all of them, so that more cost time.
         name: the model's name in records and messages.
 
     Returns:
-        A module that is called as the model is, and returns what it returns.
+        A module that is called as the model is, and returns what it returns. That of a model of transformers'
+        which generates has `generate`, and is compiled when it is first used.
 
     Raises:
         CaptureError: the model raises, or depends on its data in a way that a graph cannot show.
@@ -50,4 +58,15 @@ def compile(
     chosen = found.make_options(options)
     check_kept_modules(model, chosen, name)
     specialiser = Specialiser(model, found, chosen, name)
+    if dynamic_shapes is None and can_generate(model):
+        if max_length is not None and max_length < 1:
+            raise CompileError("max_length must be at least 1", where=specialiser.name)
+        found.check_ready(chosen)
+        return GeneratingModel(specialiser, args, dict(kwargs or {}), max_length=max_length)
+    if max_length is not None:
+        raise CompileError(
+            "max_length is for a model that generates, and this one does not",
+            where=specialiser.name,
+            remedy="leave it out",
+        )
     return CompiledModel(specialiser, args, dict(kwargs or {}), dynamic_shapes)

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from torchport import capture
-from torchport.capture.exported.dynamic_shapes import ShapeLimits
 from torchport.compiler.emission import emit_program, simulated_seconds
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.compiler.weights import Changed
 from torchport.errors import RuntimeRefusal
 from torchport.records import Coverage, Fallbacks, ModelGraph, ProgramRecord
 from torchport.runtime.eager_fallback import EagerFallback
+from torchport.runtime.input_kind import refuse_gradients
 from torchport.structure import Flat, flatten_call
 
 _log = logging.getLogger(__name__)
@@ -28,9 +28,17 @@ _MOST_PROGRAMS = 16
 # How often a call builds anew while another thread goes on changing the weights.
 _MOST_BUILDS = 3
 
+_TRAINING = 'call it under torch.no_grad(), or train with torch.compile(model, backend="torchport")'
+
 
 class CompiledModel(nn.Module):
     """A model compiled for a target. Made by `torchport.compile`.
+
+    Args:
+        specialiser: compiles the model for inputs.
+        args, kwargs: example inputs.
+        dynamic_shapes: which dimensions may vary.
+        lazily: whether it is compiled when it is first called or asked about, rather than now.
 
     It holds the model's own parameters and buffers under their own names. A change of a weight is
     noticed, and the islands are built again. Inputs of another shape are compiled for when they come.
@@ -42,6 +50,8 @@ class CompiledModel(nn.Module):
         args: Sequence[object],
         kwargs: Mapping[str, object],
         dynamic_shapes: object = None,
+        *,
+        lazily: bool = False,
     ) -> None:
         super().__init__()
         # The same dicts, not copies: state_dict, load_state_dict and parameters are the model's own.
@@ -53,8 +63,22 @@ class CompiledModel(nn.Module):
         self._lock = threading.RLock()
         self._fallback = EagerFallback(specialiser.name)
         self._limits = _limits(specialiser, args, kwargs, dynamic_shapes)
-        self._programs: tuple[Specialised, ...] = (specialiser.build(args, kwargs),)
-        self._first = self._programs[0]
+        self._examples = args, kwargs
+        self._made_first: Specialised | None = None
+        self._programs: tuple[Specialised, ...] = ()
+        if not lazily:
+            self._build_first()
+
+    @property
+    def _first(self) -> Specialised:
+        """The program for the example inputs, or what was called for before it was built."""
+        with self._lock:
+            return self._made_first or self._build_first()
+
+    def _build_first(self) -> Specialised:
+        made = self._made_first = self._specialiser.build(*self._examples)
+        self._programs = (made, *self._programs)
+        return made
 
     @property
     def coverage(self) -> Coverage:
@@ -89,8 +113,9 @@ class CompiledModel(nn.Module):
     @property
     def current_programs(self) -> tuple[Specialised, ...]:
         """The programs that hold the weights as they are now, that of the example inputs first."""
+        first = self._first
         current = [made for made in self._programs if made.guard.unchanged()]
-        return tuple(sorted(current, key=lambda made: made is not self._first))
+        return tuple(sorted(current, key=lambda made: made is not first))
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """Run the model.
@@ -100,7 +125,7 @@ class CompiledModel(nn.Module):
             CaptureError: the inputs are of another shape, and the model cannot be captured with it.
         """
         flat = flatten_call(args, kwargs)
-        self._refuse_gradients(flat)
+        refuse_gradients(flat, self._specialiser.name, _TRAINING)
         specialised = self._find(flat, args, kwargs)
         for _ in range(_MOST_BUILDS):
             try:
@@ -169,15 +194,6 @@ class CompiledModel(nn.Module):
             f"{coverage.ops_before - coverage.ops_remain} of {coverage.ops_before} ops"
         )
 
-    def _refuse_gradients(self, flat: Flat) -> None:
-        if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in flat.leaves):
-            raise RuntimeRefusal(
-                "an input asks for gradients, and a compiled model gives none",
-                where=self._specialiser.name,
-                remedy="call it under torch.no_grad(), or train with "
-                'torch.compile(model, backend="torchport")',
-            )
-
     def _find(self, flat: Flat, args: Sequence[object], kwargs: Mapping[str, object]) -> Specialised:
         for specialised in self._programs:
             if specialised.fits(flat):
@@ -197,16 +213,17 @@ class CompiledModel(nn.Module):
         else:
             _log.info("%s: inputs of another kind are compiled for", self._specialiser.name)
         made = self._specialiser.build(args, kwargs)
+        self._made_first = self._made_first or made
         self._programs = (made, *current)[:_MOST_PROGRAMS]
         return made
 
 
 def _limits(
     specialiser: Specialiser, args: Sequence[object], kwargs: Mapping[str, object], dynamic_shapes: object
-) -> ShapeLimits | None:
+) -> capture.ShapeLimits | None:
     if dynamic_shapes is None:
         return None
     captured = capture.export(
         specialiser.module, args, kwargs, name=specialiser.name, dynamic_shapes=dynamic_shapes
     )
-    return ShapeLimits.of(captured.program, captured.inputs.paths)
+    return capture.ShapeLimits.of(captured.program, captured.inputs.paths)

@@ -23,8 +23,9 @@ _REMEDIES: dict[str, str] = {
     "not_a_tensor": "compute it outside the model, or leave it to the host",
     "kept_by_option": "drop the option",
     "island_too_small": "lower min_island_size",
-    "build_failed": "report it to the target's makers",
-    "inaccurate": "report it to the target's makers",
+    "build_failed": "report it to the target's maintainers",
+    "inaccurate": "report it to the target's maintainers",
+    "slower": "pass speed_trial=False to run it on the target even so",
 }
 
 

@@ -35,14 +35,14 @@ def decompose(
         decompositions: the ops that are taken apart, with how.
         kept: the composite ops that stay whole; the others torch takes apart by itself.
     """
-    return _undisturbed(program, decompositions, kept)  # type: ignore[no-any-return]
+    return _undisturbed(program, decompositions, kept)  # type: ignore[no-any-return]  # torch's private names have no types
 
 
-@without_fake_mode  # type: ignore[untyped-decorator]
+@without_fake_mode  # type: ignore[untyped-decorator]  # as above
 def _undisturbed(
     program: ExportedProgram, decompositions: Decompositions, kept: Collection[OpOverload]
 ) -> ExportedProgram:
-    return decompose_exported_program(  # type: ignore[no-any-return]
+    return decompose_exported_program(  # type: ignore[no-any-return]  # as above
         program,
         cia_to_decomp=dict.fromkeys(kept, preserve_composite),
         python_decomp_table=dict(decompositions),  # type: ignore[arg-type]  # invariant keys

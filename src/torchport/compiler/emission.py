@@ -9,8 +9,7 @@ import torch
 
 from torchport.compiler.specialise import Specialised
 from torchport.errors import CompileError
-from torchport.records import IslandMeta
-from torchport.records.storage import write_bytes
+from torchport.records import IslandMeta, write_files
 from torchport.runtime.runnable_program import RunnableProgram
 from torchport.targets import Artifact, Options, Target
 
@@ -38,11 +37,9 @@ def emit_program(specialised: Specialised, target: Target, options: Options, pat
         _artifact(program, record), [leaves[sources[place]] for place in takes], options,
         program.record.model, path.stem, takes=takes, gives=_gives(program, call),
     )  # fmt: skip
-    written = []
-    for name, content in files.items():
-        written.append(path.with_name(name))
-        write_bytes(content, written[-1])
-    return written
+    contents = {path.with_name(name): content for name, content in files.items()}
+    write_files(contents)
+    return list(contents)
 
 
 def _gives(program: RunnableProgram, call: torch.fx.Node) -> list[int]:

@@ -10,7 +10,7 @@ from torchport import capture, targets
 from torchport.compiler.kept_modules import check_kept_modules
 from torchport.compiler.normalise import normalise
 from torchport.compiler.plan import Planner
-from torchport.records import Coverage, ModelGraph
+from torchport.records import DEFAULT_TARGET, Coverage, ModelGraph
 
 
 def explain(
@@ -18,7 +18,7 @@ def explain(
     args: Sequence[object],
     kwargs: Mapping[str, object] | None = None,
     *,
-    target: str = "openvino",
+    target: str = DEFAULT_TARGET,
     options: Mapping[str, object] | None = None,
     name: str = "",
 ) -> Coverage:

@@ -6,6 +6,7 @@ import operator
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -118,18 +119,16 @@ class _Bound(nn.Module):
         ]
         self._weights = {index: f"weight_{index}" for index in fixed if isinstance(args[index], torch.Tensor)}
         for index, name in self._weights.items():
-            value = args[index]
-            if isinstance(value, nn.Parameter):
-                self.register_parameter(name, value)
-            else:
-                self.register_buffer(name, value)  # type: ignore[arg-type]  # filtered above
+            self._hold(name, args[index])
         self._held = _tensors_held(graph_module)  # those of an optimizer, say
         for name, key in self._held.items():
-            value = operator.attrgetter(name)(graph_module)
-            if isinstance(value, nn.Parameter):
-                self.register_parameter(key, value)
-            else:
-                self.register_buffer(key, value)
+            self._hold(key, operator.attrgetter(name)(graph_module))
+
+    def _hold(self, name: str, value: Any) -> None:
+        if isinstance(value, nn.Parameter):
+            self.register_parameter(name, value)
+        else:
+            self.register_buffer(name, value)
 
     def forward(self, *leaves: torch.Tensor) -> object:
         """Run the graph node by node, so that every node keeps where it came from."""

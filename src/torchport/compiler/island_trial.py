@@ -13,10 +13,9 @@ from torchport.compiler.outline import Piece, spec_of
 from torchport.errors import one_line
 from torchport.records import Verdict
 from torchport.targets import Artifact, Island, Options, Target
+from torchport.targets.node_checks import tensors_of
 from torchport.targets.target import GaveNaN, OutOfRange
-from torchport.verification.correlation import close_as_a_whole, correlation
-
-_LEAST_CORRELATION = 0.99
+from torchport.verification import HALVES, coarsest_step, compare_tensors, half_difference, island_tolerance
 
 
 class Reference(fx.Interpreter):
@@ -48,61 +47,80 @@ def reference_values(
     return reference.values
 
 
-def difference(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], loose: bool) -> str:
+class _InFloat32(fx.Interpreter):
+    """Runs an island with eager torch, in float32 wherever it says half precision."""
+
+    def run_node(self, n: fx.Node) -> object:
+        """Run a node, whatever it gives in half precision becoming float32."""
+        return _widened(super().run_node(n))
+
+    def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[Any, Any]:
+        """Return a node's arguments, with the dtypes that it names."""
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
+        return args, {key: torch.float32 if value in HALVES else value for key, value in kwargs.items()}
+
+
+def _widened(value: object) -> object:
+    if isinstance(value, (tuple, list)):
+        return type(value)([_widened(item) for item in value])
+    return value.float() if isinstance(value, torch.Tensor) and value.dtype in HALVES else value
+
+
+def island_difference(
+    island: Island,
+    arguments: Sequence[torch.Tensor],
+    actual: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    *,
+    low_precision: bool,
+    whole: bool = False,
+) -> str:
+    """Return in what an island's results differ from eager's; empty if they are as close as they must be.
+
+    With tensors in half precision they must be about as close to what float32 gives as eager's are, see
+    `half_difference`; others are compared with eager's.
+
+    Args:
+        island: what was built.
+        arguments: what it was run on.
+        actual, expected, low_precision, whole: as in `difference`.
+    """
+    nodes = island.graph_module.graph.nodes
+    step = coarsest_step(tensor.dtype for node in nodes for tensor in tensors_of(node))
+    if low_precision or not step:
+        return difference(actual, expected, low_precision=low_precision, whole=whole)
+    with torch.no_grad():
+        wide = _InFloat32(island.graph_module).run(*arguments)
+    ops = sum(node.op == "call_function" for node in nodes)
+    for index, tensors in enumerate(zip(actual, expected, wide, strict=True)):
+        ours, theirs, _ = tensors
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            return f"output {index} is {spec_of(ours)} instead of {spec_of(theirs)}"
+        problem = half_difference(*tensors, step=step, ops=ops)
+        if problem:
+            return f"output {index} {problem}"
+    return ""
+
+
+def difference(
+    actual: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    *,
+    low_precision: bool,
+    whole: bool = False,
+) -> str:
     """Return in what an island's results differ from eager's; empty if they are close enough.
 
     Args:
         actual, expected: the results.
-        loose: whether the device was asked to compute in less than float32.
+        low_precision, whole: as in `island_tolerance`.
     """
     for index, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
-        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-            return f"output {index} is {spec_of(ours)} instead of {spec_of(theirs)}"
-        if not theirs.is_floating_point() and not theirs.is_complex():
-            if not torch.equal(ours, theirs):
-                return f"output {index}, integers, differs"
-            continue
-        if theirs.dtype is torch.complex32:
-            ours, theirs = ours.to(torch.complex64), theirs.to(torch.complex64)
-        finite = torch.isfinite(theirs)
-        if not torch.equal(ours.isnan(), theirs.isnan()) or not torch.equal(
-            ours[theirs.isinf()], theirs[theirs.isinf()]
-        ):
-            return f"output {index} differs in where it is not finite"
-        if not finite.any():
-            continue
-        wide = torch.complex128 if theirs.is_complex() else torch.float64
-        left, right = ours[finite].to(wide), theirs[finite].to(wide)
-        relative, absolute = (5e-2, 5e-2) if loose else _tolerance(theirs.dtype)
-        # The error of a long sum scales with the largest of what was summed, not with the result.
-        allowed = relative * right.abs() + absolute * right.abs().max() + 1e-6
-        worst = ((left - right).abs() - allowed).max().item()
-        if not worst <= 0:
-            return f"output {index} is off by {(left - right).abs().max().item():.3g}"
+        allowed = island_tolerance(theirs, low_precision=low_precision, whole=whole)
+        found = compare_tensors(ours, theirs, tolerance=allowed)
+        if not found.ok:
+            return f"output {index}: {found.detail}"
     return ""
-
-
-def correlates(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
-    """Whether results in a low precision have the shape of eager's, though elements are further off.
-
-    Over hundreds of ops rounding adds up to more than a single op's tolerance. A wrong op shows here
-    too, and each op's own lowering is held to that tolerance by itself.
-    """
-    for ours, theirs in zip(actual, expected, strict=True):
-        finite = torch.isfinite(theirs)
-        if not theirs.is_floating_point() or not torch.equal(finite, torch.isfinite(ours)):
-            return False
-        left, right = ours[finite].double().flatten(), theirs[finite].double().flatten()
-        pcc = correlation(left, right, step=2.0**-8, close=False)
-        if not close_as_a_whole(left, right, pcc=pcc, least=_LEAST_CORRELATION):
-            return False
-    return True
-
-
-def _tolerance(dtype: torch.dtype) -> tuple[float, float]:
-    if dtype in (torch.bfloat16, torch.float16):
-        return 3e-2, 3e-2
-    return 1e-3, 1e-4
 
 
 def find_culprits(
@@ -141,7 +159,7 @@ def _problem_alone(
     expected: list[Any] = [value]
     if isinstance(value, (tuple, list)):
         looks = [user for user in node.users if isinstance(user.args[1], int)]
-        expected = [value[look.args[1]] for look in looks]  # type: ignore[index]
+        expected = [value[look.args[1]] for look in looks]  # type: ignore[index]  # integers, as was asked
         results = [graph.node_copy(look, lambda source: call) for look in looks]
     graph.output(tuple(results))
     arguments: list[Any] = [values[source] for source in inputs]
@@ -163,8 +181,10 @@ def _problem_alone(
     except subprocess.TimeoutExpired:
         raise  # who set a limit wants to know
     except Exception as error:  # noqa: BLE001  # a device and its compiler may raise anything
-        return Verdict(False, "build_failed", one_line(error), "report it to the target's makers")
-    problem = difference(actual, expected, target.is_low_precision(options))
+        return Verdict(False, "build_failed", one_line(error), "report it to the target's maintainers")
+    problem = island_difference(
+        island, arguments, actual, expected, low_precision=target.is_low_precision(options)
+    )
     if problem:
         return Verdict(False, "inaccurate", f"{node.target} does not equal eager torch: {problem}")
     return None

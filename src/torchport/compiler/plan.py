@@ -84,9 +84,8 @@ class Planner:
         if node in self._aliases:
             detail = f"the result shares memory with {self._aliases[node]}, which only the host can do"
             return Verdict(False, "alias", detail, "return a copy of it, with .clone()")
-        elsewhere = next(
-            (each.device for each in tensors_of(node) if each.device.type not in ("cpu", "meta")), None
-        )
+        known = {*self.target.device_types, "meta"}
+        elsewhere = next((each.device for each in tensors_of(node) if each.device.type not in known), None)
         if elsewhere is not None:
             return Verdict(False, "argument", f"a tensor is on {elsewhere}", "move the model to the CPU")
         unknown = _known_at_run_time(node)

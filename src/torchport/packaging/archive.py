@@ -10,14 +10,15 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
 import numpy
 
-from torchport.errors import PackageError, RecordError
+from torchport.errors import PackageError, RecordError, TorchportError, one_line
 from torchport.records import JSON, open_regular, parse_json
 
 PACKAGE = "torchport.json"  # what torchport knows of the archive; among its extra files
@@ -27,6 +28,21 @@ Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 _HEAD = struct.Struct("<4s2xH18xHH")
 _ENCRYPTED = 1
 _MOST_JSON = 1 << 28  # bytes; that of the largest models has some megabytes
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Have whatever goes wrong while a file is read be a `PackageError` that names the file."""
+    try:
+        yield
+    except PackageError as error:
+        raise PackageError(error.what, where=error.where or str(path), remedy=error.remedy) from error
+    except TorchportError as error:  # a target that is not here, a record of another version
+        raise PackageError(one_line(error), where=str(path)) from error
+    except Exception as error:  # what is not as torch and torchport write it breaks somewhere in between
+        raise PackageError(
+            f"is damaged: {one_line(error)}", where=str(path), remedy="get the file again"
+        ) from error
 
 
 class Archive:
@@ -111,7 +127,7 @@ class Archive:
             ) from error
         if at != made.size or (check and zlib.crc32(made.data) != info.CRC):
             raise PackageError(
-                f"{name} is damaged: it is cut off, or its checksum is another one",
+                f"{name} is damaged: it is truncated, or its checksum does not match",
                 where=str(self._path),
                 remedy="get the file again",
             )
@@ -140,10 +156,10 @@ def _start(file: FileIO, info: zipfile.ZipInfo) -> int:
     file.seek(info.header_offset)
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
-        raise ValueError("its head is cut off")
+        raise ValueError("its header is truncated")
     mark, flags, name_bytes, extra_bytes = _HEAD.unpack(head)
     if mark != b"PK\x03\x04" or flags & _ENCRYPTED:
-        raise ValueError("it has no head")
+        raise ValueError("it has no header")
     return info.header_offset + _HEAD.size + int(name_bytes) + int(extra_bytes)
 
 

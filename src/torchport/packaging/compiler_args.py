@@ -12,7 +12,7 @@ from torchport.targets import Target
 def read_compiler_args(
     given: Sequence[str] | Mapping[str, object] | None, target: Target
 ) -> dict[str, object]:
-    """Return the target's options that arguments stand for.
+    """Return the target's options for arguments.
 
     Args:
         given: `["--threads", "4"]`, `["--threads=4"]`, `["threads=4"]`, or a dict of options. An argument
@@ -21,7 +21,7 @@ def read_compiler_args(
         target: whose they are.
 
     Raises:
-        TargetError: it is none of these forms. Unknown names are refused by `Target.make_options`.
+        TargetError: it has none of these forms. Unknown names are refused by `Target.make_options`.
     """
     if given is None:
         return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
@@ -13,41 +14,55 @@ from torchport.records import IslandMeta, digest_of
 from torchport.runtime.runnable_program import RunnableProgram
 from torchport.targets import Artifact
 
+Islands = tuple[IslandMeta, ...]
+Change = Callable[[str, torch.Tensor, IslandMeta], tuple[torch.Tensor, IslandMeta]]
 
-def embed_compiled(program: RunnableProgram) -> tuple[fx.GraphModule, tuple[IslandMeta, ...]]:
+
+def change_islands(
+    graph_module: fx.GraphModule, islands: Sequence[IslandMeta], change: Change
+) -> tuple[fx.GraphModule, Islands]:
+    """Return a host graph whose islands have other payloads, and their metadata in the order of `islands`.
+
+    Args:
+        graph_module: the host's graph, which is left as it is.
+        islands: its islands' metadata.
+        change: gives a payload and metadata for the name of an attribute, the payload there and the metadata.
+    """
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    attributes: dict[str, object] = {}
+    metas = {meta.name: meta for meta in islands}
+    for node in graph_module.graph.nodes:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+        if node.op == "get_attr":
+            attributes.setdefault(node.target, getattr(graph_module, node.target))
+        elif node.target is torch.ops.torchport.island.default:
+            name = node.args[0].target
+            before = IslandMeta.from_json(json.loads(node.args[1]))
+            attributes[name], meta = change(name, getattr(graph_module, name), before)
+            copies[node].update_arg(1, meta.to_text())
+            metas[meta.name] = meta
+    return fx.GraphModule(attributes, graph, "Program"), tuple(metas[meta.name] for meta in islands)
+
+
+def embed_compiled(program: RunnableProgram) -> tuple[fx.GraphModule, Islands]:
     """Return a program's host graph with islands that load faster on a device like this one.
 
     Returns:
         The graph, whose islands hold the device's own compiled form where it has one, and the islands'
         metadata in the program's order. The program itself is left as it is.
     """
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    attributes: dict[str, object] = {}
-    metas: dict[str, IslandMeta] = {}
-    for node in program.graph_module.graph.nodes:
-        copies[node] = graph.node_copy(node, copies.__getitem__)
-        if node.op == "get_attr":
-            attributes.setdefault(str(node.target), getattr(program.graph_module, str(node.target)))
-        elif node.name in program.islands:
-            payload, meta = _embedded(program, node)
-            attributes[str(node.args[0].target)] = payload
-            copies[node].update_arg(1, json.dumps(meta.to_json(), sort_keys=True))
-            metas[meta.name] = meta
-    in_order = tuple(metas.get(meta.name, meta) for meta in program.record.islands)
-    return fx.GraphModule(attributes, graph, "Program"), in_order
+    loaded = {island.meta.name: island for island in program.islands.values()}
 
+    def embedded(_: str, payload: torch.Tensor, meta: IslandMeta) -> tuple[torch.Tensor, IslandMeta]:
+        target = targets.find(meta.target)
+        artifact = Artifact(payload.numpy(), meta.properties)
+        made = target.embed(artifact, loaded[meta.name].runner, target.make_options(meta.options))
+        if made is artifact:
+            return payload, meta
+        digest = digest_of(made.payload.data)
+        return torch.from_numpy(made.payload), dataclasses.replace(
+            meta, digest=digest, properties=made.properties
+        )
 
-def _embedded(program: RunnableProgram, node: fx.Node) -> tuple[torch.Tensor, IslandMeta]:
-    island = program.islands[node.name]
-    source = node.args[0]
-    assert isinstance(source, fx.Node)
-    payload = getattr(program.graph_module, str(source.target))
-    assert isinstance(payload, torch.Tensor)
-    target = targets.find(island.meta.target)
-    artifact = Artifact(payload.numpy(), island.meta.properties)
-    made = target.embed(artifact, island.runner, target.make_options(island.meta.options))
-    if made is artifact:
-        return payload, island.meta
-    meta = dataclasses.replace(island.meta, digest=digest_of(made.payload.data), properties=made.properties)
-    return torch.from_numpy(made.payload), meta
+    return change_islands(program.graph_module, program.record.islands, embedded)

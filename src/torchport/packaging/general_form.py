@@ -6,7 +6,6 @@ It runs what the other islands of a package cannot: other shapes, and values tha
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -15,10 +14,10 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from torchport import capture, targets
-from torchport.capture import ANY_BATCH, ANY_SHAPE, CapturedModel, quiet_torch
+from torchport.capture import ANY_BATCH, ANY_SHAPE, CapturedModel, input_shapes, quiet_torch
 from torchport.compiler.build import versions
 from torchport.errors import CaptureError, PackageError, RuntimeRefusal, TargetError
-from torchport.packaging.guards_as_data import guards_of, input_shapes
+from torchport.packaging.guards_as_data import guards_of
 from torchport.packaging.same_calls import same_calls
 from torchport.packaging.structure_json import encode_structure
 from torchport.records import IslandMeta, TensorSpec, digest_of
@@ -111,11 +110,6 @@ def _grown(args: Sequence[object], kwargs: Mapping[str, object]) -> Call:
     return call
 
 
-def meta_text(meta: IslandMeta) -> str:
-    """Return an island's metadata as the op takes it."""
-    return json.dumps(meta.to_json(), sort_keys=True)
-
-
 def _graph_of(program: ExportedProgram) -> fx.GraphModule:
     """Return the graph from tensors to tensors, with the weights as its attributes."""
     with quiet_torch():  # without ops that write to their arguments: what is written is in the signature
@@ -142,7 +136,7 @@ def _graph_of(program: ExportedProgram) -> fx.GraphModule:
 def _weight(program: ExportedProgram, spec: InputSpec) -> torch.Tensor:
     found = program.state_dict.get(str(spec.target), program.constants.get(str(spec.target)))
     if not isinstance(found, torch.Tensor):
-        raise PackageError(f"its graph takes {spec.target}, which is no tensor")
+        raise PackageError(f"its graph takes {spec.target}, which is not a tensor")
     return found
 
 

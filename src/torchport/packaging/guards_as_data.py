@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
+from torchport.capture import input_shapes
 from torchport.errors import PackageError
 from torchport.torch_private import ValueRanges, size_guards
 
@@ -26,16 +27,6 @@ _COMPARISONS = {
 _ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%"}
 
 
-def input_shapes(program: ExportedProgram) -> list[list[object]]:
-    """Return the sizes of a program's inputs: numbers, or expressions of symbols."""
-    names = set(program.graph_signature.user_inputs)
-    return [
-        [size if isinstance(size, int) else size.node.expr for size in node.meta["val"].shape]
-        for node in program.graph.nodes
-        if node.op == "placeholder" and node.name in names
-    ]
-
-
 def guards_of(program: ExportedProgram) -> list[object]:
     """Return all that torch assumed of the sizes when it captured the program."""
     guards: list[object] = []
@@ -46,7 +37,7 @@ def guards_of(program: ExportedProgram) -> list[object]:
             place = ["size", leaf, dim]
             if isinstance(size, int):
                 guards.append(["==", place, size])
-            elif size.is_symbol and str(size) not in symbols:  # type: ignore[attr-defined]
+            elif size.is_symbol and str(size) not in symbols:  # type: ignore[attr-defined]  # sympy has no types
                 symbols[str(size)] = place
             else:
                 derived.append((place, size))

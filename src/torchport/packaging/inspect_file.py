@@ -6,8 +6,8 @@ import os
 import pickletools
 from pathlib import Path
 
-from torchport.errors import PackageError, one_line
-from torchport.packaging.archive import Archive
+from torchport.errors import PackageError
+from torchport.packaging.archive import Archive, reading
 from torchport.packaging.load_model import read_package
 from torchport.records import PackageSummary, ProgramRecord, parse_json
 
@@ -28,25 +28,17 @@ def inspect_package(path: str | os.PathLike[str]) -> PackageSummary:
         'host'
     """
     where = Path(path)
-    try:
+    with reading(where):
+        size = where.stat().st_size
         report = _torchscript_report(where)
         if report is not None:
             record = ProgramRecord.from_json(parse_json(report, "its report"))
-            size = where.stat().st_size
             return PackageSummary(
                 str(where), "pt", size, record.model, record.target, (record,), record.versions
             )
         package = read_package(where)
-    except PackageError as error:
-        raise PackageError(error.what, where=error.where or str(where), remedy=error.remedy) from error
-    except Exception as error:  # what is not as torch and torchport write it breaks somewhere in between
-        raise PackageError(
-            f"is damaged: {one_line(error)}", where=str(where), remedy="get the file again"
-        ) from error
     programs = tuple(packaged.record for packaged in package.programs)
-    return PackageSummary(
-        str(where), "pt2", where.stat().st_size, package.model, package.target, programs, package.versions
-    )
+    return PackageSummary(str(where), "pt2", size, package.model, package.target, programs, package.versions)
 
 
 def _torchscript_report(path: Path) -> str | None:
@@ -59,5 +51,5 @@ def _torchscript_report(path: Path) -> str | None:
             if isinstance(argument, str) and argument.startswith(_START):
                 return argument
     raise PackageError(
-        "the TorchScript holds no report of torchport's", remedy="torchport.trace writes one into modules"
+        "the TorchScript contains no torchport report", remedy="torchport.trace writes one into modules"
     )

@@ -26,8 +26,8 @@ def leaving(target: Target, keep: Keep) -> Target:
 
     def verdict(node: fx.Node, options: Options) -> Verdict:
         if keep(str(node.target), module_path(node)):
-            return Verdict(False, "kept_by_option", "the function keep says so")
+            return Verdict(False, "kept_by_option", "kept by the function keep")
         return target.verdict(node, options)
 
-    made.verdict = verdict  # type: ignore[method-assign]
+    made.verdict = verdict  # type: ignore[method-assign]  # of a copy that is ours
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import fx
 
-from torchport.errors import PackageError, RecordError, TorchportError, one_line
-from torchport.packaging.archive import PACKAGE, Archive
+from torchport.errors import PackageError, RecordError
+from torchport.packaging.archive import PACKAGE, Archive, reading
 from torchport.packaging.loaded_graph import LoadedGraph
 from torchport.packaging.loaded_model import LoadedModel, LoadedProgram
 from torchport.packaging.stored_tensors import StoredTensors
@@ -52,28 +51,19 @@ def load(
         [0.0, 1.0]
     """
     where = Path(path)
-    try:
-        with Archive(where) as archive, looking_in(where.parent), permitting(namespaces):
-            package = _package(archive)
-            tensors = StoredTensors(archive, package)
-            programs = [_program(packaged, tensors, classes) for packaged in package.programs]
-            graphs = [_graph(packaged, package, tensors, classes) for packaged in package.graphs]
+    with reading(where), Archive(where) as archive, looking_in(where.parent), permitting(namespaces):
+        package = _package(archive)
+        tensors = StoredTensors(archive, package)
+        programs = [_program(packaged, tensors, classes) for packaged in package.programs]
+        graphs = [_graph(packaged, package, tensors, classes) for packaged in package.graphs]
         return LoadedModel(package, programs, graphs[0] if graphs else None)
-    except PackageError as error:
-        raise PackageError(error.what, where=error.where or str(where), remedy=error.remedy) from error
-    except TorchportError as error:  # a target that is not here, a record of another version
-        raise PackageError(one_line(error), where=str(where)) from error
-    except Exception as error:  # what is not as `save` writes it breaks somewhere in between
-        raise PackageError(
-            f"is damaged: {one_line(error)}", where=str(where), remedy="get the file again"
-        ) from error
 
 
 def read_package(path: str | os.PathLike[str]) -> Package:
     """Return what a file holds, without its tensors, and without loading anything.
 
     Raises:
-        PackageError: it cannot be read, or is no package.
+        PackageError: it cannot be read, or is not a package.
     """
     with Archive(Path(path)) as archive:
         return _package(archive)
@@ -94,7 +84,7 @@ def _package(archive: Archive) -> Package:
     except RecordError as error:
         raise PackageError(f"{error.where}: {error.what}", remedy=error.remedy) from error
     if not package.programs:
-        raise PackageError("the package holds no program")
+        raise PackageError("the package contains no program")
     return package
 
 
@@ -140,7 +130,7 @@ def _graph(
     packaged: PackagedGraph, package: Package, tensors: StoredTensors, classes: Iterable[type]
 ) -> LoadedGraph:
     payload = tensors.read(packaged.tensor)  # the runtime compares it with its digest
-    meta = json.dumps(packaged.island.to_json(), sort_keys=True)
+    meta = packaged.island.to_text()
     tensors.count_payload(meta, payload.nbytes)
     result = decode_structure(packaged.island.properties.get("result"), classes)
     return LoadedGraph(load_island(payload, meta), result, package.programs[0].record)

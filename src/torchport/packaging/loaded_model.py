@@ -13,7 +13,7 @@ from torchport.errors import RuntimeRefusal
 from torchport.packaging.loaded_graph import LoadedGraph
 from torchport.records import Coverage, Fallbacks, Package, ProgramRecord
 from torchport.runtime.eager_fallback import EagerFallback
-from torchport.runtime.input_kind import InputKind, autocast_key
+from torchport.runtime.input_kind import InputKind, autocast_key, refuse_gradients
 from torchport.runtime.island import NO_MODEL
 from torchport.runtime.runnable_program import RunnableProgram
 from torchport.structure import Flat, flatten_call
@@ -81,12 +81,7 @@ class LoadedModel(nn.Module):
             RuntimeRefusal: there is no program for such inputs, or gradients are asked for.
         """
         flat = flatten_call(args, kwargs)
-        if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in flat.leaves):
-            raise RuntimeRefusal(
-                "an input asks for gradients, and a compiled model gives none",
-                where=self.package.model,
-                remedy="call it under torch.no_grad()",
-            )
+        refuse_gradients(flat, self.package.model, "call it under torch.no_grad()")
         for loaded in self._programs:
             if loaded.kind.fits(flat):
                 return self._run(loaded.program, flat)

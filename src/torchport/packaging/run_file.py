@@ -70,7 +70,7 @@ def _random_inputs(model: LoadedModel) -> tuple[tuple[object, ...], dict[str, ob
     leaves = [_random_input(key, generator) for key in kind.keys]
     call = kind.structure.rebuild(leaves)
     if not (isinstance(call, tuple) and len(call) == 2 and isinstance(call[1], dict)):
-        raise PackageError("the package does not say how it is called", remedy="get the file again")
+        raise PackageError("the package does not record its inputs", remedy="get the file again")
     return call
 
 
@@ -80,7 +80,7 @@ def _random_input(key: LeafKey, generator: torch.Generator) -> torch.Tensor:
     if span > _MOST_ELEMENTS or device.type != "cpu":
         raise PackageError(
             f"the model takes {str(dtype).removeprefix('torch.')}{list(shape)} on {device}, "
-            "which random numbers are not made for",
+            "for which no random inputs are generated",
             remedy="give the inputs",
         )
     made = torch.zeros(shape, dtype=dtype)

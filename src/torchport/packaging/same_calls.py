@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from torchport.packaging.guards_as_data import input_shapes
+from torchport.capture import input_shapes
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -47,7 +47,7 @@ def _calls(graph: fx.Graph, values: Mapping[object, int]) -> list[object]:
         if node.op == "output" or (
             node.op == "call_function" and value is not None and not _is_number(value)
         ):
-            arguments = fx.map_arg((node.args, node.kwargs), known)  # type: ignore[arg-type]
+            arguments = fx.map_arg((node.args, node.kwargs), known)  # type: ignore[arg-type]  # values, not nodes
             places[node] = ("place", len(calls))
             calls.append((str(node.target), _plain(arguments)))
     return calls

@@ -17,10 +17,10 @@ from torchport import targets
 from torchport.capture import ANY_SHAPE
 from torchport.compiler import CompiledModel
 from torchport.compiler.specialise import Specialised
-from torchport.errors import PackageError, RecordError, TargetError, one_line
+from torchport.errors import PackageError, TargetError, one_line
 from torchport.packaging.archive import PACKAGE
 from torchport.packaging.embedding import embed_compiled
-from torchport.packaging.error_keeping_file import written_by_torch
+from torchport.packaging.error_keeping_file import package_file, written_by_torch
 from torchport.packaging.general_form import make_general
 from torchport.packaging.separate_weights import move_payloads, new_file_beside, payloads_beside
 from torchport.packaging.structure_json import encode_structure
@@ -31,7 +31,6 @@ from torchport.records import (
     PackagedGraph,
     PackagedProgram,
     StoredTensor,
-    atomic_write,
     digest_of,
 )
 from torchport.runtime.input_kind import LeafKey
@@ -50,7 +49,7 @@ def save(
     with_graph: bool = False,
     separate_weights: bool = False,
 ) -> None:
-    """Write a compiled model to a file, whole or not at all.
+    """Write a compiled model to a file, atomically.
 
     The file holds the program of every kind of inputs that the model was compiled for so far, with all
     weights. It can be loaded where the model's code is not: by `torchport.load`, and by
@@ -68,7 +67,7 @@ def save(
             the package, which names it.
 
     Raises:
-        PackageError: it holds what cannot be written down as data, or the file cannot be written.
+        PackageError: it holds what cannot be stored as data, or the file cannot be written.
         TargetError: the model was compiled with an option that a file may not ask for.
 
     Example:
@@ -77,7 +76,8 @@ def save(
     """
     if not isinstance(compiled, CompiledModel):
         raise PackageError(
-            f"a {type(compiled).__name__} is no compiled model", remedy="compile it first: torchport.compile"
+            f"a {type(compiled).__name__} is not a compiled model",
+            remedy="compile it first: torchport.compile",
         )
     where = Path(path)
     if where.suffix != ".pt2":
@@ -101,17 +101,14 @@ def save(
     graphs = (writer.add_graph(compiled.original, programs[0]),) if with_graph else ()
     package = Package(first.model, first.target, packaged, graphs, writer.tensors, first.versions)
     text = json.dumps(package.to_json(), ensure_ascii=False, allow_nan=False)
-    try:
-        with (
-            payloads_beside(where, beside, writer.payloads),
-            atomic_write(where) as temporary,
-            written_by_torch(temporary) as file,
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")  # about weights that are not contiguous, which is as it should be
-            package_pt2(file, exported_programs=writer.exported, extra_files={PACKAGE: text})  # type: ignore[arg-type]  # IO is abstract
-    except RecordError as error:
-        raise PackageError(error.what, where=error.where) from error
+    with (
+        payloads_beside(where, beside, writer.payloads),
+        package_file(where) as temporary,
+        written_by_torch(temporary) as file,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # about weights that are not contiguous, which is as it should be
+        package_pt2(file, exported_programs=writer.exported, extra_files={PACKAGE: text})  # type: ignore[arg-type]  # IO is abstract
 
 
 class _Writer:
@@ -215,7 +212,7 @@ def _refuse_shared_writes(mutated: Sequence[str], attributes: Mapping[str, torch
 def _own_memory(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor that is all of its memory; itself, if it is so."""
     if tensor.layout is not torch.strided or type(tensor.detach()) is not torch.Tensor:
-        raise PackageError(f"a weight of the layout {tensor.layout} or a subclass cannot be written down")
+        raise PackageError(f"a weight of the layout {tensor.layout} or a subclass cannot be stored")
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size():
         return tensor

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping
@@ -13,9 +12,11 @@ from pathlib import Path
 import torch
 from torch import fx
 
-from torchport.errors import PackageError, RecordError
+from torchport.errors import PackageError
+from torchport.packaging.embedding import change_islands
+from torchport.packaging.error_keeping_file import package_file
 from torchport.packaging.load_model import read_package
-from torchport.records import IslandMeta, atomic_write
+from torchport.records import IslandMeta
 from torchport.runtime.payload_file import PAYLOAD_IN
 from torchport.targets.safetensors_file import write_safetensors
 
@@ -31,26 +32,15 @@ def move_payloads(
         file: what the islands call the file that the payloads will be in.
         prefix: goes before the payloads' names there.
     """
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    attributes: dict[str, object] = {}
     payloads: dict[str, torch.Tensor] = {}
-    metas = {meta.name: meta for meta in islands}
-    for node in graph_module.graph.nodes:
-        copies[node] = graph.node_copy(node, copies.__getitem__)
-        if node.op == "get_attr":
-            attributes.setdefault(str(node.target), getattr(graph_module, str(node.target)))
-        elif node.target is torch.ops.torchport.island.default:
-            attribute = str(node.args[0].target)
-            meta = IslandMeta.from_json(json.loads(node.args[1]))
-            payloads[prefix + attribute] = getattr(graph_module, attribute)
-            attributes[attribute] = torch.empty(0, dtype=torch.uint8)
-            entry = {"file": file, "name": prefix + attribute}
-            moved = dataclasses.replace(meta, properties={**meta.properties, PAYLOAD_IN: entry})
-            copies[node].update_arg(1, json.dumps(moved.to_json(), sort_keys=True))
-            metas[meta.name] = moved
-    made = fx.GraphModule(attributes, graph, "Program")
-    return made, tuple(metas[meta.name] for meta in islands), payloads
+
+    def moved(name: str, payload: torch.Tensor, meta: IslandMeta) -> tuple[torch.Tensor, IslandMeta]:
+        payloads[prefix + name] = payload
+        entry = {"file": file, "name": prefix + name}
+        changed = dataclasses.replace(meta, properties={**meta.properties, PAYLOAD_IN: entry})
+        return torch.empty(0, dtype=torch.uint8), changed
+
+    return *change_islands(graph_module, islands, moved), payloads
 
 
 def new_file_beside(path: Path) -> Path:
@@ -97,13 +87,10 @@ def _files_of(path: Path) -> set[Path]:
 
 
 def write_payloads(payloads: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write payloads as a safetensors file, whole or not at all, and without a copy of them in memory.
+    """Write payloads as a safetensors file, atomically, and without a copy of them in memory.
 
     Raises:
         PackageError: the file cannot be written.
     """
-    try:
-        with atomic_write(path) as temporary:
-            write_safetensors(payloads, temporary)
-    except RecordError as error:
-        raise PackageError(error.what, where=error.where) from error
+    with package_file(path) as temporary:
+        write_safetensors(payloads, temporary)

@@ -47,7 +47,7 @@ class StoredTensors:
             self._digests[record] = digest_of(self._bytes[record].numpy().data)
         if self._digests[record] != self._stored[key].digest:
             raise PackageError(
-                f"{key!r} is damaged: its checksum is another one", remedy="get the file again"
+                f"{key!r} is damaged: its checksum does not match", remedy="get the file again"
             )
 
     def check_alone(self, key: str) -> None:

@@ -44,7 +44,7 @@ def encode_structure(structure: Structure) -> dict[str, object]:
     """Return a structure as JSON.
 
     Raises:
-        PackageError: it holds a value that is no data, or an object made by code; names it.
+        PackageError: it contains a value that is not data, or an object made by code; names it.
     """
     return {
         "root": _encode(structure.root),
@@ -70,7 +70,7 @@ def _encode(node: Node) -> object:
         return {"dict": [_encode(item) for item in node.items], "keys": keys, "slot": node.slot}
     if isinstance(node, Object):
         return _encode_object(node)
-    raise PackageError(f"a {type(node).__name__} cannot be written down as data")
+    raise PackageError(f"a {type(node).__name__} cannot be stored as data")
 
 
 def _encode_object(node: Object) -> object:
@@ -117,7 +117,7 @@ def _encode_value(value: object) -> object:
     if isinstance(value, type):
         return {"class": class_name(value)}
     raise PackageError(
-        f"a value of the class {type(value).__name__} cannot be written down as data",
+        f"a value of the class {type(value).__name__} cannot be stored as data",
         remedy="let the model take and return tensors, plain values and containers of them",
     )
 
@@ -137,7 +137,7 @@ def decode_structure(data: object, classes: Iterable[type] = ()) -> Structure:
     reader = _Reader(classes, len(paths))
     changed = [_list_of(pair) for pair in _list_of(fields.get("changed"))]
     if any(len(pair) != 2 for pair in changed):
-        raise PackageError("a structure says of an input neither which it is nor what it holds")
+        raise PackageError("a structure has an input without a number and without contents")
     return Structure(
         reader.node(fields.get("root")), paths, tuple((_index(i), reader.node(node)) for i, node in changed)
     )
@@ -145,7 +145,7 @@ def decode_structure(data: object, classes: Iterable[type] = ()) -> Structure:
 
 def _object_of(data: object, what: str) -> Mapping[str, object]:
     if not isinstance(data, Mapping):
-        raise PackageError(f"{what} reads {str(data)[:80]!r}, which is not one")
+        raise PackageError(f"{what} is malformed: {str(data)[:80]!r}")
     return data
 
 
@@ -157,7 +157,7 @@ def _list_of(data: object) -> list[object]:
 
 def _index(data: object, below: int | None = None) -> int:
     if type(data) is not int or data < 0 or (below is not None and data >= below):
-        raise PackageError(f"a structure refers to {str(data)[:80]!r}, which it does not hold")
+        raise PackageError(f"a structure refers to {str(data)[:80]!r}, which it does not contain")
     return data
 
 
@@ -239,7 +239,7 @@ class _Reader:
         try:
             return self._made_value(kind, value)
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # of torch's own constructors
-            raise PackageError(f"a value reads {str(data)[:80]!r}, which is not one") from error
+            raise PackageError(f"a value is malformed: {str(data)[:80]!r}") from error
 
     def _made_value(self, kind: str, value: object) -> object:
         if kind == "tuple":

@@ -18,7 +18,6 @@ from torchport.capture import values_kept
 from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, one_line
 from torchport.packaging.embedding import embed_compiled
-from torchport.packaging.general_form import meta_text
 from torchport.packaging.separate_weights import move_payloads, write_payloads
 from torchport.packaging.structure_json import encode_structure
 from torchport.records import IslandMeta, TensorSpec
@@ -30,7 +29,7 @@ from torchport.verification.copied_tensors import copy_tensors
 
 REPORT = "torchport_report"
 General = tuple[torch.Tensor, IslandMeta]
-Script = torch.jit.ScriptModule | torch.jit.ScriptFunction  # type: ignore[type-arg]
+Script = torch.jit.ScriptModule | torch.jit.ScriptFunction  # type: ignore[type-arg]  # generic in the stubs alone
 
 
 def to_torchscript(
@@ -68,7 +67,7 @@ def to_torchscript(
     for island in islands:  # tracing runs the program, whose islands are loaded already
         for loaded in program.islands.values():
             if loaded.meta.name == island.name:
-                know_island_as(meta_text(island), loaded)
+                know_island_as(island.to_text(), loaded)
     record = dataclasses.replace(program.record, islands=islands)
     names = _names(signature, len(args), kwargs)
     own = _own_tensors(graph_module)
@@ -175,7 +174,7 @@ class _Caller(nn.Module):
         exact = torch.jit.trace(
             lambda leaves: list(program(*leaves)), (examples,), strict=False, check_trace=False
         )
-        choose, meta = _scripted_choice(exact), meta_text(general[1])
+        choose, meta = _scripted_choice(exact), general[1].to_text()
         shapes = [list(key[0]) for key in specialised.kind.keys]
         self.register_buffer("general", general[0])
         return lambda leaves: choose(leaves, self.general, meta, shapes)
@@ -193,6 +192,7 @@ def _scripted_choice(exact: Callable[..., list[torch.Tensor]]) -> Callable[..., 
                 same = False
         if same:
             return exact(leaves)
+        # Scripted: neither a cast nor a reason may stand behind this.
         return torch.ops.torchport.island(general, meta, leaves)  # type: ignore[no-any-return]
 
     with _quiet():
@@ -224,7 +224,7 @@ def _kind(key: LeafKey) -> str:
 
 
 def _readable(path: str, names: Sequence[str]) -> str:
-    """Return where a tensor stands in the inputs, by the input's name: `x[1]` for `[0][0][1]`."""
+    """Return a tensor's place in the inputs, by the input's name: `x[1]` for `[0][0][1]`."""
     if not path.startswith("[0]["):
         return path.removeprefix("[1].")
     index, _, rest = path.removeprefix("[0][").partition("]")

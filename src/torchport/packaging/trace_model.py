@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -22,14 +23,50 @@ from torchport.packaging.compiler_args import read_compiler_args
 from torchport.packaging.general_form import make_general
 from torchport.packaging.kept_ops import Keep, leaving
 from torchport.packaging.torchscript import General, Script, plain_result, to_torchscript
-from torchport.records import Coverage, write_record
+from torchport.records import DEFAULT_TARGET, Coverage, write_record
 from torchport.targets.child_build import isolated
 from torchport.torch_private import tree_map
-from torchport.verification import Tolerance, assert_close
+from torchport.verification import LOW_PRECISION, Tolerance, assert_close
 from torchport.verification.copied_tensors import copy_tensors
 
 Callee = nn.Module | Callable[..., object]
 Call = tuple[tuple[object, ...], dict[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSettings:
+    """What a traced model is to be, beyond what `trace` is asked for by name.
+
+    Args:
+        fallback: whether ops may stay on the host; otherwise one that does is an error.
+        keep: what stays on the host, by a function of an op's name and its module's path.
+        dynamic_batch_size: whether the first dimension of the inputs may vary.
+        dynamic_shapes: which dimensions may vary, as `torch.export` takes it; `"any"` for all that the model
+            lets vary. The model's own graph is then embedded too, with its weights: eager torch runs it on
+            inputs of other shapes than the example's.
+        child_process: whether the compiler runs in a process of its own, so that it can crash or hang.
+        compiled_form: whether the device's own compiled form is embedded beside the portable one.
+        separate_weights: a safetensors file that the islands, with their weights, are written to. The
+            TorchScript names it: it must be there when the model is called.
+
+    Raises:
+        PackageError: both `dynamic_batch_size` and `dynamic_shapes` are given.
+    """
+
+    fallback: bool = True
+    keep: Keep | None = None
+    dynamic_batch_size: bool = False
+    dynamic_shapes: object = None
+    child_process: bool = True
+    compiled_form: bool = True
+    separate_weights: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.dynamic_shapes is not None and self.dynamic_batch_size:
+            raise PackageError(
+                "both dynamic_batch_size and dynamic_shapes are given",
+                remedy="name the first dimension in dynamic_shapes too",
+            )
 
 
 def trace(
@@ -37,23 +74,14 @@ def trace(
     example_inputs: object = (),
     example_kwarg_inputs: Mapping[str, object] | None = None,
     *,
-    target: str = "openvino",
+    target: str = DEFAULT_TARGET,
     compiler_args: Sequence[str] | Mapping[str, object] | None = None,
     compiler_timeout: float | None = None,
     compiler_workdir: str | os.PathLike[str] | None = None,
     check_trace: bool = True,
     check_inputs: Sequence[object] | None = None,
     check_tolerance: float | None = None,
-    fallback: bool = True,
-    min_island_size: int = 1,
-    keep_ops: Sequence[str] = (),
-    keep_modules: Sequence[str] = (),
-    keep: Keep | None = None,
-    dynamic_batch_size: bool = False,
-    dynamic_shapes: object = None,
-    child_process: bool = True,
-    compiled_form: bool = True,
-    separate_weights: str | os.PathLike[str] | None = None,
+    settings: TraceSettings | None = None,
     name: str = "",
 ) -> Script | Callee:
     """Compile a model ahead of time, and return it as TorchScript with the compiled islands embedded.
@@ -71,18 +99,7 @@ def trace(
         check_trace: whether the result is compared with eager torch.
         check_inputs: inputs to check with, each like `example_inputs`; by default those.
         check_tolerance: how far a value may be off, relative and absolute; by default that of its dtype.
-        fallback: whether ops may stay on the host; otherwise one that does is an error.
-        min_island_size: islands of fewer ops stay on the host.
-        keep_ops, keep_modules: what stays on the host, by op or by module path.
-        keep: what stays on the host, by a function of an op's name and its module's path.
-        dynamic_batch_size: whether the first dimension of the inputs may vary.
-        dynamic_shapes: which dimensions may vary, as `torch.export` takes it; `"any"` for all that the model
-            lets vary. The model's own graph is then embedded too, with its weights: eager torch runs it on
-            inputs of other shapes than the example's.
-        child_process: whether the compiler runs in a process of its own, so that it can crash or hang.
-        compiled_form: whether the device's own compiled form is embedded beside the portable one.
-        separate_weights: a safetensors file that the islands, with their weights, are written to. The
-            TorchScript names it: it must be there when the model is called.
+        settings: what else the traced model is to be.
         name: the model's name in records and messages.
 
     Returns:
@@ -103,26 +120,23 @@ def trace(
     if module is not None and module.training:
         return model
     found = targets.find(target)
-    given: dict[str, object] = {
-        "min_island_size": min_island_size,
-        "keep_ops": keep_ops,
-        "keep_modules": keep_modules,
-    }
+    wanted = settings or TraceSettings()
+    given = {"speed_trial": wanted.fallback}  # who wants nothing on the host takes what is slower
     if compiler_workdir is not None:
-        given["cache"] = False  # what was built before would leave nothing there
+        given["cache"] = False  # what was built before would leave nothing in the folder
     chosen = found.make_options(given | read_compiler_args(compiler_args, found))
     found.options_from_file(found.options_json(chosen))  # what a loaded file would be refused is said now
     callee = module if module is not None else model
     name = name or getattr(callee, "__name__", type(callee).__name__)
     args, kwargs = _inputs(example_inputs, example_kwarg_inputs)
     check_kept_modules(callee, chosen, name)
-    builder = isolated(found, compiler_timeout, compiler_workdir) if child_process else found
-    if keep is not None:
-        builder = leaving(builder, keep)
+    builder = isolated(found, compiler_timeout, compiler_workdir) if wanted.child_process else found
+    if wanted.keep is not None:
+        builder = leaving(builder, wanted.keep)
     compiled = CompiledModel(Specialiser(callee, builder, chosen, name), args, kwargs)
     if compiler_workdir is not None:
         write_record(compiled.record, Path(compiler_workdir, "plan.json"))
-    if not fallback:
+    if not wanted.fallback:
         _refuse_host_ops(compiled.coverage)
     [specialised] = compiled.current_programs
     script = to_torchscript(
@@ -131,32 +145,25 @@ def trace(
         args,
         kwargs,
         as_function=not isinstance(callee, nn.Module),
-        compiled_form=compiled_form,
-        general=_general(compiled, args, kwargs, dynamic_batch_size, dynamic_shapes),
-        separate_weights=None if separate_weights is None else Path(separate_weights),
+        compiled_form=wanted.compiled_form,
+        general=_general(compiled, args, kwargs, wanted),
+        separate_weights=None if wanted.separate_weights is None else Path(wanted.separate_weights),
     )
     if check_trace:
-        _check(script, callee, _checks(check_inputs, args, kwargs), check_tolerance, name)
+        allowed = LOW_PRECISION if found.is_low_precision(chosen) else None
+        if check_tolerance is not None:
+            allowed = Tolerance(check_tolerance, check_tolerance)
+        _check(script, callee, _checks(check_inputs, args, kwargs), allowed, name)
     return script
 
 
 def _general(
-    compiled: CompiledModel,
-    args: tuple[object, ...],
-    kwargs: dict[str, object],
-    any_batch: bool,
-    dynamic_shapes: object,
+    compiled: CompiledModel, args: tuple[object, ...], kwargs: dict[str, object], settings: TraceSettings
 ) -> General | None:
     """Return the model's graph for other shapes, if they are asked for."""
-    if dynamic_shapes is None and not any_batch:
+    shapes = ANY_BATCH if settings.dynamic_batch_size else settings.dynamic_shapes
+    if shapes is None:
         return None
-    if dynamic_shapes is not None and any_batch:
-        raise PackageError(
-            "both dynamic_batch_size and dynamic_shapes are given",
-            where=compiled.record.model,
-            remedy="name the first dimension in dynamic_shapes too",
-        )
-    shapes = ANY_BATCH if any_batch else dynamic_shapes
     return make_general(compiled.original, args, kwargs, dynamic_shapes=shapes, name=compiled.record.model)
 
 
@@ -212,9 +219,10 @@ def _checks(
     return [_inputs(given, kwargs) for given in check_inputs]
 
 
-def _check(script: Script, callee: Callee, calls: Sequence[Call], tolerance: float | None, name: str) -> None:
-    """Hold the traced model against the model; neither is changed by it."""
-    allowed = None if tolerance is None else Tolerance(tolerance, tolerance)
+def _check(
+    script: Script, callee: Callee, calls: Sequence[Call], allowed: Tolerance | None, name: str
+) -> None:
+    """Compare the traced model with the model; neither is changed by it."""
     for number, call in enumerate(calls):
         expected = _run(callee, call)
         try:

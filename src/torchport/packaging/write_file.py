@@ -10,11 +10,10 @@ from pathlib import Path
 import torch
 
 from torchport.compiler import CompiledModel
-from torchport.errors import PackageError, RecordError
-from torchport.packaging.error_keeping_file import written_by_torch
+from torchport.errors import PackageError
+from torchport.packaging.error_keeping_file import package_file, written_by_torch
 from torchport.packaging.save_model import save
 from torchport.packaging.torchscript import to_torchscript
-from torchport.records import atomic_write
 
 KINDS = (".pt2", ".pt")
 
@@ -35,7 +34,7 @@ def check_file_name(path: Path, contents: FileContents) -> None:
     """Refuse a name of which nobody knows what kind of file it is, or of a kind that cannot hold as much.
 
     Raises:
-        PackageError: it ends in something else than `.pt2` or `.pt`, or in `.pt` where that is not enough.
+        PackageError: it ends in something other than `.pt2` or `.pt`, or in `.pt` where that is not enough.
     """
     if path.suffix not in KINDS:
         raise PackageError(
@@ -59,7 +58,7 @@ def write_model(
     path: Path,
     contents: FileContents = PLAIN,
 ) -> None:
-    """Write a compiled model to a file, whole or not at all.
+    """Write a compiled model to a file, atomically.
 
     Args:
         compiled: the compiled model.
@@ -79,8 +78,5 @@ def write_model(
     script = to_torchscript(
         first, signature, args, kwargs, as_function=False, compiled_form=contents.compiled_form
     )
-    try:
-        with atomic_write(path) as temporary, written_by_torch(temporary) as file:
-            torch.jit.save(script, file)
-    except RecordError as error:
-        raise PackageError(error.what, where=error.where) from error
+    with package_file(path) as temporary, written_by_torch(temporary) as file:
+        torch.jit.save(script, file)

@@ -3,8 +3,8 @@
 from torchport.records.accuracy import LEAST_DECADE, Accuracy, DifferenceHistogram
 from torchport.records.analysis import COST_FILE, MODULES_FILE, OPS_FILE, Analysis, json_text
 from torchport.records.bench import BenchRecord, Status
-from torchport.records.bring_up import BringUp
-from torchport.records.comparison import Comparison, TensorComparison
+from torchport.records.bring_up import DEFAULT_TARGET, BringUp
+from torchport.records.comparison import PCC_THRESHOLD, Comparison, TensorComparison
 from torchport.records.cost import Cost, MemoryPeak, ModuleCost, OpCost, Roofline
 from torchport.records.coverage import Coverage, IslandSummary, StayedOp
 from torchport.records.csv_text import csv_text, read_csv_text
@@ -12,6 +12,7 @@ from torchport.records.digest import digest_of
 from torchport.records.fallbacks import Fallbacks
 from torchport.records.file_lock import has_locks, lock_file
 from torchport.records.generated_code import GeneratedCode
+from torchport.records.generation_run import GenerationRun, GenerationSpeed
 from torchport.records.installation import Check, Installation, TargetStatus
 from torchport.records.json_text import parse_json, parse_object
 from torchport.records.model_graph import MOST_GRAPH_OPS, GraphModule, GraphOp, ModelGraph, OpKind
@@ -26,6 +27,7 @@ from torchport.records.module_table import (
 from torchport.records.module_tree import TreeRow, render_tree_html, tree_rows
 from torchport.records.op_configuration import OpConfiguration, OpConfigurations
 from torchport.records.op_table import OpMetadata, OpOccurrence, OpTable, TensorType, UniqueOp
+from torchport.records.op_time import OpTime
 from torchport.records.package import (
     InputTensor,
     OutputSummary,
@@ -64,97 +66,20 @@ from torchport.records.tensor_spec import ITEM_SIZES, TensorSpec
 from torchport.records.verdict import REASONS, SUPPORTED, Reason, Verdict
 
 __all__ = [
-    "Accuracy",
-    "DifferenceHistogram",
-    "GraphModule",
-    "GraphOp",
-    "LEAST_DECADE",
-    "ModelGraph",
-    "MOST_GRAPH_OPS",
-    "OpKind",
-    "Analysis",
-    "BenchRecord",
-    "BringUp",
-    "Check",
-    "Comparison",
-    "Cost",
-    "COST_FILE",
-    "Coverage",
-    "csv_text",
-    "decode_record",
-    "digest_of",
-    "Fallbacks",
-    "file_name",
-    "has_locks",
-    "lock_file",
-    "FoundFiles",
-    "GeneratedCode",
-    "InputTensor",
-    "Installation",
-    "IslandMeta",
-    "IslandSummary",
-    "ITEM_SIZES",
-    "JSON",
-    "json_text",
-    "list_all_files",
-    "list_files",
-    "MemoryPeak",
-    "ModuleCost",
-    "ModuleMetadata",
-    "MODULES_FILE",
-    "ModuleTable",
-    "NOT_JSONABLE",
-    "OpConfiguration",
-    "OpConfigurations",
-    "OpCost",
-    "OpMetadata",
-    "OpOccurrence",
-    "OPS_FILE",
-    "OpTable",
-    "OutputSummary",
-    "Package",
-    "PackagedGraph",
-    "PackagedProgram",
-    "PackageRun",
-    "PackageSummary",
-    "parent_of",
-    "ProgramRecord",
-    "RAW_COLUMNS",
-    "RAW_FORMAT",
-    "read_csv_text",
-    "open_regular",
-    "parse_json",
-    "parse_object",
-    "read_json",
-    "read_plain_file",
-    "read_record",
-    "Reason",
-    "REASONS",
-    "Record",
-    "refuse_links",
-    "render_tree_html",
-    "Roofline",
-    "ROOT",
-    "shape_text",
-    "Status",
-    "StayedOp",
-    "StoredTensor",
-    "SUPPORTED",
-    "SurveyRow",
-    "SurveyStatus",
-    "TargetStatus",
-    "temporary_folder",
-    "TensorComparison",
-    "TensorSpec",
-    "TensorType",
-    "tree_rows",
-    "TreeRow",
-    "UniqueModule",
-    "UniqueOp",
-    "Verdict",
-    "write_files",
-    "write_record",
-    "write_text",
-    "write_texts",
-    "atomic_write",
-]
+    "Accuracy", "DifferenceHistogram", "GraphModule", "GraphOp", "LEAST_DECADE", "ModelGraph",
+    "MOST_GRAPH_OPS", "OpKind",
+    "Analysis", "atomic_write", "BenchRecord", "BringUp", "Check", "Comparison", "Cost", "COST_FILE",
+    "Coverage", "csv_text", "decode_record", "DEFAULT_TARGET", "digest_of", "Fallbacks", "file_name",
+    "GenerationRun", "GenerationSpeed",
+    "FoundFiles", "GeneratedCode", "has_locks", "InputTensor", "Installation", "IslandMeta", "IslandSummary",
+    "ITEM_SIZES", "JSON", "json_text", "list_all_files", "list_files", "lock_file", "MemoryPeak",
+    "ModuleCost", "ModuleMetadata", "MODULES_FILE", "ModuleTable", "NOT_JSONABLE", "OpConfiguration",
+    "OpConfigurations", "OpCost", "open_regular", "OpMetadata", "OpOccurrence", "OPS_FILE", "OpTable",
+    "OpTime", "OutputSummary", "Package", "PackagedGraph", "PackagedProgram", "PackageRun", "PackageSummary",
+    "parent_of", "parse_json", "parse_object", "PCC_THRESHOLD", "ProgramRecord", "RAW_COLUMNS", "RAW_FORMAT",
+    "read_csv_text", "read_json", "read_plain_file", "read_record", "Reason", "REASONS", "Record",
+    "refuse_links", "render_tree_html", "Roofline", "ROOT", "shape_text", "Status", "StayedOp",
+    "StoredTensor", "SUPPORTED", "SurveyRow", "SurveyStatus", "TargetStatus", "temporary_folder",
+    "TensorComparison", "TensorSpec", "TensorType", "tree_rows", "TreeRow", "UniqueModule", "UniqueOp",
+    "Verdict", "write_files", "write_record", "write_text", "write_texts",
+]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from torchport.records.comparison import PCC_THRESHOLD
 from torchport.records.fallbacks import Fallbacks
 from torchport.records.record import Record
 
@@ -52,7 +53,7 @@ class BenchRecord(Record):
     compiled_time: float | None = None
     first_run_time: float | None = None
     pcc: float | None = None
-    pcc_threshold: float = 0.99
+    pcc_threshold: float = PCC_THRESHOLD
     max_absolute: float | None = None
     runs: int = 0
     simulated: bool = False

@@ -9,6 +9,8 @@ from torchport.records.comparison import Comparison
 from torchport.records.coverage import Coverage
 from torchport.records.record import Record
 
+DEFAULT_TARGET = "openvino"  # where a model is brought up if no target is named
+
 
 @dataclass(frozen=True, slots=True)
 class BringUp(Record):

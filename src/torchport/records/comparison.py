@@ -7,13 +7,15 @@ from typing import ClassVar
 
 from torchport.records.record import Record
 
+PCC_THRESHOLD = 0.99  # what the correlation of a result with the one expected must reach, unless one says
+
 
 @dataclass(frozen=True, slots=True)
 class TensorComparison(Record):
     """How one output differs from the one expected.
 
     Args:
-        path: where it stands in the output, such as `logits` or `past_key_values.layers[0].keys`.
+        path: where it is in the output, such as `logits` or `past_key_values.layers[0].keys`.
         ok: whether it is within the tolerance.
         pcc: Pearson's correlation coefficient of the two.
         max_absolute: the largest absolute difference.

@@ -140,7 +140,7 @@ class Cost(Record):
         modules: every module, in the order of the tree.
         ops: every call, in order.
         timeline: the bytes that live after each kernel, workspace included.
-        uncounted: ops whose operations nobody knows, with how often they run.
+        uncounted: ops of unknown cost, with how often they run.
         values, note: as in `ModuleMetadata`.
     """
 
@@ -181,9 +181,9 @@ class Cost(Record):
         """
         if not (peak_flops > 0 and bandwidth > 0):
             raise RecordError(
-                f"a device with {peak_flops} FLOP/s and {bandwidth} B/s does nothing",
+                f"peak FLOP/s and bandwidth must be positive, not {peak_flops} and {bandwidth}",
                 where="roofline",
-                remedy="give its peak FLOP/s and its bandwidth in bytes a second, such as 1e12 and 1e11",
+                remedy="give FLOP/s and bytes per second, such as 1e12 and 1e11",
             )
         compute = memory = 0.0
         for op in self.ops:

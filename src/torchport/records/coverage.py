@@ -37,7 +37,7 @@ class StayedOp(Record):
 
 @dataclass(frozen=True, slots=True)
 class IslandSummary(Record):
-    """One piece that the target takes whole."""
+    """One subgraph that runs on the target."""
 
     name: str
     ops: int

@@ -19,7 +19,7 @@ _MARK = "'"
 
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:
-    """Return rows as CSV; nothing stands for None."""
+    """Return rows as CSV; None is empty."""
     return "".join(",".join(map(_cell, row)) + "\n" for row in rows)
 
 

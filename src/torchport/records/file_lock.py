@@ -5,7 +5,7 @@ from __future__ import annotations
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # has_locks() says so
 
 
 def has_locks() -> bool:

@@ -16,7 +16,7 @@ class TargetStatus(Record):
         name: the target's name.
         description: what it is, in a sentence.
         ok: whether it works here.
-        detail: what is there or missing.
+        detail: what is installed or missing.
         remedy: what to do if something is missing.
         version: of the target's library; empty if it is missing.
         devices: the devices that it sees.
@@ -35,10 +35,10 @@ class TargetStatus(Record):
 
 @dataclass(frozen=True, slots=True)
 class Check(Record):
-    """One thing that must hold for torchport to work whole.
+    """One condition for torchport to work fully.
 
     Args:
-        name: what was looked at.
+        name: what was checked.
         ok: whether it holds.
         detail: what was found.
         remedy: what to do if it does not.
@@ -57,7 +57,7 @@ class Installation(Record):
     Args:
         versions: of python and each package; empty for one that is not installed.
         machine: the processor, its number of cores and torch's threads.
-        checks: what must hold for torchport to work whole.
+        checks: the conditions for torchport to work fully.
         targets: which targets work here, and why not.
         cache_path: where built islands are kept.
         cache_bytes: how many bytes they take.

@@ -1,4 +1,4 @@
-"""Parses JSON of strangers: whatever it is, a value that is not nested too deeply, or one refusal."""
+"""Parses untrusted JSON: returns a value that is not nested too deeply, or raises one error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parse_json(text: str | bytes, where: str) -> JSON:
     except RecursionError as error:
         raise _too_deep(where) from error
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError both
-        raise RecordError(f"is not whole JSON: {error}", where=where, remedy=_REMEDY) from error
+        raise RecordError(f"is not valid JSON: {error}", where=where, remedy=_REMEDY) from error
     _check_depth(data, where)
     return _without_surrogates(data) if "\\ud" in decoded.lower() else data
 

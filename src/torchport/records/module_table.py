@@ -56,7 +56,7 @@ class ModuleMetadata(Record):
         total_modules: how many modules there are, each counted once.
         unique_modules: how many entries.
         timestamp: when they were extracted.
-        module_paths: how many places modules are held in; a shared module has several.
+        module_paths: how many paths the modules have; a shared module has several.
         values: whether the model ran on fake tensors or on real ones.
         note: why on real ones.
     """

@@ -14,7 +14,7 @@ class TreeRow:
     """A module in the tree.
 
     Args:
-        depth: how deep it stands; 0 for the model itself.
+        depth: its level in the tree; 0 for the model itself.
         name: its name within its parent.
         cost: what it costs, and its class.
     """

@@ -39,7 +39,7 @@ class UniqueOp(Record):
         id: such as `op_000`.
         op_name: how to call it, such as `torch.conv2d`.
         source_module_id, source_module_class: the module that calls it first.
-        attributes: its arguments that are no tensors, by the names of its schema, defaults included.
+        attributes: its non-tensor arguments, by the names of its schema, including defaults.
         tensor_types: its tensors, by the names of its schema; what it returns is `output`, or `output[0]`, ….
         occurrences: every call.
         overload: torch's own name, such as `aten.conv2d.default`.
@@ -59,6 +59,13 @@ class UniqueOp(Record):
     flops: int = 0
     vector_flops: int = 0
     bytes: int = 0
+
+    def tensors(self, *, returned: bool) -> dict[str, TensorType]:
+        """Return the tensors that it is given, or those that it returns, by name."""
+        named = self.tensor_types.items()
+        return {
+            name: kind for name, kind in named if (name == "output" or name.startswith("output[")) == returned
+        }
 
 
 @dataclass(frozen=True, slots=True)

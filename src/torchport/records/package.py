@@ -32,7 +32,7 @@ class InputTensor(Record):
     Args:
         shape, dtype: as in `TensorSpec`.
         device: torch's name of it.
-        strides: where its elements lie; empty if it is contiguous.
+        strides: its strides; empty if it is contiguous.
     """
 
     shape: tuple[int, ...]
@@ -128,7 +128,7 @@ class OutputSummary(Record):
     """A tensor that a run gave.
 
     Args:
-        path: where it stands in the result.
+        path: where it is in the result.
         shape, dtype: as in `TensorSpec`.
         minimum, maximum, mean: of its values; None if it has none, or they are complex.
     """

@@ -1,4 +1,4 @@
-"""The files of a directory that may be a stranger's: plain ones in real folders, and never through a link.
+"""The files of an untrusted directory: regular files in real folders, never through a link.
 
 A link in such a directory may lead anywhere, and a FIFO or a device has no end. What a file is, and how
 large, is looked at before any of its bytes.
@@ -107,7 +107,7 @@ def read_plain_file(path: Path, most: int) -> bytes:
         most: how many bytes it may have.
 
     Raises:
-        RecordError: it cannot be read, is no plain file, or is larger.
+        RecordError: it cannot be read, is not a regular file, or is larger.
     """
     try:
         with open_regular(path, most) as file:

@@ -5,6 +5,7 @@ See docs/decisions/0001-compiled-program.md.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,7 +22,7 @@ class IslandMeta(Record):
 
     Args:
         name: the island's name in the program.
-        target: who built it and can load it.
+        target: the target that built it and can load it.
         digest: of the payload, by `digest_of`: names the loaded island, and shows a damaged one.
         inputs, outputs: the tensors that cross.
         options: the target's options, as JSON.
@@ -39,6 +40,10 @@ class IslandMeta(Record):
     options: dict[str, object]
     properties: dict[str, object]
     versions: dict[str, str]
+
+    def to_text(self) -> str:
+        """Return it as `torchport::island` takes it."""
+        return json.dumps(self.to_json(), sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ RAW_FORMAT = "torchport.raw_ops/1"
 """The name and version of the layout; each raw file carries it in its metadata under the key `format`."""
 
 NOT_JSONABLE = "not_jsonable"
-"""What stands for a value that has no JSON form, most often a tensor."""
+"""Replaces a value that has no JSON form, most often a tensor."""
 
 RAW_COLUMNS: dict[str, str] = {
     "model": "VARCHAR",

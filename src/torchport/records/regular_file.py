@@ -1,4 +1,4 @@
-"""Opens files of strangers: a file with bytes in it, and nothing that waits or never ends."""
+"""Opens untrusted files: regular files only, nothing that blocks or never ends."""
 
 from __future__ import annotations
 

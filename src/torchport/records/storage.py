@@ -1,4 +1,4 @@
-"""Records in files: written whole or not at all, and read with the file's name in every complaint."""
+"""Records in files: written atomically, and read with the file's name in every error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_BYTES = 64 << 20
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a file whole or not at all: a reader sees the old content or the new, never a part.
+    """Write a file atomically: a reader sees the old content or the new, never a part.
 
     Raises:
         RecordError: the file cannot be written.
@@ -32,7 +32,7 @@ def write_text(text: str, path: Path) -> None:
 
 
 def write_texts(texts: Mapping[Path, str]) -> None:
-    """Write several files of text, each whole; if one cannot be written, none is.
+    """Write several text files, each atomically; if one cannot be written, none is.
 
     Raises:
         RecordError: names the file that cannot be written.
@@ -41,44 +41,15 @@ def write_texts(texts: Mapping[Path, str]) -> None:
     write_files({path: text.encode("utf-8", "backslashreplace") for path, text in texts.items()})
 
 
-def write_bytes(content: bytes, path: Path) -> None:
-    """Write a file of bytes whole or not at all.
-
-    Raises:
-        RecordError: the file cannot be written.
-    """
-    write_files({path: content})
-
-
 def write_files(contents: Mapping[Path, bytes]) -> None:
-    """Write several files, each whole; if one cannot be written, none is, and no folder is left behind.
+    """Write several files, each atomically; if one cannot be written, none is, and no folder is left behind.
 
     Raises:
         RecordError: names the file that cannot be written.
     """
-    temporary: dict[Path, Path] = {}
-    made: list[Path] = []
-    done = False
-    path = Path()
-    try:
+    with contextlib.ExitStack() as stack:
         for path, content in contents.items():
-            _make_folder(path.parent, made)
-            if path.is_dir():
-                raise IsADirectoryError(None, "it is a directory")
-            # Beside the file, since a rename is atomic within one file system only.
-            temporary[path] = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-            temporary[path].write_bytes(content)
-        for path, written in temporary.items():
-            os.replace(written, path)
-        done = True
-    except OSError as error:
-        raise RecordError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
-    finally:
-        for written in temporary.values():
-            written.unlink(missing_ok=True)
-        for folder in [] if done else reversed(made):
-            with contextlib.suppress(OSError):  # something else came to be in it
-                folder.rmdir()
+            stack.enter_context(atomic_write(path)).write_bytes(content)
 
 
 @contextlib.contextmanager
@@ -88,6 +59,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Raises:
         RecordError: the file cannot be written.
     """
+    # Beside the file, since a rename is atomic within one file system only.
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     made: list[Path] = []
     done = False
@@ -103,7 +75,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise RecordError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it is not there, or could not be
+            temporary.unlink()
         for folder in [] if done else reversed(made):
             with contextlib.suppress(OSError):  # something else came to be in it
                 folder.rmdir()
@@ -116,11 +89,11 @@ def _make_folder(folder: Path, made: list[Path]) -> None:
         level.mkdir(exist_ok=True)
         made.append(level)
     if not folder.is_dir():
-        raise NotADirectoryError(None, f"{folder} is no directory")
+        raise NotADirectoryError(None, f"{folder} is not a directory")
 
 
 def write_record(record: Record, path: Path) -> None:
-    """Write a record as JSON, whole or not at all.
+    """Write a record as JSON, atomically.
 
     Args:
         record: what to write.
@@ -139,7 +112,7 @@ def read_json(path: Path) -> JSON:
     """Read a JSON file.
 
     Raises:
-        RecordError: it cannot be read, is no plain file, too large, too deep, or not JSON; names the file.
+        RecordError: it cannot be read, is not a regular file, too large, too deep, or not JSON.
     """
     return parse_json(read_plain_file(path, MOST_BYTES), str(path))
 

@@ -1,4 +1,4 @@
-"""How a survey fared with one model."""
+"""The outcome of a survey for one model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SurveyRow(Record):
         graphs: how many graphs it has, of both directions.
         raw: the raw file's name in `raw/`; empty if there is none.
         seconds: how long it took, loading the model included.
-        peak_bytes: the most memory its process held.
+        peak_bytes: the peak memory of its process.
         settings: what it was surveyed with, so that a survey with other settings does not take it for done.
         note: what is not as usual, such as a run on real values and why; else empty.
         versions: of python, torch, torchport and the model's library; of a model's own file the digest.

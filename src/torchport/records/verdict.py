@@ -16,11 +16,12 @@ Reason = Literal[
     "integer_range",  # the target's integers are narrower than the values could be
     "random",  # the result is random: the target's generator is not torch's
     "alias",  # the result shares memory with an input, a weight or another output
-    "not_a_tensor",  # the result is no tensor
+    "not_a_tensor",  # the result is not a tensor
     "kept_by_option",  # the user asked for it to stay
     "island_too_small",  # fewer ops than min_island_size
     "build_failed",  # the target's compiler refused the island
     "inaccurate",  # the built island did not equal eager on the example inputs
+    "slower",  # the built island took longer than eager on the example inputs
 ]
 REASONS: tuple[str, ...] = get_args(Reason)
 

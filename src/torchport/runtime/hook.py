@@ -32,6 +32,7 @@ def register() -> None:
             library = torch.library.Library("torchport", "DEF")
             library.define(SCHEMA)
             library.impl("island", _run, "CPU")
+            library.impl("island", _run, "CUDA")
             library.impl("island", _infer, "Meta")
             _library = library
         except Exception:  # whatever it is, the user's `import torch` comes first

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from torchport.errors import RuntimeRefusal
 from torchport.structure import Flat, Structure
 
 LeafKey = tuple[torch.Size, torch.dtype, torch.device, "tuple[int, ...] | None"]
@@ -21,6 +22,18 @@ def key_of(leaf: torch.Tensor) -> LeafKey:
 def autocast_key() -> tuple[bool, torch.dtype]:
     """Return the state of autocast, which decides the dtypes of what is captured."""
     return torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+
+def refuse_gradients(flat: Flat, where: str, remedy: str) -> None:
+    """Refuse inputs that ask for gradients.
+
+    Raises:
+        RuntimeRefusal: one does.
+    """
+    if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in flat.leaves):
+        raise RuntimeRefusal(
+            "an input requires gradients, which a compiled model does not compute", where=where, remedy=remedy
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

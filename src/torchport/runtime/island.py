@@ -69,8 +69,8 @@ def load_island(blob: torch.Tensor, meta: str, options: Options | None = None) -
     Args:
         blob: the payload.
         meta: the metadata.
-        options: those of the caller who built it. Without them they are the metadata's, which may be a
-            stranger's: of those, a target takes what can do no harm.
+        options: those of the caller who built it. Without them they are the metadata's, which may be
+            untrusted: of those, a target accepts only harmless ones.
 
     Raises:
         RuntimeRefusal: the payload is not the one that the metadata describes.
@@ -88,7 +88,7 @@ def load_island(blob: torch.Tensor, meta: str, options: Options | None = None) -
 
 
 def know_island_as(meta: str, island: LoadedIsland) -> None:
-    """Let other metadata stand for an island that is loaded: of the same, written down in another way."""
+    """Let other metadata stand for an island that is loaded: of the same, written down differently."""
     with _lock:
         _loaded.setdefault(meta, island)
 
@@ -101,7 +101,7 @@ def _load(blob: torch.Tensor, meta: str, options: Options | None) -> LoadedIslan
         payload = _bytes_of(blob, record.name)
     if digest_of(payload.data) != record.digest:
         raise RuntimeRefusal(
-            "the island's payload is damaged: its checksum is another one",
+            "the island's payload is damaged: its checksum does not match",
             where=record.name,
             remedy="compile the model again",
         )
@@ -114,7 +114,7 @@ def _load(blob: torch.Tensor, meta: str, options: Options | None) -> LoadedIslan
 
 def _bytes_of(blob: torch.Tensor, where: str) -> Bytes:
     if blob.dtype is not torch.uint8 or blob.dim() != 1 or blob.device.type != "cpu":
-        raise RuntimeRefusal("the island's payload is not a row of bytes", where=where)
+        raise RuntimeRefusal("the island's payload is not a one-dimensional uint8 tensor", where=where)
     found: Bytes = blob.detach().contiguous().numpy()
     return found
 

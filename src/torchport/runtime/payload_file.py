@@ -84,7 +84,7 @@ def _find(name: str, where: str, package: _Package | None) -> Path:
         places = [package.folder / name]
     else:
         raise RuntimeRefusal(
-            f"the file with the weights, {name[:80]!r}, is not one beside the package", where=where
+            f"the file with the weights, {name[:80]!r}, is not a file beside the package", where=where
         )
     if given:
         places.append(Path(given) / Path(name).name)
@@ -94,7 +94,7 @@ def _find(name: str, where: str, package: _Package | None) -> Path:
                 _refuse_link(place, where)
             return place
     raise RuntimeRefusal(
-        f"the file with the weights, {name}, is not there",
+        f"the file with the weights, {name}, is missing",
         where=where,
         remedy="put it beside the package, or set TORCHPORT_WEIGHTS_DIR to its folder",
     )
@@ -107,7 +107,7 @@ def _is_bare(name: str) -> bool:
 def _refuse_link(path: Path, where: str) -> None:
     if path.resolve().parent != path.parent.resolve():
         raise RuntimeRefusal(
-            f"{path} leads out of the package's folder",
+            f"{path} is outside the package's folder",
             where=where,
             remedy="set TORCHPORT_WEIGHTS_DIR to the folder where the weights are",
         )

@@ -81,7 +81,7 @@ class RunnableProgram:
             with torch.no_grad():
                 outputs = self._call(leaves)
         except Exception:
-            if state is not None:  # who runs the call in another way must draw the same numbers
+            if state is not None:  # who runs the call differently must draw the same numbers
                 torch.set_rng_state(state)
             raise
         return self.result.rebuild(outputs, leaves, objects)
@@ -168,7 +168,8 @@ def _check_kind(meta: IslandMeta, kind: InputKind) -> None:
     """Refuse a program whose inputs are not those of the island that it is."""
     wanted = [(spec.shape, spec.dtype) for spec in meta.inputs]
     given = [(tuple(shape), str(dtype).removeprefix("torch.")) for shape, dtype, _, _ in kind.keys]
-    if wanted != given or any(device.type != "cpu" for _, _, device, _ in kind.keys):
+    device = meta.properties.get("device", "cpu")
+    if wanted != given or any(found.type != device for _, _, found, _ in kind.keys):
         raise RuntimeRefusal(
             "the program takes other inputs than the island that it is",
             where=meta.name,

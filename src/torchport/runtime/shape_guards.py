@@ -52,7 +52,7 @@ def check_guards(guards: object, shapes: Sequence[Sequence[int]], where: str) ->
 
 
 def _failing(guard: object, shapes: Sequence[Sequence[int]]) -> object:
-    """Return the part of a guard because of which it does not hold; of alternatives, that of the last."""
+    """Return the part of a guard because of which it does not contain; of alternatives, that of the last."""
     if isinstance(guard, list) and guard[:1] == ["or"]:
         return _failing(guard[-1], shapes)
     if isinstance(guard, list) and guard[:1] == ["and"]:
@@ -66,19 +66,19 @@ def _holds(guard: object, shapes: Sequence[Sequence[int]]) -> bool:
     except ZeroDivisionError:
         return False
     except (TypeError, ValueError, IndexError) as error:  # a file's guard may be anything
-        raise RuntimeRefusal(f"a guard reads {str(guard)[:80]!r}, which is not one") from error
+        raise RuntimeRefusal(f"{str(guard)[:80]!r} is not a valid guard") from error
 
 
 def _value(term: object, shapes: Sequence[Sequence[int]]) -> int:
     if isinstance(term, int):
         return term
     if not isinstance(term, list) or not term:
-        raise RuntimeRefusal(f"a guard reads {str(term)[:80]!r}, which is not one")
+        raise RuntimeRefusal(f"{str(term)[:80]!r} is not a valid guard")
     head, *rest = term
     if head == "size":
         return shapes[rest[0]][rest[1]]
     if head not in OPERATIONS:
-        raise RuntimeRefusal(f"a guard reads {str(term)[:80]!r}, which is not one")
+        raise RuntimeRefusal(f"{str(term)[:80]!r} is not a valid guard")
     return OPERATIONS[head](*[_value(part, shapes) for part in rest])
 
 

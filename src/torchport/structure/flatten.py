@@ -9,7 +9,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -29,7 +29,7 @@ from torchport.structure.nodes import (
     Tuple,
 )
 
-# Values that are never taken apart: they hold no tensors, or sharing them is what is meant.
+# Values that are never flattened: they contain no tensors, or sharing them is intended.
 _ATOMIC = (
     type(None), bool, int, float, complex, str, bytes, bytearray, type, range, slice, enum.Enum,
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, types.CodeType,
@@ -42,7 +42,7 @@ _NOTHING: Mapping[int, object] = types.MappingProxyType({})
 
 
 class Flat(NamedTuple):
-    """A value taken apart.
+    """A flattened value.
 
     Args:
         leaves: its tensors, each once.
@@ -81,11 +81,11 @@ def flatten_call(args: tuple[object, ...], kwargs: dict[str, object]) -> Flat:
     """Take the inputs of a call apart; the same as `flatten((args, kwargs))`, and quick for plain tensors."""
     if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor:
         return Flat([args[0]], _ONE_TENSOR, [kwargs])
-    leaves = [*args, *kwargs.values()]
+    leaves: list[Any] = [*args, *kwargs.values()]
     if len({id(leaf) for leaf in leaves}) == len(leaves) and all(
         type(leaf) is torch.Tensor for leaf in leaves
     ):
-        return Flat(leaves, _plain_call(len(args), tuple(kwargs)), [kwargs])  # type: ignore[arg-type]
+        return Flat(leaves, _plain_call(len(args), tuple(kwargs)), [kwargs])
     return flatten((args, kwargs))
 
 
@@ -151,7 +151,7 @@ def _not_too_deep(visit: Callable[[object, str], Node], value: object, path: str
         return visit(value, path)
     except RecursionError:
         raise StructureError(
-            "a value is nested too deeply to be taken apart",
+            "a value is nested too deeply to be flattened",
             where=path,
             remedy="pass less deeply nested containers, or raise sys.setrecursionlimit",
         ) from None
@@ -169,7 +169,7 @@ class _Walk:
         self.kept: list[object] = []  # temporary values whose ids must not be reused during the walk
 
     def visit(self, value: object, path: str) -> Node:
-        """Return the part that stands for `value`."""
+        """Return the part that represents `value`."""
         known = self.seen.get(id(value))
         if known is not None:
             return known
@@ -239,7 +239,7 @@ class _Walk:
     def _keys(self, mapping: Mapping[object, object], path: str) -> tuple[object, ...]:
         for key in mapping:
             if isinstance(key, torch.Tensor):
-                raise StructureError("a dict with a tensor as key cannot be taken apart", where=path)
+                raise StructureError("a dict with a tensor as key cannot be flattened", where=path)
         return tuple(mapping)
 
 

@@ -38,7 +38,7 @@ class Node:
     __slots__ = ()
 
     def build(self, assembly: Assembly) -> object:
-        """Return the value that this part stands for."""
+        """Return the value that this part represents."""
         raise NotImplementedError
 
     def fill(self, assembly: Assembly, target: object) -> None:
@@ -88,7 +88,7 @@ class Known(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant(Node):
-    """Anything that holds no tensor and is not taken apart."""
+    """Anything that contains no tensor and is not flattened."""
 
     value: object
 
@@ -198,7 +198,7 @@ class Object(Node):
 
     def fill(self, assembly: Assembly, target: object) -> None:
         if self.items or isinstance(target, list) or self.keys or isinstance(target, dict):
-            target.clear()  # type: ignore[attr-defined]
+            target.clear()  # type: ignore[attr-defined]  # lists and dicts, and what is like them, have it
         attributes = getattr(target, "__dict__", None)
         if isinstance(attributes, dict) and self.set_state is None and not _has_own_set_state(target):
             attributes.clear()
@@ -207,7 +207,7 @@ class Object(Node):
     @property
     def kind(self) -> str:
         """The name of the class, for messages."""
-        if self.make is copyreg.__newobj__ and self.arguments:  # type: ignore[attr-defined]
+        if self.make is copyreg.__newobj__ and self.arguments:  # type: ignore[attr-defined]  # the stubs lack it
             first = self.arguments[0]
             if isinstance(first, Constant) and isinstance(first.value, type):
                 return first.value.__name__
@@ -224,7 +224,7 @@ def _cannot_fill(target: object, wanted: str) -> StructureError:
 def give_state(made: object, state: object) -> None:
     """Set an object's state as `copy.copy` does."""
     if _has_own_set_state(made):
-        made.__setstate__(state)  # type: ignore[attr-defined]
+        made.__setstate__(state)  # type: ignore[attr-defined]  # it has one, as was asked
         return
     slots: object = None
     if isinstance(state, tuple) and len(state) == 2:
@@ -241,7 +241,7 @@ def _has_own_set_state(made: object) -> bool:
 
 
 def same_value(left: object, right: object) -> bool:
-    """Whether two tensor-free values are interchangeable; False where nobody can tell."""
+    """Whether two tensor-free values are interchangeable; False if that is unknown."""
     if left is right:
         return True
     if type(left) is not type(right):
@@ -263,7 +263,7 @@ class Structure:
 
     Args:
         root: the value's outermost part.
-        paths: for each tensor, where it stands, such as `past_key_values.layers[0].keys`.
+        paths: for each tensor, where it is, such as `past_key_values.layers[0].keys`.
         changed: the mutable inputs that the call changed, with what they hold now.
     """
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torchport.survey.survey_models import SurveyProgress, run_survey
+    from torchport.survey.work_item import SurveySettings
 
-__all__ = ["SurveyProgress", "run_survey"]
+__all__ = ["SurveyProgress", "SurveySettings", "run_survey"]
 
 
 def __getattr__(name: str) -> object:

@@ -57,7 +57,7 @@ class SurveyDirectory:
         need_posix()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for folder in _FOLDERS:  # a survey that goes on may be a stranger's
+            for folder in _FOLDERS:  # a resumed survey may be untrusted
                 refuse_links(self.path, self.path / folder / "any file")
             handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         except OSError as error:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from torchport import zoo
 from torchport.bringup.benches import run_benches
+from torchport.bringup.separate_runs import copy_inputs
 from torchport.capture import AtenGraph, capture_graphs, recording_backend
 from torchport.errors import CaptureError, SurveyError, one_line
 from torchport.records import SurveyRow, atomic_write, file_name
@@ -20,7 +20,6 @@ from torchport.survey.directory import PROFILE, RAW
 from torchport.survey.stat.op_rows import rows_of
 from torchport.survey.stat.raw_file import write_raw_file
 from torchport.survey.work_item import STAT, WorkItem
-from torchport.verification.copied_tensors import copy_tensors
 from torchport.zoo.model import Model
 
 
@@ -119,9 +118,7 @@ def record_run(model: Model, backward: bool) -> tuple[AtenGraph, ...]:
 def run_once(call: object, model: Model, backward: bool) -> None:
     """Call a model, or what was compiled from it, and run the backward pass from all of its outputs."""
     assert callable(call)
-    args, kwargs = cast(
-        "tuple[tuple[object, ...], dict[str, object]]", copy_tensors((model.args, dict(model.kwargs)))
-    )
+    args, kwargs = copy_inputs(model)
     with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(backward):
         torch.manual_seed(0)
         result = call(*args, **kwargs)

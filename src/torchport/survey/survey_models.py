@@ -1,10 +1,10 @@
-"""Surveys many models: each in a process of its own, each with a row that says how it fared."""
+"""Surveys many models: each in its own process, each with a row for its outcome."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -22,7 +22,7 @@ _SHARE_OF_MEMORY = 0.8
 
 
 class SurveyProgress:
-    """Tells who waits what is being done; the methods do nothing unless they are overridden."""
+    """Reports progress; the methods do nothing unless they are overridden."""
 
     def planned(self, models: int, done_before: Sequence[SurveyRow]) -> None:
         """So many models are to be surveyed, and these were before."""
@@ -38,14 +38,7 @@ def run_survey(
     models: Sequence[str],
     *,
     output: Path | str = "stat",
-    backend: str = STAT,
-    backward: bool = False,
-    train: bool = False,
-    profile: bool = False,
-    weights: bool = True,
-    batch: int | None = None,
-    inputs: str | None = None,
-    options: Mapping[str, object] | None = None,
+    settings: SurveySettings | None = None,
     engine: Engine | str = "local",
     timeout: float = SECONDS,
     memory: int | None = None,
@@ -55,20 +48,13 @@ def run_survey(
     """Record the ops of many models, forward and backward, each in a process of its own.
 
     A model that raises, hangs, crashes or takes too much memory costs its own row, with the reason. Files are
-    written whole: `output/raw/` has the ops, `output/rows/` how each model fared. A survey that was ended
-    goes on where it was: what is done, with the same settings and versions, is not done again.
+    written whole: `output/raw/` has the ops, `output/rows/` the outcome of each model. An interrupted survey
+    resumes: what is done, with the same settings and versions, is not done again.
 
     Args:
         models: their names, as `zoo.load` takes them.
         output: the directory.
-        backend: `stat`, or a target's name to bring the models up there and record their results.
-        backward: whether to record the backward graphs too.
-        train: whether to trace models in training mode; in evaluation mode by default.
-        profile: whether to profile a run on real values too, to `output/profile/`.
-        weights: whether values, where they are needed, are the pretrained ones; random ones otherwise.
-        batch: how many samples a library model's inputs hold.
-        inputs: `FILE.py::FUNCTION` that gives the inputs.
-        options: a target's options.
+        settings: what is done with each model; by default, its forward ops are recorded.
         engine: `local`, `ray`, or an engine with its own settings.
         timeout: how many seconds a model may take.
         memory: how many bytes of memory a model's process may hold; by default its share of the machine's.
@@ -84,17 +70,17 @@ def run_survey(
         TargetError: the backend is neither `stat` nor a target's name.
 
     Example:
-        >>> [row] = run_survey(["torchvision:resnet18"], output="stat", backward=True)
+        >>> [row] = run_survey(["torchvision:resnet18"], settings=SurveySettings(backward=True))
         >>> row.status, row.forward_ops, row.backward_ops
         ('ok', 132, 210)
     """
     if not models:
         raise SurveyError("no model is named", remedy="name models, or a zoo of them")
-    settings = SurveySettings(backend, backward, train, profile, weights, batch, inputs, dict(options or {}))
-    _check(settings)
+    chosen = settings or SurveySettings()
+    _check(chosen)
     runner = make_engine(engine) if isinstance(engine, str) else engine
     limits = Limits(timeout, memory if memory is not None else _memory_share(runner.workers))
-    items = [WorkItem(name, settings) for name in dict.fromkeys(models)]
+    items = [WorkItem(name, chosen) for name in dict.fromkeys(models)]
     directory = SurveyDirectory(Path(output))
     told = progress or SurveyProgress()
     with directory.locked():

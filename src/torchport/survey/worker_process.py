@@ -254,7 +254,7 @@ class _Child:
             if held > self._memory:
                 return (
                     "memory",
-                    f"it held {held / 1e9:.1f} GB, above its limit of {self._memory / 1e9:.1f} GB",
+                    f"it used {held / 1e9:.1f} GB, above its limit of {self._memory / 1e9:.1f} GB",
                 )
             if time.monotonic() > self._deadline:
                 return "timeout", f"it ran for more than {self._deadline - start:.0f} s"

@@ -1,4 +1,4 @@
-"""Reads the properties of an artefact, which may come from a stranger's file: each value is checked first."""
+"""Reads the properties of an artefact, which may be untrusted: each value is checked first."""
 
 from __future__ import annotations
 

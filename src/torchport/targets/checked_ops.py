@@ -114,7 +114,9 @@ def _batch_norm_no_stats(
 
 
 def _pair_distances(self: torch.Tensor, p: float = 2.0) -> str:
-    return "" if self.dim() == 2 and self.is_contiguous() and p >= 0 else "something else than rows of points"
+    return (
+        "" if self.dim() == 2 and self.is_contiguous() and p >= 0 else "something other than rows of points"
+    )
 
 
 def _embedding_bag(

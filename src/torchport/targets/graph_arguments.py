@@ -45,7 +45,7 @@ def encode_argument(argument: object, numbers: Mapping[fx.Node, int]) -> object:
         return {"complex": [str(argument.real), str(argument.imag)]}
     if argument is None or isinstance(argument, (bool, int, float, str)):
         return argument
-    raise TargetError(f"an argument of type {type(argument).__name__} cannot be written down")
+    raise TargetError(f"an argument of type {type(argument).__name__} cannot be stored")
 
 
 def decode_argument(data: object) -> object:
@@ -69,7 +69,7 @@ def _decode_item(data: object) -> object:
         found = _decode_entry(kind, value)
         if found is not None:
             return found
-    raise TargetError(f"an argument reads {str(data)[:80]!r}, which is not one")
+    raise TargetError(f"an argument is malformed: {str(data)[:80]!r}")
 
 
 def _decode_entry(kind: object, value: object) -> object:

@@ -121,7 +121,7 @@ def decode_graph(
     attributes: dict[str, torch.Tensor] = {}
     for number, name in enumerate(names):
         if not isinstance(name, str) or name not in tensors:
-            raise TargetError(f"the graph has a tensor {str(name)[:80]!r}, which is not there")
+            raise TargetError(f"the tensor {str(name)[:80]!r} of the graph is missing")
         attributes[f"t{number}"] = tensors[name]
         reader.add(reader.graph.create_node("get_attr", f"t{number}", name=f"t{number}"), "tensor")
     for call in calls:
@@ -161,7 +161,7 @@ class _Reader:
     def call(self, data: object) -> None:
         """Make the node of a call."""
         if not isinstance(data, Mapping) or not isinstance(name := data.get("op"), str):
-            raise TargetError(f"a call reads {str(data)[:80]!r}, which is not one")
+            raise TargetError(f"a call is malformed: {str(data)[:80]!r}")
         args, kwargs = data.get("args"), data.get("kwargs")
         if not isinstance(args, list) or not isinstance(kwargs, Mapping):
             raise TargetError(f"a call of {name[:80]!r} has no arguments")

@@ -26,7 +26,7 @@ def write_island(island: Island, folder: Path) -> None:
     """Write an island down.
 
     Raises:
-        TargetError: it holds what cannot be written down.
+        TargetError: it holds what cannot be stored.
     """
     graph = encode_graph(island.graph_module.graph)
     names = graph["tensors"]
@@ -62,7 +62,7 @@ def read_island(folder: Path) -> Island:
     """
     data = read_json(folder / GRAPH)
     if not isinstance(data, Mapping):
-        raise TargetError("the island's file is not one", where=str(folder / GRAPH))
+        raise TargetError("the island's file is malformed", where=str(folder / GRAPH))
     weights = read_safetensors(numpy.fromfile(folder / WEIGHTS, dtype=numpy.uint8))
     graph_module = decode_graph(data, restored(weights, data.get("complexes")))
     inputs, outputs = _specs(data.get("input_specs")), _specs(data.get("output_specs"))

@@ -146,11 +146,11 @@ def _aten_refusal(op: OpOverload) -> str:
     if schema.is_mutable:
         return "writes to its arguments"
     if not {item_type(argument) for argument in schema.arguments} <= _ARGUMENTS:
-        return "takes something else than tensors and numbers"
+        return "takes something other than tensors and numbers"
     if base in _ASSERTIONS:
         return ""
     if not schema.returns or not {item_type(result) for result in schema.returns} <= _RESULTS:
-        return "gives something else than tensors and numbers"
+        return "gives something other than tensors and numbers"
     if base.startswith("_") and base not in _INTERNAL:
         return "is internal to torch, and does not check its arguments"
     if base not in _INTERNAL and _WORDS & set(base.split("_")):

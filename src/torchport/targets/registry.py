@@ -8,13 +8,21 @@ from importlib.metadata import entry_points
 
 from torchport.errors import TargetError, nearest
 from torchport.targets.host import HostTarget
+from torchport.targets.inductor import InductorTarget
+from torchport.targets.onnxruntime import OnnxRuntimeTarget
 from torchport.targets.openvino import OpenVinoTarget
 from torchport.targets.target import Target
 from torchport.targets.ttnn import TtnnTarget
 
 _log = logging.getLogger(__name__)
 
-BUILT_IN: tuple[Target, ...] = (HostTarget(), OpenVinoTarget(), TtnnTarget())
+BUILT_IN: tuple[Target, ...] = (
+    HostTarget(),
+    OpenVinoTarget(),
+    OnnxRuntimeTarget(),
+    InductorTarget(),
+    TtnnTarget(),
+)
 
 
 @functools.cache
@@ -36,7 +44,7 @@ def _all() -> dict[str, Target]:
 def _made(loaded: object) -> Target:
     target = loaded() if isinstance(loaded, type) else loaded
     if not isinstance(target, Target):
-        raise TypeError(f"{target!r} is no torchport target")
+        raise TypeError(f"{target!r} is not a torchport target")
     return target
 
 

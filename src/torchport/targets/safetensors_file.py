@@ -55,7 +55,7 @@ def storable(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tenso
     complexes: list[str] = []
     for name, tensor in tensors.items():
         if tensor.layout is not torch.strided:
-            raise TargetError(f"a weight of the layout {tensor.layout} cannot be written down", where=name)
+            raise TargetError(f"a weight of the layout {tensor.layout} cannot be stored", where=name)
         plain = tensor.detach().resolve_conj().resolve_neg()
         if plain.is_complex():
             complexes.append(name)
@@ -105,7 +105,7 @@ def _parts(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes | memoryview]:
     in_order = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # so that each is aligned
     for name, tensor in in_order:
         if tensor.dtype not in _DTYPES:
-            raise TargetError(f"a weight of the dtype {tensor.dtype} cannot be written down", where=name)
+            raise TargetError(f"a weight of the dtype {tensor.dtype} cannot be stored", where=name)
         end = at + tensor.nbytes
         head[name] = {
             "dtype": _DTYPES[tensor.dtype],
@@ -129,7 +129,7 @@ def read_safetensors(content: Bytes) -> dict[str, torch.Tensor]:
     """
     size = int.from_bytes(content[:_LENGTH].tobytes(), "little")
     if content.size < _LENGTH or size > content.size - _LENGTH:
-        raise TargetError("the weights are cut off")
+        raise TargetError("the weights are truncated")
     head = _parse_head(content[_LENGTH : _LENGTH + size].tobytes())
     data = content[_LENGTH + size :]
     if data.ctypes.data % ALIGNMENT or not data.flags.writeable:  # of another writer, or mapped from a file
@@ -147,21 +147,21 @@ def read_row_of_bytes(file: BinaryIO, name: str) -> Bytes:
     total = os.fstat(file.fileno()).st_size
     size = int.from_bytes(file.read(_LENGTH), "little")
     if total < _LENGTH or size > min(total - _LENGTH, _LONGEST_HEAD):
-        raise TargetError("the weights are cut off")
+        raise TargetError("the weights are truncated")
     entry = _parse_head(file.read(size)).get(name)
     dtype, sizes, (start, end) = _described(entry, name, total - _LENGTH - size)
     if dtype is not torch.uint8 or len(sizes) != 1:
-        raise TargetError(f"{name[:80]!r} is not a row of bytes")
+        raise TargetError(f"{name[:80]!r} is not a one-dimensional uint8 tensor")
     file.seek(_LENGTH + size + start)
     made = numpy.empty(end - start, dtype=numpy.uint8)
     if made.size and file.readinto(made.data) != made.size:  # type: ignore[attr-defined]  # buffered
-        raise TargetError("the weights are cut off")
+        raise TargetError("the weights are truncated")
     return made
 
 
 def _parse_head(text: bytes) -> dict[str, JSON]:
     try:
-        head = parse_object(text, "the head of the weights")
+        head = parse_object(text, "the header of the weights")
     except RecordError as error:
         raise TargetError(f"{error.where} {error.what}") from error
     return {name: entry for name, entry in head.items() if name != "__metadata__"}
@@ -172,7 +172,7 @@ def _tensor(data: Bytes, entry: JSON, name: str) -> torch.Tensor:
     if start == end:
         return torch.empty(sizes, dtype=dtype)
     if start % dtype.itemsize:
-        raise TargetError(f"the weight {name[:80]!r} does not lie where its dtype can")
+        raise TargetError(f"the weight {name[:80]!r} is not aligned for its dtype")
     return torch.from_numpy(data[start:end]).view(dtype).reshape(sizes)
 
 

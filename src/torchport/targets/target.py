@@ -14,7 +14,7 @@ from torch import fx
 from typing_extensions import TypeVar
 
 from torchport.errors import TargetError, nearest
-from torchport.records import TensorSpec, Verdict
+from torchport.records import OpTime, TensorSpec, Verdict
 from torchport.torch_private import OpOverload, all_op_names
 
 Decompositions = Mapping[OpOverload, Callable[..., object]]
@@ -46,6 +46,8 @@ class Options:
         keep_modules: modules whose ops stay on the host, by path, such as `encoder.layer.0`.
         min_island_size: islands of fewer ops stay on the host.
         check: whether each built island is compared with eager on the example inputs before use.
+        speed_trial: whether each built island is timed against eager on the example inputs before use; what
+            is slower stays on the host.
         cache: whether built islands are kept on disk and used again.
     """
 
@@ -53,6 +55,7 @@ class Options:
     keep_modules: tuple[str, ...] = ()
     min_island_size: int = 1
     check: bool = True
+    speed_trial: bool = True
     cache: bool = True
 
 
@@ -137,7 +140,9 @@ class Target(ABC, Generic[OptionsT]):
     name: ClassVar[str]
     description: ClassVar[str]
     options_type: type[OptionsT] = Options  # type: ignore[assignment]  # those that every target has
-    build_format: ClassVar[int] = 1  # raised whenever `build` writes something else than before
+    build_format: ClassVar[int] = 1  # raised whenever `build` writes something other than before
+    device_types: ClassVar[frozenset[str]] = frozenset({"cpu"})  # whose tensors its islands take
+    is_timed: ClassVar[bool] = True  # whether its time here means something: not if it is only simulated
 
     @abstractmethod
     def availability(self) -> Availability:
@@ -228,6 +233,18 @@ class Target(ABC, Generic[OptionsT]):
             TargetError: the target writes no programs.
         """
         raise TargetError("the target writes no programs", where=self.name, remedy="use the target ttnn")
+
+    def op_times(
+        self, island: Island, options: OptionsT, arguments: Sequence[torch.Tensor]
+    ) -> list[OpTime] | None:
+        """Return how long each op of an island takes, by the engine's own clock; None if it has none.
+
+        Args:
+            island: it is built for this alone, since engines are told beforehand that they are to measure.
+            options: what it is built with.
+            arguments: what it is run on.
+        """
+        return None
 
     def simulated_seconds(self, artifact: Artifact, options: OptionsT) -> float | None:
         """Return how long an island would take on the device, where it is only simulated here."""

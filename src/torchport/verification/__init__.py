@@ -3,18 +3,20 @@
 from torchport.verification.compare import assert_close, compare
 from torchport.verification.differences import difference_histograms
 from torchport.verification.divergence import Divergence, first_divergence
+from torchport.verification.half_precision import HALVES, coarsest_step, half_difference
 from torchport.verification.tensors import compare_tensors
-from torchport.verification.tolerance import EXACT, TOLERANCES, Tolerance, tolerance_for
+from torchport.verification.tolerance import (
+    EXACT,
+    LOW_PRECISION,
+    TOLERANCES,
+    Tolerance,
+    island_tolerance,
+    tolerance_for,
+)
 
 __all__ = [
-    "Divergence",
-    "EXACT",
-    "TOLERANCES",
-    "Tolerance",
-    "assert_close",
-    "compare",
-    "compare_tensors",
     "difference_histograms",
-    "first_divergence",
-    "tolerance_for",
-]
+    "assert_close", "coarsest_step", "compare", "compare_tensors", "Divergence", "EXACT", "first_divergence",
+    "half_difference", "HALVES", "island_tolerance", "LOW_PRECISION", "Tolerance", "tolerance_for",
+    "TOLERANCES",
+]  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from torchport.records import Record
+from torchport.records import PCC_THRESHOLD, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,31 @@ TOLERANCES: dict[torch.dtype, Tolerance] = {
     torch.complex64: _SINGLE,
     torch.complex32: _HALF,
 }
+
+
+# What a whole model may be off by on a device that computes in fewer bits than float32 has.
+LOW_PRECISION = Tolerance(5e-2, 5e-2, PCC_THRESHOLD)
+
+
+def island_tolerance(expected: torch.Tensor, *, low_precision: bool, whole: bool) -> Tolerance:
+    """Return how far an island's output may be off.
+
+    The error of a long sum scales with the largest of what was summed, not with the result. In a low
+    precision, rounding adds up over many ops to more than one op's tolerance: there the PCC decides. What is
+    in half precision itself is judged by `half_difference`.
+
+    Args:
+        expected: the output of eager torch.
+        low_precision: whether the device was asked to compute in less than float32.
+        whole: whether the island is one of the model's, or one op of it on its own.
+    """
+    if not expected.is_floating_point() and not expected.is_complex():
+        return EXACT
+    rtol, atol = (LOW_PRECISION.rtol, LOW_PRECISION.atol) if low_precision else (1e-3, 1e-4)
+    sizes = expected.detach().to(torch.complex128 if expected.is_complex() else torch.float64).abs()
+    sizes = sizes[sizes.isfinite()]
+    largest = float(sizes.max()) if sizes.numel() else 0.0
+    return Tolerance(rtol, atol * largest + 1e-6, PCC_THRESHOLD if low_precision and whole else None)
 
 
 def tolerance_for(dtype: torch.dtype) -> Tolerance:

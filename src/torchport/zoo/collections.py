@@ -44,7 +44,7 @@ def list_zoo(name: str, pattern: str = "*") -> list[str]:
     """
     library, _, kind = name.partition(":")
     if library not in ZOOS:
-        raise ZooError(f"there is no zoo {name!r}", remedy=nearest(library, ZOOS))
+        raise ZooError(f"unknown zoo {name!r}", remedy=nearest(library, ZOOS))
     scheme, list_names = ZOOS[library]
     found = list_names()
     if kind:
@@ -59,6 +59,6 @@ def _of_kind(names: list[str], library: str, kind: str) -> list[str]:
     if library != "torchvision" or kind not in TORCHVISION_KINDS:
         known = [f"torchvision:{known}" for known in TORCHVISION_KINDS]
         raise ZooError(
-            f"there is no zoo '{library}:{kind}'", remedy=nearest(f"{library}:{kind}", [*ZOOS, *known])
+            f"unknown zoo '{library}:{kind}'", remedy=nearest(f"{library}:{kind}", [*ZOOS, *known])
         )
     return [name for name in names if torchvision_models.kind_of(name) == kind]

@@ -9,6 +9,27 @@ from collections.abc import Mapping
 
 Configuration = Mapping[str, object]
 
+
+def _sizes(hidden: int, layers: int, heads: int, intermediate: int) -> Configuration:
+    return {
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": intermediate,
+    }
+
+
+def _llama_rope(factor: float) -> Configuration:
+    return {
+        "rope_type": "llama3",
+        "rope_theta": 500000.0,
+        "factor": factor,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+
+
 _BERT: Configuration = {
     "model_type": "bert",
     "architectures": ["BertForMaskedLM"],
@@ -31,38 +52,16 @@ _LLAMA_3: Configuration = {
     "tie_word_embeddings": False,
     "bos_token_id": 128000,
     "eos_token_id": 128001,
-    "rope_parameters": {
-        "rope_type": "llama3",
-        "rope_theta": 500000.0,
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    },
+    "rope_parameters": _llama_rope(8.0),
 }
 
 CONFIGURATIONS: Mapping[str, Configuration] = {
-    "bert-base-uncased": {
-        **_BERT,
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-    },
-    "bert-large-uncased": {
-        **_BERT,
-        "hidden_size": 1024,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "intermediate_size": 4096,
-    },
+    "bert-base-uncased": {**_BERT, **_sizes(768, 12, 12, 3072)},
+    "bert-large-uncased": {**_BERT, **_sizes(1024, 24, 16, 4096)},
     "phiyodr/bert-large-finetuned-squad2": {
         **_BERT,
         "architectures": ["BertForQuestionAnswering"],
-        "hidden_size": 1024,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "intermediate_size": 4096,
+        **_sizes(1024, 24, 16, 4096),
     },
     "gpt2": {
         "model_type": "gpt2",
@@ -83,10 +82,7 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
         "image_size": 224,
         "patch_size": 16,
         "num_channels": 3,
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
+        **_sizes(768, 12, 12, 3072),
         "hidden_act": "gelu",
         "layer_norm_eps": 1e-12,
         "qkv_bias": True,
@@ -94,46 +90,21 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
     },
     "meta-llama/Llama-3.2-1B": {
         **_LLAMA_3,
-        "hidden_size": 2048,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 32,
+        **_sizes(2048, 16, 32, 8192),
         "head_dim": 64,
-        "intermediate_size": 8192,
         "tie_word_embeddings": True,
-        "rope_parameters": {
-            "rope_type": "llama3",
-            "rope_theta": 500000.0,
-            "factor": 32.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        },
+        "rope_parameters": _llama_rope(32.0),
     },
-    "meta-llama/Llama-3.1-8B": {
-        **_LLAMA_3,
-        "hidden_size": 4096,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "intermediate_size": 14336,
-    },
-    "meta-llama/Llama-3.1-405B": {
-        **_LLAMA_3,
-        "hidden_size": 16384,
-        "num_hidden_layers": 126,
-        "num_attention_heads": 128,
-        "intermediate_size": 53248,
-    },
+    "meta-llama/Llama-3.1-8B": {**_LLAMA_3, **_sizes(4096, 32, 32, 14336)},
+    "meta-llama/Llama-3.1-405B": {**_LLAMA_3, **_sizes(16384, 126, 128, 53248)},
     # Ours, of no published model: every part of a Llama at a size that runs in milliseconds.
     "tiny-llama": {
         **_LLAMA_3,
         "vocab_size": 1000,
         "bos_token_id": 1,
         "eos_token_id": 2,
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
+        **_sizes(64, 2, 4, 128),
         "num_key_value_heads": 2,
-        "intermediate_size": 128,
     },
 }
 

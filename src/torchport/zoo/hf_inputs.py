@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from torchport.errors import ZooError
+from torchport.errors import ZooError, one_line
 from torchport.zoo.hf_config import find_value
 from torchport.zoo.hf_input_makers import MAKERS, InputMaker, InputSizes
-from torchport.zoo.network import short_reason
 from torchport.zoo.random_weights import fixed_seed
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def make_inputs(
     assert refusal is not None  # there is always a candidate
     raise ZooError(
         f"{type(module).__name__} takes none of the inputs made for it ({', '.join(candidates[0])}); "
-        f"it says {short_reason(refusal)}",
+        f"it says {one_line(refusal)}",
         remedy="name a function that makes them: inputs='file.py::function' (--inputs)",
     ) from refusal
 
@@ -89,7 +88,7 @@ def _candidates(module: nn.Module, config: PretrainedConfig, sizes: InputSizes) 
     unknown = [name for name in least if name not in MAKERS]
     if unknown:
         raise ZooError(
-            f"{type(module).__name__} needs an input {unknown[0]!r} that cannot be made up",
+            f"{type(module).__name__} needs an input {unknown[0]!r} that cannot be generated",
             remedy="name a function that makes its inputs: inputs='file.py::function' (--inputs)",
         )
     sets = [least]

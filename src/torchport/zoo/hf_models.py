@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from torchport.errors import ZooError, nearest
+from torchport.errors import ZooError, nearest, one_line
 from torchport.torch_private import detect_fake_mode
 from torchport.zoo.extras import import_library
 from torchport.zoo.hf_builtin import ALIASES, CONFIGURATIONS, WITHOUT_WEIGHTS, full_name
 from torchport.zoo.hf_input_makers import InputSizes
 from torchport.zoo.hf_inputs import make_inputs
 from torchport.zoo.model import Model
-from torchport.zoo.network import host_of, is_reachable, short_reason, weights_error
+from torchport.zoo.network import host_of, hub_endpoint, is_reachable, weights_error
 from torchport.zoo.random_weights import fixed_seed, wake_zero_weights
 
 if TYPE_CHECKING:
@@ -87,14 +87,14 @@ class _Source:
 
     def pretrained(self, config: PretrainedConfig) -> nn.Module:
         """Return the model with its weights."""
-        load = _model_class(config).from_pretrained  # type: ignore[attr-defined]
+        load = _model_class(config).from_pretrained  # type: ignore[attr-defined]  # each of its classes has one
         module: nn.Module
         try:
             module, info = load(
                 self.id, config=config, local_files_only=self._is_offline(), output_loading_info=True
             )
         except OSError as error:
-            raise weights_error(f"{SCHEME}:{self.name}", short_reason(error)) from error
+            raise weights_error(f"{SCHEME}:{self.name}", one_line(error)) from error
         missing = sorted(info["missing_keys"])
         if missing:
             # transformers fills them with random values and a warning.
@@ -106,18 +106,18 @@ class _Source:
     def _is_offline(self) -> bool:
         if self.folder is not None:
             return True
-        return not is_reachable(_hub_endpoint())
+        return not is_reachable(hub_endpoint())
 
     def _config_error(self, error: Exception, weights: bool, offline: bool) -> ZooError:
         if self.folder is not None:
             return ZooError(
-                f"its config.json cannot be read ({short_reason(error)})",
+                f"its config.json cannot be read ({one_line(error)})",
                 where=str(self.folder),
                 remedy="it must be the configuration of a model that the installed transformers knows",
             )
-        reason = short_reason(error)
+        reason = one_line(error)
         if offline:
-            reason = f"{host_of(_hub_endpoint())} cannot be reached, and it is not in the cache"
+            reason = f"{host_of(hub_endpoint())} cannot be reached, and it is not in the cache"
         if weights and self.id in CONFIGURATIONS:
             return weights_error(f"{SCHEME}:{self.name}", reason)
         advice = "name a folder with a config.json or a name that is built in"
@@ -137,12 +137,6 @@ def _find_folder(name: str) -> Path | None:
     if name.startswith((".", "~")) or os.path.isabs(name):
         raise ZooError("there is no such folder", where=name, remedy="name a folder with a config.json")
     return None
-
-
-def _hub_endpoint() -> str:
-    import huggingface_hub  # comes with transformers, and with nothing lighter
-
-    return str(huggingface_hub.constants.ENDPOINT)
 
 
 def _builtin_config(name: str) -> PretrainedConfig:
@@ -178,7 +172,7 @@ def _from_config(config: PretrainedConfig) -> nn.Module:
     from transformers import AutoModel
 
     chosen = _model_class(config)
-    build = AutoModel.from_config if chosen is AutoModel else chosen._from_config  # type: ignore[attr-defined]
+    build = AutoModel.from_config if chosen is AutoModel else chosen._from_config  # type: ignore[attr-defined]  # as above
     module: nn.Module = build(config)
     return module
 

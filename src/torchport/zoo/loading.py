@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchport.errors import ZooError, nearest
+from torchport.errors import ZooError, nearest, one_line
 from torchport.torch_private import tree_map_only
 from torchport.zoo import hf_models, small, timm_models, torchvision_models
 from torchport.zoo.extras import is_installed
 from torchport.zoo.model import Model
-from torchport.zoo.network import short_reason
 from torchport.zoo.random_weights import fixed_seed
 from torchport.zoo.user_file import load_file, load_inputs
 from torchport.zoo.without_values import parameters_without_values
@@ -26,31 +25,21 @@ class Source:
 
     Args:
         library: the package that must be installed.
-        load: loads a model by its name in the library.
+        load: loads a model by its name in the library; has the keywords `weights` and `batch`.
         names: lists the names.
     """
 
     library: str
-    load: Callable[[str, bool, int], Model]
+    load: Callable[..., Model]
     names: Callable[[], list[str]]
 
 
 SOURCES: Mapping[str, Source] = {
     torchvision_models.SCHEME: Source(
-        "torchvision",
-        lambda name, weights, batch: torchvision_models.load_torchvision(name, weights=weights, batch=batch),
-        torchvision_models.names,
+        "torchvision", torchvision_models.load_torchvision, torchvision_models.names
     ),
-    timm_models.SCHEME: Source(
-        "timm",
-        lambda name, weights, batch: timm_models.load_timm(name, weights=weights, batch=batch),
-        timm_models.names,
-    ),
-    hf_models.SCHEME: Source(
-        "transformers",
-        lambda name, weights, batch: hf_models.load_hf(name, weights=weights, batch=batch),
-        hf_models.names,
-    ),
+    timm_models.SCHEME: Source("timm", timm_models.load_timm, timm_models.names),
+    hf_models.SCHEME: Source("transformers", hf_models.load_hf, hf_models.names),
     small.SCHEME: Source(
         "transformers",
         lambda name, weights, batch: small.load_small_hf(name, batch=batch),
@@ -79,7 +68,7 @@ def load(
         inputs: `path/file.py::function` that returns the inputs, in place of those made here: a tensor, a
             tuple or list of arguments, a dict of keyword arguments, or a pair of a tuple and a dict.
         weights: whether a library's model gets its pretrained weights. When False they are random, the
-            same each time, and nothing is fetched. A file decides by itself.
+            same each time, and nothing is downloaded. A file decides by itself.
         batch: how many samples a library model's inputs hold; 1 when not given.
         device: where the module and the inputs are. On `meta` they have shapes and no values: a model of
             any size fits, for analysis.
@@ -88,8 +77,8 @@ def load(
         The model, in evaluation mode. torch's global generator is left as it was.
 
     Raises:
-        ZooError: there is no such model, it cannot be loaded, its weights cannot be had (random ones never
-            take their place unasked), or there are no inputs for it.
+        ZooError: there is no such model, it cannot be loaded, its weights are unavailable (random ones never
+            replace them), or there are no inputs for it.
 
     Example:
         >>> model = load("torchvision:resnet18", weights=False)
@@ -97,7 +86,7 @@ def load(
         torch.Size([1, 1000])
     """
     if batch is not None and batch < 1:
-        raise ZooError(f"a batch of {batch} is none", where=name, remedy="give 1 or more")
+        raise ZooError(f"the batch must be at least 1, not {batch}", where=name)
     if "::" in name or name.endswith(".py"):
         model = _load_file(name, inputs, batch, device)
     else:
@@ -127,7 +116,7 @@ def names(scheme: str) -> list[str]:
 
 def _source(scheme: str) -> Source:
     if scheme not in SOURCES:
-        raise ZooError(f"no models are known as {scheme!r}", remedy=nearest(scheme, SOURCES))
+        raise ZooError(f"unknown model scheme {scheme!r}", remedy=nearest(scheme, SOURCES))
     return SOURCES[scheme]
 
 
@@ -172,13 +161,13 @@ def _build(source: Source, rest: str, weights: bool, batch: int, device: str, na
     for way in ways:
         try:
             with way:
-                return source.load(rest, weights, batch)
+                return source.load(rest, weights=weights, batch=batch)
         except ZooError:
             raise
         except Exception as error:  # noqa: BLE001  # a library's model may fail in any way
             refusal = error
     assert refusal is not None
-    raise ZooError(f"it cannot be built ({short_reason(refusal)})", where=name) from refusal
+    raise ZooError(f"it cannot be built ({one_line(refusal)})", where=name) from refusal
 
 
 def _building_on(device: str) -> torch.device | nullcontext[None]:

@@ -42,10 +42,11 @@ def weights_error(name: str, reason: str) -> ZooError:
     )
 
 
-def short_reason(error: BaseException) -> str:
-    """Return an exception's type and the first line of its text."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+def hub_endpoint() -> str:
+    """Return the address of the hub that transformers and timm fetch from."""
+    import huggingface_hub  # comes with them, and with nothing lighter
+
+    return str(huggingface_hub.constants.ENDPOINT)
 
 
 def _bypasses_proxy(host: str) -> bool:

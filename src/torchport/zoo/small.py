@@ -11,13 +11,12 @@ import logging
 import torch
 from torch import nn
 
-from torchport.errors import ZooError, nearest
+from torchport.errors import ZooError, nearest, one_line
 from torchport.zoo.extras import import_library
 from torchport.zoo.hf_input_makers import InputSizes
 from torchport.zoo.hf_inputs import make_inputs
 from torchport.zoo.hf_shrink import STEPS, Shrink, shrink_config
 from torchport.zoo.model import Model
-from torchport.zoo.network import short_reason
 from torchport.zoo.random_weights import fixed_seed, wake_zero_weights
 
 logger = logging.getLogger(__name__)
@@ -70,7 +69,7 @@ def load_small_hf(model_type: str, *, batch: int = 1) -> Model:
             refusal = refusal or error
     assert refusal is not None
     raise ZooError(
-        f"it does not build and run in a small configuration ({short_reason(refusal)})",
+        f"it does not build and run in a small configuration ({one_line(refusal)})",
         where=f"{SCHEME}:{model_type}",
         remedy="write its small configuration in a file of your own: file.py::function",
     ) from refusal

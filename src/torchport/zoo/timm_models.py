@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from torchport.errors import ZooError, nearest
+from torchport.errors import ZooError, nearest, one_line
 from torchport.zoo.extras import import_library
 from torchport.zoo.model import Model
-from torchport.zoo.network import host_of, is_reachable, short_reason, weights_error
+from torchport.zoo.network import host_of, hub_endpoint, is_reachable, weights_error
 from torchport.zoo.random_weights import fixed_seed, wake_zero_weights
 
 SCHEME = "timm"
@@ -71,7 +71,7 @@ def _build_pretrained(name: str) -> nn.Module:
         overlay = {"file": _cached_file(config.hf_hub_id)} if _needs_cache(name, config) else None
         module: nn.Module = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)
     except OSError as error:
-        raise weights_error(f"{SCHEME}:{name}", short_reason(error)) from error
+        raise weights_error(f"{SCHEME}:{name}", one_line(error)) from error
     return module
 
 
@@ -80,7 +80,7 @@ def _needs_cache(name: str, config: object) -> bool:
     if getattr(config, "file", None):
         return False
     hub_id = getattr(config, "hf_hub_id", None)
-    url = _hub_endpoint() if hub_id else str(getattr(config, "url", ""))
+    url = hub_endpoint() if hub_id else str(getattr(config, "url", ""))
     if is_reachable(url):
         return False
     if hub_id and _cached_file(hub_id):
@@ -88,12 +88,6 @@ def _needs_cache(name: str, config: object) -> bool:
     raise weights_error(
         f"{SCHEME}:{name}", f"{host_of(url)} cannot be reached, and they are not in the cache"
     )
-
-
-def _hub_endpoint() -> str:
-    import huggingface_hub  # comes with timm, and with nothing lighter
-
-    return str(huggingface_hub.constants.ENDPOINT)
 
 
 def _cached_file(hub_id: str) -> str | None:

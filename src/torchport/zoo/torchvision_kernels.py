@@ -6,6 +6,7 @@ They compute what torchvision's CPU kernels compute. They are not fast: they let
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,78 +74,45 @@ def roi_align(
     return torch.cat(parts)
 
 
-def roi_align_meta(
-    features: Tensor,
-    rois: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-    sampling_ratio: int,
-    aligned: bool,
-) -> Tensor:
+def roi_align_meta(features: Tensor, rois: Tensor, scale: float, *settings: int) -> Tensor:
     """Return an empty tensor of `roi_align`'s shape."""
-    return features.new_empty((rois.shape[0], features.shape[1], pooled_height, pooled_width))
+    return features.new_empty((rois.shape[0], features.shape[1], *settings[:2]))
 
 
 def roi_align_backward(
-    grad: Tensor,
-    rois: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-    batch_size: int,
-    channels: int,
-    height: int,
-    width: int,
-    sampling_ratio: int,
-    aligned: bool,
+    grad: Tensor, rois: Tensor, scale: float, pooled_height: int, pooled_width: int, *others: int
 ) -> Tensor:
-    """Return the gradient of `roi_align` with respect to its features."""
+    """Return the gradient of `roi_align` with respect to its features, whose shape `others` begins with."""
+    *shape, sampling_ratio, aligned = others
     # roi_align is linear in its features, so the gradient does not depend on where it is taken.
     with torch.enable_grad():
-        features = grad.new_zeros((batch_size, channels, height, width), requires_grad=True)
-        output = roi_align(
-            features, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned
-        )
+        features = grad.new_zeros(shape, requires_grad=True)
+        output = roi_align(features, rois, scale, pooled_height, pooled_width, sampling_ratio, bool(aligned))
         if not output.requires_grad:
             return features.detach()
         return torch.autograd.grad(output, features, grad)[0]
 
 
-def roi_align_backward_meta(
-    grad: Tensor,
-    rois: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-    batch_size: int,
-    channels: int,
-    height: int,
-    width: int,
-    sampling_ratio: int,
-    aligned: bool,
-) -> Tensor:
+def roi_align_backward_meta(grad: Tensor, rois: Tensor, scale: float, *others: int) -> Tensor:
     """Return an empty tensor of `roi_align_backward`'s shape."""
-    return grad.new_empty((batch_size, channels, height, width))
+    return grad.new_empty(others[2:6])
 
 
-def roi_align_save(
-    ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], output: Tensor
-) -> None:
+def roi_align_save(ctx: Any, inputs: tuple[object, ...], output: Tensor) -> None:
     """Keep for the backward pass what it needs: `torch.library.register_autograd`'s `setup_context`."""
     features, rois, *settings = inputs
     assert isinstance(features, Tensor)
     assert isinstance(rois, Tensor)
     ctx.save_for_backward(rois)
-    ctx.features_shape = features.shape  # type: ignore[attr-defined]
-    ctx.settings = settings  # type: ignore[attr-defined]
+    ctx.features_shape = features.shape
+    ctx.settings = settings
 
 
-def roi_align_autograd(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+def roi_align_autograd(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Return `roi_align`'s gradients, one an input: only the features have one."""
-    (rois,) = ctx.saved_tensors  # type: ignore[attr-defined]
-    scale, pooled_height, pooled_width, sampling_ratio, aligned = ctx.settings  # type: ignore[attr-defined]
-    shape = ctx.features_shape  # type: ignore[attr-defined]
+    (rois,) = ctx.saved_tensors
+    scale, pooled_height, pooled_width, sampling_ratio, aligned = ctx.settings
+    shape = ctx.features_shape
     features = torch.ops.torchvision._roi_align_backward(
         grad, rois, scale, pooled_height, pooled_width, *shape, sampling_ratio, aligned
     )

@@ -12,10 +12,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from torchport.errors import ZooError, nearest
+from torchport.errors import ZooError, nearest, one_line
 from torchport.zoo.extras import import_library
 from torchport.zoo.model import Model
-from torchport.zoo.network import host_of, is_reachable, short_reason, weights_error
+from torchport.zoo.network import host_of, is_reachable, weights_error
 from torchport.zoo.random_weights import fixed_seed, wake_zero_weights
 
 SCHEME = "torchvision"
@@ -119,7 +119,7 @@ def _build_pretrained(name: str) -> nn.Module:
     try:
         return _builder(name)(weights=default, **_quantize(name))
     except OSError as error:
-        raise weights_error(f"{SCHEME}:{name}", short_reason(error)) from error
+        raise weights_error(f"{SCHEME}:{name}", one_line(error)) from error
 
 
 def _inputs(name: str, module: nn.Module, batch: int) -> tuple[object, ...]:

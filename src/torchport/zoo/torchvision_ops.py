@@ -94,7 +94,7 @@ def ensure_torchvision_ops() -> None:
     with _lock:
         if _library is None and not _extension_works():
             _library = _register_missing(torch.library.Library("torchvision", "FRAGMENT"))
-            logger.info("torchvision's compiled ops do not load here: Python kernels stand in for them")
+            logger.info("torchvision's compiled ops do not load here: Python kernels replace them")
         torchvision = importlib.import_module("torchvision")
         if _library is not None:
             _announce(torchvision)
@@ -170,7 +170,7 @@ def _announce(torchvision: ModuleType) -> None:
         return
     for name, module in list(sys.modules.items()):
         if name.startswith("torchvision.") and vars(module).get("_has_ops") is has_ops:
-            module._has_ops = _ops_are_there  # type: ignore[attr-defined]
+            module._has_ops = _ops_are_there  # type: ignore[attr-defined]  # torchvision asks it
 
 
 def _ops_are_there() -> bool:

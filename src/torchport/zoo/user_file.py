@@ -105,7 +105,7 @@ def _split_name(name: str) -> tuple[Path, str]:
     file, separator, function = name.rpartition("::")
     if not separator or not file or not function:
         raise ZooError(
-            "it names no function",
+            "the name has no function",
             where=name,
             remedy=f"write FILE.py::FUNCTION, such as {(file or function or 'model.py')}::load",
         )

@@ -16,7 +16,7 @@ def parameters_without_values() -> Iterator[None]:
     Some libraries compute sizes with tensors while they build a model, which the meta device as default would
     take the values from as well.
     """
-    handle = register_module_parameter_registration_hook(_emptied)  # type: ignore[arg-type]
+    handle = register_module_parameter_registration_hook(_emptied)  # type: ignore[arg-type]  # None leaves it as it is
     try:
         yield
     finally:

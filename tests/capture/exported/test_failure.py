@@ -20,7 +20,7 @@ def test_a_model_that_raises_is_named_with_its_own_error_and_line():
     error = refusal(Raises(), torch.ones(1))
     assert error.what == "the model raises KeyError: 'no such head'"
     assert error.where == f"Raises, {line_of('the line that raises')} in forward"
-    assert "mend it or the inputs" in error.remedy
+    assert "fix it or the inputs" in error.remedy
 
 
 def test_inputs_that_do_not_fit_are_told_in_torch_s_own_words():

@@ -2,7 +2,8 @@
 
 import torch
 
-from torchport.capture import UNKNOWN_SIZE, describe_call, schema_arguments, tensor_spec
+from torchport.capture import describe_call, schema_arguments, tensor_spec
+from torchport.capture.tensor_specs import UNKNOWN_SIZE
 from torchport.records import TensorSpec
 
 X = torch.ones(2, 3)

@@ -6,7 +6,7 @@ from ray.cluster_utils import Cluster
 
 from survey.test_survey_models import named
 from torchport.errors import SurveyError
-from torchport.survey import run_survey
+from torchport.survey import SurveySettings, run_survey
 from torchport.survey.engines import LocalEngine, RayEngine
 
 NAMES = named("works", "raises", "kills_itself", "branches")
@@ -36,8 +36,10 @@ def without_measures(rows):
 
 def test_a_cluster_of_two_nodes_gives_what_this_machine_gives(cluster, tmp_path):
     engine = RayEngine(address=cluster.address)
-    there = run_survey(NAMES, output=tmp_path / "ray", backward=True, engine=engine)
-    here = run_survey(NAMES, output=tmp_path / "local", backward=True, engine=LocalEngine(1))
+    there = run_survey(NAMES, output=tmp_path / "ray", settings=SurveySettings(backward=True), engine=engine)
+    here = run_survey(
+        NAMES, output=tmp_path / "local", settings=SurveySettings(backward=True), engine=LocalEngine(1)
+    )
     assert [row.status for row in there] == ["ok", "raised", "crashed", "ok"]
     assert without_measures(there) == without_measures(here)
     assert records(tmp_path / "ray") == records(tmp_path / "local")

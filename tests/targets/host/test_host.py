@@ -76,7 +76,7 @@ def test_random_ops_stay_with_torch_s_generator():
 
 
 def test_an_argument_that_json_cannot_hold_is_refused():
-    with pytest.raises(TargetError, match="an argument of type object cannot be written down"):
+    with pytest.raises(TargetError, match="an argument of type object cannot be stored"):
         encode_argument(object(), {})
 
 
@@ -86,7 +86,7 @@ def test_a_weight_that_cannot_be_written_is_a_refusal():
     result = graph.graph.call_function(aten.clone.default, (weight,))
     result.meta["val"] = torch.empty(2, 2, device="meta")
     island = Island("island", graph.module(result), (), specs([result]))
-    with pytest.raises(TargetError, match=r"layout torch\.sparse_coo cannot be written down"):
+    with pytest.raises(TargetError, match=r"layout torch\.sparse_coo cannot be stored"):
         HOST.build(island, OPTIONS)
 
 

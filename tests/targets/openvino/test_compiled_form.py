@@ -65,8 +65,10 @@ def test_a_package_holds_it_and_loading_uses_it(model, tmp_path):
 
 
 def test_a_traced_model_holds_it_too(model, tmp_path):
-    traced = torchport.trace(model, X, child_process=False)
-    without = torchport.trace(model, X, child_process=False, compiled_form=False)
+    traced = torchport.trace(model, X, settings=torchport.TraceSettings(child_process=False))
+    without = torchport.trace(
+        model, X, settings=torchport.TraceSettings(child_process=False, compiled_form=False)
+    )
     metas = [json.loads(script.torchport_report)["islands"][0]["properties"] for script in (traced, without)]
     assert ["compiled" in properties for properties in metas] == [True, False]
     traced.save(tmp_path / "net.pt")
@@ -119,7 +121,7 @@ def test_a_damaged_form_does_not_reach_openvino(model, tmp_path):
             if "/data/weights/weight_" in name:
                 content[form["at"] + 200] ^= 1
             new.writestr(name, bytes(content))
-    with pytest.raises(PackageError, match="payload is damaged: its checksum is another one"):
+    with pytest.raises(PackageError, match="payload is damaged: its checksum does not match"):
         torchport.load(target)
 
 

@@ -9,7 +9,7 @@ from torch import fx
 
 from targets.graphs import HandMade, aten
 from torchport.targets.decompositions import find_op
-from torchport.targets.openvino.float_ranges import ANYTHING, FINITE, Range, range_of_tensor
+from torchport.targets.openvino.float_ranges import ANYTHING, FINITE, Range, range_of_tensor, stored
 from torchport.targets.openvino.float_values import Values
 from torchport.targets.openvino.rules import NO_FLOATS, RULES, range_of_result, takes
 
@@ -39,14 +39,15 @@ POOLS = [
 class Sample:
     """A call on tensors of odd values: inputs, of which the range is known, and weights."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, dtype):
+        self.dtype = dtype
         self.chance = random.Random(seed)
         self.graph = HandMade()
         self.ranges = {}
         self.tensors = {}
 
     def float(self, *shape):
-        pool = torch.tensor(self.chance.choice(POOLS))
+        pool = torch.tensor(self.chance.choice(POOLS)).to(self.dtype)
         places = torch.randint(len(pool), shape, generator=self._generator())
         return self._node(pool[places])
 
@@ -54,7 +55,7 @@ class Sample:
         if self.chance.random() < 0.5:
             node = self.graph.weight(tensor)
         else:
-            node = self.graph.input(*tensor.shape, dtype=torch.float32)
+            node = self.graph.input(*tensor.shape, dtype=self.dtype)
             self.ranges[node] = range_of_tensor(tensor)
         self.tensors[node] = tensor
         return node
@@ -225,32 +226,37 @@ SAMPLES = {
     "embedding.default": looked_up(),
     "gather.default": lambda s: ((s.float(3, 4), 0, s.fixed(torch.tensor([[2, 0]]))), {}),
     "index.Tensor": lambda s: ((s.float(3, 4), [s.fixed(torch.tensor([2, 0]))]), {}),
-    "full.default": lambda s: (([2, 3], s.number()), {"dtype": torch.float32}),
+    "full.default": lambda s: (([2, 3], s.number()), {"dtype": s.dtype}),
     "full_like.default": with_number,
-    "arange.start_step": lambda s: (s.chance.choice([(-3.5, 9, 2), (9, -3, -0.5)]), {"dtype": torch.float32}),
+    "arange.start_step": lambda s: (s.chance.choice([(-3.5, 9, 2), (9, -3, -0.5)]), {"dtype": s.dtype}),
 }
 WITH_FLOATS = sorted(name for name, rule in RULES.items() if rule.floats is not NO_FLOATS)
 
 
-def sample_of(name, seed):
+def sample_of(name, seed, dtype=torch.float32):
     """Return the range that is claimed of a call, and what torch computes."""
-    s = Sample(seed)
+    s = Sample(seed, dtype)
     args, kwargs = SAMPLES.get(name.removeprefix("aten."), one)(s)
     node = s.graph.graph.call_function(find_op(name), args, kwargs)
     values = fx.map_arg((args, kwargs), lambda source: s.tensors[source])
     result = find_op(name)(*values[0], **values[1])
     node.meta["val"] = result
-    claimed = range_of_result(node, Values(SimpleNamespace(**s.graph.weights), s.ranges))
+    claimed = stored(range_of_result(node, Values(SimpleNamespace(**s.graph.weights), s.ranges)), dtype)
     several = name.removeprefix("aten.").startswith(("split", "unbind"))
     results = result if several else [result[0] if isinstance(result, tuple) else result]
     return claimed, torch.cat([part.flatten() for part in results]), values
 
 
-@pytest.mark.parametrize("name", WITH_FLOATS)
-def test_ranges_hold_for_what_torch_computes(name):
+# torch has no kernel for the others in bfloat16.
+SWEPT = [(name, torch.float32) for name in WITH_FLOATS]
+SWEPT += [(name, torch.bfloat16) for name in WITH_FLOATS if name != "aten.avg_pool3d.default"]
+
+
+@pytest.mark.parametrize(("name", "dtype"), SWEPT, ids=[f"{name}-{dtype}" for name, dtype in SWEPT])
+def test_ranges_hold_for_what_torch_computes(name, dtype):
     something_known = False
-    for seed in range(100):
-        claimed, result, values = sample_of(name, seed)
+    for seed in range(100 if dtype is torch.float32 else 40):
+        claimed, result, values = sample_of(name, seed, dtype)
         told = f"{claimed} does not hold {result.tolist()} of {values}"
         assert claimed.nan or not result.isnan().any(), told
         numbers = result[~result.isnan()]
@@ -278,6 +284,16 @@ def test_no_op_has_two_rules():
 
 def test_samples_are_of_ops_that_have_rules():
     assert {f"aten.{name}" for name in SAMPLES} <= set(WITH_FLOATS)
+
+
+def test_half_precision_rounds_past_no_number_that_it_has():
+    assert stored(Range(0.0, 1.0), torch.bfloat16) == Range(0.0, 1.0)
+    assert stored(Range(-0.1, 3e38), torch.float32) == Range(-0.1, 3e38)
+    rounded = stored(Range(-0.1, 1.001), torch.bfloat16)
+    assert rounded.low < -0.1
+    assert rounded.high > 1.001
+    assert stored(Range(0.0, 3.4e38), torch.bfloat16).high == INF
+    assert not stored(Range(0.0, 1e10), torch.float16).infinite  # computed in float32
 
 
 def test_what_is_known_of_a_tensor():

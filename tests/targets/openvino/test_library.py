@@ -70,12 +70,12 @@ class TestMissing:
 def test_a_device_that_is_absent_names_those_that_are_there():
     with pytest.raises(TargetError) as caught:
         torchport.compile(torch.nn.ReLU(), ONE, options={"device": "TPU"})
-    assert "OpenVINO sees no device 'TPU' here" in str(caught.value)
+    assert "OpenVINO finds no device 'TPU' here" in str(caught.value)
     assert "CPU" in caught.value.remedy
 
 
 def test_a_device_of_another_number_is_absent_too():
-    with pytest.raises(TargetError, match=r"OpenVINO sees no device 'CPU\.7' here"):
+    with pytest.raises(TargetError, match=r"OpenVINO finds no device 'CPU\.7' here"):
         torchport.compile(torch.nn.ReLU(), ONE, options={"device": "CPU.7"})
 
 

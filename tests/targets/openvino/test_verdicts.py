@@ -42,6 +42,11 @@ TAKEN = [
     ("aten.upsample_nearest2d.vec", lambda x: F.interpolate(x, scale_factor=2.0), (X,)),
     ("aten.floor_divide.default", lambda x: x.clamp(0, 9) // 2, (IDS,)),
     ("aten.clamp.default", lambda x: x.clamp(0, 1), (IDS,)),
+    ("aten.sign.default", torch.sign, (IDS,)),
+    ("aten.add.Tensor", lambda x: torch.split(x, 1)[1] + 1, (IDS,)),
+    ("aten.relu.default", torch.relu, (X.bfloat16(),)),
+    ("aten.linear.default", F.linear, (ROWS.half(), torch.randn(2, 4).half())),
+    ("aten.embedding.default", F.embedding, (IDS, ROWS.bfloat16())),
 ]
 
 STAYS = [
@@ -49,7 +54,6 @@ STAYS = [
     ("dtype", "aten.relu.default", torch.relu, (X.double(),)),
     ("dtype", "aten.mul.Tensor", torch.mul, (ROWS.to(torch.complex64), 2)),
     ("dtype", "aten.add.Tensor", torch.add, (IDS.to(torch.int16), IDS.to(torch.int16))),
-    ("dtype", "aten.relu.default", torch.relu, (X.bfloat16(),)),
     ("shape", "aten.mul.Tensor", torch.mul, (torch.empty(0, 3), 2)),
     ("no_lowering", "aten.linalg_inv_ex.default", lambda x: torch.linalg.inv(x @ x.T), (ROWS,)),
     ("random", "aten.bernoulli.default", torch.bernoulli, (FLAGS.float(),)),
@@ -75,6 +79,8 @@ STAYS = [
     ("shape", "aten.avg_pool2d.default", lambda x: F.avg_pool2d(x, 2), (X[0],)),
     ("argument", "aten.native_layer_norm.default",
      lambda x: torch.native_layer_norm(x, [4], None, None, 1e-5), (ROWS,)),
+    ("argument", "aten._native_batch_norm_legit_no_training.default",
+     lambda x, y: F.batch_norm(x, y, y), (X.bfloat16(), torch.ones(3).bfloat16())),
     ("argument", "aten.index.Tensor", lambda x: x[:, IDS, :, IDS], (X,)),
     ("shape", "aten.sum.default", torch.sum, (torch.tensor(2.0),)),
     ("shape", "aten.cumsum.default", lambda x: x.cumsum(0), (torch.tensor(2.0),)),

@@ -209,12 +209,19 @@ LOSES = {
 }
 
 
-def check_on_odd_values(model, value):
+# Those whose constants are not of a dtype.
+IN_BFLOAT16 = """
+    expm1 power square sum mean product division inverse root norm gelu sine attention
+    reduced_sum running_sum 0_times_exp softmax_of_inf softmax_of_nothing
+""".split()
+
+
+def check_on_odd_values(model, value, dtype=torch.float32):
     """Compare with eager torch on harmless numbers, on odd ones, and on both."""
-    harmless = torch.full((4, 4), 0.5), torch.full((4, 4), -0.25)
+    harmless = torch.full((4, 4), 0.5, dtype=dtype), torch.full((4, 4), -0.25, dtype=dtype)
     compiled = torchport.compile(model, harmless, options={"cache": False, "check": False})
     assert compiled.coverage.ops_remain == 0
-    odd = torch.full((4, 4), value), torch.full((4, 4), value)
+    odd = torch.full((4, 4), value, dtype=dtype), torch.full((4, 4), value, dtype=dtype)
     mixed = odd[0].clone(), odd[1].clone()
     mixed[0][::2] = 0.5
     assert any(result.isnan().any() for result in model(*odd))
@@ -231,6 +238,23 @@ def test_a_nan_that_arises_inside_is_not_lost(arises):
         return torch.relu(result), result > 0
 
     check_on_odd_values(model, value)
+    if arises.replace(" ", "_") in IN_BFLOAT16:
+        check_on_odd_values(model, value, torch.bfloat16)
+
+
+def test_a_result_that_overflows_in_half_precision_does_so_as_torchs_does():
+    x = torch.tensor([1.0, 300.0, -300.0], dtype=torch.float16)
+    compiled = torchport.compile(lambda x: (x * x, x * -4), (x[:1].expand(3),), options={"cache": False})
+    assert compiled.coverage.ops_remain == 0
+    for ours, theirs in zip(compiled(x), (x * x, x * -4), strict=True):
+        assert ours.tolist() == theirs.tolist()
+    assert compiled(x)[0].tolist() == [1.0, INF, INF]
+
+
+def test_float16_does_not_overflow_inside():
+    x = torch.tensor([1.0, 300.0], dtype=torch.float16)
+    compiled = torchport.compile(lambda x: (x * x).sqrt(), (x,), options={"cache": False, "check": False})
+    assert compiled(x).tolist() == [1.0, 300.0]  # 300 * 300 is infinite in float16, and so is eager's root
 
 
 @pytest.mark.parametrize("loses", LOSES)
@@ -270,4 +294,4 @@ def test_products_that_overflow_do_so_though_a_sum_is_fused_with_them():
 
 def test_values_are_called_small_up_to_a_limit_that_no_model_reaches():
     assert SMALL > 1e10
-    assert {one.name for one in Condition} == {"FINITE", "SMALL", "ROWS", "NOT_PLUS_INF"}
+    assert {one.name for one in Condition} == {"FINITE", "SMALL", "ROWS", "NOT_PLUS_INF", "FITS"}

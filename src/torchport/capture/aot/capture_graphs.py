@@ -14,9 +14,7 @@ from torch import fx, nn
 from torchport.capture.aot.aten_graph import AtenGraph
 from torchport.capture.aot.node_origins import noting_origins
 from torchport.capture.callable_module import as_module
-from torchport.capture.quiet import quiet_torch
-from torchport.capture.source_lines import user_line
-from torchport.capture.stream.stream_model import as_eager, without_collections
+from torchport.capture.quiet import as_eager, quiet_torch, without_collections
 from torchport.capture.untouched import (
     Once,
     StandIn,
@@ -24,6 +22,7 @@ from torchport.capture.untouched import (
     leaves_torch_as_it_was,
     nothing_remembered,
 )
+from torchport.capture.user_frames import user_line
 from torchport.errors import CaptureError, TorchportError, one_line
 from torchport.structure import Structure, flatten, flatten_call
 from torchport.torch_private import FakeTensorMode, TracingContext, compiling, tracing, use_lazy_graph_module
@@ -87,7 +86,7 @@ def _trace(
     module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], backward: bool
 ) -> tuple[AtenGraph, ...]:
     # Imported here, since it takes seconds.
-    from functorch.compile import aot_function, default_partition  # type: ignore[import-untyped]
+    from functorch.compile import aot_function, default_partition  # type: ignore[import-untyped]  # torch's own
 
     found: list[AtenGraph] = []
 

@@ -11,9 +11,9 @@ import torch
 import torch.fx.traceback
 from torch import fx, nn
 
+from torchport.capture.module_calls import ModuleCalls
 from torchport.capture.node_origin import WRAPPED, source_line
 from torchport.capture.source_lines import SourceLines
-from torchport.capture.stream.module_calls import ModuleCalls
 
 _PATH = "nn_module_stack"  # where torch looks for it
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
 
 import torch
 from torch import fx
 
-from torchport.capture.calls.named_objects import named
+from torchport.capture.calls.graph_functions import apply_function, named
 
-_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]  # a method of the class
 
 
 @dataclass(eq=False, slots=True)
@@ -51,12 +50,6 @@ def _is_importable(kind: type) -> bool:
         return named(kind.__module__, kind.__qualname__) is kind
     except (ImportError, AttributeError):
         return False
-
-
-def apply_function(module: str, name: str, *args: object) -> object:
-    """Call a custom autograd function that is known by its module and name."""
-    kind: Any = named(module, name)
-    return kind.apply(*args)
 
 
 def collapse(graph: fx.Graph, applied: AppliedFunction) -> tuple[fx.Node, fx.Node] | None:

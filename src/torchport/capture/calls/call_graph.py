@@ -25,8 +25,8 @@ from torchport.capture.calls.tensor_nodes import LostTensor
 from torchport.capture.calls.traced_calls import follow_modules, leaves
 from torchport.capture.calls.value_reads import OnDataDependent, ValueReads
 from torchport.capture.replaced_buffers import HeldBuffer, held_buffers, replaced
-from torchport.capture.source_lines import user_line
 from torchport.capture.untouched import StandIn, copy_of, leaves_torch_as_it_was, nothing_remembered
+from torchport.capture.user_frames import user_line
 from torchport.errors import CaptureError, TorchportError
 from torchport.structure import flatten
 from torchport.torch_private import FAKE_TENSOR_LOGGER
@@ -88,13 +88,13 @@ def capture_calls(
         raise
     except LostTensor as error:
         raise CaptureError(
-            "a tensor comes from a place that cannot be followed", where=f"{session.name}, {user_line(error)}"
+            "a tensor comes from a source that cannot be traced", where=f"{session.name}, {user_line(error)}"
         ) from error
     except Exception as error:  # a model may raise anything: it is explained, once, here
         raise CaptureError(
             f"the model raises {type(error).__name__}: {str(error).strip().splitlines()[0][:300]}",
             where=f"{session.name}, {user_line(error)}",
-            remedy="call the model on these inputs without torchport, and mend it or the inputs first",
+            remedy="call the model on these inputs without torchport, and fix it or the inputs first",
         ) from error
 
 
@@ -124,7 +124,7 @@ class _Session:
             self._try_other_values(recorder, arguments)
         free = None
         if recorder.sizes_were_read:
-            free = guard_sizes(recorder, arguments, self._run).free
+            free = guard_sizes(recorder, arguments, self._run)
         parts = _used_parts(self.model, recorder)
         return CallGraph(recorder.graph, parts, self.model, tuple(arguments), free)
 

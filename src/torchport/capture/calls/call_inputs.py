@@ -6,18 +6,21 @@ import dataclasses
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy
 import torch
 from torch import fx, nn
 
 from torchport.capture.calls.fake_calls import FakeCalls, RealCalls
-from torchport.capture.calls.guards import hold
+from torchport.capture.calls.graph_functions import hold
 from torchport.capture.calls.recorder import Recorder
 from torchport.capture.calls.traced_calls import named_arguments
 from torchport.capture.calls.tracked_numbers import Origin, track
 from torchport.errors import CaptureError
 from torchport.structure import flatten
+
+Path: TypeAlias = "tuple[tuple[Callable[..., object], Any], ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def _placeholder(recorder: Recorder, argument: Argument) -> fx.Node:
 
 def _stand_in(recorder: Recorder, calls: FakeCalls | RealCalls, argument: Argument, node: fx.Node) -> object:
     """Return what the model gets for an argument: the same with tensors and numbers that are followed."""
-    value = argument.value
+    value: Any = argument.value
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         node.meta["val"] = value
         return track(value, Origin("", (), node), recorder)
@@ -78,12 +81,12 @@ def _stand_in(recorder: Recorder, calls: FakeCalls | RealCalls, argument: Argume
         return stand_ins[0]
     if isinstance(value, (numpy.ndarray, numpy.generic)):
         raise CaptureError(
-            f"the input {argument.name!r} is a numpy array, which cannot be followed",
+            f"the input {argument.name!r} is a numpy array, which cannot be traced",
             remedy="give a tensor: torch.from_numpy(array)",
         )
     if not stand_ins:
         if _is_literal(value):
-            check = recorder.graph.call_function(hold, (node, value, argument.name))  # type: ignore[arg-type]
+            check = recorder.graph.call_function(hold, (node, value, argument.name))
             recorder.describe(check, None, None)
         node.meta["val"] = value
         return value
@@ -91,7 +94,7 @@ def _stand_in(recorder: Recorder, calls: FakeCalls | RealCalls, argument: Argume
     for leaf, stand_in in zip(flat.leaves, stand_ins, strict=True):
         part = node
         for step, key in steps[id(leaf)]:
-            part = recorder.graph.call_function(step, (part, key))  # type: ignore[arg-type]
+            part = recorder.graph.call_function(step, (part, key))
             recorder.describe(part, stand_in, None)
         part.meta["input"] = True
         recorder.tensors.register(stand_in, part)
@@ -107,9 +110,7 @@ def _is_literal(value: object) -> bool:
     return value is None or isinstance(value, (bool, int, float, str, torch.dtype))
 
 
-def _steps(
-    value: object, path: tuple[tuple[Callable[..., object], object], ...]
-) -> Iterator[tuple[int, tuple[tuple[Callable[..., object], object], ...]]]:
+def _steps(value: object, path: Path) -> Iterator[tuple[int, Path]]:
     """Yield how each tensor in a value is reached from it, by the tensor's id."""
     if isinstance(value, torch.Tensor):
         yield id(value), path

@@ -6,11 +6,13 @@ import dataclasses
 import enum
 import types
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import fx
 
-from torchport.capture.calls.named_objects import named
+from torchport.capture.calls.graph_functions import assemble, named
 from torchport.capture.calls.recorder import Recorder
 from torchport.capture.calls.tracked_numbers import Tracked
 from torchport.errors import CaptureError
@@ -21,14 +23,7 @@ _PLAIN = (
 )  # fmt: skip
 
 
-def assemble(kind: type, state: dict[str, object]) -> object:
-    """Return an object of a class with these attributes, without calling its `__init__`."""
-    made: object = object.__new__(kind)
-    made.__dict__.update(state)
-    return made
-
-
-def output_of(recorder: Recorder, value: object, name: str) -> fx.node.Argument:
+def output_of(recorder: Recorder, value: Any, name: str) -> fx.node.Argument:
     """Return a result with nodes in place of its tensors and objects.
 
     Raises:
@@ -37,16 +32,16 @@ def output_of(recorder: Recorder, value: object, name: str) -> fx.node.Argument:
     if isinstance(value, (torch.Tensor, *Tracked)):
         return recorder.node_of(value, None)
     if isinstance(value, _PLAIN):
-        return value  # type: ignore[return-value]
+        return value  # type: ignore[return-value]  # graphs hold enums, too
     if isinstance(value, (type, types.FunctionType)):
         return _node(recorder, named, (value.__module__, value.__qualname__), {})
     if type(value) in (list, tuple):
-        items = [output_of(recorder, item, name) for item in value]  # type: ignore[attr-defined]
+        items = [output_of(recorder, item, name) for item in value]
         return items if type(value) is list else tuple(items)
     if type(value) is dict:
         return {key: output_of(recorder, item, name) for key, item in value.items()}
     if hasattr(value, "_fields") or isinstance(value, torch.Size):
-        parts = tuple(output_of(recorder, item, name) for item in value)  # type: ignore[attr-defined]
+        parts = tuple(output_of(recorder, item, name) for item in value)
         return _node(recorder, type(value), parts, {})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _dataclass(recorder, value, name)
@@ -78,18 +73,18 @@ def _is_default(field: dataclasses.Field[object], value: object) -> bool:
 
 def _node(
     recorder: Recorder,
-    target: object,
+    target: Callable[..., object],
     args: tuple[fx.node.Argument, ...],
     kwargs: dict[str, fx.node.Argument],
 ) -> fx.Node:
-    node = recorder.graph.call_function(target, args, kwargs)  # type: ignore[arg-type]
+    node = recorder.graph.call_function(target, args, kwargs)
     recorder.describe(node, None, None)
     return node
 
 
 def _unknown(value: object, name: str) -> CaptureError:
     return CaptureError(
-        f"the model returns a {type(value).__name__}, which code cannot put together",
+        f"the model returns a {type(value).__name__}, which generated code cannot construct",
         where=name,
         remedy="return tensors, tuples, dicts or dataclasses of them",
     )

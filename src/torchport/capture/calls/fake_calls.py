@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torchport.capture.calls.tracked_numbers import Tracked, plain
+from torchport.capture.tensor_specs import tensors_within
 from torchport.torch_private import FakeTensor, FakeTensorMode
 
 
@@ -164,11 +165,7 @@ def is_in_place(function: Callable[..., object], kwargs: Mapping[str, object]) -
 
 def has_tensor(value: object) -> bool:
     """Whether a value is a tensor or holds one."""
-    if isinstance(value, torch.Tensor):
-        return True
-    if isinstance(value, (list, tuple)):
-        return any(has_tensor(item) for item in value)
-    return isinstance(value, dict) and any(has_tensor(item) for item in value.values())
+    return next(tensors_within(value), None) is not None
 
 
 def autocast_state() -> tuple[str, torch.dtype, bool] | None:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any, cast
 
 import torch
 from torch import fx, nn
@@ -17,7 +18,7 @@ from torchport.capture.calls.number_nodes import NumberNodes, Place
 from torchport.capture.calls.tensor_nodes import TensorNodes
 from torchport.capture.calls.traced_calls import CallListener, TracedCall, named_arguments
 from torchport.capture.calls.tracked_numbers import Number, Origin, Tracked, TrackedSize, track
-from torchport.capture.calls.user_frames import describe_frame, line_of, local_names, user_frame
+from torchport.capture.user_frames import describe_frame, line_of, local_names, user_frame
 from torchport.torch_private import last_node
 
 # Python's types stand for dtypes; a graph's own code cannot name them.
@@ -187,7 +188,7 @@ class Recorder(CallListener):
             self.call = self.call.parent
         return None
 
-    def symbolic(self, value: object, frame: FrameType | None) -> fx.node.Argument:
+    def symbolic(self, value: Any, frame: FrameType | None) -> fx.node.Argument:
         """Return an argument with nodes in place of tensors and tracked numbers."""
         if isinstance(value, (torch.Tensor, *Tracked)):
             return self.node_of(value, frame)
@@ -212,7 +213,7 @@ class Recorder(CallListener):
             return {key: self.symbolic(item, frame) for key, item in value.items()}
         if isinstance(value, type) and value in _DTYPES:
             return _DTYPES[value]
-        return value  # type: ignore[return-value]
+        return cast(fx.node.Argument, value)
 
     def node_of(self, value: torch.Tensor | Number, frame: FrameType | None) -> fx.Node:
         """Return the node that a tensor or tracked number comes from, and note what the user calls it."""
@@ -248,10 +249,8 @@ class Recorder(CallListener):
 
     def sizes(self, tensor: torch.Tensor) -> TrackedSize:
         """Return a tensor's shape in tracked numbers."""
-        return TrackedSize(
-            self.number(size, "size", tensor, dim)  # type: ignore[misc]
-            for dim, size in enumerate(tensor.shape)
-        )
+        sizes: Any = (self.number(size, "size", tensor, dim) for dim, size in enumerate(tensor.shape))
+        return TrackedSize(sizes)
 
     def number(self, value: Number, target: Callable[..., object] | str, *args: object) -> Number:
         """Return a number that remembers that `target(*args)` gave it."""

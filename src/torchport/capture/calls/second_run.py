@@ -7,39 +7,29 @@ Where the second run goes another way, or a number differs that nobody tracked, 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 
 from torchport.capture.calls.call_inputs import Argument
-from torchport.capture.calls.guards import hold
+from torchport.capture.calls.graph_functions import hold
 from torchport.capture.calls.other_sizes import Size, input_sizes, with_other_sizes
 from torchport.capture.calls.recorder import Asked, Recorder
-from torchport.capture.calls.tracked_numbers import Tracked, TrackedNumber, plain
+from torchport.capture.calls.tracked_numbers import Tracked, plain
 
 Run: TypeAlias = "Callable[[list[Argument]], Recorder]"
 
 
-@dataclass(frozen=True, slots=True)
-class Variation:
-    """What was learned from inputs of other sizes.
+def guard_sizes(recorder: Recorder, arguments: Sequence[Argument], run: Run) -> tuple[Size, ...]:
+    """Run a model on other sizes, and add guards to its graph for what does not hold for them.
 
-    Args:
-        free: the sizes that the graph holds for any value of.
-        fixed: the sizes that it holds for the example's values of only, with the line that is why.
+    Returns:
+        The sizes that the graph holds for any value of.
     """
-
-    free: tuple[Size, ...]
-    fixed: tuple[tuple[Size, str], ...]
-
-
-def guard_sizes(recorder: Recorder, arguments: Sequence[Argument], run: Run) -> Variation:
-    """Run a model on other sizes, and add guards to its graph for what does not hold for them."""
     free: list[Size] = []
-    fixed: list[tuple[Size, str]] = []
+    fixed: dict[Size, str] = {}  # those that it holds for the example's values of only: the line that is why
     sizes = input_sizes(arguments)
     second = _try(arguments, sizes, run)
     if second is None or first_difference(recorder, second) is not None:
@@ -52,15 +42,15 @@ def guard_sizes(recorder: Recorder, arguments: Sequence[Argument], run: Run) -> 
             if difference is None:
                 free.append(size)
             else:
-                fixed.append((size, difference))
+                fixed[size] = difference
         if free:
             second = _try(arguments, free, run)
     else:
         free = sizes
     if second is not None and first_difference(recorder, second) is None:
         _guard_answers(recorder, second)
-    _fix(recorder, [size for size, _ in fixed], dict(fixed))
-    return Variation(tuple(free), tuple(fixed))
+    _fix(recorder, fixed)
+    return tuple(free)
 
 
 def _try(arguments: Sequence[Argument], sizes: Sequence[Size], run: Run) -> Recorder | None:
@@ -185,14 +175,11 @@ def _add_guard(recorder: Recorder, asked: Asked) -> None:
     recorder.numbers.insert(asked.place, hold, (answer, asked.answer, line), None)
 
 
-def _argument(recorder: Recorder, value: object) -> fx.node.Argument:
-    if isinstance(value, Tracked):
-        number: TrackedNumber = value
-        return recorder.numbers.node_of(number)
-    return value  # type: ignore[return-value]
+def _argument(recorder: Recorder, value: Any) -> fx.node.Argument:
+    return recorder.numbers.node_of(value) if isinstance(value, Tracked) else value
 
 
-def _fix(recorder: Recorder, sizes: Sequence[Size], lines: dict[Size, str]) -> None:
+def _fix(recorder: Recorder, lines: Mapping[Size, str]) -> None:
     """Let a graph hold for the example's values of some sizes only."""
     for node in list(recorder.graph.nodes):
         value = node.meta.get("val")
@@ -200,7 +187,7 @@ def _fix(recorder: Recorder, sizes: Sequence[Size], lines: dict[Size, str]) -> N
             continue
         for dim, length in enumerate(value.shape):
             size = Size(length, dim == 0 and value.dim() > 1)
-            if size in sizes:
+            if size in lines:
                 place = recorder.start_after(node)
                 number = recorder.numbers.insert(place, "size", (node, dim), length)
                 recorder.numbers.insert(place, hold, (number, length, lines[size]), None)

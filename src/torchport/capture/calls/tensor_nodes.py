@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx, nn
 
 from torchport.capture.calls.traced_calls import TracedCall
-from torchport.capture.calls.user_frames import attribute_name
+from torchport.capture.user_frames import attribute_name
 from torchport.torch_private import FakeTensor, is_functorch_wrapped_tensor
 
 
@@ -89,12 +90,12 @@ class TensorNodes:
             known.path = ()
         return known.node
 
-    def _item(self, node: fx.Node, key: object) -> fx.Node:
+    def _item(self, node: fx.Node, key: Any) -> fx.Node:
         for user in node.users:
             if user.meta.get("item") == key and user.args[0] is node:
                 return user
         with self._graph.inserting_after(self._tails.get(node, node)):
-            item = self._graph.call_function(operator.getitem, (node, key))  # type: ignore[arg-type]
+            item = self._graph.call_function(operator.getitem, (node, key))
         self._tails[node] = item
         item.meta.update({name: value for name, value in node.meta.items() if name != "val"}, item=key)
         return item

@@ -47,10 +47,6 @@ class TracedCall:
             yield call
             call = call.parent
 
-    def is_within(self, other: TracedCall) -> bool:
-        """Whether this call is `other` or in it."""
-        return any(call is other for call in self.ancestors())
-
 
 def is_leaf(module: nn.Module) -> bool:
     """Whether a module's call is one node: it is one of torch's own, and nobody interferes with it.

@@ -44,16 +44,16 @@ class Observer(Protocol):
         """Note that the model asked `target(*args)`, and went on with the answer."""
 
 
-class TrackedInt(int):
-    """An int with its origin."""
+class _Remembers:
+    """What tracked numbers share: an origin, and who is told what is asked of them."""
 
     origin: Origin
     observer: Observer
     place: object
 
-    def __new__(cls, value: int, origin: Origin, observer: Observer) -> TrackedInt:
+    def __new__(cls, value: Any, origin: Origin, observer: Observer) -> Any:
         """Make a number that equals `value`."""
-        made = super().__new__(cls, value)
+        made: Any = super().__new__(cls, value)  # type: ignore[call-arg]  # the number's own
         made.origin = origin
         made.observer = observer
         made.place = observer.here()
@@ -63,13 +63,17 @@ class TrackedInt(int):
         return _ask(operator.ne, self, 0)
 
     def __hash__(self) -> int:
-        return int.__hash__(self)
+        return hash(plain(self))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return int, (int(self),)
+        return type(plain(self)), (plain(self),)
 
-    def __deepcopy__(self, memo: object) -> TrackedInt:
+    def __deepcopy__(self, memo: object) -> Any:
         return self
+
+
+class TrackedInt(_Remembers, int):
+    """An int with its origin."""
 
     def __pos__(self) -> int:
         return self
@@ -80,32 +84,8 @@ class TrackedInt(int):
     __floor__ = __ceil__ = __trunc__ = __pos__
 
 
-class TrackedFloat(float):
+class TrackedFloat(_Remembers, float):
     """A float with its origin."""
-
-    origin: Origin
-    observer: Observer
-    place: object
-
-    def __new__(cls, value: float, origin: Origin, observer: Observer) -> TrackedFloat:
-        """Make a number that equals `value`."""
-        made = super().__new__(cls, value)
-        made.origin = origin
-        made.observer = observer
-        made.place = observer.here()
-        return made
-
-    def __bool__(self) -> bool:
-        return _ask(operator.ne, self, 0)
-
-    def __hash__(self) -> int:
-        return float.__hash__(self)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return float, (float(self),)
-
-    def __deepcopy__(self, memo: object) -> TrackedFloat:
-        return self
 
     def __floor__(self) -> int:
         return _rounded(math.floor, self)
@@ -116,7 +96,7 @@ class TrackedFloat(float):
     def __trunc__(self) -> int:
         return _rounded(int, self)
 
-    def __round__(self, digits: SupportsIndex | None = None) -> float:  # type: ignore[override]
+    def __round__(self, digits: SupportsIndex | None = None) -> float:  # type: ignore[override]  # an int without digits
         if digits is None:
             return _rounded(round, self)
         return _compute(round, self, int(digits), plain=round(plain(self), digits))
@@ -149,7 +129,7 @@ class TrackedSize(tuple[int, ...]):
         return count
 
 
-def plain(number: Number) -> Number:
+def plain(number: Any) -> Any:
     """Return a number without its origin."""
     if isinstance(number, TrackedInt):
         return int.__int__(number)
@@ -158,18 +138,15 @@ def plain(number: Number) -> Number:
 
 def track(value: Number, origin: Origin, observer: Observer) -> Number:
     """Return a number that remembers its origin, for as long as the observer is active."""
-    if not observer.active:
-        return value
-    if isinstance(value, int):
-        return TrackedInt(value, origin, observer)
-    return TrackedFloat(value, origin, observer)
+    kind: Callable[..., Number] = TrackedInt if isinstance(value, int) else TrackedFloat
+    return kind(value, origin, observer) if observer.active else value
 
 
 def _observer(args: tuple[object, ...]) -> Observer:
     return next(arg.observer for arg in args if isinstance(arg, Tracked))
 
 
-def _compute(target: Callable[..., object], *args: object, plain: Number) -> Number:
+def _compute(target: Callable[..., object], *args: object, plain: Any) -> Number:
     return track(plain, Origin(target, args), _observer(args))
 
 
@@ -180,8 +157,8 @@ def _rounded(target: Callable[[float], int], number: TrackedFloat) -> int:
     return result
 
 
-def _ask(target: Callable[..., object], left: object, right: object) -> bool:
-    answer = bool(target(plain(left), plain(right)))  # type: ignore[arg-type]
+def _ask(target: Callable[..., object], left: Any, right: Any) -> bool:
+    answer = bool(target(plain(left), plain(right)))
     observer = _observer((left, right))
     if observer.active:
         observer.note_comparison(target, (left, right), answer)
@@ -204,14 +181,14 @@ def _install(cls: type) -> None:
         def compute(self: Number, other: object, target: Callable[..., object] = target) -> object:
             if not _is_number(other):
                 return NotImplemented
-            value = target(plain(self), plain(other))  # type: ignore[arg-type]
-            return _compute(target, self, other, plain=value)  # type: ignore[arg-type]
+            value = target(plain(self), plain(other))
+            return _compute(target, self, other, plain=value)
 
         def reflected(self: Number, other: object, target: Callable[..., object] = target) -> object:
             if not _is_number(other):
                 return NotImplemented
-            value = target(plain(other), plain(self))  # type: ignore[arg-type]
-            return _compute(target, other, self, plain=value)  # type: ignore[arg-type]
+            value = target(plain(other), plain(self))
+            return _compute(target, other, self, plain=value)
 
         setattr(cls, f"__{name}__", compute)
         setattr(cls, f"__r{name}__", reflected)
@@ -226,8 +203,8 @@ def _install(cls: type) -> None:
     def negated(self: Number) -> Number:
         return _compute(operator.neg, self, plain=-plain(self))
 
-    def divided(self: Number, other: object) -> object:
-        return (self // other, self % other) if _is_number(other) else NotImplemented  # type: ignore[operator]
+    def divided(self: Number, other: Any) -> object:
+        return (self // other, self % other) if _is_number(other) else NotImplemented
 
     def absolute(self: Number) -> Number:
         return _compute(abs, self, plain=abs(plain(self)))

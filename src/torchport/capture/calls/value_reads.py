@@ -11,9 +11,9 @@ from torch import fx
 
 from torchport.capture.calls.fake_calls import FakeCalls, RealCalls
 from torchport.capture.calls.function_kinds import Described
-from torchport.capture.calls.guards import hold
+from torchport.capture.calls.graph_functions import hold
 from torchport.capture.calls.recorder import Recorder
-from torchport.capture.calls.user_frames import line_of, user_frame
+from torchport.capture.user_frames import line_of, user_frame
 from torchport.errors import CaptureError
 
 OnDataDependent: TypeAlias = Literal["error", "specialize"]
@@ -63,11 +63,11 @@ class ValueReads:
             return func(*known, **kwargs)
         if self._policy == "error" or isinstance(self._calls, FakeCalls):
             raise self.refusal(described.name.strip("_"), line)
-        value = func(*args, **kwargs)
-        expected = value if not hasattr(value, "__array__") else value.tolist()  # type: ignore[attr-defined]
+        value: Any = func(*args, **kwargs)
+        expected = value if not hasattr(value, "__array__") else value.tolist()
         name = "tolist" if described.name in ("numpy", "__array__") else described.name
         node = self._recorder.record(Described(described.kind, *_spelled(name)), args, kwargs, value)
-        check = self._recorder.graph.call_function(hold, (node, expected, _short(line)))  # type: ignore[arg-type]
+        check = self._recorder.graph.call_function(hold, (node, expected, _short(line)))
         self._recorder.describe(check, None, user_frame(self._recorder.outermost))
         return value
 

@@ -106,6 +106,16 @@ def _walk(value: object, entry: object, path: str, found: dict[int, object]) -> 
         raise CaptureError(f"dynamic_shapes does not fit the input {path}, a {type(value).__name__}")
 
 
+def input_shapes(program: ExportedProgram) -> list[list[object]]:
+    """Return the sizes of a program's inputs: numbers, or expressions of symbols."""
+    names = set(program.graph_signature.user_inputs)
+    return [
+        [size if isinstance(size, int) else size.node.expr for size in node.meta["val"].shape]
+        for node in program.graph.nodes
+        if node.op == "placeholder" and node.name in names
+    ]
+
+
 class ShapeLimits:
     """The shapes that a dynamically exported program takes.
 
@@ -128,18 +138,12 @@ class ShapeLimits:
     @classmethod
     def of(cls, program: ExportedProgram, paths: Sequence[str]) -> ShapeLimits:
         """Read the limits off an exported program."""
-        user_inputs = set(program.graph_signature.user_inputs)
-        shapes = [
-            [size if isinstance(size, int) else size.node.expr for size in node.meta["val"].shape]
-            for node in program.graph.nodes
-            if node.op == "placeholder" and node.name in user_inputs
-        ]
         ranges = {
             symbol: (_whole(limits.lower), _whole(limits.upper))
             for symbol, limits in program.range_constraints.items()
             if symbol.is_symbol  # what is computed from symbols is given too, as 2*s0: it follows from them
         }
-        return cls(shapes, ranges, paths)
+        return cls(input_shapes(program), ranges, paths)
 
     def check(self, leaves: Sequence[torch.Tensor], name: str) -> None:
         """Refuse inputs whose shape the model was not compiled for.

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from torchport.capture.source_lines import user_line
 from torchport.capture.untouched import StandIn, copy_of
+from torchport.capture.user_frames import user_line
 from torchport.errors import CaptureError
 from torchport.torch_private import DataDependentOutputException, DynamicOutputShapeException
 
@@ -34,7 +34,7 @@ def explain_failure(
         return CaptureError(
             f"the model raises {type(own).__name__}: {_first_lines(own)}",
             where=_at(name, user_line(own)),
-            remedy="call the model on these inputs without torchport, and mend it or the inputs first",
+            remedy="call the model on these inputs without torchport, and fix it or the inputs first",
         )
     line = user_line(error)
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)) or (

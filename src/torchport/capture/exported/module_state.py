@@ -62,7 +62,7 @@ class ModuleState:
         )
 
     def changed(self) -> list[str]:
-        """Return what is not as it was, by where it stands, such as `settings.slope`."""
+        """Return what is not as it was, by where it is, such as `settings.slope`."""
         found = [path for path, held, key, value in self._entries if not _is_same(held.get(key), value)]
         found += [path for path, held, size in self._sizes if len(held) != size]
         found += [path for path, held, items in self._sequences if not _same_items(held, items)]

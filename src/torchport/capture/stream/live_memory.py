@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 
-from torchport.torch_private import FakeTensor, storage_key, storage_use_count, tensor_use_count
+from torchport.torch_private import storage_key
+
+
+class Owned(NamedTuple):
+    """A storage by its number, and how many bytes of it are counted."""
+
+    number: int
+    size: int
 
 
 class LiveMemory:
@@ -22,6 +30,7 @@ class LiveMemory:
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self.live = 0
         self._sizes: dict[int, int] = {}
+        self._made_with: dict[int, weakref.ref[torch.Tensor]] = {}
         # A storage that was there before must not die while its number stands in `_sizes`.
         self._outside: list[torch.UntypedStorage] = []
         for tensor in tensors:
@@ -41,30 +50,25 @@ class LiveMemory:
             return 0
         size = int(storage.nbytes())
         self._sizes[storage_key(storage)] = size
+        self._made_with[storage_key(storage)] = weakref.ref(tensor)
         self.live += size
         weakref.finalize(storage, self._forget, storage_key(storage))
         return size
 
-    def give_up(self, tensor: torch.Tensor) -> None:
-        """Count a tensor's storage no longer, though it lives: on a real run it would be another's by now."""
+    def owned(self, tensor: torch.Tensor) -> Owned | None:
+        """Return the storage that was counted with a tensor; None for a view, which holds its base too."""
         storage = _storage(tensor)
-        if storage is not None:
-            self.live -= self._sizes.get(storage_key(storage), 0)
-            self._sizes[storage_key(storage)] = 0
+        number = 0 if storage is None else storage_key(storage)
+        made = self._made_with.get(number)
+        return None if made is None or made() is not tensor else Owned(number, self._sizes[number])
+
+    def lives(self, owned: Owned) -> bool:
+        """Whether a storage that was counted lives."""
+        return owned.number in self._sizes
 
     def _forget(self, number: int) -> None:
         self.live -= self._sizes.pop(number, 0)
-
-
-def is_held_by_autograd_alone(tensor: torch.Tensor) -> bool:
-    """Whether nobody but autograd's engine holds a gradient that it adds to: on a real run it adds in place.
-
-    Under a dispatch mode it makes a new tensor instead. The counts are those of a fake tensor that an op is
-    handed and that has no other owner.
-    """
-    if not isinstance(tensor, FakeTensor) or tensor_use_count(tensor) != 4:
-        return False
-    return int(storage_use_count(storage_key(tensor.untyped_storage()))) == 2
+        self._made_with.pop(number, None)
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:

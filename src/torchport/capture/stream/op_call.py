@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
+from torchport.capture.tensor_specs import tensor_spec
 from torchport.records import TensorSpec
 from torchport.torch_private import OpOverload, disable_current_modes, script_type
-
-UNKNOWN_SIZE = -1  # a size that is known at run time only
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ def _packed(value: torch.ScriptObject) -> object:
     name = script_type(value).rpartition(".")[2]
     try:
         with disable_current_modes():  # it computes the weight, and is no op of the model's
-            unpacked = value.unpack()  # type: ignore[attr-defined]
+            unpacked = value.unpack()  # type: ignore[attr-defined]  # if it has one
     except (AttributeError, RuntimeError):
         return name
     weight = unpacked[0] if isinstance(unpacked, tuple) else unpacked
@@ -126,33 +125,3 @@ def _results(result: object) -> Iterator[TensorSpec | None]:
             yield from _results(item)
     else:
         yield tensor_spec(result) if isinstance(result, torch.Tensor) else None
-
-
-def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is an array of numbers, and neither sparse, nested nor quantized."""
-    return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
-
-
-def tensor_spec(tensor: torch.Tensor) -> TensorSpec:
-    """Return a tensor's shape and dtype; a size known at run time only is `UNKNOWN_SIZE`."""
-    if tensor.is_nested:
-        return _spec((UNKNOWN_SIZE,) * tensor.dim(), tensor.dtype)  # its parts have sizes of their own
-    sizes = tensor.shape
-    for size in sizes:
-        if type(size) is not int:
-            return _spec(tuple(_size(size) for size in sizes), tensor.dtype)
-    return _spec(tuple(sizes), tensor.dtype)
-
-
-@functools.lru_cache(maxsize=65536)
-def _spec(shape: tuple[int, ...], dtype: torch.dtype) -> TensorSpec:
-    return TensorSpec(shape, str(dtype).removeprefix("torch."))
-
-
-def _size(size: int | torch.SymInt) -> int:
-    """Return a size as a number, without torch taking note that anyone asked."""
-    if isinstance(size, int):
-        return size
-    node = size.node
-    hint = node.hint if node.has_hint() else None
-    return hint if isinstance(hint, int) else UNKNOWN_SIZE

@@ -7,18 +7,21 @@ the model's path depends on values or an op knows no fake ones, it is on copies 
 from __future__ import annotations
 
 import functools
+import os
+import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
 import torch
 
-from torchport.capture.stream.live_memory import LiveMemory, is_held_by_autograd_alone
-from torchport.capture.stream.module_calls import ModuleCall, ModuleCalls
-from torchport.capture.stream.op_call import OpCall, describe_call, is_dense
+from torchport.capture.module_calls import ModuleCall, ModuleCalls
+from torchport.capture.stream.live_memory import LiveMemory, Owned
+from torchport.capture.stream.op_call import OpCall, describe_call
 from torchport.capture.stream.workspace import Workspace, workspace_of
+from torchport.capture.tensor_specs import is_dense, tensors_within
 from torchport.torch_private import (
     DispatchKey,
     OpOverload,
@@ -32,6 +35,7 @@ from torchport.torch_private import (
 
 Phase = Literal["forward", "backward"]
 
+_AUTOGRAD = os.path.dirname(torch.autograd.__file__) + os.sep
 _COMPOSITE = DispatchKey.CompositeImplicitAutograd
 # What torch asks a tensor about itself, and what a check leaves behind: no work of the model's.
 _QUESTIONS = frozenset(
@@ -111,6 +115,8 @@ class OpRecorder(TorchDispatchMode):
         self._outer: StreamedOp | None = None  # the op of the model's that is being taken apart
         self._origin = _Origins()
         self._calls_by_number: dict[int, ModuleCall | None] = {}
+        # The last op and what it added to, if autograd added gradients up with it.
+        self._sum: tuple[StreamedOp, Owned] | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -130,7 +136,7 @@ class OpRecorder(TorchDispatchMode):
         if func.namespace == "prim" or name in _QUESTIONS:
             return func(*args, **kwargs)
         # Other tensors than dense ones have kernels of their own for what is composite for these.
-        if _is_composite(func) and all(is_dense(tensor) for tensor in _tensors((args, kwargs))):
+        if _is_composite(func) and all(is_dense(tensor) for tensor in tensors_within((args, kwargs))):
             return self._take_apart(func, args, kwargs)
         return self._run_kernel(func, args, kwargs)
 
@@ -172,9 +178,8 @@ class OpRecorder(TorchDispatchMode):
         return result
 
     def _run_kernel(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
-        in_place = self.phase == "backward" and func is torch.ops.aten.add.Tensor
-        in_place = in_place and is_held_by_autograd_alone(cast(torch.Tensor, args[0]))
-        for tensor in _tensors((args, kwargs)):
+        self.settle()
+        for tensor in tensors_within((args, kwargs)):
             self._memory.know(tensor)
         place = len(self.ops)
         own = self._begin(func, args, kwargs) if self._outer is None else None
@@ -183,22 +188,35 @@ class OpRecorder(TorchDispatchMode):
         except BaseException:
             del self.ops[place:]
             raise
-        if in_place:
-            self._memory.give_up(cast(torch.Tensor, args[0]))
-        allocated = sum(self._memory.count(tensor) for tensor in _tensors(result))
+        allocated = sum(self._memory.count(tensor) for tensor in tensors_within(result))
         workspace = workspace_of(func, args, kwargs, result)
         if own is not None:
             self._finish(own, place, args, kwargs, result)
             own.kernels.append(Kernel(own.call, allocated, self._memory.live, workspace))
+            if self.phase == "backward" and func is torch.ops.aten.add.Tensor and _is_called_by_autograd():
+                added_to = self._memory.owned(cast(torch.Tensor, args[0]))
+                self._sum = None if added_to is None else (own, added_to)
         else:
             assert self._outer is not None
             call = describe_call(func, args, kwargs, result)
             self._outer.kernels.append(Kernel(call, allocated, self._memory.live, workspace))
         return result
 
+    def settle(self) -> None:
+        """Correct what lived when autograd had added to a gradient, if the one that it added to is gone.
+
+        Nobody else held that one, so that on a real run autograd adds in place. Under a mode it does not.
+        """
+        if self._sum is not None:
+            sum_op, added_to = self._sum
+            self._sum = None
+            if not self._memory.lives(added_to):
+                [kernel] = sum_op.kernels
+                sum_op.kernels = [replace(kernel, live=kernel.live - added_to.size)]
+
     def _begin(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> StreamedOp:
         path, caller = self._caller()
-        sources = tuple(self._origin.find(tensor) for tensor in _tensors((args, kwargs)))
+        sources = tuple(self._origin.find(tensor) for tensor in tensors_within((args, kwargs)))
         streamed = StreamedOp(
             OpCall(func, {}, ()),
             path,
@@ -218,7 +236,7 @@ class OpRecorder(TorchDispatchMode):
         result: object,
     ) -> None:
         streamed.call = describe_call(streamed.call.op, args, kwargs, result)
-        for tensor in _tensors(result):
+        for tensor in tensors_within(result):
             self._origin.note(tensor, place)
 
     def _caller(self) -> tuple[str, ModuleCall | None]:
@@ -244,7 +262,7 @@ class _Origins:
     """Which op made a tensor."""
 
     def __init__(self) -> None:
-        self._made: dict[int, tuple[object, int]] = {}
+        self._made: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
 
     def note(self, tensor: torch.Tensor, number: int) -> None:
         """Say that an op made a tensor."""
@@ -253,7 +271,13 @@ class _Origins:
     def find(self, tensor: torch.Tensor) -> int:
         """Return the number of the op that made a tensor; -1 if none did."""
         known = self._made.get(id(tensor))
-        return known[1] if known is not None and known[0]() is tensor else -1  # type: ignore[operator]
+        return known[1] if known is not None and known[0]() is tensor else -1
+
+
+def _is_called_by_autograd() -> bool:
+    """Whether autograd's engine itself calls the op that is dispatched now, and no Python code in between."""
+    caller = sys._getframe(2).f_back  # beyond this, `_run_kernel` and `__torch_dispatch__`
+    return caller is None or caller.f_code.co_filename.startswith(_AUTOGRAD)
 
 
 def _is_composite(op: OpOverload) -> bool:
@@ -264,14 +288,3 @@ def _is_composite(op: OpOverload) -> bool:
 
 
 _composites: dict[OpOverload, bool] = {}
-
-
-def _tensors(value: object) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)

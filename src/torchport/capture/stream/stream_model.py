@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
@@ -15,12 +13,11 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from torchport.capture.callable_module import as_module
-from torchport.capture.quiet import quiet_streams
-from torchport.capture.source_lines import user_line
+from torchport.capture.module_calls import ModuleCall, ModuleCalls, walk_tensors
+from torchport.capture.quiet import as_eager, quiet_streams, without_collections
 from torchport.capture.stream.live_memory import LiveMemory
-from torchport.capture.stream.module_calls import ModuleCall, ModuleCalls, walk_tensors
-from torchport.capture.stream.op_call import tensor_spec
 from torchport.capture.stream.op_stream import OpRecorder, StreamedOp
+from torchport.capture.tensor_specs import tensor_spec
 from torchport.capture.untouched import (
     Once,
     StandIn,
@@ -29,10 +26,10 @@ from torchport.capture.untouched import (
     leaves_torch_as_it_was,
     nothing_remembered,
 )
+from torchport.capture.user_frames import user_line
 from torchport.errors import CaptureError, one_line
 from torchport.structure import flatten, flatten_call
 from torchport.torch_private import (
-    DYNAMO,
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
@@ -188,6 +185,7 @@ class _Run:
                 if backward:
                     calls.recording, recorder.phase = False, "backward"
                     self._run_backward(result)
+                    recorder.settle()
             except Exception:
                 self._at = calls.current
                 raise
@@ -211,7 +209,7 @@ class _Run:
         if values == "real":
             line = user_line(errors[0])
             notes.append(
-                f"ran on real values, since fake tensors do not do: {one_line(errors[0])}"
+                f"ran on real values, since it does not run on fake tensors: {one_line(errors[0])}"
                 + (f" (at {line})" if line else "")
             )
         if unusual:
@@ -266,30 +264,3 @@ def _owners(module: nn.Module) -> dict[int, str]:
         for parameter in part._parameters.values()
         if parameter is not None
     }
-
-
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """Keep Python from looking for cycles meanwhile: among so many new objects that takes its time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextmanager
-def as_eager() -> Iterator[None]:
-    """Let every module run as its Python says: no fused fast path, and nothing compiled."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        if DYNAMO in sys.modules:  # else nothing can have been compiled
-            with torch.compiler.set_stance("force_eager"):
-                yield
-        else:
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)

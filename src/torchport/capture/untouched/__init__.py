@@ -7,13 +7,6 @@ from torchport.capture.untouched.substitutes import Once, copy_of, faker
 from torchport.capture.untouched.torch_state import leaves_torch_as_it_was, torch_as_it_was
 
 __all__ = [
-    "Once",
-    "StandIn",
-    "buffers_kept",
-    "copy_of",
-    "faker",
-    "leaves_torch_as_it_was",
-    "nothing_remembered",
-    "torch_as_it_was",
-    "values_kept",
-]
+    "buffers_kept", "copy_of", "faker", "leaves_torch_as_it_was", "nothing_remembered", "Once", "StandIn",
+    "torch_as_it_was", "values_kept",
+]  # fmt: skip

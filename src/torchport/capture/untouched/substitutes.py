@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from torchport.capture.stream.op_call import is_dense
+from torchport.capture.tensor_specs import is_dense
 from torchport.capture.untouched.stand_in import TensorMap
 from torchport.torch_private import FakeTensor, FakeTensorMode, mark_as_parameter
 

@@ -21,6 +21,7 @@ from torchport.torch_private import (
     dispatch_modes,
     dual_level,
     exit_dual_level,
+    forget_traced_nodes,
     function_modes,
     functorch_depth,
     lock_of_compilations,
@@ -110,6 +111,7 @@ class _State:
             setattr(module, name, value)
         vars(tracing_state).clear()
         vars(tracing_state).update(self._tracing)
+        forget_traced_nodes()
         self._restore_switches()
 
     def _restore_switches(self) -> None:

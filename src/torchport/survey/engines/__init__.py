@@ -28,7 +28,7 @@ def make_engine(name: str, *, workers: int | None = None, address: str | None = 
     if name == "ray":
         return RayEngine(workers, address)
     if name != "local":
-        raise SurveyError(f"there is no engine {name!r}", remedy=nearest(name, ENGINES))
+        raise SurveyError(f"unknown engine {name!r}", remedy=nearest(name, ENGINES))
     if address is not None:
         raise SurveyError("the local engine has no address", remedy="give the engine too: ray (--engine ray)")
     return LocalEngine(workers or os.cpu_count() or 1)

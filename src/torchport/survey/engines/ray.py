@@ -106,7 +106,7 @@ def _outcome(ray: ModuleType, ready: Any, item: WorkItem) -> ItemOutcome:
     except ray.exceptions.RayTaskError as error:
         raise error.cause if isinstance(error.cause, SurveyError) else error from None
     except ray.exceptions.RayError as error:  # its machine or its process is gone
-        row = SurveyRow(item.model, "crashed", error=f"its Ray worker is gone: {one_line(error)}")
+        row = SurveyRow(item.model, "crashed", error=f"its Ray worker died: {one_line(error)}")
         return ItemOutcome(item, row.to_json(), {})
     return outcome
 

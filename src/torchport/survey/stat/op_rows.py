@@ -6,12 +6,13 @@ import json
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import fx
 
 from torchport.analysis import known_flops
-from torchport.capture import AtenGraph, module_path, ops_of, schema_arguments, source_lines
+from torchport.capture import AtenGraph, module_path, ops_of, schema_arguments, source_lines, tensors_within
 from torchport.records import JSON, NOT_JSONABLE
 from torchport.torch_private import HigherOrderOperator, OperatorBase, OpOverload
 
@@ -51,7 +52,7 @@ def rows_of(
 
 def _row(node: fx.Node, positions: Mapping[fx.Node, int], line: str) -> Row:
     inputs = [_tensor(tensor) | _maker(source, positions) for source, tensor in _input_tensors(node)]
-    outputs = [_tensor(tensor) for tensor in _tensors(node.meta.get("val"))]
+    outputs = [_tensor(tensor) for tensor in tensors_within(node.meta.get("val"))]
     input_bytes, output_bytes = _total(inputs), _total(outputs)
     symbolic = input_bytes is None or output_bytes is None
     return {
@@ -133,34 +134,19 @@ def _input_tensors(node: fx.Node) -> Iterator[tuple[fx.Node, torch.Tensor]]:
     if node.target is operator.getitem:  # takes one tensor of several
         source = node.args[0]
         assert isinstance(source, fx.Node)
-        for tensor in _tensors(node.meta.get("val")):
+        for tensor in tensors_within(node.meta.get("val")):
             yield source, tensor
         return
     for source in _nodes((node.args, node.kwargs)):
-        for tensor in _tensors(source.meta.get("val")):
+        for tensor in tensors_within(source.meta.get("val")):
             yield source, tensor
 
 
-def _nodes(value: object) -> Iterator[fx.Node]:
-    """Yield the nodes among arguments, as often and in the order in which they stand there."""
-    if isinstance(value, fx.Node):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _nodes(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _nodes(item)
-    elif isinstance(value, slice):
-        yield from _nodes((value.start, value.stop, value.step))
-
-
-def _tensors(value: object) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
+def _nodes(value: Any) -> list[fx.Node]:
+    """Return the nodes among arguments, as often and in the order in which they stand there."""
+    found: list[fx.Node] = []
+    fx.map_arg(value, lambda node: found.append(node) or node)  # type: ignore[func-returns-value]  # that is the way
+    return found
 
 
 def _maker(source: fx.Node, positions: Mapping[fx.Node, int]) -> Row:

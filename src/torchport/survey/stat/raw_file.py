@@ -1,4 +1,4 @@
-"""Writes rows of ops as a raw file: Parquet, by DuckDB; whole or not at all."""
+"""Writes rows of ops as a raw file: Parquet, by DuckDB, atomically."""
 
 from __future__ import annotations
 

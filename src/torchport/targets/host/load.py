@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import fx
 
 from torchport.errors import RecordError, TargetError
 from torchport.records import parse_object
@@ -13,11 +14,25 @@ from torchport.targets.graph_json import decode_graph
 from torchport.targets.safetensors_file import read_safetensors, restored
 from torchport.targets.target import Artifact, Runner
 
-FORMAT = 3  # raised whenever `build` writes something else than before
+FORMAT = 3  # raised whenever `build` writes something other than before
 
 
 def load(artifact: Artifact) -> Runner:
     """Return a function that runs the island.
+
+    Raises:
+        TargetError: the artefact is of another format, or calls an op that is not permitted.
+    """
+    forward = read_graph(artifact).forward
+
+    def run(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return list(forward(*arguments))
+
+    return run
+
+
+def read_graph(artifact: Artifact) -> fx.GraphModule:
+    """Return the island's graph, whose ops are all permitted, with its weights.
 
     Raises:
         TargetError: the artefact is of another format, or calls an op that is not permitted.
@@ -29,9 +44,4 @@ def load(artifact: Artifact) -> Runner:
     except RecordError as error:
         raise TargetError(error.what, where=error.where, remedy=error.remedy) from error
     weights = restored(read_safetensors(artifact.payload[size:]), program.get("complexes"))
-    forward = decode_graph(program, weights).forward
-
-    def run(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return list(forward(*arguments))
-
-    return run
+    return decode_graph(program, weights)

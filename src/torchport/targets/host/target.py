@@ -22,6 +22,7 @@ class HostTarget(Target):
     name = "host"
     description = "eager torch on this machine's CPU; for testing every stage without a device"
     build_format = FORMAT
+    is_timed = False
 
     def availability(self) -> Availability:
         """The host is always there."""

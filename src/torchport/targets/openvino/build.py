@@ -1,7 +1,7 @@
 """Builds an island with OpenVINO: a graph of ATen ops → OpenVINO's intermediate representation.
 
 The artefact is the portable form: the model's weights and its XML, one after the other. Loading
-compiles it for the device at hand.
+compiles it for the device.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torchport.targets.openvino.format import FORMAT, aligned
 from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
 from torchport.targets.openvino.watches import add_sums, find_watches
+from torchport.targets.openvino.wide_ops import widen_ops
 from torchport.targets.target import Artifact, Island
 from torchport.targets.value_ranges import input_ranges
 
@@ -32,6 +33,7 @@ def build(island: Island) -> Artifact:
     """
     watches, finite_inputs = find_watches(island.graph_module)
     with_sums, sums = add_sums(island.graph_module, watches)
+    widen_ops(with_sums)
     numbers = (TensorSpec((), "float32"),) * len(sums)
     model = _convert(replace(island, graph_module=with_sums, outputs=(*island.outputs, *numbers)))
     copies = _take_copies(model)
@@ -71,7 +73,7 @@ def _read_payload(folder: Path) -> tuple[Bytes, dict[str, object]]:
             read += count
     if read < size:
         raise TargetError(
-            "what OpenVINO wrote is cut off", where="openvino", remedy="see whether a disk is full"
+            "what OpenVINO wrote is truncated", where="openvino", remedy="see whether a disk is full"
         )
     payload[size:at] = 0
     payload[at:] = text

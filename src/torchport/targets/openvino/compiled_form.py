@@ -12,20 +12,18 @@ TORCHPORT_TRUST_COMPILED_FORM=1.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import logging
 import os
-import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy
 
 from torchport.records import digest_of
 from torchport.targets.artifact_properties import read_number
+from torchport.targets.machine import processor
 from torchport.targets.openvino.format import aligned
 from torchport.targets.openvino.library import core, openvino
 from torchport.targets.seal import is_sealed, seal
@@ -102,20 +100,9 @@ def made_for(device: str, config: Mapping[str, object]) -> dict[str, object]:
         "device": device,
         "name": str(core().get_property(device, "FULL_DEVICE_NAME")),
         "capabilities": sorted(map(str, core().get_property(device, "OPTIMIZATION_CAPABILITIES"))),
-        "processor": _processor(),
+        "processor": processor(),
         "config": {key: str(value) for key, value in sorted(config.items())},
     }
-
-
-@functools.cache
-def _processor() -> str:
-    """Return a digest of what the processor can do."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-        flags = sorted({line for line in lines if line.startswith(("flags", "Features"))})
-    except OSError:  # another system; OpenVINO's own capabilities must do
-        flags = [platform.processor()]
-    return hashlib.sha256("\n".join([platform.machine(), *flags]).encode()).hexdigest()[:16]
 
 
 @functools.cache

@@ -1,7 +1,8 @@
-"""What a float32 tensor could hold: an interval, with or without infinities, and NaN; and arithmetic on that.
+"""What a float tensor could hold: an interval, with or without infinities, and NaN; and arithmetic on that.
 
 Every function here is sound: whatever the operands hold within their ranges, each element of the result lies
 in the range that is returned. A result that is too large for float32 is infinite, and partial sums count.
+What half precision rounds is added by `stored`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ TINY = float(torch.finfo(torch.float32).tiny)
 SAFE = 1e34
 # Rounding: how much further than its exact value a function's result may lie.
 _SLACK = 1e-5
+# The bits of a float32 that are 0 in a number that half precision has.
+_SPARE_BITS = {torch.bfloat16: 0xFFFF, torch.float16: 0x1FFF}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,32 @@ def _up(number: float) -> float:
 
 def _room(number: float) -> float:
     return abs(number) * _SLACK if math.isfinite(number) else 0.0
+
+
+def stored(one: Range, dtype: torch.dtype) -> Range:
+    """Return the range of an op's result in half precision, whether it is rounded or kept in float32.
+
+    OpenVINO computes float16 in float32 throughout, so that nothing overflows inside; bfloat16 has nearly
+    float32's range. Rounding leads past no number that the dtype has. Others get room for ops that OpenVINO
+    takes apart, which are rounded several times.
+    """
+    if dtype not in _SPARE_BITS:
+        return one
+    low, high = -_stored_up(-one.low, dtype), _stored_up(one.high, dtype)
+    tiny = float(torch.finfo(dtype).tiny)
+    return Range(0.0 if 0 < low < tiny else low, 0.0 if -tiny < high < 0 else high, one.nan)
+
+
+def _stored_up(number: float, dtype: torch.dtype) -> float:
+    """Return a number that is no less than what a dtype makes of a number."""
+    bits = ctypes.c_uint32.from_buffer(ctypes.c_float(number)).value
+    if math.isinf(number) or not bits & _SPARE_BITS[dtype]:
+        return number
+    information = torch.finfo(dtype)
+    number += abs(number) * 8 * information.eps
+    if dtype is torch.bfloat16 and number > information.max:
+        return math.inf
+    return min(number, MAX)
 
 
 def union(several: Iterable[Range]) -> Range:

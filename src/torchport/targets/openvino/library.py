@@ -89,9 +89,9 @@ def check_device(device: str, precision: str) -> None:
     names = {*present, *[name.split(".")[0] for name in present], *[f"{name}.0" for name in present]}
     if device not in names:
         raise TargetError(
-            f"OpenVINO sees no device {device!r} here",
+            f"OpenVINO finds no device {device!r} here",
             where="openvino",
-            remedy=f"choose out of {', '.join(present) or 'none'}, or install the device's driver",
+            remedy=f"choose one of {', '.join(present) or 'none'}, or install the device's driver",
         )
     if precision in ("bfloat16", "float16"):
         wanted = {"bfloat16": "BF16", "float16": "FP16"}[precision]

@@ -200,6 +200,10 @@ class _Island:
             self._refuse(odd, kept, results)
         return results
 
+    def counters(self) -> list[Any]:
+        """Return OpenVINO's counters of the last run, if it was compiled with them."""
+        return list(self._idle[-1].request.profiling_info)
+
     def _odd(self, sums: Iterable[float]) -> Sequence[str]:
         return [name for name, total in zip(self._sums, sums, strict=True) if not math.isfinite(total)]
 

@@ -1,7 +1,7 @@
 """Walks over an island and finds the first op at which OpenVINO's result could differ because of a NaN.
 
 Each float gets its range, from those of the inputs on. An op is in trouble if it reads a value that could be
-NaN and may lose it; if NaN could arise in it, of infinities or of sums that overflow, in another way than in
+NaN and may lose it; if NaN could arise in it, of infinities or of sums that overflow, differently than in
 torch; or if it takes an infinity for something else.
 """
 
@@ -16,7 +16,14 @@ from enum import Enum
 import torch
 from torch import fx
 
-from torchport.targets.openvino.float_ranges import ANYTHING, ANYTHING_BUT_NAN, FINITE, MAX, Range
+from torchport.targets.openvino.float_ranges import (
+    ANYTHING,
+    ANYTHING_BUT_NAN,
+    FINITE,
+    MAX,
+    Range,
+    stored,
+)
 from torchport.targets.openvino.float_values import Values, is_float
 from torchport.targets.openvino.ops import RULES
 from torchport.targets.openvino.rules import Misread, Rule, given, range_of_result
@@ -33,8 +40,9 @@ class Condition(Enum):
 
     FINITE = "finite"
     SMALL = "of absolute values that are no larger than `SMALL`"
-    ROWS = "of rows each of which has a finite maximum"
+    ROWS = "of rows each of which has a finite maximum; of booleans, one that is true"
     NOT_PLUS_INF = "less than inf"
+    FITS = "no larger than what its dtype holds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +87,10 @@ class Found:
 class Island:
     """An island's nodes, to be walked over again and again."""
 
-    def __init__(self, graph_module: fx.GraphModule) -> None:
+    def __init__(self, graph_module: fx.GraphModule, rules: Mapping[str, Rule] = RULES) -> None:
         self.nodes: list[fx.Node] = list(graph_module.graph.nodes)
         self.index = {node: index for index, node in enumerate(self.nodes)}
-        self._rules = [RULES.get(str(node.target), _UNKNOWN) for node in self.nodes]
+        self._rules = [rules.get(str(node.target), _UNKNOWN) for node in self.nodes]
         floats = {node for node in self.nodes if is_float(node)}
         self._floats = [node in floats for node in self.nodes]
         self._sources = [[one for one in node.all_input_nodes if one in floats] for node in self.nodes]
@@ -109,7 +117,7 @@ class Island:
         for index in range(start, len(self.nodes)):
             node = self.nodes[index]
             if node.op == "placeholder":
-                found.ranges[node] = ANYTHING_BUT_NAN if node in infinite else FINITE
+                found.ranges[node] = ANYTHING_BUT_NAN if node in infinite else _finite_input(node)
             elif node.op == "get_attr":
                 found.ranges[node] = values.of(node)
             elif node.op == "call_function":
@@ -125,7 +133,7 @@ class Island:
     ) -> Trouble | None:
         node = self.nodes[index]
         if node.target is operator.getitem:
-            found.ranges[node] = range_of_result(node, values)
+            found.ranges[node] = values.of(node.args[0])
             return None
         rule, sources = self._rules[index], self._sources[index]
         lost = () if rule.nan.is_kept else tuple(one for one in sources if values.of(one).nan)
@@ -137,18 +145,30 @@ class Island:
             return None
         values = values.seen_with({**found.ranges, **narrowed}) if narrowed else values
         result = rule.floats(node, values)
-        if rows and rule.misread is not Misread.PLUS_IN_MASK:
+        if rows and rule.misread not in (Misread.PLUS_IN_MASK, Misread.MASK_ROWS):
             result = result.finite if rule.misread is Misread.MINUS_ROWS else replace(result, nan=False)
         elif (
             result.nan
             and not (rule.nan.arises and not any(_overflows(one, values) for one in sources))
             and not _is_finite(node, conditions)
         ):
-            trouble = _arising(index, node, sources, values)
+            trouble = _arising(index, node, rule, sources, values)
             if trouble is not None:
                 return trouble
-        found.ranges[node] = result
+        found.ranges[node] = stored(result, _dtype_of(node))
         return None
+
+
+def _finite_input(node: fx.Node) -> Range:
+    return FINITE.within(torch.finfo(_dtype_of(node)).max) if is_float(node) else FINITE
+
+
+def _dtype_of(node: fx.Node) -> torch.dtype:
+    """Return the dtype of a node's floats; of several results, that of the first."""
+    value = node.meta["val"]
+    dtype = (value[0] if isinstance(value, (list, tuple)) else value).dtype
+    assert isinstance(dtype, torch.dtype)
+    return dtype
 
 
 def _given(known: Range, condition: Condition) -> Range:
@@ -169,10 +189,10 @@ def _overflows(node: fx.Node, values: Values) -> bool:
     return range_of_result(node, values.seen_with({**values.ranges, **finite})).infinite
 
 
-def _arising(index: int, node: fx.Node, sources: list[fx.Node], values: Values) -> Trouble | None:
+def _arising(index: int, node: fx.Node, rule: Rule, sources: list[fx.Node], values: Values) -> Trouble | None:
     """Return the trouble of an op whose result could be NaN, unless only because an operand is."""
     numbers = {**values.ranges, **{one: replace(values.of(one), nan=False) for one in sources}}
-    if not range_of_result(node, values.seen_with(numbers)).nan:
+    if not rule.floats(node, values.seen_with(numbers)).nan:
         return None
     return Trouble(index, tuple(one for one in sources if values.of(one).infinite))
 
@@ -183,18 +203,25 @@ def _misread(
     """Return what must be finite, what else must be watched, and what the op's operands then hold."""
     if rule.misread is Misread.NONE:
         return (), [], {}
-    source = given(node, 3, "attn_mask") if rule.misread is Misread.PLUS_IN_MASK else node.args[0]
+    in_mask = rule.misread in (Misread.PLUS_IN_MASK, Misread.MASK_ROWS)
+    source = given(node, 3, "attn_mask") if in_mask else node.args[0]
+    if isinstance(source, fx.Node) and rule.misread is Misread.MASK_ROWS:
+        return (), [Watch(source, Condition.ROWS, (-1,))], {source: _without_plus_inf(values.of(source))}
     if not isinstance(source, fx.Node) or not is_float(source):
         return (), [], {}
     known = values.of(source)
     below, above = known.low == -math.inf, known.high == math.inf
     if rule.misread is Misread.PLUS_IN_MASK and above:
-        return (), [Watch(source, Condition.NOT_PLUS_INF)], {source: replace(known, high=MAX)}
+        return (), [Watch(source, Condition.NOT_PLUS_INF)], {source: _without_plus_inf(known)}
     if (rule.misread is Misread.ROWS and known.infinite) or (rule.misread is Misread.MINUS_ROWS and below):
         return (), [Watch(source, Condition.ROWS, _dims_of(node))], {}
     if (rule.misread is Misread.MINUS and below) or (rule.misread is Misread.PLUS and above):
         return (source,), [], {}
     return (), [], {}
+
+
+def _without_plus_inf(known: Range) -> Range:
+    return replace(known, high=min(known.high, MAX))
 
 
 def _dims_of(node: fx.Node) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Which ATen ops OpenVINO computes as torch does, and all that is known of each: one registry.
 
-An op that has no rule here is taken apart by torch's decompositions, or stays on the host. OpenVINO's
-frontend lowers more ops than stand here; those gave other results than torch on torch's own samples.
+An op that has no rule here is decomposed by torch, or stays on the host. OpenVINO's
+frontend lowers more ops; those gave other results than torch on torch's own samples.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 import torch
 from torch import fx
@@ -17,8 +18,9 @@ from torch import fx
 from torchport.records import Verdict
 from torchport.targets.openvino.float_ranges import ANYTHING, Range
 from torchport.targets.openvino.float_values import Values
-from torchport.targets.rule_target import Check, Rules
+from torchport.targets.rule_target import Check, Kinds, Rules
 from torchport.targets.rule_target import Rule as BaseRule
+from torchport.verification import HALVES
 
 # The range of an op's float results, from those of what it reads.
 Floats = Callable[[fx.Node, Values], Range]
@@ -57,6 +59,7 @@ class Misread(Enum):
     MINUS_ROWS = "a row of nothing but -inf"
     ROWS = "a row that has inf, or nothing but -inf"
     PLUS_IN_MASK = "inf in the attention's mask"
+    MASK_ROWS = "a row of the attention's mask that has inf, or leaves nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +70,16 @@ class Rule(BaseRule):
         floats: the range of its float results; `NO_FLOATS` if it gives none.
         nan: what becomes of NaN in it.
         misread: which infinities it takes for something else.
+        wide: whether OpenVINO is to compute it in float32 where its tensors are in half precision, since it
+            cannot otherwise, or is further off than torch.
     """
+
+    KINDS: ClassVar[Kinds] = {**BaseRule.KINDS, "f": frozenset({torch.float32, *HALVES})}
 
     floats: Floats
     nan: NaN = NaN.LOST
     misread: Misread = Misread.NONE
+    wide: bool = False
 
 
 RULES: Rules[Rule] = Rules()
@@ -84,9 +92,10 @@ def takes(
     nan: NaN = NaN.LOST,
     misread: Misread = Misread.NONE,
     check: Check | None = None,
+    wide: bool = False,
 ) -> None:
     """Register ops, written as `add.Tensor relu.default …`; see `Rule`."""
-    RULES.add(names, Rule(kinds, floats, nan, misread, check=check))
+    RULES.add(names, Rule(kinds, floats, nan, misread, wide, check=check))
 
 
 def checked(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torchport.records import TensorSpec
+import torch
+
+from torchport.records import OpTime, TensorSpec
 from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import (
     REMEDY,
@@ -89,6 +91,14 @@ class OpenVinoTarget(RuleTarget[OpenVinoOptions, Rule]):
         from torchport.targets.openvino.load import embed
 
         return embed(artifact, runner, options)
+
+    def op_times(
+        self, island: Island, options: OpenVinoOptions, arguments: Sequence[torch.Tensor]
+    ) -> list[OpTime] | None:
+        """Return what OpenVINO's counters say."""
+        from torchport.targets.openvino.profile import op_times
+
+        return op_times(island, options, arguments)
 
     def make_options(self, given: Mapping[str, object] | None) -> OpenVinoOptions:
         """Build the options; refuses a property that OpenVINO refuses."""

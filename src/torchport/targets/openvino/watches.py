@@ -18,11 +18,15 @@ from torch import fx
 
 from torchport.targets.openvino.float_values import is_float
 from torchport.targets.openvino.nan_walk import SMALL, Condition, Found, Island, Trouble, Watch
+from torchport.targets.openvino.ops import RULES
+from torchport.targets.openvino.rules import Rule
+from torchport.verification import HALVES
 
 # Its square is more than float32 holds.
 _HUGE = 1e30
 # What a sum, or one of squares, is multiplied by: the product is finite only if all numbers are small.
-_OF_SUM, _OF_SQUARES = 3.4e38 / SMALL, 3.4e38 / SMALL**2 * 1.1
+# Half precision rounds what is summed.
+_OF_SUM, _OF_SQUARES = 3.4e38 / SMALL * 1.1, 3.4e38 / SMALL**2 * 1.1
 # Ops that read their operands from memory: to read those once more keeps nothing from being fused.
 _READERS = frozenset(
     f"aten.{name}.default"
@@ -36,12 +40,18 @@ _COST_OF_SUM, _COST_OF_INPUT = 5000, 100
 Conditions = Mapping[fx.Node, Condition]
 
 
-def find_watches(graph_module: fx.GraphModule) -> tuple[list[Watch], list[int]]:
+def find_watches(
+    graph_module: fx.GraphModule, rules: Mapping[str, Rule] = RULES
+) -> tuple[list[Watch], list[int]]:
     """Return what must be watched in an island, and which of its inputs must be finite on each call.
 
     An input may hold infinities if that asks for no watch but those of a softmax: masks do.
+
+    Args:
+        graph_module: the island.
+        rules: what is known of each op on the engine that runs it.
     """
-    island = Island(graph_module)
+    island = Island(graph_module, rules)
     conditions: dict[fx.Node, Condition] = {}
     found = island.walk(conditions)
     while found.trouble is not None:
@@ -60,9 +70,19 @@ def find_watches(graph_module: fx.GraphModule) -> tuple[list[Watch], list[int]]:
     watches = [
         Watch(node, condition, positive=found.ranges[node].low >= 0) for node, condition in conditions.items()
     ]
+    returned = graph_module.graph.output_node().all_input_nodes
+    watches += [Watch(node, Condition.FITS) for node in returned if _could_overflow(node, found)]
     return [*watches, *found.rows], [
         index for index, node in enumerate(inputs) if node in floats and node not in free
     ]
+
+
+def _could_overflow(node: fx.Node, found: Found) -> bool:
+    """Whether a result in half precision could be too large for it, of which devices make what they like."""
+    if node.op == "placeholder" or not is_float(node):
+        return False
+    dtype = node.meta["val"].dtype
+    return dtype in HALVES and found.ranges[node].largest > torch.finfo(dtype).max
 
 
 def _less(conditions: Conditions, nodes: Collection[fx.Node]) -> dict[fx.Node, Condition]:
@@ -193,6 +213,15 @@ def _watched(graph: fx.Graph, value: fx.Node, watch: Watch) -> fx.Node:
     if watch.condition is Condition.SMALL:
         total = _summed(graph, value if watch.positive else _call(graph, multiply, value, value))
         return _call(graph, multiply, total, _OF_SUM if watch.positive else _OF_SQUARES)
+    if value.meta["val"].dtype is torch.bool:
+        numbers = _call(graph, torch.ops.aten._to_copy.default, value, dtype=torch.float32)
+        largest = _call(graph, torch.ops.aten.amax.default, numbers, list(watch.dims or ()))
+        return _summed(graph, _call(graph, torch.ops.aten.reciprocal.default, largest))
+    value = _as_float32(graph, value)
+    if watch.condition is Condition.FITS:
+        value = _call(graph, torch.ops.aten.abs.default, value)
+        largest = _call(graph, torch.ops.aten.amax.default, value, list(range(value.meta["val"].dim())))
+        return _call(graph, multiply, largest, _of_largest(watch.node.meta["val"].dtype))
     # The largest of a row, bounded first: kernels differ in what the maximum of nothing but -inf is.
     value = _call(graph, torch.ops.aten.clamp.default, value, -_HUGE, _HUGE)
     if value.meta["val"].dim():
@@ -201,10 +230,20 @@ def _watched(graph: fx.Graph, value: fx.Node, watch: Watch) -> fx.Node:
 
 
 def _summed(graph: fx.Graph, value: fx.Node) -> fx.Node:
-    total = _call(graph, torch.ops.aten.sum.default, value)
-    if total.meta["val"].dtype is not torch.float32:
-        total = _call(graph, torch.ops.aten._to_copy.default, total, dtype=torch.float32)
-    return total
+    return _as_float32(graph, _call(graph, torch.ops.aten.sum.default, value))
+
+
+def _as_float32(graph: fx.Graph, value: fx.Node) -> fx.Node:
+    if value.meta["val"].dtype is torch.float32:
+        return value
+    return _call(graph, torch.ops.aten._to_copy.default, value, dtype=torch.float32)
+
+
+def _of_largest(dtype: torch.dtype) -> float:
+    """Return a factor that makes a number infinite just if a dtype would round it to infinity."""
+    information = torch.finfo(dtype)
+    limit = information.max * (2 - information.eps / 2) / (2 - information.eps)
+    return float(torch.finfo(torch.float32).max) / limit * (1 + 1e-5)
 
 
 def _added(graph: fx.Graph, numbers: list[fx.Node]) -> fx.Node | None:

@@ -2,9 +2,9 @@
 
     python tests/targets/ttnn/mock_chip/environment.py     # builds it, and says where it is
 
-It stands in `out/ttnn-mock` of the checkout, or where TORCHPORT_TTNN_MOCK says. ttnn has wheels for
-CPython 3.10 and 3.12 only, so it is an interpreter apart. It needs the package index, and the linker for
-RISC-V (`binutils-riscv64-unknown-elf`), which is installed with apt-get if that may be done.
+It is in `out/ttnn-mock` of the checkout, or where TORCHPORT_TTNN_MOCK says. ttnn has wheels for CPython
+3.10 and 3.12 only, so it is a separate interpreter. It needs the package index and the RISC-V linker
+(`binutils-riscv64-unknown-elf`). This script installs the linker with apt-get; tests never do.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ def folder() -> Path:
     return Path(given) if given else HERE.parents[3] / "out" / "ttnn-mock"
 
 
-def command() -> list[str]:
+def command(install: bool = False) -> list[str]:
     """Return how to call the interpreter, built if need be.
+
+    Args:
+        install: whether system packages that are missing may be installed.
 
     Raises:
         Unavailable: it cannot be built here.
@@ -42,7 +45,7 @@ def command() -> list[str]:
     with (base / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
         if not (base / "ready").exists():
-            _build(base)
+            _build(base, install)
             (base / "ready").write_text(LIBRARY)
     return [str(base / "venv" / "bin" / "python")]
 
@@ -62,12 +65,12 @@ def variables() -> dict[str, str]:
     }
 
 
-def _build(base: Path) -> None:
+def _build(base: Path, install: bool) -> None:
     python = _interpreter()
+    _need_linker(install)
     shutil.rmtree(base / "venv", ignore_errors=True)
     _run(python, "-m", "venv", str(base / "venv"))
     _run(str(base / "venv" / "bin" / "pip"), "install", "-q", LIBRARY, "safetensors")
-    _need_linker()
     [site] = (base / "venv" / "lib").glob("python3.*/site-packages")
     kernel = base / "kernel.o"
     _run("riscv64-unknown-elf-as", "-march=rv32i", "-mabi=ilp32", str(HERE / "kernel.S"), "-o", str(kernel))
@@ -92,14 +95,13 @@ def _interpreter() -> str:
     raise Unavailable("ttnn has wheels for CPython 3.12 and 3.10, and neither is here")
 
 
-def _need_linker() -> None:
+def _need_linker(install: bool) -> None:
     if shutil.which("riscv64-unknown-elf-ld"):
         return
-    try:
-        _run("apt-get", "update", "-qq")
-        _run("apt-get", "install", "-y", "-qq", *PACKAGES)
-    except Unavailable as reason:
-        raise Unavailable(f"no linker for RISC-V: apt-get install {' '.join(PACKAGES)} ({reason})") from None
+    if not install:
+        raise Unavailable("no linker for RISC-V: run `make ttnn-mock`, which installs it with apt-get")
+    _run("apt-get", "update", "-qq")
+    _run("apt-get", "install", "-y", "-qq", *PACKAGES)
 
 
 def _run(*words: str) -> None:
@@ -113,4 +115,4 @@ def _run(*words: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{command()[0]}\n")
+    sys.stdout.write(f"{command(install=True)[0]}\n")

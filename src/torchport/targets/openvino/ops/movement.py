@@ -53,7 +53,7 @@ takes("index_select.default", "fi", moved, NaN.EXACT)
 
 @checked("embedding.default", "fi", moved, NaN.EXACT)
 def _embedding(node: fx.Node) -> Verdict | None:
-    if value_of(node).dtype != torch.float32:
+    if not value_of(node).dtype.is_floating_point:
         return argument("the table does not hold floats")
     return None
 

@@ -23,6 +23,7 @@ from torchport.targets.openvino.float_ranges import (
 )
 from torchport.targets.openvino.float_values import Values
 from torchport.targets.openvino.rules import Misread, NaN, argument, given, takes, value_of
+from torchport.verification import HALVES
 
 Numbers = numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float64]]
 _ABSENT = 9  # where no argument is
@@ -98,7 +99,8 @@ def _batch_norm_range(node: fx.Node, values: Values) -> Range:
 
 
 def _scale_and_shift(node: fx.Node, values: Values) -> tuple[Numbers, Numbers]:
-    weight, bias, mean, variance = [values.constant(item) for item in node.args[1:5]]
+    tensors = [values.constant(item) for item in node.args[1:5]]
+    weight, bias, mean, variance = [None if one is None else one.float() for one in tensors]
     assert mean is not None
     assert variance is not None
     eps = node.args[6]
@@ -127,9 +129,16 @@ def _first_result(node: fx.Node) -> Verdict | None:
     return None
 
 
-takes("_native_batch_norm_legit_no_training.default", "f", _batch_norm_range, check=_first_result)
+def _batch_norm(node: fx.Node) -> Verdict | None:
+    parts = [item for item in node.args[1:5] if isinstance(item, fx.Node)]
+    if value_of(node).dtype in HALVES and any(item.op != "get_attr" for item in parts):
+        return argument("in half precision the statistics must be the model's own")
+    return _first_result(node)
+
+
+takes("_native_batch_norm_legit_no_training.default", "f", _batch_norm_range, check=_batch_norm)
 takes("native_layer_norm.default", "f", _layer_norm_range, check=_first_result)
-takes("native_group_norm.default", "f", _group_norm_range, check=_first_result)
+takes("native_group_norm.default", "f", _group_norm_range, check=_first_result, wide=True)
 
 
 def _whole(node: fx.Node) -> Verdict | None:

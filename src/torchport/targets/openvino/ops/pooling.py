@@ -32,7 +32,7 @@ def _average(node: fx.Node) -> Verdict | None:
     if given(node, 6, "divisor_override") is not None:
         return argument("divisor_override is given")
     if given(node, 4, "ceil_mode", False) and not _divides(node):
-        return argument("ceil_mode rounds the borders in another way")
+        return argument("ceil_mode rounds the borders differently")
     return _batched(node, 4 if "2d" in str(node.target) else 5)
 
 
@@ -41,7 +41,7 @@ def _average(node: fx.Node) -> Verdict | None:
 )
 def _maximum(node: fx.Node) -> Verdict | None:
     if any(user.args[1] == 1 for user in node.users):
-        return argument("the indices are used, and ties are broken in another way")
+        return argument("the indices are used, and ties are broken differently")
     return _batched(node, 4 if "2d" in str(node.target) else 5)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy
+import torch
 from torch import fx
 
 from torchport.records import Verdict
@@ -57,7 +58,9 @@ def _signed_sums(values: Values, weight: object, dims: tuple[int, ...]) -> tuple
     """Return the sums of a weight's positive elements, and of its negative ones."""
     tensor = values.constant(weight)
     assert tensor is not None
-    total, absolute = [part.sum(dims).double().numpy() for part in (tensor, tensor.abs())]
+    total, absolute = [
+        part.sum(dims, dtype=torch.float32).double().numpy() for part in (tensor, tensor.abs())
+    ]
     return (absolute + total) / 2, (total - absolute) / 2
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import traceback
 from types import CodeType, FrameType
 
 import torch
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_CAPTURE = os.path.dirname(os.path.abspath(__file__))
+_OURS = (_CAPTURE + os.sep, os.path.join(os.path.dirname(_CAPTURE), "torch_private.py"))
 
 
 @functools.lru_cache(maxsize=4096)
 def _is_users(code: CodeType) -> bool:
-    return not code.co_filename.startswith((_TORCH, _OURS, "<"))
+    return not code.co_filename.startswith((_TORCH, *_OURS, "<"))
 
 
 def user_frame(outermost: FrameType | None = None) -> FrameType | None:
@@ -39,11 +41,32 @@ def describe_frame(frame: FrameType | None) -> str:
     return f'File "{frame.f_code.co_filename}", line {frame.f_lineno}, in {frame.f_code.co_name}'
 
 
+def torch_line(outermost: FrameType) -> str:
+    """Return the innermost line of torch's own modules, as tracebacks write it; empty if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not outermost:
+        file = frame.f_code.co_filename
+        inside = file.startswith(_TORCH) and f"{os.sep}nn{os.sep}" in file
+        if inside and not file.endswith("modules/module.py"):
+            return describe_frame(frame).replace(_TORCH, f"torch{os.sep}")
+        frame = frame.f_back
+    return ""
+
+
 def line_of(frame: FrameType | None) -> str:
     """Return a frame's line as `file.py:12 in forward`."""
     if frame is None:
         return ""
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def user_line(error: BaseException) -> str:
+    """Return `file.py:12 in forward` for the innermost frame of the user's in an error's traceback."""
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if _is_users(frame.f_code):
+            found = f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
+    return found
 
 
 def local_names(frame: FrameType | None) -> dict[int, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from torchport.capture.stream.op_call import tensor_spec
+from torchport.capture.tensor_specs import tensor_spec
 from torchport.records import TensorSpec
 
 

@@ -1,0 +1,168 @@
+"""Generates text with a model on a target, tokens as they come, and says how fast they came."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from torchport.bringup.machine import versions_for
+from torchport.compiler import compile
+from torchport.compiler.generating_model import GeneratingModel
+from torchport.errors import SurveyError, one_line
+from torchport.records import DEFAULT_TARGET, GenerationRun, GenerationSpeed
+from torchport.zoo.model import Model
+
+_NUMBERS = re.compile(r"\s*\d+([\s,]+\d+)*\s*")
+
+
+def run_generation(
+    model: Model,
+    prompt: str,
+    *,
+    target: str = DEFAULT_TARGET,
+    options: Mapping[str, object] | None = None,
+    max_new_tokens: int = 32,
+    max_length: int | None = None,
+    compare: bool = False,
+    on_text: Callable[[str], None] | None = None,
+) -> GenerationRun:
+    """Compile a model, generate from a prompt with it, the likeliest token each time, and time that.
+
+    Args:
+        model: what generates, as `zoo.load` returns it.
+        prompt: a text for a model that has a tokenizer, else the numbers of tokens: `"5 17 3"`.
+        target, options: where it runs.
+        max_new_tokens: how many tokens are wanted.
+        max_length: prompt and new ones together, at most; by default just those of this prompt.
+        compare: whether the model itself generates with eager torch too, to be compared and timed.
+        on_text: is given each piece of text as it comes; numbers of tokens, where there is no tokenizer.
+
+    Raises:
+        TorchportError: the model does not generate, the prompt is none, or it cannot be compiled.
+    """
+    tokenizer, ids = _tokens(model, prompt)
+    length = max_length or ids.shape[1] + max_new_tokens
+    start = time.perf_counter()
+    compiled = compile(
+        model.module, (ids,), target=target, options=options, name=model.name, max_length=length
+    )
+    assert isinstance(compiled, GeneratingModel)  # who cannot generate is refused with `max_length`
+    wanted = {"max_new_tokens": max_new_tokens, "do_sample": False}
+    compiled.generate(ids, **{**wanted, "max_new_tokens": min(2, max_new_tokens)})
+    build_time = time.perf_counter() - start
+    heard = _Listener(tokenizer, on_text)
+    result = compiled.generate(ids, streamer=heard, **wanted)
+    tokens = tuple(result[0].tolist())[-heard.count :]
+    original, same = None, None
+    if compare:
+        model.module.generate(ids, **{**wanted, "max_new_tokens": min(2, max_new_tokens)})  # type: ignore[operator]  # one that generates
+        eager = _Listener(None, None)
+        expected = model.module.generate(ids, streamer=eager, **wanted)[0].tolist()[-eager.count :]  # type: ignore[operator]  # as above
+        original = eager.speed
+        same = next(
+            (index for index, pair in enumerate(zip(tokens, expected)) if pair[0] != pair[1]),  # noqa: B905  # one may end earlier
+            min(len(tokens), len(expected)),
+        )
+    return GenerationRun(
+        model=model.name,
+        target=target,
+        prompt=tuple(ids[0].tolist()),
+        tokens=tokens,
+        text=tokenizer.decode(tokens, skip_special_tokens=True) if tokenizer else "",
+        max_length=length,
+        builds=len(compiled.generation_programs),
+        build_time=build_time,
+        speed=heard.speed,
+        original=original,
+        same_tokens=same,
+        memory=_peak_memory(),
+        fallbacks=compiled.fallbacks,
+        versions=versions_for(target),
+    )
+
+
+def _tokens(model: Model, prompt: str) -> tuple[Any, torch.Tensor]:
+    """Return the model's tokenizer, if the prompt is a text, and the prompt's tokens."""
+    if _NUMBERS.fullmatch(prompt):
+        ids = [int(number) for number in re.findall(r"\d+", prompt)]
+        vocabulary = getattr(getattr(model.module, "config", None), "vocab_size", None)
+        beyond = [number for number in ids if isinstance(vocabulary, int) and number >= vocabulary]
+        if beyond:
+            raise SurveyError(
+                f"the prompt names the token {beyond[0]}, and the model has {vocabulary}", where=model.name
+            )
+        return None, torch.tensor([ids])
+    remedy = 'give the numbers of tokens, such as "5 17 3"'
+    scheme, _, name = model.name.partition(":")
+    if not prompt.strip():
+        raise SurveyError("the prompt is empty", where=model.name, remedy=remedy)
+    if scheme != "hf":
+        raise SurveyError(
+            "the model has no tokenizer, and the prompt is a text", where=model.name, remedy=remedy
+        )
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        return tokenizer, tokenizer(prompt, return_tensors="pt").input_ids
+    except Exception as error:  # a hub that is not there, files that are not a tokenizer's
+        raise SurveyError(
+            f"its tokenizer cannot be loaded: {one_line(error)}", where=model.name, remedy=remedy
+        ) from error
+
+
+class _Listener:
+    """A streamer of the library's: hears of each token when it comes."""
+
+    def __init__(self, tokenizer: Any, on_text: Callable[[str], None] | None) -> None:
+        self._tokenizer = tokenizer
+        self._on_text = on_text
+        self._times = [time.perf_counter()]
+        self._tokens: list[int] = []
+        self._said = ""
+
+    @property
+    def count(self) -> int:
+        """How many new tokens came."""
+        return len(self._tokens)
+
+    @property
+    def speed(self) -> GenerationSpeed:
+        """How fast they came; the call began when this was made."""
+        first, last = self._times[2], self._times[-1]
+        rate = (self.count - 1) / (last - first) if last > first else None
+        return GenerationSpeed(first - self._times[0], rate)
+
+    def put(self, value: torch.Tensor) -> None:
+        """Hear of tokens; the first are the prompt."""
+        self._times.append(time.perf_counter())
+        if len(self._times) == 2:
+            return
+        self._tokens += value.flatten().tolist()
+        if self._on_text is None:
+            return
+        if self._tokenizer is None:
+            self._on_text(f"{self._tokens[-1]} ")
+            return
+        text = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
+        if not text.endswith("\ufffd"):  # a sign may take several tokens
+            self._on_text(text[len(self._said) :])
+            self._said = text
+
+    def end(self) -> None:
+        """Hear that there are no more."""
+
+
+def _peak_memory() -> int | None:
+    """Return the most bytes that this process held so far."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,53 @@
+"""What is known of a tensor, real or fake, without its values."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import torch
+
+from torchport.records import TensorSpec
+
+UNKNOWN_SIZE = -1  # a size that is known at run time only
+
+
+def tensors_within(value: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors of a value, in plain containers."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_within(item)
+    elif isinstance(value, dict):
+        yield from tensors_within(list(value.values()))
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is an array of numbers, and neither sparse, nested nor quantized."""
+    return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
+
+
+def tensor_spec(tensor: torch.Tensor) -> TensorSpec:
+    """Return a tensor's shape and dtype; a size known at run time only is `UNKNOWN_SIZE`."""
+    if tensor.is_nested:
+        return _spec((UNKNOWN_SIZE,) * tensor.dim(), tensor.dtype)  # its parts have sizes of their own
+    sizes = tensor.shape
+    for size in sizes:
+        if type(size) is not int:
+            return _spec(tuple(_size(size) for size in sizes), tensor.dtype)
+    return _spec(tuple(sizes), tensor.dtype)
+
+
+@functools.lru_cache(maxsize=65536)
+def _spec(shape: tuple[int, ...], dtype: torch.dtype) -> TensorSpec:
+    return TensorSpec(shape, str(dtype).removeprefix("torch."))
+
+
+def _size(size: int | torch.SymInt) -> int:
+    """Return a size as a number, without torch taking note that anyone asked."""
+    if isinstance(size, int):
+        return size
+    node = size.node
+    hint = node.hint if node.has_hint() else None
+    return hint if isinstance(hint, int) else UNKNOWN_SIZE

@@ -1,0 +1,99 @@
+"""`torchport generate`: text from a language model on a target, tokens as they come."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+
+from torchport.cli import exit_codes
+from torchport.cli.command import Command
+from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
+from torchport.cli.output import Output
+from torchport.cli.target_options import options_of, settings_option, target_option
+from torchport.cli.terminal import printable
+from torchport.cli.text import count
+from torchport.records import GenerationRun
+
+
+@click.command(
+    cls=Command, epilog=MODEL_FORMS, short_help="Generate text with a model on a target, and time it."
+)
+@click.argument("model")
+@click.option("--prompt", required=True, metavar="TEXT", help='A text, or numbers of tokens: "5 17 3".')
+@target_option
+@settings_option
+@model_options
+@click.option(
+    "--max-new-tokens", type=click.IntRange(min=1), default=32, show_default=True, help="How many tokens."
+)
+@click.option(
+    "--max-length", type=click.IntRange(min=1), help="Prompt and new tokens at most; by default just these."
+)
+@click.option("--compare", is_flag=True, help="Let eager torch generate too; compare tokens and times.")
+@click.pass_obj
+def generate(
+    output: Output,
+    model: str,
+    prompt: str,
+    target: str,
+    settings: tuple[str, ...],
+    inputs: str | None,
+    weights: bool,
+    batch: int | None,
+    max_new_tokens: int,
+    max_length: int | None,
+    compare: bool,
+) -> int:
+    """Generate from a prompt with MODEL on a target, the likeliest token each time, tokens as they come.
+
+    Says how long the first token took, how many come in a second, what was built and how much memory it
+    took. Exits with 0; with 1 if --compare finds another token; with 2 if it failed. In Python:
+    torchport.run_generation.
+
+    \b
+    Examples:
+      torchport generate hf:gpt2 --prompt "Once upon a time"
+      torchport generate hf:gpt2 --no-weights --prompt "464 2068 7586" --compare
+      torchport generate my_model.py::load --prompt "5 17 3" --target host --max-new-tokens 8 --json
+    """
+    with output.working(f"Loading {model}"):
+        from torchport.bringup import run_generation
+
+        options = options_of(settings, target)
+        loaded = ModelRequest(inputs, weights, batch).load(model)
+    run = run_generation(
+        loaded,
+        prompt,
+        target=target,
+        options=options,
+        max_new_tokens=max_new_tokens,
+        max_length=max_length,
+        compare=compare,
+        on_text=None if output.json else lambda text: _say(output.out, text),
+    )
+    output.result(run.to_json(), lambda console: _show(run, console))
+    differs = run.same_tokens is not None and run.same_tokens < len(run.tokens)
+    return exit_codes.FINDING if differs else exit_codes.FINE
+
+
+def _say(console: Console, text: str) -> None:
+    console.file.write(printable(text))
+    console.file.flush()
+
+
+def _show(run: GenerationRun, console: Console) -> None:
+    rate = run.speed.tokens_per_second
+    lines = [
+        f"first token     {run.speed.first_token_time * 1000:.0f} ms",
+        f"tokens a second {rate:.1f}" if rate else "tokens a second -",
+        f"builds          {run.builds}, {run.build_time:.1f} s",
+        f"memory          {run.memory / 2**20:,.0f} MiB at most" if run.memory else "memory          unknown",
+    ]
+    if run.original is not None:
+        eager = run.original.tokens_per_second
+        lines.append(f"eager torch     {eager:.1f} tokens a second" if eager else "eager torch     -")
+        lines.append(f"same tokens     {run.same_tokens} of {len(run.tokens)}")
+    if run.fallbacks is not None and run.fallbacks.fallbacks:
+        lines.append(f"fallbacks       {run.fallbacks}")
+    console.print("\n\n" + f"{run.model} on {run.target}: {count(len(run.tokens), 'token')}", markup=False)
+    console.print("\n".join(lines), markup=False)

@@ -1,0 +1,99 @@
+"""The compiled model that generates: the library's loop around a compiled call, and the model's forward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from torchport.compiler.compiled_model import CompiledModel
+from torchport.compiler.specialise import Specialiser
+from torchport.records import Fallbacks, ProgramRecord
+
+if TYPE_CHECKING:
+    from torchport.generation.generation import Generation
+
+
+class GeneratingModel(CompiledModel):
+    """A model of transformers' compiled for a target, which generates as the model does.
+
+    `generate` compiles a call for pieces of prompts and one for single tokens when it is first called, and no
+    further one for other prompts. The model's own forward is compiled when that is called or asked about.
+
+    Args:
+        specialiser: compiles the model for inputs.
+        args, kwargs: example inputs.
+        max_length: how many tokens a sequence may have in `generate`, prompt and new ones together.
+    """
+
+    def __init__(
+        self,
+        specialiser: Specialiser,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        *,
+        max_length: int | None = None,
+    ) -> None:
+        super().__init__(specialiser, args, kwargs, lazily=True)
+        self._max_length = max_length
+        self._generation: Generation | None = None
+
+    @property
+    def generation(self) -> Generation:
+        """What `generate` runs with."""
+        with self._lock:
+            if self._generation is None:
+                from torchport.generation.make_generation import make_generation  # needs the model's library
+
+                self._generation = make_generation(
+                    self.original,
+                    self._compile_call,
+                    max_length=self._max_length,
+                    name=self._specialiser.name,
+                )
+            return self._generation
+
+    def _compile_call(self, module: nn.Module) -> CompiledModel:
+        inner = self._specialiser
+        return CompiledModel(
+            Specialiser(module, inner.target, inner.options, inner.name), (), {}, lazily=True
+        )
+
+    def generate(self, inputs: torch.Tensor | None = None, **kwargs: Any) -> Any:
+        """Generate as the model itself does, with every argument of its library's `generate`.
+
+        Args:
+            inputs: the prompt's tokens, one row a sequence.
+            kwargs: as transformers documents them.
+
+        Returns:
+            What the model's own `generate` returns.
+
+        Raises:
+            RuntimeRefusal: the prompt is empty or too long, or a cache is given that is not this model's.
+            CompileError: the model keeps more than keys and values from step to step.
+        """
+        return self.generation.generate(inputs, **kwargs)
+
+    @property
+    def generation_programs(self) -> list[ProgramRecord]:
+        """The records of the programs that `generate` has compiled so far."""
+        if self._generation is None:
+            return []
+        return [record for call in self._generation.calls for record in call.programs]
+
+    @property
+    def fallbacks(self) -> Fallbacks:
+        """How many calls there were, those of `generate` included, and how many eager torch ran."""
+        own = super().fallbacks
+        if self._generation is None:
+            return own
+        inner = [self._generation.fallbacks.record, *[call.fallbacks for call in self._generation.calls]]
+        reasons = [record.last_reason for record in (own, *inner) if record.last_reason]
+        return Fallbacks(
+            own.calls + sum(record.calls for record in inner),
+            own.fallbacks + sum(record.fallbacks for record in inner),
+            reasons[-1] if reasons else "",
+        )

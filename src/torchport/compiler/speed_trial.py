@@ -1,0 +1,223 @@
+"""Times built islands against eager torch on the example inputs, and finds the ops that make one slower.
+
+An island is slower only if that is beyond doubt: its fastest run of several, in turns with eager torch, takes
+clearly longer than eager's median. A busy machine makes both slower, and no island is given up for that. What
+was measured is kept in the cache, for this machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy
+import torch
+from torch import fx
+
+from torchport.compiler import cache
+from torchport.compiler.outline import Piece
+from torchport.records import Verdict
+from torchport.targets import Artifact, Options, Target
+from torchport.targets.machine import machine
+from torchport.targets.target import OutOfRange, Runner
+
+_log = logging.getLogger(__name__)
+
+_RATIO = 1.3  # how many times as long as eager torch is slower
+_LEAST = 5e-4  # and by how many seconds at least
+_TURNS, _MORE_TURNS = 3, 7
+_SHARE = 0.1  # of the time that compiling took so far; more only to be sure that an island is slower
+_CULPRIT = 0.1  # of an island's lost time, from which an op is at fault
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How long an island takes.
+
+    Args:
+        seconds: on the target, its fastest run.
+        eager: with eager torch, the median.
+    """
+
+    seconds: float
+    eager: float
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the island takes clearly longer than eager torch."""
+        return self.seconds > _RATIO * self.eager and self.seconds - self.eager > _LEAST
+
+    def verdict(self, what: str, target: str) -> Verdict:
+        """Return why something stays on the host."""
+        times = f"{1e3 * self.seconds:.2f} ms on {target}, {1e3 * self.eager:.2f} ms in eager torch"
+        return Verdict(False, "slower", f"{what} takes {times}")
+
+
+def is_wanted(target: Target, options: Options) -> bool:
+    """Whether islands are timed: not if the target is only simulated, nor if TORCHPORT_SPEED_TRIAL is 0."""
+    return target.is_timed and options.speed_trial and os.environ.get("TORCHPORT_SPEED_TRIAL") != "0"
+
+
+def find_slow_ops(
+    piece: Piece,
+    run: Runner,
+    key: str,
+    target: Target,
+    options: Options,
+    values: Mapping[fx.Node, object],
+    compiled_for: float,
+) -> dict[fx.Node, Verdict]:
+    """Return the verdicts on the ops that are to stay on the host, since the island is slower than eager.
+
+    Args:
+        piece: the island.
+        run: runs it.
+        key: its key in the cache; empty if nothing is kept.
+        target, options: what it was built for.
+        values: those of its inputs.
+        compiled_for: how many seconds compiling took so far.
+    """
+    arguments: list[torch.Tensor] = [values[node] for node in piece.inputs]  # type: ignore[misc]  # by the verdicts
+    note = hashlib.sha256(f"speed {key} {machine()}".encode()).hexdigest() if key else ""
+    found = _read_note(note, piece) if note else None
+    if found is None:
+        try:
+            found = _find(piece, run, target, options, arguments, _SHARE * compiled_for)
+        except OutOfRange:
+            return {}  # such a call runs on the host
+        if note:
+            _write_note(note, piece, found)
+    return found
+
+
+def _find(
+    piece: Piece,
+    run: Runner,
+    target: Target,
+    options: Options,
+    arguments: Sequence[torch.Tensor],
+    allowed: float,
+) -> dict[fx.Node, Verdict]:
+    speed = time_in_turns(lambda: run(arguments), lambda: piece.island.graph_module(*arguments), allowed)
+    if not speed.is_slower:
+        return {}
+    _log.info("%s is slower than eager torch: %s", piece.island.name, speed)
+    culprits = _slow_by_profile(piece, speed, target, options, arguments)
+    whole = speed.verdict(f"the island of {len(piece.ops)} ops", target.name)
+    return culprits or dict.fromkeys(piece.ops, whole)
+
+
+def time_in_turns(run: Callable[[], object], eager: Callable[[], object], allowed: float) -> Speed:
+    """Time two functions in turns; more often, if the first seems to be slower.
+
+    Args:
+        run, eager: what to time.
+        allowed: about how many seconds it may take, unless there is more to be sure of.
+    """
+    own: list[float] = []
+    theirs: list[float] = []
+    with torch.no_grad():
+        began = time.perf_counter()
+        for _ in range(_TURNS):
+            theirs.append(_seconds(eager))
+            own.append(_seconds(run))
+            if time.perf_counter() - began > allowed:
+                break
+        if Speed(min(own), min(theirs)).is_slower:
+            for _ in range(_MORE_TURNS):
+                theirs.append(_seconds(eager))
+                own.append(_seconds(run))
+                if not Speed(min(own), min(theirs)).is_slower:
+                    break
+    return Speed(min(own), statistics.median(theirs))
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    on_gpu = torch.cuda.is_initialized()
+    if on_gpu:
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    call()
+    if on_gpu:
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def _slow_by_profile(
+    piece: Piece, speed: Speed, target: Target, options: Options, arguments: Sequence[torch.Tensor]
+) -> dict[fx.Node, Verdict]:
+    """Return the ops that the engine's own clock finds at fault; none, if it has no clock or finds none."""
+    try:
+        times = target.op_times(piece.island, options, arguments)
+    except Exception as error:  # noqa: BLE001  # an engine may raise anything; the island stays on the host
+        _log.info("%s cannot be profiled: %s", piece.island.name, error)
+        return {}
+    copies = [node for node in piece.island.graph_module.graph.nodes if node.op == "call_function"]
+    places = {copy.name: node for copy, node in zip(copies, piece.nodes, strict=True)}
+    taken: dict[fx.Node, float] = {}
+    kernels: dict[fx.Node, str] = {}
+    for entry in times or ():
+        if entry.node in places:
+            node = places[entry.node]
+            taken[node] = taken.get(node, 0.0) + entry.seconds
+            kernels[node] = entry.kernel if entry.is_reference else kernels.get(node, entry.kernel)
+    eager = _eager_times(piece, arguments)
+    found = {}
+    for node, seconds in taken.items():
+        alone = Speed(seconds, eager.get(node, 0.0))
+        if (
+            seconds - alone.eager > _CULPRIT * (speed.seconds - speed.eager)
+            and seconds > _RATIO * alone.eager
+        ):
+            found[node] = alone.verdict(f"{node.target} (kernel {kernels[node]})", target.name)
+    return found
+
+
+class _Timer(fx.Interpreter):
+    """Runs an island with eager torch and notes how long each op takes."""
+
+    def __init__(self, piece: Piece) -> None:
+        super().__init__(piece.island.graph_module)
+        self.extra_traceback = False
+        self.seconds: dict[str, float] = {}
+
+    def run_node(self, n: fx.Node) -> object:
+        """Run a node, and note its time."""
+        began = time.perf_counter()
+        value = super().run_node(n)
+        self.seconds[n.name] = min(self.seconds.get(n.name, float("inf")), time.perf_counter() - began)
+        return value
+
+
+def _eager_times(piece: Piece, arguments: Sequence[torch.Tensor]) -> dict[fx.Node, float]:
+    timer = _Timer(piece)
+    with torch.no_grad():
+        for _ in range(_TURNS):
+            timer.run(*arguments)
+    copies = [node for node in piece.island.graph_module.graph.nodes if node.op == "call_function"]
+    return {node: timer.seconds[copy.name] for copy, node in zip(copies, piece.nodes, strict=True)}
+
+
+def _write_note(note: str, piece: Piece, found: Mapping[fx.Node, Verdict]) -> None:
+    slow = {str(piece.nodes.index(node)): verdict.to_json() for node, verdict in found.items()}
+    cache.write(note, Artifact(numpy.zeros(0, dtype=numpy.uint8), {"slow": slow}))
+
+
+def _read_note(note: str, piece: Piece) -> dict[fx.Node, Verdict] | None:
+    """Return what was measured before on this machine; None if nothing was."""
+    kept = cache.read(note)
+    slow = None if kept is None else kept.properties.get("slow")
+    if not isinstance(slow, dict):
+        return None
+    found = {}
+    for place, verdict in slow.items():
+        index = int(place) if place.isdecimal() else len(piece.nodes)
+        if index >= len(piece.nodes) or not isinstance(verdict, dict):
+            return None
+        found[piece.nodes[index]] = Verdict.from_json(verdict)
+    return found

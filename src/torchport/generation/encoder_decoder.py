@@ -1,0 +1,242 @@
+"""Models with an encoder: it runs once, and each step of the decoder sees what it gave."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+
+from torchport.errors import RuntimeRefusal
+from torchport.generation.generation import Generation, like
+from torchport.generation.model_inputs import MaskForm, piece_per_token
+from torchport.generation.shells import decoder_call, encoder_call, shell_of
+from torchport.generation.slot_cache import CrossCache, PastCache, SlotCache
+
+_DECODER_MASK = "decoder_attention_mask"
+_PER_TOKEN = ("decoder_position_ids",)
+_PASSED_OVER = ("use_cache", "return_dict")
+
+
+class _Encoded:
+    """What the encoder gave, for the decoder of the same `generate`."""
+
+    def __init__(self, hidden: torch.Tensor, keys: list[torch.Tensor], values: list[torch.Tensor]) -> None:
+        self.hidden, self.keys, self.values = hidden, keys, values
+
+
+class EncoderDecoderGeneration(Generation):
+    """Generates with a compiled encoder and a compiled step of the decoder.
+
+    Tokens for the encoder are padded to `max_length`, so that one program serves all prompts. Other inputs,
+    such as sounds, have the shape that they have.
+    """
+
+    def _compile(self, compile_call: Callable[[nn.Module], Any]) -> list[Any]:
+        self._encoded = (
+            threading.local()
+        )  # who generates in another thread has an encoder's result of his own
+        self._pads = self._model.main_input_name == "input_ids"
+        config = self._model.config
+        self._encoder_length = min(
+            self._max_length, getattr(config, "max_position_embeddings", self._max_length)
+        )
+        return [compile_call(encoder_call(self._model)), compile_call(decoder_call(self._model))]
+
+    def _methods(self) -> dict[str, Callable[..., object]]:
+        encoder = self._model.get_encoder()
+        run = like(type(encoder).forward, self._encode)
+        return {
+            **super()._methods(),
+            "get_encoder": lambda _, *args, **kwargs: shell_of(encoder, {"forward": run}),
+        }
+
+    @torch.no_grad()
+    def _encode(self, *args: Any, **given: Any) -> Any:
+        """Run the encoder, and note what the decoder will see of its result."""
+        self._encoded.last = None
+        name = self._model.main_input_name
+        if args:
+            given = {name: args[0], **given}
+        unusual = [
+            key
+            for key, value in given.items()
+            if value is not None and value is not False and key not in (name, "attention_mask", *_PASSED_OVER)
+        ]
+        if unusual or len(args) > 1 or name not in given:
+            encoder = self._model.get_encoder()
+            return self._fallback.run_eagerly(
+                f"generate passes {unusual[0] if unusual else 'no prompt'} to the encoder",
+                lambda: type(encoder).forward(encoder, *args[1:], **given),
+            )
+        inputs = {name: given[name]}
+        length = given[name].shape[1]
+        if self._pads:
+            inputs = self._padded(given[name], given.get("attention_mask"))
+        elif given.get("attention_mask") is not None:
+            inputs["attention_mask"] = given["attention_mask"]
+        hidden, keys, values = self.calls[0](inputs)
+        if self._pads:
+            hidden = hidden[:, :length]
+        self._encoded.last = _Encoded(hidden, keys, values)
+        return BaseModelOutput(last_hidden_state=hidden)
+
+    def _padded(self, ids: torch.Tensor, mask: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        batch, length = ids.shape
+        if length > self._encoder_length:
+            raise RuntimeRefusal(
+                f"the prompt has {length} tokens, and the encoder was compiled for {self._encoder_length}",
+                where=self._name,
+                remedy=f"compile it with max_length={length}, if the model itself takes so many",
+            )
+        whole = ids.new_zeros(batch, self._encoder_length)
+        whole[:, :length] = ids
+        return {"input_ids": whole, "attention_mask": self._present(mask, batch, length)}
+
+    def _present(self, mask: torch.Tensor | None, batch: int, length: int) -> torch.Tensor:
+        present = torch.zeros(batch, self._encoder_length, dtype=torch.long)
+        present[:, :length] = 1 if mask is None else mask
+        return present
+
+    def _cache_for(self, batch: int, model_kwargs: Mapping[str, Any]) -> Cache:
+        encoded = getattr(self._encoded, "last", None)
+        hidden = model_kwargs["encoder_outputs"][0]
+        if encoded is None or batch % encoded.hidden.shape[0] or hidden.shape[1:] != encoded.hidden.shape[1:]:
+            return CrossCache(self.new_cache(batch))
+        self._encoded.last = None
+        repeats = batch // encoded.hidden.shape[0]
+        keys, values = encoded.keys, encoded.values
+        if repeats > 1:
+            keys = [key.repeat_interleave(repeats, 0) for key in keys]
+            values = [value.repeat_interleave(repeats, 0) for value in values]
+        return CrossCache(self.new_cache(batch), keys, values)
+
+    def _check_cache(self, cache: object) -> None:
+        super()._check_cache(cache.self_attention_cache if isinstance(cache, CrossCache) else cache)
+
+    def _run_one_token(self, cache: DynamicCache) -> None:
+        one = torch.ones(1, 1, dtype=torch.long)
+        seen = BaseModelOutput(last_hidden_state=self._hidden(1))
+        type(self._model).forward(
+            self._model,
+            decoder_input_ids=one,
+            encoder_outputs=seen,
+            past_key_values=CrossCache(cache),
+            use_cache=True,
+        )
+
+    def _hidden(self, length: int) -> torch.Tensor:
+        """Return a result of the encoder's width, all zeros."""
+        config = self._model.config
+        width = getattr(config, "hidden_size", None) or config.d_model
+        return torch.zeros(1, length, width, dtype=self._model.dtype)
+
+    def _mask_form(self) -> MaskForm:
+        if self._masks is None:
+            one = torch.ones(1, 1, dtype=torch.long)
+            prepared = self._loop().prepare_inputs_for_generation(
+                one, past_key_values=CrossCache(self.new_cache(1)), decoder_attention_mask=one, use_cache=True
+            )
+            self._masks = MaskForm(prepared.get(_DECODER_MASK), self._max_length)
+        return self._masks
+
+    @torch.no_grad()
+    def forward(  # type: ignore[override]  # called as the model's own is
+        self,
+        decoder_input_ids: torch.Tensor | None = None,
+        past_key_values: CrossCache | None = None,
+        encoder_outputs: Any = None,
+        attention_mask: torch.Tensor | None = None,
+        **given: Any,
+    ) -> Any:
+        """Run the tokens through the decoder, one at a time, and note their keys and values in the cache."""
+        if past_key_values is not None:
+            self._check_cache(past_key_values)
+        unusual = [
+            key
+            for key, value in given.items()
+            if value is not None
+            and value is not False
+            and key not in (_DECODER_MASK, *_PER_TOKEN, *_PASSED_OVER)
+        ]
+        ready = past_key_values is not None and past_key_values.is_updated
+        if decoder_input_ids is None or not ready or unusual:
+            why = (
+                f"generate passes {unusual[0]}" if unusual else "generate brings another result of an encoder"
+            )
+            return self._fallback.run_eagerly(
+                why,
+                lambda: self._decode_eagerly(
+                    decoder_input_ids, past_key_values, encoder_outputs, attention_mask, given
+                ),
+            )
+        assert past_key_values is not None
+        own: SlotCache = past_key_values.self_attention_cache
+        start, count = own.get_seq_length(), decoder_input_ids.shape[1]
+        self._check_room(own, start + count)
+        batch = decoder_input_ids.shape[0]
+        seen = None
+        if self._pads:
+            seen = self._present(attention_mask, batch, encoder_outputs[0].shape[1])
+        elif attention_mask is not None:
+            seen = attention_mask
+        logits = []
+        for place in range(count):
+            inputs: dict[str, object] = {
+                key: piece_per_token(given[key], batch, place, 1, 1)
+                for key in _PER_TOKEN
+                if given.get(key) is not None
+            }
+            inputs[_DECODER_MASK] = self._mask_form().piece(
+                given.get(_DECODER_MASK), batch, start, place, 1, 1
+            )
+            if seen is not None:
+                inputs["attention_mask"] = seen
+            row, keys, values = self.calls[1](
+                decoder_input_ids[:, place : place + 1].contiguous(),
+                inputs,
+                torch.tensor(start + place),
+                own.buffers,
+                past_key_values.cross,
+                self._hidden(1)[0, 0],
+            )
+            own.write((keys, values), start + place, 1)
+            logits.append(row)
+        return Seq2SeqLMOutput(
+            logits=logits[0] if count == 1 else torch.cat(logits, 1), past_key_values=past_key_values
+        )
+
+    def _decode_eagerly(
+        self,
+        ids: torch.Tensor | None,
+        cache: CrossCache | None,
+        encoder_outputs: Any,
+        attention_mask: torch.Tensor | None,
+        given: Mapping[str, Any],
+    ) -> Any:
+        arguments = {
+            "decoder_input_ids": ids,
+            "encoder_outputs": encoder_outputs,
+            "attention_mask": attention_mask,
+            **given,
+        }
+        forward = type(self._model).forward
+        if cache is None:
+            return forward(self._model, **arguments)
+        if ids is None:
+            raise RuntimeRefusal("the decoder is given no tokens", where=self._name)
+        own: SlotCache = cache.self_attention_cache
+        start = own.get_seq_length()
+        self._check_room(own, start + ids.shape[1])
+        past = PastCache(*own.buffers, torch.tensor(start))
+        seen = CrossCache(past, *cache.cross)
+        output = forward(self._model, past_key_values=seen, **arguments)
+        own.write(past.new, start, ids.shape[1])
+        if not cache.is_updated:
+            cache.see(seen)
+        output.past_key_values = cache
+        return output

@@ -1,0 +1,266 @@
+"""The library's own loop, with compiled calls in the place of the model's."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from torchport.capture import buffers_kept
+from torchport.errors import CompileError, RuntimeRefusal
+from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm, piece_per_token
+from torchport.generation.shells import cached_call, keeps_logits, shell_of
+from torchport.generation.slot_cache import PastCache, SlotCache
+from torchport.runtime.eager_fallback import EagerFallback
+
+# Tokens of a prompt that one call takes. On a CPU, about as many as are computed in the time that reading the
+# weights takes.
+WIDTH = 32
+# Prompt and new tokens together, unless the caller says otherwise: every step looks at this many slots.
+MAX_LENGTH = 512
+
+_CACHES_TAKEN = (None, "static", "dynamic")
+# Arguments that say nothing new to a compiled call.
+_PASSED_OVER = ("use_cache", "return_dict", "cache_position")
+
+
+class Generation:
+    """Generates with compiled calls.
+
+    Args:
+        model: the model, one of transformers'.
+        compile_call: compiles a module for whatever inputs it is called with.
+        max_length: how many tokens a sequence may have, prompt and new ones together.
+        name: the model's name in messages.
+    """
+
+    def __init__(
+        self, model: Any, compile_call: Callable[[nn.Module], Any], *, max_length: int, name: str
+    ) -> None:
+        self._model = model
+        self._name = name
+        self._lock = threading.Lock()
+        self._shapes: list[tuple[int, int, int]] | None = None
+        self._dtype = torch.float32
+        self._keeps = keeps_logits(model)
+        self._max_length = max_length
+        self._width = min(WIDTH, max_length)
+        self._masks: MaskForm | None = None
+        self._fallback = EagerFallback(name)
+        self.calls = self._compile(compile_call)
+
+    def _compile(self, compile_call: Callable[[nn.Module], Any]) -> list[Any]:
+        """Return the calls that are compiled."""
+        return [compile_call(cached_call(self._model))]
+
+    @property
+    def fallbacks(self) -> EagerFallback:
+        """Counts the calls that eager torch ran, since nothing is compiled for their arguments."""
+        return self._fallback
+
+    def generate(self, inputs: torch.Tensor | None = None, **kwargs: Any) -> Any:
+        """Generate as the model itself does; see transformers' documentation of `generate`.
+
+        Raises:
+            RuntimeRefusal: the prompt is empty or too long, or the cache is not one of this model's.
+        """
+        given = inputs if inputs is not None else kwargs.get("input_ids")
+        if isinstance(given, torch.Tensor) and given.dim() == 2 and not given.numel():
+            raise RuntimeRefusal(
+                "the prompt is empty",
+                where=self._name,
+                remedy="give one token at least, such as the first one's",
+            )
+        return self._loop().generate(inputs, **kwargs)
+
+    def _loop(self) -> Any:
+        """Return what the library generates with: the model, its forward and its cache the compiled ones."""
+        return shell_of(self._model, self._methods())
+
+    def _methods(self) -> dict[str, Callable[..., object]]:
+        return {
+            "forward": like(type(self._model).forward, self.forward),
+            "_prepare_cache_for_generation": lambda _, *given: self._prepare_cache(*given),
+            "_valid_auto_compile_criteria": lambda _, *args, **kwargs: False,
+        }
+
+    def _prepare_cache(self, config: Any, model_kwargs: dict[str, Any], *args: Any) -> None:
+        """Give the library's loop a cache of ours."""
+        length = int(args[-1])
+        if config.cache_implementation not in _CACHES_TAKEN:
+            raise RuntimeRefusal(
+                f"a cache of the kind {config.cache_implementation!r} is not one that the compiled model has",
+                where=self._name,
+                remedy="leave cache_implementation out",
+            )
+        if length > self._max_length:
+            raise RuntimeRefusal(
+                f"the prompt and the new tokens are {length + 1}, and the model was compiled for "
+                f"{self._max_length} at most",
+                where=self._name,
+                remedy=f"ask for fewer with max_new_tokens, or compile it with max_length={length + 1}",
+            )
+        given = model_kwargs.get("past_key_values")
+        if given is None:
+            if config.use_cache is False:
+                return
+            batch = args[-2] * max(config.num_beams, config.num_return_sequences)
+            model_kwargs["past_key_values"] = self._cache_for(batch, model_kwargs)
+        else:
+            self._check_cache(given)
+            given._is_user_defined = True
+
+    def _cache_for(self, batch: int, model_kwargs: Mapping[str, Any]) -> Cache:
+        return self.new_cache(batch)
+
+    def _check_cache(self, cache: object) -> None:
+        if not isinstance(cache, SlotCache) or cache.slots != self._max_length:
+            raise RuntimeRefusal(
+                f"a {type(cache).__name__} is not a cache of this compiled model",
+                where=self._name,
+                remedy="leave past_key_values out, or pass the one that an earlier generate of it returned",
+            )
+
+    def new_cache(self, batch: int) -> SlotCache:
+        """Return an empty cache for a number of sequences."""
+        with self._lock:
+            if self._shapes is None:
+                self._shapes = self._look()
+        return SlotCache(self._shapes, batch, self._max_length, self._dtype)
+
+    def _look(self) -> list[tuple[int, int, int]]:
+        """Run the model on one token, to see what it keeps."""
+        cache = DynamicCache(config=self._model.config.get_text_config(decoder=True))
+        with buffers_kept(self._model), torch.no_grad():
+            self._run_one_token(cache)
+        odd = [
+            layer for layer in cache.layers if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer)
+        ]
+        if odd or not cache.layers:
+            kind = type(odd[0]).__name__ if odd else "no layer"
+            raise CompileError(
+                f"the model keeps more than keys and values from step to step ({kind})",
+                where=self._name,
+                remedy="generate with the model itself",
+            )
+        layers = [layer for layer in cache.layers if layer.is_initialized]
+        self._dtype = layers[0].keys.dtype
+        return [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in layers]
+
+    def _run_one_token(self, cache: DynamicCache) -> None:
+        one = torch.ones(1, 1, dtype=torch.long)
+        type(self._model).forward(self._model, input_ids=one, past_key_values=cache, use_cache=True)
+
+    def _mask_form(self) -> MaskForm:
+        """Return how the library prepares masks for this model, by asking it once."""
+        if self._masks is None:
+            cache = self.new_cache(1)
+            one = torch.ones(1, 1, dtype=torch.long)
+            prepared = self._loop().prepare_inputs_for_generation(
+                one, past_key_values=cache, attention_mask=one, position_ids=one - 1, use_cache=True
+            )
+            self._masks = MaskForm(prepared.get(MASK), self._max_length)
+        return self._masks
+
+    @torch.no_grad()
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        past_key_values: SlotCache | None = None,
+        logits_to_keep: int = 0,
+        **given: Any,
+    ) -> Any:
+        """Run the tokens through compiled calls, and note their keys and values in the cache."""
+        if past_key_values is not None:
+            self._check_cache(past_key_values)
+        unusual = [
+            key
+            for key, value in given.items()
+            if value is not None and value is not False and key not in (MASK, *PER_TOKEN, *_PASSED_OVER)
+        ]
+        if input_ids is None or past_key_values is None or unusual:
+            why = (
+                f"generate passes {unusual[0]}"
+                if unusual
+                else "generate works without a cache or without tokens"
+            )
+            return self._fallback.run_eagerly(
+                why, lambda: self._run_eagerly(input_ids, past_key_values, logits_to_keep, given)
+            )
+        start, count = past_key_values.get_seq_length(), input_ids.shape[1]
+        self._check_room(past_key_values, start + count)
+        logits = self._run_pieces(input_ids, past_key_values, start, given, logits_to_keep or count)
+        return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
+
+    def _check_room(self, cache: SlotCache, length: int) -> None:
+        if length > cache.slots:
+            raise RuntimeRefusal(
+                f"a sequence has {length} tokens, and the model was compiled for {cache.slots} at most",
+                where=self._name,
+                remedy=f"compile it with max_length={length}",
+            )
+
+    def _run_pieces(
+        self, ids: torch.Tensor, cache: SlotCache, start: int, given: Mapping[str, Any], wanted: int
+    ) -> torch.Tensor:
+        batch, total = ids.shape
+        single = total - wanted if self._keeps and wanted > 1 else total  # from here on, every token's logits
+        place = 0
+        logits: list[torch.Tensor] = []
+        while place < total:
+            left = single - place if place < single else 1
+            width = self._width if left > 1 and start + place + self._width <= cache.slots else 1
+            count = min(left, width)
+            inputs: dict[str, object] = {
+                key: piece_per_token(given[key], batch, place, width, count)
+                for key in PER_TOKEN
+                if given.get(key) is not None
+            }
+            inputs[MASK] = self._mask_form().piece(given.get(MASK), batch, start, place, width, count)
+            row, keys, values = self.calls[0](
+                piece_per_token(ids, batch, place, width, count),
+                inputs,
+                torch.tensor(start + place),
+                torch.tensor([count - 1]),
+                *cache.buffers,
+            )
+            cache.write((keys, values), start + place, count)
+            logits.append(row if self._keeps else row[:, :count])
+            place += count
+        return torch.cat(logits, 1)[:, -wanted:] if len(logits) > 1 else logits[0][:, -wanted:]
+
+    def _run_eagerly(
+        self, ids: torch.Tensor | None, cache: SlotCache | None, logits_to_keep: int, given: Mapping[str, Any]
+    ) -> Any:
+        arguments = dict(given)
+        if self._keeps:
+            arguments["logits_to_keep"] = logits_to_keep
+        if ids is not None:
+            arguments["input_ids"] = ids
+        run = functools.partial(type(self._model).forward, self._model)
+        if cache is None:
+            return run(**arguments)
+        start = cache.get_seq_length()
+        tokens = ids if ids is not None else arguments["inputs_embeds"]
+        self._check_room(cache, start + tokens.shape[1])
+        past = PastCache(*cache.buffers, torch.tensor(start))
+        output = run(past_key_values=past, **arguments)
+        cache.write(past.new, start, tokens.shape[1])
+        output.past_key_values = cache
+        return output
+
+
+def like(original: Callable[..., object], function: Callable[..., object]) -> Callable[..., object]:
+    """Return a method that calls a function, with the signature of another: the library asks for it."""
+
+    @functools.wraps(original)
+    def method(_: object, *args: Any, **kwargs: Any) -> object:
+        return function(*args, **kwargs)
+
+    return method

@@ -1,0 +1,90 @@
+"""What the library prepares for a call, cut into pieces of a fixed width and padded to it.
+
+A piece is padded on its right. No token of it sees what comes after it, so that the padding changes nothing;
+what it leaves in the cache is overwritten by the next tokens before any can see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+# What goes with each token, and may be given to a compiled call.
+PER_TOKEN = ("position_ids", "token_type_ids")
+MASK = "attention_mask"
+
+
+class MaskForm:
+    """How a model takes its masks: over all slots for each token, or one row of tokens that are there.
+
+    Args:
+        prepared: the mask that the library prepared for one token.
+        slots: how many slots the cache has.
+    """
+
+    def __init__(self, prepared: object, slots: int) -> None:
+        self._form = prepared
+        self._slots = slots
+
+    def piece(self, mask: object, batch: int, start: int, place: int, width: int, count: int) -> object:
+        """Return the mask of `count` tokens from `place` on, padded to `width`; `start` came before all."""
+        return self._piece(self._form, mask, batch, start, place, width, count)
+
+    def _piece(
+        self, form: object, mask: object, batch: int, start: int, place: int, width: int, count: int
+    ) -> object:
+        if isinstance(form, Mapping):
+            given = mask if isinstance(mask, Mapping) else dict.fromkeys(form, mask)
+            return {
+                key: self._piece(inner, given.get(key), batch, start, place, width, count)
+                for key, inner in form.items()
+            }
+        if isinstance(form, torch.Tensor) and form.dim() == 2:
+            return self._present(mask, batch)
+        if not isinstance(mask, torch.Tensor):
+            return _causal(batch, start + place, width, self._slots, form)
+        rows = mask[:, :, place : place + count]
+        if count > 1:
+            rows = _let_all_see(rows)
+        return _padded(rows.expand(batch, *rows.shape[1:]), 2, width).contiguous()
+
+    def _present(self, mask: object, batch: int) -> torch.Tensor:
+        present = torch.ones(batch, self._slots, dtype=torch.long)
+        if isinstance(mask, torch.Tensor):
+            present[:, : mask.shape[1]] = mask
+        return present
+
+
+def _let_all_see(rows: torch.Tensor) -> torch.Tensor:
+    """Let tokens see anything that would see nothing: padding on the left, which nobody looks at."""
+    if rows.dtype is torch.bool:
+        return rows | ~rows.any(-1, keepdim=True)
+    return rows.masked_fill((rows < 0).all(-1, keepdim=True), 0)
+
+
+def _causal(batch: int, start: int, width: int, slots: int, form: object) -> torch.Tensor:
+    """Return the mask that lets each token see those before it, of the form that the library would make."""
+    seen = torch.arange(slots) <= torch.arange(start, start + width)[:, None]
+    mask = seen.expand(batch, 1, width, slots).contiguous()
+    if isinstance(form, torch.Tensor) and form.dtype is not torch.bool:
+        lowest = torch.finfo(form.dtype).min
+        return torch.zeros(mask.shape, dtype=form.dtype).masked_fill_(~mask, lowest)
+    return mask
+
+
+def piece_per_token(tensor: torch.Tensor, batch: int, place: int, width: int, count: int) -> torch.Tensor:
+    """Return what goes with `count` tokens from `place` on, padded to `width`."""
+    rows = tensor[..., place : place + count]
+    if rows.dim() == 2:
+        rows = rows.expand(batch, -1)
+    return _padded(rows, rows.dim() - 1, width).contiguous()
+
+
+def _padded(tensor: torch.Tensor, dim: int, width: int) -> torch.Tensor:
+    """Return a tensor whose last entry along a dimension is repeated up to a width."""
+    missing = width - tensor.shape[dim]
+    if missing <= 0:
+        return tensor
+    last = tensor.narrow(dim, tensor.shape[dim] - 1, 1)
+    return torch.cat([tensor, last.repeat_interleave(missing, dim)], dim)

@@ -1,0 +1,107 @@
+"""Objects that share all that a model has, and are called in another way: nothing is put into the model."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import DynamicCache
+from transformers.modeling_outputs import BaseModelOutput
+
+from torchport.generation.slot_cache import CrossCache, PastCache
+
+
+def shell_of(model: nn.Module, methods: Mapping[str, Callable[..., object]]) -> Any:
+    """Return an object of a subclass of the model's class, with other methods and the model's own state."""
+    kind = type(model)
+    made: Any = type(kind.__name__, (kind,), {**methods, "__module__": kind.__module__})
+    shell = made.__new__(made)
+    vars(shell).update(vars(model))
+    for name in methods:  # what was set on the model itself, such as a compiled forward
+        vars(shell).pop(name, None)
+    return shell
+
+
+def keeps_logits(model: nn.Module) -> bool:
+    """Whether a model can be told which tokens' logits are wanted."""
+    return "logits_to_keep" in inspect.signature(type(model).forward).parameters
+
+
+def cached_call(model: nn.Module) -> nn.Module:
+    """Return the model without effects: new tokens and the past in, logits, new keys and values out.
+
+    Its arguments are the tokens, what goes with them (masks, positions), how many tokens came before, which
+    token's logits are wanted, and the keys and values of the past by layer.
+    """
+    forward = type(model).forward
+    keeps = keeps_logits(model)
+
+    def call(
+        self: nn.Module,
+        ids: torch.Tensor,
+        given: Mapping[str, object],
+        start: torch.Tensor,
+        last: torch.Tensor,
+        keys: list[torch.Tensor],
+        values: list[torch.Tensor],
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+        past = PastCache(keys, values, start)
+        wanted = {"logits_to_keep": last} if keeps else {}
+        output = forward(self, input_ids=ids, past_key_values=past, use_cache=True, **given, **wanted)
+        return (output.logits, *past.new)
+
+    made: nn.Module = shell_of(model, {"forward": call})
+    return made
+
+
+def encoder_call(model: nn.Module) -> nn.Module:
+    """Return the encoder: inputs in; its result, and the keys and values that the decoder sees, out."""
+    forward = type(model).forward
+
+    def call(
+        self: nn.Module, given: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+        batch = next(iter(given.values())).shape[0]
+        cache = CrossCache(DynamicCache())
+        # What the decoder makes of a first token is not asked for, and no part of the graph.
+        first = torch.zeros(batch, 1, dtype=torch.long)
+        output = forward(self, decoder_input_ids=first, past_key_values=cache, use_cache=True, **given)
+        return (output.encoder_last_hidden_state, *cache.cross)
+
+    made: nn.Module = shell_of(model, {"forward": call})
+    return made
+
+
+def decoder_call(model: nn.Module) -> nn.Module:
+    """Return the decoder without effects: as `cached_call`, with what it sees of the encoder's result."""
+    forward = type(model).forward
+
+    def call(
+        self: nn.Module,
+        ids: torch.Tensor,
+        given: Mapping[str, object],
+        start: torch.Tensor,
+        past: tuple[list[torch.Tensor], list[torch.Tensor]],
+        cross: tuple[list[torch.Tensor], list[torch.Tensor]],
+        width: torch.Tensor,
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+        own = PastCache(*past, start)
+        keys = cross[0][0]
+        hidden = width.expand(
+            keys.shape[0], keys.shape[2], -1
+        )  # of the encoder's shape: only that is looked at
+        output = forward(
+            self,
+            decoder_input_ids=ids,
+            encoder_outputs=BaseModelOutput(last_hidden_state=hidden),
+            past_key_values=CrossCache(own, *cross),
+            use_cache=True,
+            **given,
+        )
+        return (output.logits, *own.new)
+
+    made: nn.Module = shell_of(model, {"forward": call})
+    return made

@@ -1,0 +1,225 @@
+"""The cache of keys and values: buffers of a fixed length, one slot a token, which a compiled call reads.
+
+`SlotCache` is the one that a caller holds from call to call. `PastCache` is what the model itself sees during
+a call: it merges the new keys and values with those of the past, writes nothing, and keeps the new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
+
+
+class _PastLayer(CacheLayerMixin):
+    """A layer's past during one call.
+
+    Args:
+        keys, values: the past, `[batch, heads, slots, width]`.
+        start: how many slots are filled: a tensor, so that one program serves all lengths.
+    """
+
+    is_compileable = True
+    is_sliding = False  # a window is a matter of the mask: every token keeps its slot
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, start: torch.Tensor) -> None:
+        super().__init__()
+        self.keys, self.values, self.start = keys, values, start
+        self.new: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Nothing: the buffers are there."""
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the past with the new keys and values in their slots."""
+        self.new = key_states, value_states
+        self.keys, self.values = self._merge(self.keys, key_states), self._merge(self.values, value_states)
+        return self.keys, self.values
+
+    def _merge(self, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        count = new.shape[2]
+        places = torch.arange(past.shape[2], device=past.device) - self.start
+        inside = ((places >= 0) & (places < count)).view(1, 1, -1, 1)
+        if count > 1:
+            new = new.index_select(2, places.clamp(0, count - 1))
+        return torch.where(inside, new, past)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return the length and the first slot of what a mask is for."""
+        return self.keys.shape[2], 0
+
+    def get_seq_length(self) -> torch.Tensor:
+        """Return how many tokens came before."""
+        return self.start
+
+    def get_max_length(self) -> int:
+        """Return the number of slots."""
+        return int(self.keys.shape[2])
+
+
+class PastCache(Cache):
+    """A cache that a model is called with once; see `new`."""
+
+    def __init__(
+        self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor], start: torch.Tensor
+    ) -> None:
+        super().__init__(layers=[_PastLayer(*pair, start) for pair in zip(keys, values, strict=True)])
+
+    @property
+    def new(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The keys and the values that the call made, by layer; empty ones for layers that made none."""
+        pairs = [layer.new or (layer.keys[:, :, :0], layer.values[:, :, :0]) for layer in self.layers]
+        return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+class CrossCache(EncoderDecoderCache):
+    """A cache of the decoder's own past and of what it sees of the encoder's result.
+
+    Args:
+        own: the decoder's past, of any of these classes.
+        keys, values: of the encoder's result, by layer; empty before they are known.
+    """
+
+    def __init__(
+        self, own: Cache, keys: Sequence[torch.Tensor] = (), values: Sequence[torch.Tensor] = ()
+    ) -> None:
+        # Not the library's own: it would ask tensors for their values, which a graph does not have.
+        self.self_attention_cache = own
+        self.cross_attention_cache = _Seen(keys, values)
+        self.is_updated = dict.fromkeys(range(len(keys)), True)
+
+    @property
+    def cross(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The keys and the values of the encoder's result, by layer."""
+        layers = self.cross_attention_cache.layers
+        return [layer.keys for layer in layers], [layer.values for layer in layers]
+
+    def see(self, other: CrossCache) -> None:
+        """Take over what another cache sees of the encoder's result."""
+        self.cross_attention_cache, self.is_updated = other.cross_attention_cache, other.is_updated
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Let sequence `i` go on from sequence `beam_idx[i]`, which sees the same result of the encoder."""
+        self.self_attention_cache.reorder_cache(beam_idx)
+
+    def check_dynamic_cache(self, method: str) -> None:
+        """Allow whatever the library allows for its dynamic caches."""
+
+
+class _Seen(DynamicCache):
+    """The keys and values of an encoder's result."""
+
+    def __init__(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        for layer, pair in enumerate(zip(keys, values, strict=True)):
+            self.update(*pair, layer)
+
+
+class _SlotLayer(CacheLayerMixin):
+    """A layer's buffers."""
+
+    is_compileable = True  # so that the library prepares masks for all slots
+    is_croppable = True
+    is_sliding = False
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        super().__init__()
+        self.keys, self.values = keys, values
+        self.length = 0
+        self.is_initialized = True
+
+    @property
+    def batch_size(self) -> int:
+        """How many sequences there are."""
+        return int(self.keys.shape[0])
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Nothing: the buffers are there."""
+
+    def update(self, *args: object, **kwargs: object) -> tuple[torch.Tensor, torch.Tensor]:
+        """Refuse: a model is called with a `PastCache`."""
+        raise NotImplementedError("a compiled model alone writes this cache")
+
+    def write(self, keys: torch.Tensor, values: torch.Tensor, start: int, count: int) -> None:
+        """Put the first `count` new keys and values into the slots from `start` on."""
+        if keys.shape[2]:
+            self.keys[:, :, start : start + count] = keys[:, :, :count]
+            self.values[:, :, start : start + count] = values[:, :, :count]
+        self.length = start + count
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return the length and the first slot of what a mask is for."""
+        return self.get_max_length(), 0
+
+    def get_seq_length(self) -> int:
+        """Return how many slots are filled."""
+        return self.length
+
+    def get_max_length(self) -> int:
+        """Return the number of slots."""
+        return int(self.keys.shape[2])
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.length = 0
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last tokens; their number is negative, as the library has it."""
+        self.length = max(self.length - abs(tokens_to_remove), 0)
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Let sequence `i` go on from sequence `beam_idx[i]`; the buffers stay where they are."""
+        for buffer in (self.keys, self.values):
+            filled = buffer[:, :, : self.length]
+            filled.copy_(filled.index_select(0, beam_idx))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Have each sequence several times."""
+        self.keys = self.keys.repeat_interleave(repeats, 0)
+        self.values = self.values.repeat_interleave(repeats, 0)
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep some sequences."""
+        self.keys, self.values = self.keys[indices], self.values[indices]
+
+
+class SlotCache(Cache):
+    """Keys and values of the tokens so far, for calls of one compiled model.
+
+    Args:
+        shapes: the number of heads, and the widths of keys and of values, by layer.
+        batch, slots: how many sequences, and how many tokens each may have.
+        dtype: that of the keys and values.
+    """
+
+    def __init__(
+        self, shapes: Sequence[tuple[int, int, int]], batch: int, slots: int, dtype: torch.dtype
+    ) -> None:
+        super().__init__(
+            layers=[
+                _SlotLayer(
+                    torch.zeros(batch, heads, slots, key_width, dtype=dtype),
+                    torch.zeros(batch, heads, slots, value_width, dtype=dtype),
+                )
+                for heads, key_width, value_width in shapes
+            ]
+        )
+
+    @property
+    def buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The keys and the values, by layer."""
+        return [layer.keys for layer in self.layers], [layer.values for layer in self.layers]
+
+    @property
+    def slots(self) -> int:
+        """How many tokens a sequence may have."""
+        return int(self.get_max_length())
+
+    def write(self, new: tuple[list[torch.Tensor], list[torch.Tensor]], start: int, count: int) -> None:
+        """Put what a call made into the slots from `start` on: its first `count` tokens."""
+        for layer, keys, values in zip(self.layers, *new, strict=True):
+            layer.write(keys, values, start, count)

@@ -1,0 +1,81 @@
+"""What an engine that may lose a NaN checks on each call: integers before it, sums and NaN after it.
+
+The properties of an artefact that it reads:
+
+- `input_ranges`: which integer inputs must lie within which bounds, by their indices;
+- `finite_inputs`: which inputs must be finite, by their indices; the other float inputs may be infinite;
+- `sums`: the names of the numbers that the model gives after its outputs; see `watches.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from torchport.records import TensorSpec
+from torchport.targets.artifact_properties import read_input_ranges, read_places, refuse_property
+from torchport.targets.target import GaveNaN, OutOfRange
+
+_SUMS = ("crossing", "inside")
+
+
+class CallChecks:
+    """The checks of one island.
+
+    Args:
+        properties: the artefact's, perhaps a stranger's.
+        inputs: the tensors that it takes.
+        target: the target's name, for refusals.
+
+    Raises:
+        TargetError: a property is missing, of another kind, or names a tensor that is not there.
+    """
+
+    def __init__(self, properties: Mapping[str, object], inputs: Sequence[TensorSpec], target: str) -> None:
+        self._ranges = read_input_ranges(properties, inputs, target)
+        finite = read_places(properties, "finite_inputs", len(inputs), target)
+        self._floats = [
+            (index, index in finite) for index, spec in enumerate(inputs) if "float" in spec.dtype
+        ]
+        sums = properties.get("sums")
+        if not isinstance(sums, list) or not all(name in _SUMS for name in sums):
+            raise refuse_property(target, "sums", sums)
+        self.sums: list[str] = sums
+
+    def before(self, arguments: Sequence[torch.Tensor]) -> None:
+        """Refuse integers that the device would cut off, or that index nothing.
+
+        Raises:
+            OutOfRange: the call must run with eager torch.
+        """
+        for index, low, high in self._ranges:
+            if arguments[index].numel() == 0:
+                continue
+            values = arguments[index].numpy(force=True)
+            if values.min() < low or values.max() > high:
+                raise OutOfRange(f"an integer input holds values outside {low} … {high}")
+
+    def after(self, kept: Sequence[torch.Tensor], results: list[torch.Tensor], sums: Sequence[float]) -> None:
+        """Refuse results that a NaN may have got lost in.
+
+        Args:
+            kept: the arguments.
+            results: the results.
+            sums: what the model gave after them.
+
+        Raises:
+            OutOfRange: the call must run with eager torch.
+        """
+        # In double precision, so that a total of finite sums is finite.
+        if math.isfinite(sum(sums)):
+            return
+        odd = [name for name, total in zip(self.sums, sums, strict=True) if not math.isfinite(total)]
+        for index, must_be_finite in self._floats:
+            if kept[index].isnan().any() or (must_be_finite and kept[index].isinf().any()):
+                raise OutOfRange(f"the float input {index} of the island is not finite")
+        if "inside" in odd:
+            raise OutOfRange("a value inside the model is not finite, or so large that others could overflow")
+        if any(result.is_floating_point() and result.isnan().any() for result in results):
+            raise GaveNaN(results)

@@ -1,0 +1,263 @@
+"""Compiles or reads an island, and runs it; on a GPU as one CUDA graph."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import statistics
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+import torch
+from torch import fx
+
+from torchport.errors import TargetError
+from torchport.records import TensorSpec, digest_of
+from torchport.targets.artifact_properties import check_format, read_number, refuse_property
+from torchport.targets.host.load import read_graph
+from torchport.targets.inductor.compile import compile_graph, from_bytes, lift_weights, to_bytes
+from torchport.targets.inductor.fold import CONVOLUTION, fold_scales
+from torchport.targets.inductor.format import FORMAT
+from torchport.targets.inductor.options import InductorOptions
+from torchport.targets.machine import machine
+from torchport.targets.seal import is_sealed, seal
+from torchport.targets.target import Artifact, Runner
+
+_log = logging.getLogger(__name__)
+
+_RUNS = 20  # by which two layouts are compared
+
+
+def load(
+    artifact: Artifact,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: InductorOptions,
+) -> Runner:
+    """Return a function that runs the island.
+
+    Raises:
+        TargetError: the artefact is of another format, for a device that is not here, or inductor refuses it.
+    """
+    properties = artifact.properties
+    device = properties.get("device")
+    check_format(artifact.properties, FORMAT, "inductor")
+    if device not in ("cpu", "cuda"):
+        raise refuse_property("inductor", "device", device)
+    if device == "cuda" and not torch.cuda.is_available():
+        raise TargetError(
+            "the island is for a GPU, and torch sees none here",
+            where="inductor",
+            remedy="compile the model on the CPU",
+        )
+    size = read_number(properties, "island_bytes", int(artifact.payload.size), "inductor")
+    described = properties.get("island")
+    if not isinstance(described, dict):
+        raise refuse_property("inductor", "island", described)
+    graph_module = read_graph(Artifact(artifact.payload[:size], described)).to(str(device))
+    fold_scales(graph_module)
+    arguments = [_example(spec, str(device)) for spec in inputs]
+    kept = _import(artifact, graph_module, options)
+    made = kept or _compile(graph_module, arguments, options, str(device))
+    return _Island(made, inputs, outputs, options, str(device))
+
+
+def _example(spec: TensorSpec, device: str) -> torch.Tensor:
+    return torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
+
+
+class _Compiled:
+    """A compiled graph with its weights."""
+
+    def __init__(self, compiled: Any, weights: Sequence[torch.Tensor], channels_last: bool) -> None:
+        self.compiled = compiled
+        self.weights = weights
+        self.channels_last = channels_last
+
+    def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return list(self.compiled(*arguments, *self.weights))
+
+
+def _compile(
+    graph_module: fx.GraphModule, arguments: Sequence[torch.Tensor], options: InductorOptions, device: str
+) -> _Compiled:
+    """Compile the graph in the layout that is asked for; on a GPU in both, to take the faster one."""
+    layouts = {"on": [True], "off": [False]}.get(options.channels_last, [False])
+    if options.channels_last == "auto" and device == "cuda" and _has_images(graph_module):
+        layouts = [True, False]
+    made = []
+    for channels_last in layouts:
+        lifted, weights = _lifted(graph_module, channels_last)
+        compiled = compile_graph(lifted, [*arguments, *weights], options)
+        made.append(_Compiled(compiled, weights, channels_last))
+    return made[0] if len(made) == 1 else min(made, key=lambda one: _seconds(one, arguments))
+
+
+def _has_images(graph_module: fx.GraphModule) -> bool:
+    return any(str(node.target) == CONVOLUTION for node in graph_module.graph.nodes)
+
+
+def _lifted(graph_module: fx.GraphModule, channels_last: bool) -> tuple[fx.GraphModule, list[torch.Tensor]]:
+    """Return the graph without its weights, and these in the layout that is asked for."""
+    lifted, weights = lift_weights(graph_module)
+    places = [node for node in lifted.graph.nodes if node.op == "placeholder"][-len(weights) :]
+    if not channels_last:
+        return lifted, weights
+    convolved = {node.args[1] for node in lifted.graph.nodes if str(node.target) == CONVOLUTION}
+    return lifted, [
+        weight.contiguous(memory_format=torch.channels_last)
+        if place in convolved and weight.dim() == 4
+        else weight
+        for place, weight in zip(places, weights, strict=True)
+    ]
+
+
+@torch.no_grad()
+def _seconds(made: _Compiled, arguments: Sequence[torch.Tensor]) -> float:
+    call = _CudaGraph(made)
+    taken = []
+    for _ in range(_RUNS):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        call(arguments)
+        torch.cuda.synchronize()
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken)
+
+
+class _CudaGraph:
+    """Runs a compiled graph as one CUDA graph, on memory of its own; captured when it is first called."""
+
+    def __init__(self, made: _Compiled) -> None:
+        self._made = made
+        self._lock = threading.Lock()
+        self._graph: Any = None
+        self._inputs: list[torch.Tensor] = []
+        self._results: list[torch.Tensor] = []
+
+    def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if torch.cuda.is_current_stream_capturing():
+            return self._made(arguments)
+        with self._lock:
+            if self._graph is None:
+                self._capture(arguments)
+            for own, given in zip(self._inputs, arguments, strict=True):
+                own.copy_(given)
+            self._graph.replay()
+            return [result.clone() for result in self._results]
+
+    def _capture(self, arguments: Sequence[torch.Tensor]) -> None:
+        self._inputs = [argument.clone() for argument in arguments]
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(3):  # kernels are loaded and libraries choose theirs before anything is recorded
+                self._made(self._inputs)
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._results = self._made(self._inputs)
+        self._graph = graph
+
+
+class _Island:
+    """A compiled island, which several threads may run at once."""
+
+    def __init__(
+        self,
+        made: _Compiled,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        options: InductorOptions,
+        device: str,
+    ) -> None:
+        self.made = made
+        self._specs = [(spec.shape, getattr(torch, spec.dtype)) for spec in inputs]
+        self._outputs = [(spec.shape, getattr(torch, spec.dtype), not spec.order) for spec in outputs]
+        self._device = device
+        self._call = _CudaGraph(made) if device == "cuda" and options.cuda_graphs else made
+        self._kept = {weight.untyped_storage().data_ptr() for weight in made.weights}
+
+    @torch.no_grad()
+    def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the island once."""
+        given = [argument.detach().contiguous().resolve_neg() for argument in arguments]
+        for argument, (shape, dtype) in zip(given, self._specs, strict=True):
+            if argument.device.type != self._device or argument.shape != shape or argument.dtype is not dtype:
+                raise TargetError(
+                    "a tensor is not of the kind that the island was compiled for", where="inductor"
+                )
+        results = self._call(given)
+        if len(results) != len(self._outputs):
+            raise TargetError("the compiled island gives other tensors than it should", where="inductor")
+        taken = self._kept | {argument.untyped_storage().data_ptr() for argument in given}
+        for index, (shape, dtype, plain) in enumerate(self._outputs):
+            result = results[index]
+            if result.shape != shape or result.dtype is not dtype:
+                raise TargetError("the compiled island gives other tensors than it should", where="inductor")
+            address = result.untyped_storage().data_ptr()
+            if address in taken:  # of an input, a weight or another result
+                result = result.clone()
+            results[index] = result.contiguous() if plain else result
+            taken.add(results[index].untyped_storage().data_ptr())
+        return results
+
+
+def embed(artifact: Artifact, runner: Runner, options: InductorOptions) -> Artifact:
+    """Return the artefact with inductor's own compiled form, sealed with a secret of the user's."""
+    assert isinstance(runner, _Island)
+    if "compiled" in artifact.properties:
+        return artifact
+    form = to_bytes(runner.made.compiled)
+    if not form:
+        return artifact
+    at = int(artifact.payload.size)
+    payload = numpy.concatenate([artifact.payload, numpy.frombuffer(form, dtype=numpy.uint8)])
+    entry: dict[str, object] = {
+        "at": at,
+        "bytes": len(form),
+        "channels_last": runner.made.channels_last,
+        "made_for": _made_for(options),
+    }
+    entry["seal"] = seal(_sealed_text(digest_of(payload.data), entry))
+    return Artifact(payload, {**artifact.properties, "compiled": entry})
+
+
+def _made_for(options: InductorOptions) -> dict[str, object]:
+    return {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "machine": machine(),
+        "max_autotune": options.max_autotune,
+    }
+
+
+def _sealed_text(digest: str, entry: Mapping[str, object]) -> str:
+    facts = {key: entry.get(key) for key in ("at", "bytes", "channels_last", "made_for")}
+    return json.dumps([digest, facts], sort_keys=True)
+
+
+def _import(artifact: Artifact, graph_module: fx.GraphModule, options: InductorOptions) -> _Compiled | None:
+    """Return the compiled form, if it was made here and by this user, or the user says that it is trusted."""
+    entry = artifact.properties.get("compiled")
+    if not isinstance(entry, Mapping) or entry.get("made_for") != _made_for(options):
+        return None
+    trusted = os.environ.get("TORCHPORT_TRUST_COMPILED_FORM") == "1"
+    digest = artifact.digest or digest_of(artifact.payload.data)
+    if not trusted and not is_sealed(_sealed_text(digest, entry), entry.get("seal")):
+        _log.info("the compiled form was not made by this user, so the graph is compiled")
+        return None
+    total = int(artifact.payload.size)
+    at = read_number(entry, "at", total, "inductor")
+    form = artifact.payload[at : at + read_number(entry, "bytes", total - at, "inductor")]
+    channels_last = entry.get("channels_last") is True
+    try:
+        _, weights = _lifted(graph_module, channels_last)
+        return _Compiled(from_bytes(form.tobytes()), weights, channels_last)
+    except TargetError as error:
+        _log.warning("the compiled form cannot be used, so the graph is compiled: %s", error)
+        return None

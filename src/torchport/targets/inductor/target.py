@@ -1,0 +1,149 @@
+"""torch's inductor as a target: verdicts, build and load."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Collection, Mapping, Sequence
+
+import torch
+from torch import fx
+
+from torchport.errors import TargetError
+from torchport.records import SUPPORTED, TensorSpec, Verdict
+from torchport.targets.decompositions import core_decompositions
+from torchport.targets.graph_json import why_not_encoded
+from torchport.targets.inductor.format import FORMAT
+from torchport.targets.inductor.options import InductorOptions, check_options
+from torchport.targets.node_checks import tensors_of
+from torchport.targets.target import Artifact, Availability, Decompositions, Island, Runner, Target
+from torchport.torch_private import OpOverload, cpp_compiler
+
+_ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
+# On a CPU an integer divided by 0 ends the process in compiled code; torch raises.
+_DIVISIONS = frozenset("div floor_divide remainder fmod".split())
+_SHIFTS = frozenset("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__".split())
+REMEDY = "install a C++ compiler (g++), or set CXX to one"
+
+
+class InductorTarget(Target[InductorOptions]):
+    """torch's own compiler: C++ on CPUs, Triton on NVIDIA's GPUs."""
+
+    name = "inductor"
+    description = "torch's own compiler, ahead of time, on CPUs and NVIDIA's GPUs"
+    options_type = InductorOptions
+    build_format = FORMAT
+    device_types = frozenset({"cpu", "cuda"})
+
+    def availability(self) -> Availability:
+        """Say whether there is a compiler for the CPU, and a GPU."""
+        devices = tuple(self._devices())
+        if not devices:
+            return Availability(False, "no C++ compiler is found", REMEDY, torch.__version__)
+        return Availability(True, f"torch {torch.__version__}", version=torch.__version__, devices=devices)
+
+    def _devices(self) -> list[str]:
+        gpu = torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
+        return [*(["CPU"] if _compiler() else []), *(["CUDA"] if gpu else [])]
+
+    def check_ready(self, options: InductorOptions) -> None:
+        """Refuse a machine without a compiler."""
+        found = self.availability()
+        if not found.ok:
+            raise TargetError(found.detail, where=self.name, remedy=found.remedy)
+
+    def version(self) -> str:
+        """inductor's version is that of torch, which every cache key holds already."""
+        return ""
+
+    def decompositions(self) -> Decompositions:
+        """Core ATen: what inductor does not take itself it takes apart, and files hold few ops."""
+        return core_decompositions()
+
+    def kept_composites(self) -> Collection[OpOverload]:
+        """Keep attention whole: which kernel it becomes depends on the device that loads it."""
+        return (_ATTENTION,)
+
+    def verdict(self, node: fx.Node, options: InductorOptions) -> Verdict:
+        """Take every functional op that a file can hold and that cannot end the process."""
+        if not isinstance(node.target, OpOverload):
+            return Verdict(False, "no_lowering", f"{node.target} is not an ATen op")
+        seeded = torch.Tag.nondeterministic_seeded in node.target.tags
+        if seeded and (node.target is not _ATTENTION or _drops(node)):
+            return Verdict(False, "random", f"{node.target} draws random numbers from torch's own generator")
+        problem = why_not_encoded(node)
+        if problem:
+            return Verdict(False, "argument", problem)
+        return _check_tensors(node) or _check_integers(node) or SUPPORTED
+
+    def build(self, island: Island, options: InductorOptions) -> Artifact:
+        """Write the island down; it is compiled when it is loaded."""
+        from torchport.targets.inductor.build import build
+
+        return build(island)
+
+    def load(
+        self,
+        artifact: Artifact,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        options: InductorOptions,
+    ) -> Runner:
+        """Take the compiled form if it is this user's and of this machine, else compile the graph."""
+        from torchport.targets.inductor.load import load
+
+        return load(artifact, inputs, outputs, options)
+
+    def embed(self, artifact: Artifact, runner: Runner, options: InductorOptions) -> Artifact:
+        """Add the compiled form, sealed."""
+        from torchport.targets.inductor.load import embed
+
+        return embed(artifact, runner, options)
+
+    def make_options(self, given: Mapping[str, object] | None) -> InductorOptions:
+        """Build the options; refuses a layout that there is not."""
+        options = super().make_options(given)
+        check_options(options)
+        return options
+
+
+@functools.cache
+def _compiler() -> str:
+    """Return the C++ compiler that inductor would take; empty if there is none."""
+    try:
+        return str(cpp_compiler())
+    except Exception:  # noqa: BLE001  # it raises a class of its own
+        return ""
+
+
+def _drops(node: fx.Node) -> bool:
+    dropout = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
+    return not (isinstance(dropout, (int, float)) and dropout == 0)
+
+
+def _check_tensors(node: fx.Node) -> Verdict | None:
+    found = False
+    for tensor in tensors_of(node):
+        found = True
+        if tensor.layout is not torch.strided:
+            return Verdict(False, "argument", f"a tensor has the layout {tensor.layout}")
+        if tensor.is_complex() or tensor.dtype.itemsize == 0:
+            return Verdict(False, "dtype", f"{node.target} on {tensor.dtype} is left to torch")
+        if tensor.numel() == 0:
+            return Verdict(False, "shape", "a tensor is empty")
+    return None if found else Verdict(False, "not_a_tensor", f"{node.target} gives no tensor")
+
+
+def _check_integers(node: fx.Node) -> Verdict | None:
+    """Refuse what C++ leaves undefined and torch defines: integers divided by 0, shifts by any number."""
+    assert isinstance(node.target, OpOverload)
+    name = node.target.overloadpacket.__name__
+    value = node.meta.get("val")
+    whole = isinstance(value, torch.Tensor) and not value.is_floating_point()
+    if name in _SHIFTS:
+        return Verdict(False, "argument", "shifts by negative or large numbers differ from torch's")
+    if name in _DIVISIONS and whole:
+        divisor = node.args[1] if len(node.args) > 1 else None
+        if not isinstance(divisor, (int, float)) or divisor == 0:
+            return Verdict(False, "argument", "an integer could be divided by 0, which torch refuses")
+    return None

@@ -1,0 +1,143 @@
+"""Checks an island's ONNX model before onnxruntime reads it: from a file it may only say what our builds say.
+
+Standard ops that compute, no graphs in graphs, no functions, no data in other files, constants as long
+as they say. onnxruntime is given what was checked, written anew: what the check did not see is gone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torchport.errors import TargetError, one_line
+from torchport.targets.onnxruntime.library import library
+
+_MOST_BYTES = 2**31 - 1  # of one message, by protobuf; and of one tensor
+_MOST_NODES = 2**20
+_OPSETS = range(17, 27)
+_IR_VERSIONS = range(8, 14)
+
+# What torch's exporter and its simplifications make of the ops that have a rule, all of ONNX's own domain.
+# No op that holds other graphs, draws random numbers, keeps a state or reads strings.
+TYPES = frozenset(
+    """
+    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitwiseAnd
+    BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Concat Constant ConstantOfShape Conv
+    ConvTranspose Cos Cosh CumSum DepthToSpace Div Einsum Elu Equal Erf Exp Expand EyeLike Flatten Floor
+    Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual
+    GridSample GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization IsInf IsNaN
+    LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max MaxPool Mean Min Mish Mod
+    Mul Neg Not OneHot Or PRelu Pad Pow RMSNormalization Range Reciprocal ReduceL1 ReduceL2 ReduceMax
+    ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize Round ScatterElements
+    ScatterND Selu Shape Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split
+    Sqrt Squeeze Sub Sum Tan Tanh Tile TopK Transpose Trilu Unsqueeze Where Xor
+    """.split()
+)
+# ONNX's numbers of element types: float32, int32, int64, bool, and their bytes.
+_ITEM_BYTES = {1: 4, 6: 4, 7: 8, 9: 1}
+_TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+# ONNX's kinds of attributes that hold plain data: a number, a text, a tensor, and lists of the first.
+_KINDS = {1: "f", 2: "i", 3: "s", 4: "t", 6: "floats", 7: "ints", 8: "strings"}
+
+
+def checked_model(model: bytes, inputs: int, outputs: int) -> bytes:
+    """Return a model as onnxruntime may read it.
+
+    Args:
+        model: an ONNX model.
+        inputs, outputs: how many tensors it takes and gives.
+
+    Raises:
+        TargetError: says what is wrong.
+    """
+    if len(model) > _MOST_BYTES:
+        raise _refusal("it is larger than 2 GiB, more than ONNX files can be")
+    found = library("onnx").ModelProto()
+    try:
+        found.ParseFromString(model)
+    except Exception as error:  # protobuf's errors have no common class
+        raise _refusal(f"it is not ONNX: {one_line(error)}") from error
+    found.DiscardUnknownFields()
+    _check_head(found)
+    graph = found.graph
+    if (len(graph.input), len(graph.output)) != (inputs, outputs):
+        raise _refusal(f"it does not take {inputs} tensors and give {outputs}")
+    _check_graph(graph)
+    del graph.value_info[:]  # shapes that it claims; onnxruntime finds them itself
+    return found.SerializeToString()  # type: ignore[no-any-return]
+
+
+def _check_head(model: Any) -> None:
+    imports = [(entry.domain, entry.version) for entry in model.opset_import]
+    if [domain for domain, _ in imports] not in ([""], ["ai.onnx"]) or imports[0][1] not in _OPSETS:
+        raise _refusal(f"it uses the sets of ops {imports!r:.100}")
+    if model.ir_version not in _IR_VERSIONS:
+        raise _refusal(f"it is of version {model.ir_version}")
+    graph = model.graph
+    for holder, names in (
+        (model, ("functions", "training_info", "configuration")),
+        (graph, ("sparse_initializer", "quantization_annotation")),
+    ):
+        for name in names:
+            if name in holder.DESCRIPTOR.fields_by_name and len(getattr(holder, name)):
+                raise _refusal(f"it has {name}")
+    del model.metadata_props[:]
+    del graph.metadata_props[:]
+
+
+def _check_graph(graph: Any) -> None:
+    known = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        _check_tensor(tensor)
+        known.add(tensor.name)
+    if len(known) != len(graph.input) + len(graph.initializer) or "" in known:
+        raise _refusal("two tensors have one name")
+    if len(graph.node) > _MOST_NODES:
+        raise _refusal(f"it has {len(graph.node)} nodes")
+    for node in graph.node:
+        if node.domain not in ("", "ai.onnx") or node.op_type not in TYPES:
+            raise _refusal(f"torchport's builds have no op {node.op_type!r:.60} of {node.domain!r:.60}")
+        if getattr(node, "overload", "") or len(getattr(node, "device_configurations", ())):
+            raise _refusal(f"an op {node.op_type} asks for more than its attributes")
+        if not all(name in known for name in node.input if name):
+            raise _refusal(f"an op {node.op_type} reads what nothing before it gives")
+        gives = [name for name in node.output if name]
+        if not gives or len({*gives}) != len(gives) or known & {*gives}:
+            raise _refusal(f"an op {node.op_type} gives what is given already, or nothing")
+        known.update(gives)
+        for attribute in node.attribute:
+            _check_attribute(node.op_type, attribute)
+        del node.metadata_props[:]
+    if not all(value.name in known for value in graph.output):
+        raise _refusal("nothing gives one of its outputs")
+
+
+def _check_attribute(op: str, attribute: Any) -> None:
+    kind = _KINDS.get(attribute.type)
+    fields = {descriptor.name for descriptor, _ in attribute.ListFields()}
+    if kind is None or fields - {"name", "type", kind, "doc_string"}:
+        raise _refusal(f"the attribute {attribute.name!r:.60} of {op} is not plain data")
+    if kind == "t":
+        _check_tensor(attribute.t)
+
+
+def _check_tensor(tensor: Any) -> None:
+    """Refuse a constant whose bytes lie elsewhere, or are not as many as its shape says."""
+    size = _ITEM_BYTES.get(tensor.data_type)
+    if size is None or tensor.data_location or len(tensor.external_data) or tensor.HasField("segment"):
+        raise _refusal("a constant is of another type, or lies in another file")
+    dims = list(tensor.dims)
+    if len(dims) > 32 or any(dim < 0 for dim in dims) or math.prod(dims) * size > _MOST_BYTES:
+        raise _refusal(f"a constant has the shape {dims!r:.100}")
+    if any(len(getattr(tensor, name)) for name in _TYPED):
+        typed = sum(len(getattr(tensor, name)) for name in _TYPED)
+        if tensor.HasField("raw_data") or typed != math.prod(dims) or len(tensor.string_data):
+            raise _refusal("a constant has another number of elements than its shape says")
+    elif len(tensor.raw_data) != math.prod(dims) * size:
+        raise _refusal("a constant has another number of bytes than its shape says")
+
+
+def _refusal(why: str) -> TargetError:
+    return TargetError(
+        f"the island's ONNX model is refused: {why}", where="onnxruntime", remedy="compile the model again"
+    )

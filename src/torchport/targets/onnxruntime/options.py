@@ -1,0 +1,51 @@
+"""The options of the onnxruntime target, and which of them a file may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchport.errors import TargetError
+from torchport.targets.target import Options
+
+_MOST_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class OnnxRuntimeOptions(Options):
+    """How onnxruntime runs.
+
+    Args:
+        provider: the execution provider, without its ending: `CPU`, `CUDA`, or what else
+            `torchport targets` lists.
+        threads: how many threads an inference takes; 0 means as many as torch.
+    """
+
+    provider: str = "CPU"
+    threads: int = 0
+
+
+def check_threads(options: OnnxRuntimeOptions) -> None:
+    """Refuse a number of threads that no machine has.
+
+    Raises:
+        TargetError: says what it must be.
+    """
+    if not 0 <= options.threads <= _MOST_THREADS:
+        raise TargetError(
+            f"threads must be between 0 and {_MOST_THREADS}, not {options.threads}", where="onnxruntime"
+        )
+
+
+def check_file_options(given: Mapping[str, object]) -> None:
+    """Refuse what a file may not ask for: a provider that writes caches or loads libraries of its own.
+
+    Raises:
+        TargetError: names the option.
+    """
+    if given.get("provider", "CPU") not in ("CPU", "CUDA"):
+        raise TargetError(
+            f"a file may not set the option provider to {given.get('provider')!r:.100}",
+            where="onnxruntime",
+            remedy="compile the model again, and pass it yourself",
+        )

@@ -1,0 +1,89 @@
+"""onnxruntime as a target: verdicts, build and load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torchport.records import TensorSpec
+from torchport.targets.onnxruntime.format import FORMAT
+from torchport.targets.onnxruntime.library import (
+    REMEDY,
+    check_provider,
+    installed_version,
+    library,
+    providers,
+)
+from torchport.targets.onnxruntime.options import OnnxRuntimeOptions, check_file_options, check_threads
+from torchport.targets.onnxruntime.rules import RULES, OnnxRule
+from torchport.targets.rule_target import RuleTarget
+from torchport.targets.target import Artifact, Availability, Island, Runner
+
+
+class OnnxRuntimeTarget(RuleTarget[OnnxRuntimeOptions, OnnxRule]):
+    """Microsoft's onnxruntime: CPUs, and what else its build has execution providers for."""
+
+    name = "onnxruntime"
+    description = "onnxruntime on CPUs, and on the devices that its build has execution providers for"
+    options_type = OnnxRuntimeOptions
+    build_format = FORMAT
+    # It computes them in 64 bits; the bounds are those that the rules, which it shares, are tested with.
+    exact_integers = (-(2**24), 2**24)
+    no_lowering = "onnxruntime has no lowering for {op} that equals torch's"
+
+    def availability(self) -> Availability:
+        """Say which onnxruntime is installed and which execution providers it has."""
+        missing = [name for name in ("onnxruntime", "onnx", "onnxscript") if not installed_version(name)]
+        if missing:
+            return Availability(False, f"{' and '.join(missing)} not installed", REMEDY)
+        version = installed_version()
+        try:
+            return Availability(True, f"onnxruntime {version}", version=version, devices=providers())
+        except Exception as error:  # noqa: BLE001  # a broken installation may raise anything
+            return Availability(False, f"onnxruntime does not start: {error}", REMEDY, version)
+
+    def check_ready(self, options: OnnxRuntimeOptions) -> None:
+        """Refuse a missing library, or an execution provider that this build has not."""
+        for name in ("onnxruntime", "onnx", "onnxscript"):
+            library(name)
+        check_provider(options.provider)
+
+    def version(self) -> str:
+        """Return the versions of onnxruntime and of the exporter."""
+        return f"{installed_version()}, onnxscript {installed_version('onnxscript')}"
+
+    def rules(self) -> Mapping[str, OnnxRule]:
+        """Return what onnxruntime computes as torch does."""
+        return RULES
+
+    def build(self, island: Island, options: OnnxRuntimeOptions) -> Artifact:
+        """Convert the island to ONNX."""
+        from torchport.targets.onnxruntime.build import build
+
+        return build(island)
+
+    def load(
+        self,
+        artifact: Artifact,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        options: OnnxRuntimeOptions,
+    ) -> Runner:
+        """Have onnxruntime read the island."""
+        from torchport.targets.onnxruntime.load import load
+
+        return load(artifact, inputs, outputs, options)
+
+    def readable(self, artifact: Artifact) -> dict[str, bytes]:
+        """Return the ONNX model, which many tools open."""
+        return {"model.onnx": artifact.payload.tobytes()}
+
+    def make_options(self, given: Mapping[str, object] | None) -> OnnxRuntimeOptions:
+        """Build the options; refuses a number of threads that no machine has."""
+        options = super().make_options(given)
+        check_threads(options)
+        return options
+
+    def options_from_file(self, given: Mapping[str, object]) -> OnnxRuntimeOptions:
+        """Build the options that a file asks for; refuses providers that reach outside of an island."""
+        check_file_options(given)
+        return self.make_options(given)

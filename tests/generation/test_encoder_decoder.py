@@ -1,0 +1,79 @@
+"""Models with an encoder generate as they do themselves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import BartConfig, BartForConditionalGeneration
+from transformers.modeling_outputs import BaseModelOutput
+
+import torchport
+from torchport.errors import RuntimeRefusal
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    sizes = {
+        "vocab_size": 97,
+        "d_model": 32,
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48,
+        "max_position_embeddings": 64,
+    }
+    made = BartForConditionalGeneration(BartConfig(**sizes)).eval()
+    made.generation_config.eos_token_id = made.generation_config.forced_eos_token_id = None
+    made.generation_config.pad_token_id = 0
+    return made
+
+
+@pytest.fixture(scope="module")
+def compiled(model, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHPORT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield torchport.compile(model, (torch.ones(1, 4, dtype=torch.long),), target="host", max_length=48)
+
+
+def _assert_same(compiled, model, ids, **arguments):
+    arguments = {"max_new_tokens": 12, "do_sample": False, **arguments}
+    assert torch.equal(compiled.generate(ids, **arguments), model.generate(ids, **arguments))
+
+
+def test_prompts_of_any_length_need_two_builds(compiled, model):
+    for length in (3, 17, 48, 1):
+        _assert_same(compiled, model, torch.randint(3, 97, (1, length)))
+    assert len(compiled.generation_programs) == 2
+    assert compiled.fallbacks.fallbacks == 0
+
+
+def test_a_padded_batch_and_beams(compiled, model):
+    ids = torch.randint(3, 97, (3, 9))
+    mask = torch.ones_like(ids)
+    mask[1, 4:] = mask[2, 8:] = 0
+    _assert_same(compiled, model, ids, attention_mask=mask)
+    _assert_same(compiled, model, ids[:1], num_beams=3)
+
+
+def test_a_beginning_that_the_decoder_is_given(compiled, model):
+    _assert_same(
+        compiled, model, torch.randint(3, 97, (1, 5)), decoder_input_ids=torch.randint(3, 97, (1, 4))
+    )
+
+
+def test_another_result_of_the_encoder_is_seen_by_eager_torch_first(compiled, model):
+    before = compiled.fallbacks.fallbacks
+    arguments = {"max_new_tokens": 6, "do_sample": False}
+    seen = torch.randn(1, 48, 32)
+    expected = model.generate(encoder_outputs=BaseModelOutput(last_hidden_state=seen), **arguments)
+    given = compiled.generate(encoder_outputs=BaseModelOutput(last_hidden_state=seen), **arguments)
+    assert torch.equal(given, expected)
+    assert compiled.fallbacks.fallbacks == before + 1
+
+
+def test_a_prompt_beyond_the_limit(compiled):
+    with pytest.raises(RuntimeRefusal, match="the prompt has 49 tokens, and the encoder was compiled for 48"):
+        compiled.generate(torch.ones(1, 49, dtype=torch.long), max_new_tokens=2)

@@ -1,0 +1,250 @@
+"""`compiled.generate`: the library's loop, with the model's own results."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList
+from transformers.generation.streamers import BaseStreamer
+
+import torchport
+from generation.models import padded_batch, tiny_llama
+from torchport.compiler.generating_model import GeneratingModel
+from torchport.errors import CompileError, RuntimeRefusal
+
+NEW = 12
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_llama()
+
+
+@pytest.fixture(scope="module")
+def compiled(model, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHPORT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        made = torchport.compile(model, (torch.ones(1, 4, dtype=torch.long),), target="host", max_length=96)
+        made.generate(torch.ones(1, 40, dtype=torch.long), max_new_tokens=2)  # pieces of prompts, and steps
+        yield made
+
+
+def _prompt(length: int, batch: int = 1) -> torch.Tensor:
+    return torch.randint(3, 97, (batch, length))
+
+
+def _assert_same(compiled, model, ids, **arguments):
+    arguments = {"max_new_tokens": NEW, "do_sample": False, **arguments}
+    torch.manual_seed(5)
+    expected = model.generate(ids, **arguments)
+    torch.manual_seed(5)
+    assert torch.equal(compiled.generate(ids, **arguments), expected)
+
+
+def test_twenty_prompts_need_two_builds(compiled, model):
+    assert isinstance(compiled, GeneratingModel)
+    for length in range(1, 80, 4):
+        ids = _prompt(length)
+        mask = torch.ones_like(ids)
+        _assert_same(compiled, model, ids, attention_mask=mask, max_new_tokens=3)
+    assert len(compiled.generation_programs) == 2
+    assert compiled.fallbacks.fallbacks == 0
+
+
+def test_logits_of_every_step_equal_those_of_the_model(compiled, model):
+    asked = {
+        "max_new_tokens": NEW,
+        "do_sample": False,
+        "return_dict_in_generate": True,
+        "output_logits": True,
+    }
+    result = compiled.generate(_prompt(7), **asked)
+    with torch.no_grad():
+        forced = model(result.sequences).logits[:, 6:-1]
+    torch.testing.assert_close(torch.stack(result.logits, 1), forced)
+
+
+def test_a_prompt_that_ends_near_the_limit(compiled, model):
+    # The last piece of it would not fit into the slots as a whole.
+    _assert_same(compiled, model, _prompt(90), max_new_tokens=6)
+
+
+def test_a_padded_batch(compiled, model):
+    ids, mask = padded_batch(9, 97)
+    _assert_same(compiled, model, ids, attention_mask=mask)
+
+
+def test_a_long_padded_batch(compiled, model):
+    ids, mask = padded_batch(70, 97)
+    _assert_same(compiled, model, ids, attention_mask=mask)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"do_sample": True, "temperature": 0.8, "top_k": 20},
+        {"do_sample": True, "top_p": 0.9, "num_return_sequences": 3},
+        {"num_beams": 3},
+        {"num_beams": 3, "num_return_sequences": 2, "do_sample": True},
+        {"repetition_penalty": 1.3, "no_repeat_ngram_size": 2},
+        {"cache_implementation": "static"},
+        {"use_cache": False},
+        {"max_length": 20, "max_new_tokens": None},
+    ],
+    ids=lambda arguments: "-".join(arguments),
+)
+def test_arguments_of_the_library(compiled, model, arguments):
+    ids = _prompt(6)
+    _assert_same(compiled, model, ids, attention_mask=torch.ones_like(ids), **arguments)
+
+
+def test_a_streamer_gets_each_token_as_it_comes(compiled):
+    class Noting(BaseStreamer):
+        def __init__(self) -> None:
+            self.got: list[list[int]] = []
+
+        def put(self, value: torch.Tensor) -> None:
+            self.got.append(value.flatten().tolist())
+
+        def end(self) -> None:
+            self.got.append([])
+
+    streamer, ids = Noting(), _prompt(5)
+    result = compiled.generate(ids, max_new_tokens=3, do_sample=False, streamer=streamer)
+    assert streamer.got == [ids[0].tolist(), *[[token] for token in result[0, 5:].tolist()], []]
+
+
+def test_stopping_criteria(compiled, model):
+    class AtEight(StoppingCriteria):
+        def __call__(self, input_ids: torch.Tensor, scores: object, **kwargs: object) -> torch.Tensor:
+            return torch.full((input_ids.shape[0],), input_ids.shape[1] >= 8)
+
+    result = compiled.generate(
+        _prompt(5), max_new_tokens=NEW, stopping_criteria=StoppingCriteriaList([AtEight()])
+    )
+    assert result.shape == (1, 8)
+
+
+def test_going_on_from_the_cache_of_an_earlier_call(compiled, model):
+    first = compiled.generate(_prompt(5), max_new_tokens=4, do_sample=False, return_dict_in_generate=True)
+    longer = torch.cat([first.sequences, _prompt(3)], 1)
+    _assert_same(compiled, model, longer)
+    again = compiled.generate(
+        longer, max_new_tokens=NEW, do_sample=False, past_key_values=first.past_key_values
+    )
+    assert torch.equal(again, model.generate(longer, max_new_tokens=NEW, do_sample=False))
+
+
+def test_assistants_propose_tokens(compiled, model):
+    assistant = tiny_llama(num_hidden_layers=1)
+    _assert_same(compiled, model, _prompt(6), assistant_model=assistant)
+
+
+def test_embeddings_as_a_prompt_run_with_eager_torch_and_are_counted(compiled, model):
+    embeddings = model.get_input_embeddings()(_prompt(6)).detach()
+    before = compiled.fallbacks.fallbacks
+    expected = model.generate(inputs_embeds=embeddings, max_new_tokens=NEW, do_sample=False)
+    given = compiled.generate(inputs_embeds=embeddings, max_new_tokens=NEW, do_sample=False)
+    assert torch.equal(given, expected)
+    assert compiled.fallbacks.fallbacks == before + 1
+    assert "inputs_embeds" in compiled.fallbacks.last_reason
+
+
+def test_a_changed_weight_is_noticed():
+    model = tiny_llama()
+    compiled = torchport.compile(model, (_prompt(3),), target="host", max_length=32)
+    ids = _prompt(1)
+    _assert_same(compiled, model, ids)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(-1)
+    _assert_same(compiled, model, ids)
+
+
+def test_the_model_stays_as_it_is():
+    model = tiny_llama()
+    before, held = dict(vars(model)), {key: value.clone() for key, value in model.state_dict().items()}
+    torchport.compile(model, (_prompt(3),), target="host", max_length=32).generate(
+        _prompt(1), max_new_tokens=3
+    )
+    assert vars(model) == before
+    assert type(model).__name__ == "LlamaForCausalLM"
+    assert "forward" not in vars(model)
+    assert all(torch.equal(value, held[key]) for key, value in model.state_dict().items())
+
+
+def test_the_forward_is_compiled_as_well(compiled, model):
+    ids = _prompt(4)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(ids).logits, model(ids).logits)
+    assert compiled.coverage.ops_before > 0
+
+
+def test_on_openvino(model):
+    compiled = torchport.compile(model, (_prompt(4),), target="openvino", max_length=64)
+    ids, mask = padded_batch(9, 97)
+    _assert_same(compiled, model, ids, attention_mask=mask)
+    assert [record.coverage.ops_remain for record in compiled.generation_programs] == [0, 0]
+    assert compiled.fallbacks.fallbacks == 0
+
+
+def test_ttnn_takes_the_whole_step():
+    model = tiny_llama(num_hidden_layers=1)
+    compiled = torchport.compile(model, (_prompt(1),), target="ttnn", max_length=64)
+    result = compiled.generate(
+        _prompt(1), max_new_tokens=4, do_sample=False, return_dict_in_generate=True, output_logits=True
+    )
+    with torch.no_grad():
+        expected = model(result.sequences).logits[:, :-1]
+    torch.testing.assert_close(torch.stack(result.logits, 1), expected, rtol=5e-2, atol=1e-2)
+    assert [record.coverage.ops_remain for record in compiled.generation_programs] == [0]
+
+
+def test_bfloat16_is_no_further_from_float32_than_eager_torch(model):
+    half = tiny_llama().to(torch.bfloat16)
+    exact = tiny_llama()
+    exact.load_state_dict(half.state_dict())
+    compiled = torchport.compile(half, (_prompt(4),), target="openvino", max_length=64)
+    result = compiled.generate(
+        _prompt(4), max_new_tokens=NEW, do_sample=False, return_dict_in_generate=True, output_logits=True
+    )
+    with torch.no_grad():
+        eager = half(result.sequences).logits[:, 3:-1].float()
+        expected = exact(result.sequences).logits[:, 3:-1]
+    ours = torch.stack(result.logits, 1)
+    assert (ours - expected).abs().max() <= 2 * (eager - expected).abs().max()
+    assert all(layer.keys.dtype is torch.bfloat16 for layer in result.past_key_values.layers)
+
+
+def test_an_empty_prompt(compiled):
+    with pytest.raises(RuntimeRefusal, match="the prompt is empty"):
+        compiled.generate(torch.ones(1, 0, dtype=torch.long), max_new_tokens=2)
+
+
+def test_a_prompt_beyond_the_limit(compiled):
+    with pytest.raises(RuntimeRefusal, match=r"are 102, and the model was compiled for 96.*max_length=102"):
+        compiled.generate(_prompt(100), max_new_tokens=2)
+
+
+def test_a_cache_of_another_class(compiled):
+    with pytest.raises(RuntimeRefusal, match="a DynamicCache is not a cache of this compiled model"):
+        compiled.generate(_prompt(4), max_new_tokens=2, past_key_values=DynamicCache())
+    with pytest.raises(RuntimeRefusal, match="'offloaded'"):
+        compiled.generate(_prompt(4), max_new_tokens=2, cache_implementation="offloaded")
+
+
+def test_max_length_is_for_models_that_generate():
+    with pytest.raises(CompileError, match="this one does not"):
+        torchport.compile(torch.nn.ReLU(), (torch.ones(2),), target="host", max_length=8)
+    with pytest.raises(CompileError, match="at least 1"):
+        torchport.compile(tiny_llama(), (_prompt(2),), target="host", max_length=0)
+
+
+def test_a_file_holds_the_forward(tmp_path):
+    # Nothing was called before: what a file needs is compiled when it is written.
+    model, ids = tiny_llama(), _prompt(4)
+    torchport.save(
+        torchport.compile(model, (ids,), {"use_cache": False}, target="host"), tmp_path / "model.pt2"
+    )
+    with torch.no_grad():
+        given = torchport.load(tmp_path / "model.pt2")(ids, use_cache=False).logits
+        torch.testing.assert_close(given, model(ids).logits)

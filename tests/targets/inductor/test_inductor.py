@@ -1,0 +1,182 @@
+"""Islands compiled with torch's own compiler."""
+
+import json
+
+import numpy
+import pytest
+import torch
+import torch._inductor.config
+import torch.nn.functional as F
+from torch import nn
+
+import torchport
+from targets.graphs import island_of, verdict_on
+from torchport.errors import TargetError
+from torchport.targets import Artifact, find
+from torchport.targets.host.load import read_graph
+from torchport.targets.inductor.fold import fold_scales
+from torchport.targets.inductor.load import embed
+
+INDUCTOR = find("inductor")
+OPTIONS = INDUCTOR.make_options({})
+
+
+@pytest.fixture(autouse=True)
+def own_inductor_cache(tmp_path, monkeypatch):
+    """Gives inductor a cache of its own; to compile a sample for each set of instructions takes a minute."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    with torch._inductor.config.patch("cpp.vec_isa_ok", True):
+        yield
+
+
+def built(function, *args):
+    island = island_of(function, *args, target="inductor")
+    artifact = INDUCTOR.build(island, OPTIONS)
+    assert json.loads(json.dumps(artifact.properties)) == artifact.properties
+    return island, artifact, INDUCTOR.load(artifact, island.inputs, island.outputs, OPTIONS)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+        nn.init.uniform_(self.body[1].running_mean)
+        nn.init.uniform_(self.body[1].running_var, 0.5, 2.0)
+
+    def forward(self, x):
+        return self.body(x).mean((2, 3))
+
+
+def test_a_model_is_compiled_packaged_and_run(tmp_path):
+    model, x = Net().eval(), torch.randn(1, 3, 8, 8)
+    compiled = torchport.compile(model, (x,), target="inductor")
+    assert compiled.coverage.complete
+    torch.testing.assert_close(compiled(x), model(x))
+    torchport.save(compiled, tmp_path / "net.pt2")
+    torch.testing.assert_close(torchport.load(tmp_path / "net.pt2")(x), model(x))
+
+
+def test_inputs_of_any_layout_are_read_right_and_results_are_the_caller_s_own():
+    _, _, run = built(lambda x, y: (x * 2 + y, y.clone()), torch.ones(3, 4), torch.ones(3, 4))
+    for x in (torch.randn(4, 3).t(), torch.randn(3, 8)[:, ::2], torch.randn(1, 4).expand(3, 4)):
+        y = torch.full((3, 4), 5.0)
+        results = run([x, y])
+        torch.testing.assert_close(results, [x * 2 + y, y])
+        for result in results:
+            result.fill_(-1)
+        assert y.unique().tolist() == [5.0]
+
+
+def test_nan_stays_nan():
+    x = torch.tensor([float("nan"), -1.0, 2.0])
+    _, _, run = built(lambda x: torch.relu(x) + 1, torch.ones(3))
+    torch.testing.assert_close(run([x]), [torch.relu(x) + 1], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("op", "function", "args", "reason"),
+    [
+        (
+            "aten.div.Tensor_mode",
+            lambda x, y: x // y,
+            (torch.ones(2).long(), torch.ones(2).long()),
+            "argument",
+        ),
+        (
+            "aten.remainder.Tensor",
+            lambda x, y: x % y,
+            (torch.ones(2).long(), torch.ones(2).long()),
+            "argument",
+        ),
+        ("aten.relu.default", torch.relu, (torch.ones(0),), "shape"),
+        ("aten.mul.Tensor", lambda x: x * x, (torch.ones(2, dtype=torch.complex64),), "dtype"),
+        ("aten.native_dropout.default", lambda x: F.dropout(x), (torch.ones(2),), "random"),
+    ],
+)
+def test_what_compiled_code_could_get_wrong_stays(op, function, args, reason):
+    if op.startswith(("aten.div", "aten.remainder")):
+        found = torchport.explain(function, args, target="inductor").stayed
+        assert [row.reason for row in found] == [reason] * len(found)
+        assert found
+    elif op == "aten.native_dropout.default":
+        found = torchport.explain(function, args, target="inductor").stayed
+        assert reason in {row.reason for row in found}
+    else:
+        assert verdict_on(op, function, *args, target="inductor").reason == reason
+
+
+def test_norms_are_folded_into_convolutions_and_nothing_else_is():
+    model, x = Net().eval(), torch.randn(1, 3, 8, 8)
+    island = island_of(model, x, target="inductor")
+    artifact = INDUCTOR.build(island, OPTIONS)
+    graph_module = read_graph(Artifact(artifact.payload, artifact.properties["island"]))
+    fold_scales(graph_module)
+    ops = [str(node.target) for node in graph_module.graph.nodes if node.op == "call_function"]
+    assert ops == ["aten.convolution.default", "aten.relu.default", "aten.mean.dim"]
+    torch.testing.assert_close(graph_module(x)[0], model(x))
+
+
+def test_a_sum_that_varies_within_a_channel_is_left_alone():
+    weight, picture = torch.randn(2, 3, 1, 1), torch.randn(4, 4)
+    x = torch.randn(1, 3, 4, 4)
+    island = island_of(lambda x: F.conv2d(x, weight) + picture, x, target="inductor")
+    artifact = INDUCTOR.build(island, OPTIONS)
+    graph_module = read_graph(Artifact(artifact.payload, artifact.properties["island"]))
+    fold_scales(graph_module)
+    torch.testing.assert_close(graph_module(x)[0], F.conv2d(x, weight) + picture)
+
+
+def test_the_compiled_form_is_used_by_its_maker_alone(monkeypatch):
+    island, artifact, run = built(lambda x: torch.tanh(x) * 3, torch.ones(4))
+    with_form = embed(artifact, run, OPTIONS)
+    assert with_form.properties["compiled"]["seal"]
+    again = []
+
+    def load(some):
+        monkeypatch.setattr(
+            "torchport.targets.inductor.load.compile_graph",
+            lambda *given: again.append(given) or run.made.compiled,
+        )
+        loaded = INDUCTOR.load(some, island.inputs, island.outputs, OPTIONS)
+        x = torch.randn(4)
+        torch.testing.assert_close(loaded([x]), [torch.tanh(x) * 3])
+
+    load(with_form)
+    assert not again
+    compiled = {**with_form.properties["compiled"], "seal": "0" * 64}
+    load(Artifact(with_form.payload, {**with_form.properties, "compiled": compiled}))
+    assert len(again) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"format": 9}, {"device": "meta"}, {"island": []}, {"island_bytes": -1}, {"island_bytes": 10**9}],
+)
+def test_properties_that_no_build_writes_are_refused(change):
+    island = island_of(torch.relu, torch.ones(2), target="inductor")
+    artifact = INDUCTOR.build(island, OPTIONS)
+    with pytest.raises(TargetError):
+        INDUCTOR.load(
+            Artifact(artifact.payload, {**artifact.properties, **change}),
+            island.inputs,
+            island.outputs,
+            OPTIONS,
+        )
+
+
+def test_a_payload_that_is_no_island_is_refused():
+    island = island_of(torch.relu, torch.ones(2), target="inductor")
+    artifact = INDUCTOR.build(island, OPTIONS)
+    zeros = numpy.zeros_like(artifact.payload)
+    with pytest.raises(TargetError):
+        INDUCTOR.load(Artifact(zeros, artifact.properties), island.inputs, island.outputs, OPTIONS)
+
+
+def test_options_and_a_machine_without_a_compiler(monkeypatch):
+    with pytest.raises(TargetError, match="channels_last cannot be 'of'"):
+        INDUCTOR.make_options({"channels_last": "of"})
+    monkeypatch.setattr("torchport.targets.inductor.target._compiler", lambda: "")
+    if not torch.cuda.is_available():
+        assert INDUCTOR.availability().detail == "no C++ compiler is found"
+        with pytest.raises(TargetError, match="no C\\+\\+ compiler"):
+            torchport.compile(torch.relu, (torch.ones(2),), target="inductor")
