@@ -22,9 +22,12 @@ from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 UNFOLD = """async label => {
   const box = [...document.querySelectorAll('[role=treeitem]')].find(one => one.ariaLabel.startsWith(label));
+  const id = box.dataset.id;
+  const all = () => [...document.querySelectorAll('[aria-expanded=true]')];
+  const open = () => all().some(one => one.dataset.id === id);
   const start = performance.now();
   box.querySelector('.fold').dispatchEvent(new MouseEvent('click', { bubbles: true }));
-  for (let frame = 0; box.ariaExpanded !== 'true'; frame += 1) {
+  for (let frame = 0; !open(); frame += 1) {
     if (frame > 300) throw new Error('it does not unfold');
     await new Promise(requestAnimationFrame);
   }
