@@ -113,6 +113,14 @@ def test_an_island_is_loaded_once_and_goes_with_its_last_program(monkeypatch):
     assert len(islands._loaded) == count - 1
 
 
+def test_the_payload_may_be_on_another_device_than_the_tensors():
+    blob, meta = made("host", lambda x: x + 1, torch.ones(2, 3))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        [result] = torch.ops.torchport.island(blob, meta, [torch.empty(2, 3, device="cuda")])
+    assert result.device.type == "cuda"
+    assert result.shape == (2, 3)
+
+
 def test_specs_without_values():
     _, meta = made("host", lambda x: x.t() + 1, torch.ones(2, 3))
     [spec] = parse_meta(meta).outputs

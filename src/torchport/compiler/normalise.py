@@ -182,6 +182,8 @@ def remove_no_ops(graph_module: fx.GraphModule) -> None:
             _drop_empty(node)
         elif name == "aten.copy.default":
             _as_clone(node)
+        elif name == "aten._to_copy.default" and node.kwargs.get("device") == node.args[0].meta["val"].device:
+            node.kwargs = {key: value for key, value in node.kwargs.items() if key != "device"}
     graph.eliminate_dead_code()
     graph_module.recompile()
 

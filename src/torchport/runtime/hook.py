@@ -33,7 +33,7 @@ def register() -> None:
             library.define(SCHEMA)
             library.impl("island", _run, "CPU")
             library.impl("island", _run, "CUDA")
-            library.impl("island", _infer, "Meta")
+            torch.library.register_fake("torchport::island", _infer, lib=library)
             _library = library
         except Exception:  # whatever it is, the user's `import torch` comes first
             logging.getLogger(__name__).debug("torchport::island was not registered", exc_info=True)
@@ -48,4 +48,4 @@ def _run(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> list[to
 def _infer(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     from torchport.runtime.island import infer_island
 
-    return infer_island(meta)
+    return infer_island(meta, args[0].device if args else blob.device)

@@ -178,14 +178,12 @@ def _fits(argument: torch.Tensor, spec: TensorSpec) -> bool:
     )
 
 
-def infer_island(meta: str) -> list[torch.Tensor]:
-    """Return what an island gives, without values: the op's shape function."""
-    return [empty_like_spec(spec) for spec in parse_meta(meta).outputs]
+def infer_island(meta: str, device: torch.device) -> list[torch.Tensor]:
+    """Return what an island gives, without values: the op's shape function. The payload is on any device."""
+    return [empty_like_spec(spec, device) for spec in parse_meta(meta).outputs]
 
 
-def empty_like_spec(spec: TensorSpec) -> torch.Tensor:
-    """Return a meta tensor of that shape, dtype and memory order."""
-    dtype = getattr(torch, spec.dtype)
-    if not spec.order:
-        return torch.empty(spec.shape, dtype=dtype, device="meta")
-    return _in_order(torch.empty(spec.shape, dtype=dtype, device="meta"), spec)
+def empty_like_spec(spec: TensorSpec, device: torch.device | str = "meta") -> torch.Tensor:
+    """Return an empty tensor of that shape, dtype and memory order."""
+    empty = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
+    return _in_order(empty, spec) if spec.order else empty
