@@ -7,7 +7,7 @@ import torch
 
 import torchport
 from compiler.devices import DEVICES, FAULTY
-from torchport.compiler import speed_trial
+from torchport.compiler import build, speed_trial
 from torchport.compiler.speed_trial import Speed, time_in_turns
 from torchport.packaging.trace_model import TraceSettings
 
@@ -51,6 +51,21 @@ def test_where_the_engine_has_no_clock_the_island_stays_and_the_model_runs_eager
     assert {row.reason for row in coverage.stayed} == {"slower"}
     assert "the island of 4 ops takes 2" in coverage.stayed[0].detail
     assert coverage.islands == ()
+
+
+def test_slowness_that_comes_again_with_each_plan_is_never_a_failure(monkeypatch):
+    def blame_one(piece, *given):
+        return {piece.ops[0]: Speed(2.0, 1.0).verdict("an op", "slow")}
+
+    def deep(x):
+        for _ in range(40):
+            x = torch.sin(x)
+        return x
+
+    monkeypatch.setattr(build, "find_slow_ops", blame_one)
+    compiled = torchport.compile(deep, (X,), target="slow")
+    torch.testing.assert_close(compiled(X), deep(X))
+    assert 0 < compiled.coverage.ops_remain < 40
 
 
 def test_what_was_measured_is_remembered_for_this_machine_alone(monkeypatch):

@@ -67,7 +67,7 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
     began = time.perf_counter()
     planner = Planner(source.name, source.graph, target, options)
     values: dict[fx.Node, object] | None = None
-    for _ in range(_ROUNDS):
+    for turn in range(_ROUNDS):
         plan = planner.plan()
         made, failed = _build_all(plan, target, options)
         if options.check and made and not failed:
@@ -78,7 +78,8 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
             if failed:
                 failed = _try_anew(plan, made, failed, values, target, options, rough)
         slow: dict[fx.Node, Verdict] = {}
-        if made and not failed and speed_trial.is_wanted(target, options):
+        # What is left at the end is right, and used even if some of it is slower.
+        if made and not failed and turn < _ROUNDS // 2 and speed_trial.is_wanted(target, options):
             values = values or _values(planner, plan, source.leaves)
             slow = _time_all(plan.pieces, made, values, target, options, time.perf_counter() - began)
         if not failed and not slow:
