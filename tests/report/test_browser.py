@@ -93,7 +93,7 @@ def test_a_link_leads_from_a_reason_to_its_op(show, resnet18):
     page = show(resnet18)
     page.get_by_role("link", name="aten.max_pool2d_with_indices.default").click()
     details = page.get_by_role("complementary", name="Details")
-    assert "kept_by_option" in details.inner_text()
+    details.get_by_text("kept_by_option").first.wait_for()
     assert "1x64x56x56" in details.inner_text()
     assert page.locator('[aria-selected="true"]').count() == 1
 
