@@ -150,6 +150,7 @@ def test_colours_are_switched_and_carry_a_second_cue(show, resnet18):
 
 def test_everything_is_reached_with_the_keyboard(show, resnet18):
     page = show(resnet18, "#/graph?target=host")
+    page.wait_for_timeout(500)  # the graph is laid out, and takes the focus
     page.locator('[role="treeitem"][tabindex="0"]').focus()
     first = page.evaluate("document.activeElement.getAttribute('aria-label')")
     page.keyboard.press("ArrowDown")
@@ -159,6 +160,7 @@ def test_everything_is_reached_with_the_keyboard(show, resnet18):
     folded = node(page, "BasicBlock × 2")
     folded.focus()
     folded.click()
+    page.wait_for_timeout(500)
     page.keyboard.press("ArrowRight")
     page.wait_for_function(
         "label => document.querySelector(`[aria-label^='${label}']`).ariaExpanded === 'true'",
