@@ -45,6 +45,8 @@ def run_generation(
     Raises:
         TorchportError: the model does not generate, the prompt is none, or it cannot be compiled.
     """
+    if max_new_tokens < 1:
+        raise SurveyError(f"max_new_tokens must be at least 1, not {max_new_tokens}", where=model.name)
     tokenizer, ids = _tokens(model, prompt)
     length = max_length or ids.shape[1] + max_new_tokens
     start = time.perf_counter()

@@ -126,6 +126,19 @@ def test_a_sum_that_varies_within_a_channel_is_left_alone():
     torch.testing.assert_close(graph_module(x)[0], F.conv2d(x, weight) + picture)
 
 
+def test_a_factor_for_each_image_is_not_one_for_each_channel():
+    weight, factor = torch.randn(4, 3, 3, 3), torch.tensor([1.0, 2.0, 3.0, 4.0]).reshape(4, 1, 1, 1)
+    x = torch.randn(4, 3, 5, 5)  # as many images as channels
+
+    def model(x):
+        return F.conv2d(x, weight) * factor
+
+    island = island_of(model, x, target="inductor")
+    folded = read_graph(find("host").build(island, find("host").make_options({})))
+    fold_scales(folded)
+    torch.testing.assert_close(folded(x)[0], model(x))
+
+
 def test_the_compiled_form_is_used_by_its_maker_alone(monkeypatch):
     island, artifact, run = built(lambda x: torch.tanh(x) * 3, torch.ones(4))
     with_form = embed(artifact, run, OPTIONS)

@@ -99,7 +99,8 @@ def _by_channel(
         return None
     spatial = weight.dim() - 2
     shape = tuple(tensor.shape)
-    if shape[-spatial:] != (1,) * spatial or shape[-spatial - 1 : -spatial] not in ((weight.shape[0],), (1,)):
+    # All of its numbers are along the channels: a number for each image of a batch is none for each channel.
+    if shape[-spatial:] != (1,) * spatial or shape[-spatial - 1 : -spatial] != (tensor.numel(),):
         return None
     return tensor.double().reshape(-1) if tensor.numel() in (1, weight.shape[0]) else None
 

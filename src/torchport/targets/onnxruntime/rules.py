@@ -19,9 +19,6 @@ from torchport.targets.rule_target import Rule as BaseRule
 
 _ATTENTION = "aten.scaled_dot_product_attention.default"
 
-# Ops that have a rule for OpenVINO alone: torch's exporter has no ONNX for them, or onnxruntime's differs.
-_WITHOUT: frozenset[str] = frozenset()
-
 
 def _attention(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() != 4:
@@ -44,7 +41,6 @@ RULES: Rules[OnnxRule] = Rules(
     {
         name: OnnxRule(rule.kinds, rule.floats, rule.nan, rule.misread, check=rule.check)
         for name, rule in SHARED.items()
-        if name not in _WITHOUT
     }
 )
 # Attention is written out: where a mask leaves nothing, onnxruntime's softmax is uniform; torch gives 0.
