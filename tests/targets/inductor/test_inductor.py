@@ -139,6 +139,14 @@ def test_a_factor_for_each_image_is_not_one_for_each_channel():
     torch.testing.assert_close(folded(x)[0], model(x))
 
 
+def test_a_convolution_whose_weights_are_given_has_a_layout_too():
+    x, weight = torch.randn(1, 3, 5, 5), torch.randn(4, 3, 3, 3)
+    island = island_of(lambda x, weight: F.conv2d(x, weight), x, weight, target="inductor")
+    options = INDUCTOR.make_options({"channels_last": "on"})
+    run = INDUCTOR.load(INDUCTOR.build(island, options), island.inputs, island.outputs, options)
+    torch.testing.assert_close(run([x, weight]), [F.conv2d(x, weight)])
+
+
 def test_the_compiled_form_is_used_by_its_maker_alone(monkeypatch):
     island, artifact, run = built(lambda x: torch.tanh(x) * 3, torch.ones(4))
     with_form = embed(artifact, run, OPTIONS)

@@ -104,7 +104,8 @@ def _has_images(graph_module: fx.GraphModule) -> bool:
 def _lifted(graph_module: fx.GraphModule, channels_last: bool) -> tuple[fx.GraphModule, list[torch.Tensor]]:
     """Return the graph without its weights, and these in the layout that is asked for."""
     lifted, weights = lift_weights(graph_module)
-    places = [node for node in lifted.graph.nodes if node.op == "placeholder"][-len(weights) :]
+    places = [node for node in lifted.graph.nodes if node.op == "placeholder"]
+    places = places[len(places) - len(weights) :]
     if not channels_last:
         return lifted, weights
     convolved = {node.args[1] for node in lifted.graph.nodes if str(node.target) == CONVOLUTION}
@@ -138,6 +139,7 @@ class _CudaGraph:
         self._graph: Any = None
         self._inputs: list[torch.Tensor] = []
         self._results: list[torch.Tensor] = []
+        self._done: Any = None  # the last call's, which may be on another stream
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if torch.cuda.is_current_stream_capturing():
@@ -145,10 +147,13 @@ class _CudaGraph:
         with self._lock:
             if self._graph is None:
                 self._capture(arguments)
+            self._done.wait()
             for own, given in zip(self._inputs, arguments, strict=True):
                 own.copy_(given)
             self._graph.replay()
-            return [result.clone() for result in self._results]
+            results = [result.clone() for result in self._results]
+            self._done.record()
+            return results
 
     def _capture(self, arguments: Sequence[torch.Tensor]) -> None:
         self._inputs = [argument.clone() for argument in arguments]
@@ -161,7 +166,7 @@ class _CudaGraph:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._results = self._made(self._inputs)
-        self._graph = graph
+        self._graph, self._done = graph, torch.cuda.Event()
 
 
 class _Island:
@@ -178,7 +183,7 @@ class _Island:
         self.made = made
         self._specs = [(spec.shape, getattr(torch, spec.dtype)) for spec in inputs]
         self._outputs = [(spec.shape, getattr(torch, spec.dtype), not spec.order) for spec in outputs]
-        self._device = device
+        self._device = torch.empty(0, device=device).device  # with its number
         self._call = _CudaGraph(made) if device == "cuda" and options.cuda_graphs else made
         self._kept = {weight.untyped_storage().data_ptr() for weight in made.weights}
 
@@ -187,7 +192,7 @@ class _Island:
         """Run the island once."""
         given = [argument.detach().contiguous().resolve_neg() for argument in arguments]
         for argument, (shape, dtype) in zip(given, self._specs, strict=True):
-            if argument.device.type != self._device or argument.shape != shape or argument.dtype is not dtype:
+            if argument.device != self._device or argument.shape != shape or argument.dtype is not dtype:
                 raise TargetError(
                     "a tensor is not of the kind that the island was compiled for", where="inductor"
                 )
