@@ -18,6 +18,7 @@ if CHROMIUM is None:
     pytest.skip("no Chromium is installed: `apt-get install chromium`", allow_module_level=True)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
+expect = playwright.expect
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
@@ -148,29 +149,48 @@ def test_colours_are_switched_and_carry_a_second_cue(show, resnet18):
     assert node(page, "convolution, conv1").locator(".sign").text_content() == "f32"
 
 
+def focused(page):
+    return page.evaluate("document.activeElement.getAttribute('data-id')")
+
+
+def press(page, key):
+    """Press a key, and wait until another box has the focus."""
+    before = focused(page)
+    page.keyboard.press(key)
+    page.wait_for_function(
+        "before => ![before, null].includes(document.activeElement.getAttribute('data-id'))", arg=before
+    )
+
+
 def test_everything_is_reached_with_the_keyboard(show, resnet18):
     page = show(resnet18, "#/graph?target=host")
-    page.wait_for_timeout(500)  # the graph is laid out, and takes the focus
     page.locator('[role="treeitem"][tabindex="0"]').focus()
-    first = page.evaluate("document.activeElement.getAttribute('aria-label')")
-    page.keyboard.press("ArrowDown")
-    page.wait_for_function("first => document.activeElement.getAttribute('aria-label') !== first", arg=first)
-    page.keyboard.press("End")
-    page.keyboard.press("Home")
-    folded = node(page, "BasicBlock × 2")
-    folded.focus()
-    folded.click()
-    page.wait_for_timeout(500)
+    first = focused(page)
+    press(page, "ArrowDown")
+    press(page, "End")  # far below what the window shows
+    press(page, "Home")
+    assert focused(page) == first
+    while not page.evaluate("document.activeElement.ariaLabel").startswith("BasicBlock × 2"):
+        press(page, "ArrowDown")
+    block = page.locator(f'[data-id="{focused(page)}"]')
     page.keyboard.press("ArrowRight")
-    page.wait_for_function(
-        "label => document.querySelector(`[aria-label^='${label}']`).ariaExpanded === 'true'",
-        arg="BasicBlock × 2",
-    )
+    expect(block).to_have_attribute("aria-expanded", "true")
+    press(page, "ArrowRight")  # into it
+    press(page, "ArrowLeft")
     page.keyboard.press("ArrowLeft")
-    page.wait_for_function(
-        "label => document.querySelector(`[aria-label^='${label}']`).ariaExpanded === 'false'",
-        arg="BasicBlock × 2",
-    )
+    expect(block).to_have_attribute("aria-expanded", "false")
+
+
+def test_keys_work_after_the_focused_box_was_dragged_out_of_sight(show, resnet18):
+    page = show(resnet18, "#/graph?target=host")
+    page.locator('[role="treeitem"][tabindex="0"]').focus()
+    first = focused(page)
+    frame = page.locator(".pane").bounding_box()
+    page.mouse.move(frame["x"] + 5, frame["y"] + frame["height"] - 5)
+    page.mouse.wheel(0, -3000)
+    page.mouse.wheel(0, -3000)
+    assert focused(page) == first
+    press(page, "ArrowDown")
 
 
 def test_views_stand_side_by_side_and_unfold_in_step(show, resnet18):

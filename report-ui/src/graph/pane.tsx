@@ -145,15 +145,15 @@ export function Pane(props: PaneProps) {
   };
   const onPointerUp = (event: PointerEvent) => pointers.current.delete(event.pointerId);
 
-  const visible = useMemo(() => (view ? inView(all, view, size) : { boxes: [], lines: [] }), [all, view, size]);
   const active = selected && places.has(selected) ? selected : (all.boxes[1]?.box ?? null);
+  const visible = useMemo(() => (view ? inView(all, view, size, active) : { boxes: [], lines: [] }), [all, view, size, active]);
   const focus = (box: Box | undefined) => {
     if (!box) return;
     props.onSelect(box);
     wantsFocus.current = true;
   };
   const wantsFocus = useRef(false);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!wantsFocus.current) return;
     const item = frame.current!.querySelector<SVGElement>('[tabindex="0"][role="treeitem"]');
     if (item) {
@@ -253,8 +253,8 @@ function placeAll(root: Box, layouts: Layouts): All {
   return all;
 }
 
-/** Returns what is on the screen and large enough to be seen. */
-function inView(all: All, view: View, size: { width: number; height: number }): { boxes: Drawn[]; lines: DrawnLine[] } {
+/** Returns what is on the screen and large enough to be seen; and the active box always: it holds the focus, which keys need. */
+function inView(all: All, view: View, size: { width: number; height: number }, active: Box | null): { boxes: Drawn[]; lines: DrawnLine[] } {
   const [left, top] = [-view.x / view.k - 40, -view.y / view.k - 40];
   const [right, bottom] = [left + size.width / view.k + 80, top + size.height / view.k + 80];
   const boxes = all.boxes.filter(
@@ -267,6 +267,8 @@ function inView(all: All, view: View, size: { width: number; height: number }): 
     return Math.min(...ys) < bottom && Math.max(...ys) > top && Math.min(...xs) < right && Math.max(...xs) > left;
   });
   boxes.length = Math.min(boxes.length, MOST_DRAWN);
+  const kept = all.boxes.find((each) => each.box === active);
+  if (kept && !boxes.includes(kept)) boxes.push(kept);
   lines.length = Math.min(lines.length, MOST_DRAWN);
   return { boxes, lines };
 }
