@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torchport.targets.node_checks import tensors_of
 
 _MARK = "torchport node "
 _RUNS = 3
+_LEVEL = "KINETO_LOG_LEVEL"
 
 
 class _Marked(fx.Interpreter):
@@ -40,8 +43,7 @@ def eager_op_times(graph_module: fx.GraphModule, arguments: Sequence[torch.Tenso
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         _Marked(graph_module).run(*arguments)  # whatever the first run sets up is not counted
         for _ in range(_RUNS):
-            # Without kineto, which writes to the terminal, where there is no GPU to ask.
-            with profile(use_device="cuda" if on_gpu else None, use_kineto=on_gpu) as profiler:
+            with profiling(on_gpu) as profiler:
                 _Marked(graph_module).run(*arguments)
             for event in profiler.function_events:
                 if not event.name.startswith(_MARK):
@@ -51,6 +53,19 @@ def eager_op_times(graph_module: fx.GraphModule, arguments: Sequence[torch.Tenso
                 if name not in best or found.seconds < best[name].seconds:
                     best[name] = found
     return [best[node.name] for node in graph_module.graph.nodes if node.name in best]
+
+
+@contextmanager
+def profiling(on_gpu: bool) -> Iterator[profile]:
+    """Have torch's profiler note what runs meanwhile, with the GPU's kernels if that is asked for."""
+    kept = os.environ.get(_LEVEL)
+    os.environ[_LEVEL] = kept or "99"  # it writes lines to the terminal else
+    try:
+        with profile(use_device="cuda" if on_gpu else None, use_kineto=on_gpu) as profiler:
+            yield profiler
+    finally:
+        if kept is None:
+            del os.environ[_LEVEL]
 
 
 def _seconds(event: Any, on_gpu: bool) -> float:

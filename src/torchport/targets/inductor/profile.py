@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.autograd.profiler import profile
 
 from torchport.records import OpTime
 from torchport.targets.host.build import build as build_graph
 from torchport.targets.host.load import read_graph
+from torchport.targets.host.profile import profiling
 from torchport.targets.inductor.compile import compile_graph, lift_weights
 from torchport.targets.inductor.fold import fold_scales
 from torchport.targets.inductor.options import InductorOptions
@@ -34,7 +34,7 @@ def op_times(island: Island, options: InductorOptions, arguments: Sequence[torch
     runs = []
     with torch.no_grad():
         for _ in range(_RUNS):
-            with profile(use_device="cuda" if on_gpu else None, use_kineto=on_gpu) as profiler:
+            with profiling(on_gpu) as profiler:
                 compiled(*given, *weights)
             runs.append(_times(profiler.function_events, on_gpu))
     return min(runs[1:], key=lambda times: sum(time.seconds for time in times))
