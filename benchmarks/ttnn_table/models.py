@@ -10,7 +10,6 @@ import torch
 from small_nets import ConvAutoencoder, Mnist, UNet, YoloV3, linear_autoencoder
 from torch import nn
 
-from torchport import zoo
 from torchport.zoo.model import Model
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
@@ -80,7 +79,9 @@ def _timm(name: str) -> tuple[nn.Module, tuple[object, ...]]:
     return model, _image(1, 3, side, side)
 
 
-def _tokens(config: Any, *size: int, names: tuple[str, ...] = ("input_ids",), padded: int = 0) -> dict[str, torch.Tensor]:
+def _tokens(
+    config: Any, *size: int, names: tuple[str, ...] = ("input_ids",), padded: int = 0
+) -> dict[str, torch.Tensor]:
     """Return token ids, a mask, and ids of segments, as far as they are named."""
     mask = torch.ones(size, dtype=torch.int64)
     mask[:, :padded] = 0
@@ -106,7 +107,9 @@ def _transformers(kind: str, inputs: Callable[[Any], Mapping[str, torch.Tensor]]
     return build
 
 
-def _of_tokens(kind: str, *size: int, names: tuple[str, ...] = ("input_ids",), padded: int = 0, **config: object) -> Build:
+def _of_tokens(
+    kind: str, *size: int, names: tuple[str, ...] = ("input_ids",), padded: int = 0, **config: object
+) -> Build:
     return _transformers(kind, lambda made: _tokens(made, *size, names=names, padded=padded), **config)
 
 

@@ -79,7 +79,11 @@ def _head(rows: list[dict[str, str]], records: dict[str, BenchRecord]) -> list[s
 
 
 def _line(row: dict[str, str], record: BenchRecord | None, absent: str) -> str:
-    theirs = [row["name"], row["status"], *(row[key] or "-" for key in ("ops_before", "ops_remain", "transfers", "accuracy"))]
+    theirs = [
+        row["name"],
+        row["status"],
+        *(row[key] or "-" for key in ("ops_before", "ops_remain", "transfers", "accuracy")),
+    ]
     if record is None:
         return _cells([*theirs, "", "", "", "", "", absent or "not run yet"])
     numbers = [_number(record.ops_before), _number(record.ops_remain), _number(record.transfers)]

@@ -25,7 +25,10 @@ class ConvAutoencoder(nn.Module):
         super().__init__()
         self.first, self.second = nn.Conv2d(1, 16, 3, padding=1), nn.Conv2d(16, 4, 3, padding=1)
         self.pool = nn.MaxPool2d(2, 2)
-        self.third, self.fourth = nn.ConvTranspose2d(4, 16, 2, stride=2), nn.ConvTranspose2d(16, 1, 2, stride=2)
+        self.third, self.fourth = (
+            nn.ConvTranspose2d(4, 16, 2, stride=2),
+            nn.ConvTranspose2d(16, 1, 2, stride=2),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Take images of 28 by 28."""
@@ -53,7 +56,11 @@ class Mnist(nn.Module):
 def _two_convolutions(ins: int, outs: int) -> nn.Module:
     layers: list[nn.Module] = []
     for place in range(2):
-        layers += [nn.Conv2d(ins if place == 0 else outs, outs, 3, padding=1, bias=False), nn.BatchNorm2d(outs), nn.ReLU()]
+        layers += [
+            nn.Conv2d(ins if place == 0 else outs, outs, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outs),
+            nn.ReLU(),
+        ]
     return nn.Sequential(*layers)
 
 
