@@ -1,10 +1,10 @@
-"""Runs the rows of torch_ttnn's results table on the ttnn target: `make ttnn-table`.
+"""Runs the rows of torch_ttnn's results table on the ttnn target: the rows of docs/results/ttnn.md.
 
     python benchmarks/ttnn_table/run.py                      # the rows that are not done yet
     python benchmarks/ttnn_table/run.py --only 'vgg*' --again
 
-Each row runs in a process of its own, with a limit of time and memory, and its record is written when it is done: a run
-that is stopped goes on where it was. At the end the page is written, `docs/results/ttnn.md`.
+Each row runs in a process of its own, with a limit of time and memory, and its record is written when it is
+done: a run that is stopped goes on where it was. At the end the page is written, `docs/results/ttnn.md`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def main() -> None:
         began = time.monotonic()
         run_row(name, chosen.directory, chosen.seconds, chosen.gigabytes)
         done = read_record(record, BenchRecord)
+        took = f"({time.monotonic() - began:.0f} s)"
         print(
-            f"{name}: {done.status} {done.ops_remain} {done.pcc} {done.error} ({time.monotonic() - began:.0f} s)",
-            flush=True,
+            f"{name}: {done.status}, {done.ops_remain} left, PCC {done.pcc} {done.error} {took}", flush=True
         )
     write_page(chosen.directory)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -11,7 +13,7 @@ def linear_autoencoder() -> nn.Module:
     """784-128-64-12-3 and back, with ReLU between the layers."""
     sizes = (784, 128, 64, 12, 3, 12, 64, 128, 784)
     layers: list[nn.Module] = []
-    for place, (ins, outs) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for place, (ins, outs) in enumerate(itertools.pairwise(sizes)):
         layers.append(nn.Linear(ins, outs))
         if place not in (3, 7):
             layers.append(nn.ReLU())
