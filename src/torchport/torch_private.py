@@ -350,6 +350,12 @@ def pop_functorch_levels(depth: int) -> None:
         undo[levels.peek_interpreter_stack().key()]()
 
 
+def functorch_transform() -> str:
+    """Return the name of torch.func's innermost transform, such as `Vmap`; without it none is refused."""
+    innermost = importlib.import_module("torch._C._functorch").peek_interpreter_stack()
+    return "" if innermost is None else str(innermost.key().name)
+
+
 def replace_target_format(function: Callable[[str, str], str]) -> None:
     """Have torch.fx write attributes with another function, in the whole process.
 

@@ -17,6 +17,7 @@ from torchport.cli.doctor import doctor
 from torchport.cli.explain import explain
 from torchport.cli.generate import generate
 from torchport.cli.inspect import inspect
+from torchport.cli.new_target import new_target
 from torchport.cli.output import Output
 from torchport.cli.report import report
 from torchport.cli.run import run_command
@@ -60,6 +61,7 @@ for _command in (
     report,
     targets,
     doctor,
+    new_target,
 ):
     cli.add_command(_command)
 
