@@ -18,7 +18,9 @@ from torchport.cli.doctor import doctor
 from torchport.cli.explain import explain
 from torchport.cli.generate import generate
 from torchport.cli.inspect import inspect
+from torchport.cli.new_target import new_target
 from torchport.cli.output import Output
+from torchport.cli.profile import profile_command
 from torchport.cli.report import report
 from torchport.cli.run import run_command
 from torchport.cli.survey import survey
@@ -41,6 +43,7 @@ def cli() -> None:
       torchport analyze torchvision:resnet18
       torchport explain torchvision:resnet18 --no-weights
       torchport compile torchvision:resnet18 --no-weights --target openvino
+      torchport profile torchvision:resnet18 --no-weights
       torchport codegen torchvision:resnet18 --no-weights -o resnet.py
       torchport bench torchvision:resnet18 --no-weights -o out
       torchport survey --zoo torchvision --backward -o stat
@@ -56,11 +59,13 @@ for _command in (
     inspect,
     codegen,
     generate,
+    profile_command,
     bench,
     survey,
     report,
     targets,
     doctor,
+    new_target,
 ):
     cli.add_command(_command)
 
