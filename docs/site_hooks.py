@@ -16,7 +16,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "compat/README.md")
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 
 
