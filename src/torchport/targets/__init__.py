@@ -1,5 +1,6 @@
 """What a device takes, how its islands are built, and how they are loaded."""
 
+from torchport.targets.new_project import new_target
 from torchport.targets.registry import engines, find, find_engine, names
 from torchport.targets.target import Artifact, Availability, Island, Options, Target
 
@@ -13,4 +14,5 @@ __all__ = [
     "find",
     "find_engine",
     "names",
+    "new_target",
 ]
