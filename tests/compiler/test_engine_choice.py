@@ -20,7 +20,7 @@ from torchport.records import EngineTry, Tries
 from torchport.targets import registry
 from torchport.targets.auto import AutoOptions
 
-X = torch.randn(1, 384)
+X = torch.randn(16, 512)
 FATAL = ["segfaults", "hungry", "mistaken", "raises", "absent", "slower", "quick"]
 
 
@@ -29,7 +29,7 @@ class Deep(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(*[nn.Linear(384, 384) for _ in range(48)])
+        self.layers = nn.Sequential(*[nn.Linear(512, 512) for _ in range(12)])
 
     def forward(self, x):
         return {"y": torch.relu(self.layers(x))}
@@ -103,7 +103,7 @@ def test_an_engine_that_dies_costs_its_turn_and_the_table_says_how(model):
 def test_an_engine_that_hangs_is_ended_with_what_it_started(model, monkeypatch, tmp_path):
     run_child = engine_choice.run_child
     monkeypatch.setattr(
-        engine_choice, "run_child", lambda *given, **bounds: run_child(*given, **bounds | {"timeout": 60})
+        engine_choice, "run_child", lambda *given, **bounds: run_child(*given, **bounds | {"timeout": 40})
     )
     tries = torchport.compile(model, (X,), target="auto", options={"engines": ["stuck"]}).tries
     [eager, stuck] = tries.rows
@@ -161,6 +161,8 @@ EAGER = row("eager", 1.0, transfers=0)
         ([EAGER, row("a", 0.5, transfers=4), row("b", 0.51)], "latency", "b"),
         ([EAGER, row("a", 0.99)], "latency", "eager"),
         ([EAGER, row("a", 2.0, 4.0), row("b", 0.6)], "latency", "a"),
+        ([EAGER, row("a", 0.9, fastest=0.1), row("b", 0.6)], "latency", "b"),
+        ([EAGER, row("a", 0.1, fastest=1.2)], "latency", "eager"),
         ([EAGER, EngineTry("a", "wrong", 0.1, 1.0, fastest=0.1, eager_fastest=1.0)], "latency", "eager"),
         ([EAGER, row("a", 0.5)], "throughput", "a"),
         ([row("eager", 1.0, memory_bytes=2 * 10**9), row("a", 3.0, memory_bytes=10**9)], "memory", "a"),

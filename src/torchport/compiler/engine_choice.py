@@ -1,8 +1,8 @@
 """Tries every engine on a model, each in a process of its own, and says which is the best.
 
 An engine that crashes, hangs or eats memory costs its turn alone. What was measured is kept in the cache, for
-this machine. Processes on a busy machine are compared by how an engine's fastest call relates to that of
-eager torch in the same process, where both are timed in turns.
+this machine. Processes on a busy machine are compared by how an engine's time relates to that of eager torch
+in the same process, where both are timed in turns.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def rank(rows: Sequence[EngineTry], objective: str) -> list[EngineTry]:
     Within the noise of the best, who has fewer transfers goes first, and eager torch has none.
 
     Example:
-        >>> fast = EngineTry("b", "ok", fastest=1.0, eager_fastest=2.0)
+        >>> fast = EngineTry("b", "ok", 1.0, 2.0, fastest=1.0, eager_fastest=2.0)
         >>> [row.engine for row in rank([EngineTry("eager", "ok", fastest=2.0), fast], "latency")]
         ['b', 'eager']
     """
