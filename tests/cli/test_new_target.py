@@ -9,7 +9,7 @@ def test_the_project_is_written_and_listed(command, tmp_path, monkeypatch):
     assert ran.code == 0
     assert "my_chip/my_chip_target.py" in ran.out
     assert "cd my_chip && pytest" in ran.out
-    assert "name = \"my_chip\"" in Path("my_chip/my_chip_target.py").read_text()
+    assert 'name = "my_chip"' in Path("my_chip/my_chip_target.py").read_text()
 
 
 def test_json_lists_the_files(command, tmp_path):

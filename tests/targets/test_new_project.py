@@ -1,4 +1,4 @@
-"""A new target's project works as it is: its own tests pass, in an empty folder, before anything is installed."""
+"""A new target's project works as it is: its tests pass, in an empty folder, before anything is installed."""
 
 import os
 import re
@@ -49,7 +49,9 @@ def test_every_template_is_a_file_of_the_project():
     assert found == {f"{name}.template" for name in FILES}
 
 
-@pytest.mark.parametrize("name", ["", "My", "a-b", "1a", "a b", "../a", "class", "host", "json", "a" * 41, "é"])
+@pytest.mark.parametrize(
+    "name", ["", "My", "a-b", "1a", "a b", "../a", "class", "host", "json", "a" * 41, "é"]
+)
 def test_names_that_are_none_are_refused(name, tmp_path):
     with pytest.raises(TargetError):
         new_target(name, tmp_path / "new")
