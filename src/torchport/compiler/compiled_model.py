@@ -13,6 +13,7 @@ from torch import nn
 
 from torchport import capture
 from torchport.compiler.emission import emit_program, simulated_seconds
+from torchport.compiler.open_sizes import NotOpen
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.compiler.weights import Changed
 from torchport.errors import RuntimeRefusal
@@ -62,8 +63,12 @@ class CompiledModel(nn.Module):
         self._specialiser = specialiser
         self._lock = threading.RLock()
         self._fallback = EagerFallback(specialiser.name)
-        self._limits = _limits(specialiser, args, kwargs, dynamic_shapes)
         self._examples = args, kwargs
+        self._dynamic_shapes = dynamic_shapes
+        self._limits: capture.ShapeLimits | None = None
+        takes_open = specialiser.target.takes_open_sizes(specialiser.options)
+        self._is_open = dynamic_shapes is not None and takes_open
+        self._captured = self._capture_open() if dynamic_shapes is not None else None
         self._made_first: Specialised | None = None
         self._programs: tuple[Specialised, ...] = ()
         if not lazily:
@@ -76,9 +81,28 @@ class CompiledModel(nn.Module):
             return self._made_first or self._build_first()
 
     def _build_first(self) -> Specialised:
-        made = self._made_first = self._specialiser.build(*self._examples)
+        made = self._made_first = self._build_open() or self._specialiser.build(*self._examples)
         self._programs = (made, *self._programs)
         return made
+
+    def _capture_open(self) -> capture.CapturedModel:
+        """Capture the model for the sizes that may vary, and note what they may be."""
+        module, name = self._specialiser.module, self._specialiser.name
+        captured = capture.export(module, *self._examples, name=name, dynamic_shapes=self._dynamic_shapes)
+        self._limits = capture.ShapeLimits.of(captured.program, captured.inputs.paths)
+        return captured
+
+    def _build_open(self) -> Specialised | None:
+        """Return one program for all sizes that may vary; None if there is none, from now on."""
+        if not self._is_open:
+            return None
+        captured, self._captured = self._captured or self._capture_open(), None
+        try:
+            return self._specialiser.build_open(captured)
+        except NotOpen as reason:
+            _log.warning("%s: each size is compiled for by itself: %s", self._specialiser.name, reason)
+            self._is_open = False
+            return None
 
     @property
     def coverage(self) -> Coverage:
@@ -212,18 +236,27 @@ class CompiledModel(nn.Module):
             _log.info("%s: a weight changed, so its islands are built again", self._specialiser.name)
         else:
             _log.info("%s: inputs of another kind are compiled for", self._specialiser.name)
-        made = self._specialiser.build(args, kwargs)
+        made, others = self._make(flat, args, kwargs, current)
         self._made_first = self._made_first or made
-        self._programs = (made, *current)[:_MOST_PROGRAMS]
+        self._programs = (made, *others)[:_MOST_PROGRAMS]
         return made
 
-
-def _limits(
-    specialiser: Specialiser, args: Sequence[object], kwargs: Mapping[str, object], dynamic_shapes: object
-) -> capture.ShapeLimits | None:
-    if dynamic_shapes is None:
-        return None
-    captured = capture.export(
-        specialiser.module, args, kwargs, name=specialiser.name, dynamic_shapes=dynamic_shapes
-    )
-    return capture.ShapeLimits.of(captured.program, captured.inputs.paths)
+    def _make(
+        self, flat: Flat, args: Sequence[object], kwargs: Mapping[str, object], current: list[Specialised]
+    ) -> tuple[Specialised, list[Specialised]]:
+        """Return a program for inputs that none was made for, if it can be for all sizes; and the others."""
+        if self._is_open and not any(each.is_open for each in current):
+            made = self._build_open()
+            if made is not None and made.fits(flat):
+                return made, current
+            current = current if made is None else [made, *current]
+        captured = self._specialiser.capture_for(args, kwargs)
+        for each in current:
+            widened = each.widened(flat, captured)
+            if widened is not None:
+                others = [other for other in current if other is not each]
+                if widened.fits(flat):
+                    self._made_first = widened if self._made_first is each else self._made_first
+                    return widened, others
+                current = [widened, *others]  # as it was, and not asked again
+        return self._specialiser.build_captured(captured), current

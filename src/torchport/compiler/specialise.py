@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
+from torch.export import ExportedProgram
 
 from torchport import capture
+from torchport.capture import same_calls
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.normalise import normalise
+from torchport.compiler.open_sizes import NotOpen, OpenSizes, find_open_sizes, name_sizes
 from torchport.compiler.weights import WeightGuard, frozen_weights
 from torchport.records import ModelGraph
 from torchport.runtime.input_kind import InputKind
@@ -29,6 +32,8 @@ class Specialised:
         kind: the inputs that it was built for.
         graph: what it was planned from, as a record.
         examples: the tensors that it was tried on.
+        wider: of open sizes: the inputs that it is right for if torch captures the same graph for them, and
+            that graph.
     """
 
     program: RunnableProgram
@@ -36,6 +41,28 @@ class Specialised:
     kind: InputKind
     graph: ModelGraph
     examples: tuple[torch.Tensor, ...] = ()
+    wider: tuple[InputKind, ExportedProgram] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is for all sizes of some dimensions."""
+        return bool(self.kind.guards)
+
+    def widened(self, flat: Flat, captured: capture.CapturedModel) -> Specialised | None:
+        """Return the program for inputs with sizes of 1, if the model does with these what the graph does.
+
+        Torch takes for granted that an open size is not 1: a model that asks for it would be captured as if
+        it never were.
+
+        Args:
+            flat: inputs that have such sizes.
+            captured: the model captured for them alone.
+        """
+        if self.wider is None or not self.wider[0].fits(flat):
+            return None
+        kind, program = self.wider
+        same = same_calls(program, captured.program, flat.leaves)
+        return replace(self, kind=kind, wider=None) if same else replace(self, wider=None)
 
     def fits(self, flat: Flat) -> bool:
         """Whether the program was built for inputs like these."""
@@ -61,11 +88,39 @@ class Specialiser:
 
     def build(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Specialised:
         """Capture and compile the model for inputs like these."""
-        captured = capture.export(self.module, args, kwargs, name=self.name)
+        return self.build_captured(self.capture_for(args, kwargs))
+
+    def capture_for(self, args: Sequence[object], kwargs: Mapping[str, object]) -> capture.CapturedModel:
+        """Capture the model for inputs like these."""
+        return capture.export(self.module, args, kwargs, name=self.name)
+
+    def build_captured(self, captured: capture.CapturedModel) -> Specialised:
+        """Compile the model for inputs like those that it was captured with."""
+        return self._build(captured, None)
+
+    def build_open(self, captured: capture.CapturedModel) -> Specialised:
+        """Compile the model for all sizes that it was captured for.
+
+        Raises:
+            NotOpen: one program cannot be for all of them.
+        """
+        if not self.target.takes_open_sizes(self.options):
+            raise NotOpen(f"the target {self.target.name} builds for fixed sizes")
+        return self._build(captured, find_open_sizes(captured))
+
+    def _build(self, captured: capture.CapturedModel, sizes: OpenSizes | None) -> Specialised:
         graph = normalise(captured, self.target)
+        if sizes is not None:
+            name_sizes(graph, sizes)
         # Before any value is read: a weight that another thread changes meanwhile is noticed afterwards.
         guard = WeightGuard(frozen_weights(graph), captured.state)
-        source = Source(captured.name, graph, captured.leaves, captured.inputs.paths, captured.result)
+        source = Source(captured.name, graph, captured.leaves, captured.inputs.paths, captured.result, sizes)
         program, plan = build_program(source, self.target, self.options)
         kind = InputKind.of(captured.inputs, captured.leaves)
-        return Specialised(program, guard, kind, plan.record_graph(), captured.leaves)
+        wider = None
+        if sizes is not None:
+            shapes = [spec.shape for spec in program.record.inputs.values()]
+            wide = kind.with_open_sizes(shapes, sizes.guards)
+            kind = kind.with_open_sizes(shapes, [*sizes.guards, *sizes.unproved])
+            wider = (wide, captured.program) if sizes.unproved else None
+        return Specialised(program, guard, kind, plan.record_graph(), captured.leaves, wider)

@@ -24,6 +24,7 @@ from torchport.compiler.outline import Piece
 from torchport.records import Verdict
 from torchport.targets import Artifact, Options, Target
 from torchport.targets.machine import machine
+from torchport.targets.size_terms import is_size
 from torchport.targets.target import OutOfRange, Runner
 
 _log = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ def _slow_by_profile(
     except Exception as error:  # noqa: BLE001  # an engine may raise anything; the island stays on the host
         _log.info("%s cannot be profiled: %s", piece.island.name, error)
         return {}
-    copies = [node for node in piece.island.graph_module.graph.nodes if node.op == "call_function"]
+    copies = _calls(piece)
     places = {copy.name: node for copy, node in zip(copies, piece.nodes, strict=True)}
     taken: dict[fx.Node, float] = {}
     kernels: dict[fx.Node, str] = {}
@@ -194,12 +195,18 @@ class _Timer(fx.Interpreter):
         return value
 
 
+def _calls(piece: Piece) -> list[fx.Node]:
+    """Return the nodes of an island's own graph that stand for the piece's, in order."""
+    nodes = piece.island.graph_module.graph.nodes
+    return [node for node in nodes if node.op == "call_function" and not is_size(node)]
+
+
 def _eager_times(piece: Piece, arguments: Sequence[torch.Tensor]) -> dict[fx.Node, float]:
     timer = _Timer(piece)
     with torch.no_grad():
         for _ in range(_TURNS):
             timer.run(*arguments)
-    copies = [node for node in piece.island.graph_module.graph.nodes if node.op == "call_function"]
+    copies = _calls(piece)
     return {node: timer.seconds[copy.name] for copy, node in zip(copies, piece.nodes, strict=True)}
 
 
