@@ -296,10 +296,29 @@ def test_what_stays_on_the_host_gets_its_sizes_too(target):
 
     def model(x):
         rows = x.shape[0]
-        picked = torch.nonzero((x * 2 + 1).view(rows, 2, 2)[:, 0, 0] > -1e9)[:, 0].sum()
-        return (x.cumsum(0) + picked).view(rows, 2, 2).expand(3, rows, 2, 2) * 1.5
+        summed = (x * 2 + 1).view(rows, 2, 2).cumsum(0)
+        return summed.view(rows * 2, 2).expand(3, rows * 2, 2) * 1.5
+
+    compiled = torchport.compile(
+        model,
+        (torch.rand(3, 4),),
+        dynamic_shapes=({0: ROWS},),
+        target=target,
+        options={"keep_ops": ["aten.cumsum.default"]},
+    )
+    assert [row.op for row in compiled.coverage.stayed] == ["aten.cumsum.default"]
+    assert len(compiled.coverage.islands) == 2
+    for rows in (2, 4, 6):
+        assert_same(model, compiled, torch.rand(rows, 4))
+    assert len(compiled.programs) == 1
+
+
+def test_sizes_that_depend_on_data_are_right_whatever_is_built(target):
+    def model(x):
+        rows = x.shape[0]
+        picked = torch.nonzero((x * 2 + 1).view(rows, 2, 2)[:, 0, 0] > 1.5)[:, 0].sum()
+        return (x + picked).view(rows, 2, 2) * 1.5
 
     compiled = torchport.compile(model, (torch.rand(3, 4),), dynamic_shapes=({0: ROWS},), target=target)
     for rows in (2, 4, 6):
         assert_same(model, compiled, torch.rand(rows, 4))
-    assert len(compiled.programs) == 1

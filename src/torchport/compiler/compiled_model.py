@@ -16,7 +16,7 @@ from torchport.compiler.emission import emit_program, simulated_seconds
 from torchport.compiler.open_sizes import NotOpen
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.compiler.weights import Changed
-from torchport.errors import RuntimeRefusal
+from torchport.errors import CaptureError, RuntimeRefusal
 from torchport.records import Coverage, Fallbacks, ModelGraph, ProgramRecord
 from torchport.runtime.eager_fallback import EagerFallback
 from torchport.runtime.input_kind import refuse_gradients
@@ -133,6 +133,26 @@ class CompiledModel(nn.Module):
     def original(self) -> nn.Module:
         """The module that was compiled; for a function, one that calls it."""
         return self._specialiser.module
+
+    def prove_sizes_of_one(self) -> None:
+        """Find out for which sizes of 1 the programs with open sizes are right, before they are saved."""
+        with self._lock:
+            for each in list(self._programs):
+                self._prove_sizes_of_one(each)
+
+    def _prove_sizes_of_one(self, specialised: Specialised) -> None:
+        for leaves in () if specialised.ones is None else specialised.ones.unknown(specialised.examples):
+            call = specialised.kind.structure.rebuild(leaves)
+            assert isinstance(call, tuple)  # the structure of (args, kwargs)
+            try:
+                captured = self._specialiser.capture_for(*call)
+            except CaptureError:
+                continue  # the model does not take it
+            widened = specialised.widened(flatten_call(*call), captured)
+            if widened is not None:
+                self._made_first = widened if self._made_first is specialised else self._made_first
+                self._programs = tuple(widened if each is specialised else each for each in self._programs)
+                specialised = widened
 
     @property
     def current_programs(self) -> tuple[Specialised, ...]:
@@ -254,9 +274,6 @@ class CompiledModel(nn.Module):
         for each in current:
             widened = each.widened(flat, captured)
             if widened is not None:
-                others = [other for other in current if other is not each]
-                if widened.fits(flat):
-                    self._made_first = widened if self._made_first is each else self._made_first
-                    return widened, others
-                current = [widened, *others]  # as it was, and not asked again
+                self._made_first = widened if self._made_first is each else self._made_first
+                return widened, [other for other in current if other is not each]
         return self._specialiser.build_captured(captured), current

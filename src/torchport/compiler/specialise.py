@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
-from torch.export import ExportedProgram
 
 from torchport import capture
-from torchport.capture import same_calls
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.normalise import normalise
 from torchport.compiler.open_sizes import NotOpen, OpenSizes, find_open_sizes, name_sizes
+from torchport.compiler.sizes_of_one import SizesOfOne
 from torchport.compiler.weights import WeightGuard, frozen_weights
 from torchport.records import ModelGraph
 from torchport.runtime.input_kind import InputKind
@@ -32,8 +31,7 @@ class Specialised:
         kind: the inputs that it was built for.
         graph: what it was planned from, as a record.
         examples: the tensors that it was tried on.
-        wider: of open sizes: the inputs that it is right for if torch captures the same graph for them, and
-            that graph.
+        ones: of open sizes: what is known of those that are 1.
     """
 
     program: RunnableProgram
@@ -41,7 +39,7 @@ class Specialised:
     kind: InputKind
     graph: ModelGraph
     examples: tuple[torch.Tensor, ...] = ()
-    wider: tuple[InputKind, ExportedProgram] | None = None
+    ones: SizesOfOne | None = None
 
     @property
     def is_open(self) -> bool:
@@ -51,18 +49,14 @@ class Specialised:
     def widened(self, flat: Flat, captured: capture.CapturedModel) -> Specialised | None:
         """Return the program for inputs with sizes of 1, if the model does with these what the graph does.
 
-        Torch takes for granted that an open size is not 1: a model that asks for it would be captured as if
-        it never were.
-
         Args:
             flat: inputs that have such sizes.
             captured: the model captured for them alone.
         """
-        if self.wider is None or not self.wider[0].fits(flat):
+        if self.ones is None or not self.ones.could_be(flat):
             return None
-        kind, program = self.wider
-        same = same_calls(program, captured.program, flat.leaves)
-        return replace(self, kind=kind, wider=None) if same else replace(self, wider=None)
+        ones = self.ones.proved_by(flat, captured)
+        return None if ones is None else replace(self, kind=ones.kind, ones=ones)
 
     def fits(self, flat: Flat) -> bool:
         """Whether the program was built for inputs like these."""
@@ -117,10 +111,10 @@ class Specialiser:
         source = Source(captured.name, graph, captured.leaves, captured.inputs.paths, captured.result, sizes)
         program, plan = build_program(source, self.target, self.options)
         kind = InputKind.of(captured.inputs, captured.leaves)
-        wider = None
+        ones = None
         if sizes is not None:
             shapes = [spec.shape for spec in program.record.inputs.values()]
-            wide = kind.with_open_sizes(shapes, sizes.guards)
-            kind = kind.with_open_sizes(shapes, [*sizes.guards, *sizes.unproved])
-            wider = (wide, captured.program) if sizes.unproved else None
-        return Specialised(program, guard, kind, plan.record_graph(), captured.leaves, wider)
+            kind = kind.with_open_sizes(shapes, sizes.guards)
+            ones = SizesOfOne(kind, sizes.unproved, captured.program)
+            kind = ones.kind
+        return Specialised(program, guard, kind, plan.record_graph(), captured.leaves, ones)

@@ -37,6 +37,13 @@ def refuse_gradients(flat: Flat, where: str, remedy: str) -> None:
         )
 
 
+def _fits_shape(shape: torch.Size, wanted: torch.Size) -> bool:
+    """Whether a shape is as wanted, where -1 is any size."""
+    return len(shape) == len(wanted) and all(
+        other in (-1, size) for size, other in zip(shape, wanted, strict=True)
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class InputKind:
     """The kind of inputs that a program was built for.
@@ -75,7 +82,7 @@ class InputKind:
         return (
             len(given) == len(self.keys)
             and all(
-                len(key[0]) == len(wanted[0]) and key[1:] == wanted[1:]
+                _fits_shape(key[0], wanted[0]) and key[1:] == wanted[1:]
                 for key, wanted in zip(given, self.keys, strict=True)
             )
             and self._hold([key[0] for key in given])
