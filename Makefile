@@ -1,5 +1,5 @@
-# make setup        creates .venv and installs torchport with everything its tests need; with CHROMIUM=1, and as root on
-#                   Debian, the browser too: without one its tests are skipped
+# make setup        creates .venv and installs torchport, compat/ and everything their tests need; with CHROMIUM=1, and
+#                   as root on Debian, the browser too: without one its tests are skipped
 # make demo         ResNet-18 and BERT on the built-in targets, a results table, out/demo/index.html
 # make test         every check and every test
 # make conformance  the long sweeps
@@ -21,10 +21,10 @@ export HF_HUB_OFFLINE := 1
 setup: $(STAMP)
 
 # torch comes first and by exact version: another package's open range would take a CUDA build.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt compat/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt torch setuptools
-	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[test]"
+	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[test]" -e compat
 	@if [ -n "$(CHROMIUM)" ] && ! command -v chromium > /dev/null && [ "$$(id -u)" = 0 ]; then \
 	  apt-get install -y chromium || echo "no Chromium: the tests of the page will be skipped"; fi
 	touch $@
@@ -69,4 +69,4 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) out build dist src/*.egg-info
+	rm -rf $(VENV) out build dist src/*.egg-info compat/build compat/dist compat/src/*.egg-info

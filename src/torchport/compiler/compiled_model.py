@@ -17,7 +17,7 @@ from torchport.compiler.open_sizes import NotOpen
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.compiler.weights import Changed
 from torchport.errors import CaptureError, RuntimeRefusal
-from torchport.records import Coverage, Fallbacks, ModelGraph, ProgramRecord
+from torchport.records import Coverage, Fallbacks, ModelGraph, ProgramRecord, Tries
 from torchport.runtime.eager_fallback import EagerFallback
 from torchport.runtime.input_kind import refuse_gradients
 from torchport.structure import Flat, flatten_call
@@ -29,7 +29,7 @@ _MOST_PROGRAMS = 16
 # How often a call builds anew while another thread goes on changing the weights.
 _MOST_BUILDS = 3
 
-_TRAINING = 'call it under torch.no_grad(), or train with torch.compile(model, backend="torchport")'
+TRAINING = 'call it under torch.no_grad(), or train with torch.compile(model, backend="torchport")'
 
 
 class CompiledModel(nn.Module):
@@ -63,6 +63,7 @@ class CompiledModel(nn.Module):
         self._specialiser = specialiser
         self._lock = threading.RLock()
         self._fallback = EagerFallback(specialiser.name)
+        self._tries: Tries | None = None
         self._examples = args, kwargs
         self._dynamic_shapes = dynamic_shapes
         self._limits: capture.ShapeLimits | None = None
@@ -130,6 +131,15 @@ class CompiledModel(nn.Module):
         return self._fallback.record
 
     @property
+    def tries(self) -> Tries | None:
+        """What came of each engine, of a model that was compiled for `auto`; else None."""
+        return self._tries
+
+    def keep_tries(self, tries: Tries) -> None:
+        """Note what came of each engine, for who asks later."""
+        self._tries = tries
+
+    @property
     def original(self) -> nn.Module:
         """The module that was compiled; for a function, one that calls it."""
         return self._specialiser.module
@@ -169,7 +179,7 @@ class CompiledModel(nn.Module):
             CaptureError: the inputs are of another shape, and the model cannot be captured with it.
         """
         flat = flatten_call(args, kwargs)
-        refuse_gradients(flat, self._specialiser.name, _TRAINING)
+        refuse_gradients(flat, self._specialiser.name, TRAINING)
         specialised = self._find(flat, args, kwargs)
         for _ in range(_MOST_BUILDS):
             try:

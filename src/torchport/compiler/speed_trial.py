@@ -125,20 +125,21 @@ def time_in_turns(run: Callable[[], object], eager: Callable[[], object], allowe
     with torch.no_grad():
         began = time.perf_counter()
         for _ in range(_TURNS):
-            theirs.append(_seconds(eager))
-            own.append(_seconds(run))
+            theirs.append(seconds_of(eager))
+            own.append(seconds_of(run))
             if time.perf_counter() - began > allowed:
                 break
         if Speed(min(own), min(theirs)).is_slower:
             for _ in range(_MORE_TURNS):
-                theirs.append(_seconds(eager))
-                own.append(_seconds(run))
+                theirs.append(seconds_of(eager))
+                own.append(seconds_of(run))
                 if not Speed(min(own), min(theirs)).is_slower:
                     break
     return Speed(min(own), statistics.median(theirs))
 
 
-def _seconds(call: Callable[[], object]) -> float:
+def seconds_of(call: Callable[[], object]) -> float:
+    """Call once and return the seconds that it took, until a GPU has done its part too."""
     on_gpu = torch.cuda.is_initialized()
     if on_gpu:
         torch.cuda.synchronize()
@@ -158,8 +159,7 @@ def _slow_by_profile(
     except Exception as error:  # noqa: BLE001  # an engine may raise anything; the island stays on the host
         _log.info("%s cannot be profiled: %s", piece.island.name, error)
         return {}
-    copies = _calls(piece)
-    places = {copy.name: node for copy, node in zip(copies, piece.nodes, strict=True)}
+    places = nodes_by_name(piece)
     taken: dict[fx.Node, float] = {}
     kernels: dict[fx.Node, str] = {}
     for entry in times or ():
@@ -177,6 +177,12 @@ def _slow_by_profile(
         ):
             found[node] = alone.verdict(f"{node.target} (kernel {kernels[node]})", target.name)
     return found
+
+
+def nodes_by_name(piece: Piece) -> dict[str, fx.Node]:
+    """Return the model's nodes by the names that they have in the island."""
+    copies = _calls(piece)
+    return {copy.name: node for copy, node in zip(copies, piece.nodes, strict=True)}
 
 
 class _Timer(fx.Interpreter):

@@ -100,7 +100,9 @@ def save(
     packaged = tuple(writer.add(specialised) for specialised in programs)
     first = programs[0].program.record
     graphs = (writer.add_graph(compiled.original, programs[0]),) if with_graph else ()
-    package = Package(first.model, first.target, packaged, graphs, writer.tensors, first.versions)
+    package = Package(
+        first.model, first.target, packaged, graphs, writer.tensors, first.versions, compiled.tries
+    )
     text = json.dumps(package.to_json(), ensure_ascii=False, allow_nan=False)
     with (
         payloads_beside(where, beside, writer.payloads),

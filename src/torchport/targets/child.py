@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import shutil
-import signal
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +16,7 @@ from torchport import targets
 from torchport.errors import TorchportError, one_line
 from torchport.records import parse_object
 from torchport.targets.child_build import FAILURE, REQUEST
+from torchport.targets.child_process import end_with_caller
 from torchport.targets.island_files import read_island, write_artifact
 
 
@@ -27,7 +24,7 @@ def main(folder: Path) -> int:
     """Build the island in a folder; what the compiler raises is written down there."""
     try:
         request: Mapping[str, Any] = parse_object((folder / REQUEST).read_bytes(), REQUEST)
-        threading.Thread(target=_end_with_caller, args=(folder, request["keep"]), daemon=True).start()
+        end_with_caller(None if request["keep"] else folder)
         target = targets.find(request["target"])
         options = target.make_options(request["options"])
         island = read_island(folder)
@@ -46,14 +43,6 @@ def main(folder: Path) -> int:
             (folder / name).write_bytes(content)
     write_artifact(artifact, folder)
     return 0
-
-
-def _end_with_caller(folder: Path, keep: bool) -> None:
-    """Wait until the caller is gone, killed perhaps; then remove what it would have removed, and end."""
-    os.read(0, 1)  # nobody writes there: it returns when the caller's end is closed
-    if not keep:
-        shutil.rmtree(folder, ignore_errors=True)
-    os.killpg(0, signal.SIGKILL)  # this process, and whatever the compiler started
 
 
 if __name__ == "__main__":

@@ -167,6 +167,10 @@ class Target(ABC, Generic[OptionsT]):
     def decompositions(self) -> Decompositions:
         """Return the ops that are to be taken apart before any verdict is asked, with how."""
 
+    def training_decompositions(self) -> Decompositions:
+        """Return the same for the graphs of training, where weights are inputs and gradients are computed."""
+        return self.decompositions()
+
     def kept_composites(self) -> Collection[OpOverload]:
         """Return the composite ops, which torch takes apart by itself, that are to stay whole."""
         return ()

@@ -74,7 +74,11 @@ class Rule(BaseRule):
             cannot otherwise, or is further off than torch.
     """
 
-    KINDS: ClassVar[Kinds] = {**BaseRule.KINDS, "f": frozenset({torch.float32, *HALVES})}
+    KINDS: ClassVar[Kinds] = {
+        **BaseRule.KINDS,
+        "f": frozenset({torch.float32, *HALVES}),
+        "q": frozenset({torch.int8}),  # quantized weights
+    }
 
     floats: Floats
     nan: NaN = NaN.LOST

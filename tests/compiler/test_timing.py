@@ -3,7 +3,7 @@
 import itertools
 
 from torchport.bringup import timing
-from torchport.bringup.timing import Timing, time_interleaved
+from torchport.compiler.timing import Timing, time_interleaved
 
 
 def scripted(times, log=None, name=""):
