@@ -44,7 +44,9 @@ def fill() -> None:
     for table, documents in DOCUMENTS.items():
         for document in documents:
             before, begin, rest = document.read_text(encoding="utf-8").partition(_begin(table))
-            write_text(before + begin + render(table) + _end(table) + rest.partition(_end(table))[2], document)
+            write_text(
+                before + begin + render(table) + _end(table) + rest.partition(_end(table))[2], document
+            )
 
 
 def rerun(table: str) -> None:

@@ -42,7 +42,8 @@ class CompiledModel(nn.Module):
         lazily: whether it is compiled when it is first called or asked about, rather than now.
 
     It holds the model's own parameters and buffers under their own names. A change of a weight is
-    noticed, and the islands are built again. Inputs of another shape are compiled for when they come.
+    noticed, and the islands are built again. Inputs of another shape are compiled for when they come, unless
+    there is a program for all sizes of the dimensions that vary.
     """
 
     def __init__(
