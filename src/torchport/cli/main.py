@@ -18,6 +18,7 @@ from torchport.cli.explain import explain
 from torchport.cli.generate import generate
 from torchport.cli.inspect import inspect
 from torchport.cli.output import Output
+from torchport.cli.quantize import quantize
 from torchport.cli.report import report
 from torchport.cli.run import run_command
 from torchport.cli.survey import survey
@@ -54,6 +55,7 @@ for _command in (
     run_command,
     inspect,
     codegen,
+    quantize,
     generate,
     bench,
     survey,
