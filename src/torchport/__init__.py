@@ -13,7 +13,14 @@ from torchport.version import __version__
 if TYPE_CHECKING:
     from torchport import structure, zoo
     from torchport.analysis import analyze, extract_pytorch_ops, extract_unique_modules
-    from torchport.bringup import BenchSettings, run_bench, run_benches, run_generation
+    from torchport.bringup import (
+        BenchSettings,
+        RooflineLimits,
+        profile,
+        run_bench,
+        run_benches,
+        run_generation,
+    )
     from torchport.codegen import TraceGraph, model_tracer, trace_graph
     from torchport.compiler import CompiledModel
     from torchport.compiler.backend import backend
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "analysis": ("analyze", "extract_pytorch_ops", "extract_unique_modules"),
-    "bringup": ("BenchSettings", "run_bench", "run_benches", "run_generation"),
+    "bringup": ("BenchSettings", "RooflineLimits", "profile", "run_bench", "run_benches", "run_generation"),
     "codegen": ("TraceGraph", "model_tracer", "trace_graph"),
     "compiler": ("CompiledModel", "compile", "explain"),
     "compiler.backend": ("backend",),
@@ -57,9 +64,9 @@ __all__ = [
     "AccuracyBudget", "BenchSettings", "CompiledModel", "QuantizationOptions", "QuantizedModel",
     "SurveySettings", "TorchportError", "TraceGraph", "TraceSettings",
     "__version__", "analyze", "backend", "compare", "compile", "explain", "extract_pytorch_ops",
-    "extract_unique_modules", "fallbacks", "inspect_package", "load", "model_tracer", "quantize", "run_bench",
-    "run_benches", "run_generation", "run_package", "run_survey", "save", "structure", "trace",
-    "trace_graph", "zoo",
+    "extract_unique_modules", "fallbacks", "inspect_package", "load", "model_tracer", "profile", "quantize",
+    "RooflineLimits", "run_bench", "run_benches", "run_generation", "run_package", "run_survey", "save",
+    "structure", "trace", "trace_graph", "zoo",
 ]  # fmt: skip
 
 

@@ -38,7 +38,9 @@ def inspect_package(path: str | os.PathLike[str]) -> PackageSummary:
             )
         package = read_package(where)
     programs = tuple(packaged.record for packaged in package.programs)
-    return PackageSummary(str(where), "pt2", size, package.model, package.target, programs, package.versions)
+    return PackageSummary(
+        str(where), "pt2", size, package.model, package.target, programs, package.versions, package.tries
+    )
 
 
 def _torchscript_report(path: Path) -> str | None:

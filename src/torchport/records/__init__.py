@@ -45,6 +45,7 @@ from torchport.records.plain_files import (
     read_plain_file,
     refuse_links,
 )
+from torchport.records.profile import FoldedTime, FoldKey, Profile, ProfiledOp
 from torchport.records.program_record import IslandMeta, ProgramRecord
 from torchport.records.raw_ops import NOT_JSONABLE, RAW_COLUMNS, RAW_FORMAT
 from torchport.records.record import JSON, Record
@@ -63,14 +64,15 @@ from torchport.records.storage import (
 from torchport.records.survey_row import SurveyRow, SurveyStatus
 from torchport.records.temporary import temporary_folder
 from torchport.records.tensor_spec import ITEM_SIZES, TensorSpec
+from torchport.records.tries import EAGER, EngineTry, Tries, TryStatus
 from torchport.records.verdict import REASONS, SUPPORTED, Reason, Verdict
 
 __all__ = [
     "Accuracy", "DifferenceHistogram", "GraphModule", "GraphOp", "LEAST_DECADE", "ModelGraph",
     "MOST_GRAPH_OPS", "OpKind",
     "Analysis", "atomic_write", "BenchRecord", "BringUp", "Check", "Comparison", "ConditionalOp", "Cost",
-    "COST_FILE", "Coverage", "csv_text", "decode_record", "DEFAULT_TARGET", "digest_of", "Fallbacks", "file_name",
-    "GenerationRun", "GenerationSpeed",
+    "COST_FILE", "Coverage", "csv_text", "decode_record", "DEFAULT_TARGET", "digest_of", "Fallbacks",
+    "file_name", "GenerationRun", "GenerationSpeed",
     "FoundFiles", "GeneratedCode", "has_locks", "InputTensor", "Installation", "IslandMeta", "IslandSummary",
     "ITEM_SIZES", "JSON", "json_text", "list_all_files", "list_files", "lock_file", "MemoryPeak",
     "ModuleCost", "ModuleMetadata", "MODULES_FILE", "ModuleTable", "NOT_JSONABLE", "OpConfiguration",
@@ -81,5 +83,6 @@ __all__ = [
     "refuse_links", "render_tree_html", "Roofline", "ROOT", "shape_text", "Status", "StayedOp",
     "StoredTensor", "SUPPORTED", "SurveyRow", "SurveyStatus", "TargetStatus", "temporary_folder",
     "TensorComparison", "TensorSpec", "TensorType", "tree_rows", "TreeRow", "UniqueModule", "UniqueOp",
+    "EAGER", "FoldedTime", "FoldKey", "Profile", "ProfiledOp", "EngineTry", "Tries", "TryStatus",
     "Verdict", "write_files", "write_record", "write_text", "write_texts",
 ]  # fmt: skip

@@ -2,8 +2,8 @@
 
 import itertools
 
-from torchport.bringup import timing
-from torchport.bringup.timing import Timing, time_interleaved
+from torchport.compiler import timing
+from torchport.compiler.timing import Timing, time_interleaved
 
 
 def scripted(times, log=None, name=""):
