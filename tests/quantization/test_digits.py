@@ -106,5 +106,6 @@ def test_prepare_train_convert_save_load_run(kind: type[nn.Module], tmp_path) ->
     torchport.save(torchport.compile(quantized, (images,)), tmp_path / "digits.pt2")
     loaded = torchport.load(tmp_path / "digits.pt2")
     assert accuracy(loaded) >= floats - 0.2
+    assert loaded.plan == quantized.plan
     after = model.state_dict()
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
