@@ -33,6 +33,7 @@ from torchport.records import (
     StoredTensor,
     digest_of,
 )
+from torchport.records.quantization import QuantizationPlan
 from torchport.runtime.input_kind import LeafKey
 from torchport.structure import Structure, flatten_call
 from torchport.structure.nodes import Constant, Dict, InputLeaf, Leaf, List, Node, Tuple
@@ -100,8 +101,16 @@ def save(
     packaged = tuple(writer.add(specialised) for specialised in programs)
     first = programs[0].program.record
     graphs = (writer.add_graph(compiled.original, programs[0]),) if with_graph else ()
+    plan = getattr(compiled.original, "plan", None)  # of a quantized model
     package = Package(
-        first.model, first.target, packaged, graphs, writer.tensors, first.versions, compiled.tries
+        first.model,
+        first.target,
+        packaged,
+        graphs,
+        writer.tensors,
+        first.versions,
+        compiled.tries,
+        plan if isinstance(plan, QuantizationPlan) else None,
     )
     text = json.dumps(package.to_json(), ensure_ascii=False, allow_nan=False)
     with (
