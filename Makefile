@@ -5,6 +5,8 @@
 # make conformance  the long sweeps
 # make ttnn-table   the models of docs/ttnn.md on the ttnn target: a table, out/ttnn/index.html
 # make ttnn-mock    Tenstorrent's library with a mock chip, for the tests; installs a linker with apt-get
+# make results      measures the documents' results tables again, on every target that works here, and fills them in
+# make site         the documentation as a site, in out/site
 # make benchmarks   times against peers, and what torchport adds; wants a quiet machine
 # make format       formats the code with ruff, and fixes what ruff can
 
@@ -16,7 +18,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: setup demo test check conformance ttnn-table ttnn-mock benchmarks format clean
+.PHONY: setup demo test check conformance ttnn-table ttnn-mock results site benchmarks format clean
 
 setup: $(STAMP)
 
@@ -58,6 +60,12 @@ ttnn-table: setup
 
 ttnn-mock: setup
 	$(BIN)/python tests/targets/ttnn/mock_chip/environment.py
+
+results: setup
+	$(BIN)/python benchmarks/results.py --rerun
+
+site: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 benchmarks: setup
 	# All run, and any one's failure is the target's.

@@ -3,8 +3,8 @@
     python benchmarks/results.py              # fills the tables from the records in docs/results
     python benchmarks/results.py --rerun      # measures again first, on every target that works here
 
-A table stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->` in its document, and shows the records of
-`docs/results/NAME/bench`.
+A table stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->` in its document, and shows the records
+of `docs/results/NAME/bench`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORDS = ROOT / "docs" / "results"
 # The documents that show a table of that name.
 DOCUMENTS = {
     "demo": (ROOT / "README.md", ROOT / "docs" / "results.md"),
-    "ttnn": (ROOT / "docs" / "results.md",),
+    "models": (ROOT / "docs" / "results.md",),
 }
 
 
@@ -50,10 +50,10 @@ def fill() -> None:
 
 
 def rerun(table: str) -> None:
-    """Measure the models of a table again: on the table's targets, and those that work here for the first one."""
+    """Measure the models of a table again, on every target that works here; those of `models` on ttnn."""
     report = read_report(RECORDS / table)
     models = list(dict.fromkeys(row.model for row in report.benches))
-    targets = ["ttnn"] if table == "ttnn" else [found.name for found in describe_targets() if found.ok]
+    targets = ["ttnn"] if table == "models" else [found.name for found in describe_targets() if found.ok]
     with tempfile.TemporaryDirectory() as folder:
         load = functools.partial(zoo.load, weights=False)
         run_benches(models, targets=targets, directory=Path(folder), load=load)

@@ -1,7 +1,7 @@
 """What mkdocs does beyond its configuration: pages of folders, and the project's own documents beside them.
 
-The site is made of `docs/`. The documents of the project's root, and the scripts of `examples/`, are linked from there
-and have links of their own: they become pages and files of `project/`, and links between the two are rewritten.
+The site is made of `docs/`. The documents of the project's root, and the scripts of `examples/`, are linked
+from there and have links of their own: they become pages and files of `project/`, and links are rewritten.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "compat/README.md")
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 
 
@@ -30,7 +30,8 @@ def _filled(item: object) -> object:
     if isinstance(item, dict):
         return {title: _filled(value) for title, value in item.items()}
     if isinstance(item, list):
-        return [_filled(part) for part in item]
+        filled = [(part, _filled(part)) for part in item]
+        return [page for part, pages in filled for page in (pages if isinstance(pages, list) else [pages])]
     if item == "project/":
         return [f"project/{name}" for name in PROJECT]
     if isinstance(item, str) and item.endswith("/"):

@@ -1,4 +1,4 @@
-"""A new target's project works as it is: its own tests pass, in an empty folder, before anything is installed."""
+"""A new target's project works as it is: its tests pass, in an empty folder, before anything is installed."""
 
 import os
 import re

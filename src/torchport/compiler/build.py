@@ -26,6 +26,7 @@ from torchport.runtime.island import load_island
 from torchport.runtime.runnable_program import RunnableProgram
 from torchport.structure import Structure
 from torchport.targets import Options, Target
+from torchport.targets.child_build import is_isolated, isolated
 from torchport.targets.target import GaveNaN, OutOfRange
 from torchport.torch_private import FakeTensor
 from torchport.version import __version__
@@ -68,6 +69,7 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
     """
     _refuse_other_memory(source, target)
     target.check_ready(options)
+    target = _trying_first(source, target, options)
     began = time.perf_counter()
     planner = Planner(source.name, source.graph, target, options, source.sizes)
     tried = _inputs_to_try(source, planner)
@@ -100,6 +102,13 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
     raise CompileError(
         f"no plan works after {_ROUNDS} tries", where=source.name, remedy="name the ops in keep_ops"
     )
+
+
+def _trying_first(source: Source, target: Target, options: Options) -> Target:
+    """Return the target, which builds in a child process if that is asked for. A GPU's islands it cannot."""
+    on_cpu = all(leaf.device.type == "cpu" for leaf in source.leaves)
+    wanted = options.child_trial and on_cpu and not is_isolated(target)
+    return isolated(target, run=True) if wanted else target
 
 
 def _refuse_other_memory(source: Source, target: Target) -> None:

@@ -118,7 +118,7 @@ def _compile_best(options: AutoOptions, request: _Request) -> CompiledModel:
     del captured
     for row in rank(tries.rows, options.objective):
         target: Target = targets.find("auto" if row.engine == EAGER else row.engine)
-        own = options if row.engine == EAGER else target.make_options(engine_options(options))
+        own = options if row.engine == EAGER else target.make_options(engine_options(options, tries))
         try:
             compiled = _compile_for(target, own, request)
         except Exception as error:  # an engine may raise anything

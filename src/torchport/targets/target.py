@@ -50,6 +50,8 @@ class Options:
         speed_trial: whether each built island is timed against eager on the example inputs before use; what
             is slower stays on the host.
         cache: whether built islands are kept on disk and used again.
+        child_trial: whether each island is built, loaded and run in a child process first: what crashes there
+            stays on the host. One from the cache was.
     """
 
     keep_ops: tuple[str, ...] = ()
@@ -58,6 +60,7 @@ class Options:
     check: bool = True
     speed_trial: bool = True
     cache: bool = True
+    child_trial: bool = False
 
 
 OptionsT = TypeVar("OptionsT", bound=Options, default=Any)
