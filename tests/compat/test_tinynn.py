@@ -34,7 +34,7 @@ def calls(monkeypatch) -> list[tuple[object, ...]]:
         calls.append((model, calibration, method, options))
         return Trainable()
 
-    monkeypatch.setattr(torchport, "quantize", quantize, raising=False)
+    monkeypatch.setattr(torchport, "quantize", quantize)
     return calls
 
 
@@ -68,10 +68,16 @@ def test_methods_are_torchports(model, calls):
     dynamic = DynamicQuantizer(model, x)
     quantized = dynamic.quantize()
     assert dynamic.convert(quantized) is quantized
-    trained = QATQuantizer(model, (x,))
+    trained = QATQuantizer(model, (x,), calibration=[x, x + 1])
     assert trained.convert(trained.quantize()) == "converted"
-    assert [call[2] for call in calls] == ["dynamic", "qat"]
-    assert all(call[1] == [(x,)] for call in calls)
+    assert [call[2] for call in calls] == ["weight_only", "qat"]
+    assert [len(call[1]) for call in calls] == [0, 2]
+
+
+def test_training_wants_data_for_its_ranges(model, calls):
+    with pytest.raises(torchport.TorchportError, match="pass calibration="):
+        QATQuantizer(model, torch.rand(1, 8)).quantize()
+    assert not calls
 
 
 @pytest.mark.parametrize("quantizer", QUANTIZERS)
@@ -96,11 +102,10 @@ def test_without_data_nothing_is_converted(model, calls):
     assert not calls
 
 
-@pytest.mark.parametrize("quantizer", [QATQuantizer, DynamicQuantizer])
-def test_a_torchport_that_does_not_quantize_is_refused(model, quantizer, monkeypatch):
-    monkeypatch.setattr(torchport, "quantize", None, raising=False)
-    with pytest.raises(torchport.TorchportError, match=f"{quantizer.__name__} is not supported"):
-        quantizer(model, torch.rand(1, 8)).quantize()
+def test_a_model_that_cannot_be_trained_is_not_returned(model, monkeypatch):
+    monkeypatch.setattr(torchport, "quantize", lambda model, *args, **options: model)
+    with pytest.raises(torchport.TorchportError, match="does not train quantized models"):
+        QATQuantizer(model, torch.rand(1, 8), calibration=[torch.rand(1, 8)] * 2).quantize()
 
 
 def test_bfloat16_needs_no_quantizer(model):

@@ -75,6 +75,8 @@ def island_key(island: Island, target: Target, options: Options) -> str:
     ]
     digest.update(json.dumps(head, sort_keys=True, default=str).encode())
     digest.update(repr((island.inputs, island.outputs)).encode())
+    if island.sizes is not None:
+        digest.update(repr((island.sizes, sorted(island.sizes.largest.values()))).encode())
     places = {node: index for index, node in enumerate(island.graph_module.graph.nodes)}
     for node in island.graph_module.graph.nodes:
         place: Any = lambda source: _Place(places[source])  # noqa: E731  # no node, as map_arg would have it

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import cast
+from collections.abc import Iterable, Mapping
+from typing import Protocol, cast
 
 import torch
 from torch import nn
@@ -45,15 +45,15 @@ class _Quantizer:
         self.dummy_input = tuple(dummy_input) if isinstance(dummy_input, (tuple, list)) else (dummy_input,)
         self.options = _options(config or {}, type(self).__name__)
 
-    def _quantize(self, calibration: list[tuple[object, ...]]) -> nn.Module:
-        quantize = cast("Callable[..., nn.Module] | None", getattr(torchport, "quantize", None))
-        if quantize is None:
-            raise TorchportError(
-                f"{type(self).__name__} is not supported: this torchport does not quantize yet",
-                where=type(self.model).__name__,
-                remedy="compile the model in float32, or in bfloat16 with model.bfloat16()",
-            )
+    def _quantize(self, calibration: Iterable[object]) -> nn.Module:
+        quantize = cast("_Quantize", torchport.quantize)  # which says more of what each method returns
         return quantize(self.model, calibration, method=self.method, options=self.options)
+
+
+class _Quantize(Protocol):
+    def __call__(
+        self, model: nn.Module, calibration: Iterable[object], *, method: str, options: Mapping[str, object]
+    ) -> nn.Module: ...
 
 
 class PostQuantizer(_Quantizer):
@@ -99,13 +99,13 @@ class Calibrating(nn.Module):
 
 
 class DynamicQuantizer(_Quantizer):
-    """Quantized weights; activations as they come: `quantize()`, `convert(model)`."""
+    """Weights in eight bits, activations as they are: `quantize()`, `convert(model)`; needs no data."""
 
-    method = "dynamic"
+    method = "weight_only"
 
     def quantize(self) -> nn.Module:
         """Return the quantized model."""
-        return self._quantize([self.dummy_input])
+        return self._quantize([])
 
     def convert(self, model: nn.Module) -> nn.Module:
         """Return what `quantize()` returned."""
@@ -113,17 +113,48 @@ class DynamicQuantizer(_Quantizer):
 
 
 class QATQuantizer(_Quantizer):
-    """Quantization-aware training: `quantize()`, training, `convert(model)`."""
+    """Quantization-aware training: `quantize()`, training, `convert(model)`.
+
+    Args:
+        model, dummy_input, work_dir, config: as of any quantizer.
+        calibration: inputs that the ranges of activations are taken from, which training does not change.
+    """
 
     method = "qat"
 
+    def __init__(
+        self,
+        model: nn.Module,
+        dummy_input: object,
+        work_dir: str | None = None,
+        config: Mapping[str, object] | None = None,
+        *,
+        calibration: Iterable[object] = (),
+    ) -> None:
+        super().__init__(model, dummy_input, work_dir, config)
+        self.calibration = list(calibration)
+
     def quantize(self) -> nn.Module:
         """Return the model to be trained."""
-        return self._quantize([self.dummy_input])
+        if not self.calibration:
+            raise self._refusal(
+                "torchport takes the ranges of activations from data", "pass calibration=[…], a few inputs"
+            )
+        model = self._quantize(self.calibration)
+        if not hasattr(model, "convert"):
+            raise self._refusal("this torchport does not train quantized models", "use PostQuantizer")
+        return model
 
     def convert(self, model: nn.Module) -> nn.Module:
         """Return the trained model, quantized."""
-        return cast("nn.Module", cast("Callable[[], object]", model.convert)())
+        return cast("_Trainable", model).convert()
+
+    def _refusal(self, what: str, remedy: str) -> TorchportError:
+        return TorchportError(what, where=type(self.model).__name__, remedy=remedy)
+
+
+class _Trainable(Protocol):
+    def convert(self) -> nn.Module: ...
 
 
 class BF16Quantizer(_Quantizer):
