@@ -441,3 +441,9 @@ def add_script_attribute(script: torch.jit.ScriptModule, name: str, text: str) -
 def is_static_input(node: fx.Node) -> bool:
     """Whether Dynamo says that an input is a weight; without it no weights are frozen."""
     return "_dynamo_static_input_type" in node.meta.get("tensor_dict", {})
+
+
+def count_size_guards(size: torch.SymInt) -> int:
+    """Return how often torch assumed something of a graph's sizes; without it no program has open sizes."""
+    env = size.node.shape_env
+    return len(env.guards) + len(env.replacements)

@@ -81,9 +81,10 @@ def engines_found(monkeypatch):
     def say(seconds):
         def try_all(captured, names, options, deadline):
             assert list(names) == ["openvino", "inductor"]
-            eager = EngineTry("eager", "ok", 1.0, 1.0, transfers=0)
+            eager = EngineTry("eager", "ok", 1.0, 1.0, transfers=0, fastest=1.0, eager_fastest=1.0)
             crashed = EngineTry("inductor", "crashed", reason="its process was ended by SIGSEGV")
-            return [eager, EngineTry("openvino", "ok", seconds, 1.0, transfers=2), crashed]
+            times = {"fastest": seconds, "eager_fastest": 1.0}
+            return [eager, EngineTry("openvino", "ok", seconds, 1.0, transfers=2, **times), crashed]
 
         monkeypatch.setattr(engine_choice, "_try_all", try_all)
 

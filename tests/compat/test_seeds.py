@@ -19,6 +19,8 @@ from torch import nn
 import torchport
 from compat.commands import run_here
 from torchport_compat.tools.model_analysis import model_analysis
+from torchport_compat.tools.run_transformers import run_transformers
+from torchport_compat.tools.stat_torchvision import stat_torchvision
 
 ROOT = Path(__file__).parents[2]
 
@@ -95,11 +97,9 @@ def a_model_runs_on_the_backend() -> None:
 
 @block("000_torch_ttnn_tracer")
 def the_ops_of_torchvision_are_recorded() -> None:
-    listed = shell(
-        "PYTHONPATH=`pwd` python3 tools/stat_torchvision.py --model squeezenet1_1 --inputs small.py::image"
-        " > /dev/null\nls stat/raw"
-    )
-    [file] = listed.split()
+    # As the script of torch_ttnn_results, which is run by a shell; here without the start of a process.
+    assert run_here(stat_torchvision, "--model squeezenet1_1 --inputs small.py::image").code == 0
+    [file] = shell("ls stat/raw").split()
     assert "squeezenet1_1" in file
 
 
@@ -171,10 +171,9 @@ def a_report_of_both_directions_is_generated() -> None:
 
 @block("001_torch_ttnn_results")
 def a_transformer_runs_and_the_readme_is_filled() -> None:
-    shell(
-        "PYTHONPATH=${TT_METAL_HOME:-}:$(pwd) python3 tools/run_transformers.py --model hf-small:bert"
-        " --backend torch_ttnn --no-weights"
-    )
+    # By a shell: PYTHONPATH=${TT_METAL_HOME}:$(pwd) python3 tools/run_transformers.py …
+    done = run_here(run_transformers, "--model hf-small:bert --backend torch_ttnn --no-weights")
+    assert done.code == 0, done.out
     Path("docs").mkdir()
     Path("docs/README.md.in").write_text("# Results\n<!-- results: begin -->\n<!-- results: end -->\nEnd.\n")
     shell("python3 tools/collect_metrics.py")
@@ -200,10 +199,11 @@ def a_transformer_runs_and_the_readme_is_filled() -> None:
 def a_trace_is_made() -> None:
     import torch_neuron  # noqa: F401
 
-    model, example_inputs, compiler_args = nn.Linear(4, 2).eval(), torch.rand(1, 4), ["--threads", "1"]
+    model, example_inputs, compiler_args = nn.ReLU().eval(), torch.rand(1, 4), ["--keep-ops", "aten.relu"]
     traced = torch.neuron.trace(model, example_inputs, compiler_args)
     assert isinstance(traced, torch.jit.ScriptModule)
-    assert json.loads(traced.torchport_report)["options"]["threads"] == 1
+    [stayed] = json.loads(traced.torchport_report)["coverage"]["stayed"]
+    assert stayed["reason"] == "kept_by_option"
 
 
 @block("002_torch_neuron_trace")

@@ -20,7 +20,7 @@ from torchport.records import EngineTry, Tries
 from torchport.targets import registry
 from torchport.targets.auto import AutoOptions
 
-X = torch.randn(1, 384)
+X = torch.randn(16, 512)
 FATAL = ["segfaults", "hungry", "mistaken", "raises", "absent", "slower", "quick"]
 
 
@@ -29,7 +29,7 @@ class Deep(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(*[nn.Linear(384, 384) for _ in range(48)])
+        self.layers = nn.Sequential(*[nn.Linear(512, 512) for _ in range(12)])
 
     def forward(self, x):
         return {"y": torch.relu(self.layers(x))}
@@ -64,7 +64,7 @@ class Heard(ChoiceProgress):
 @pytest.mark.usefixtures("engines")
 def test_an_engine_that_dies_costs_its_turn_and_the_table_says_how(model):
     heard = Heard()
-    options = {"engines": FATAL, "memory_mb": 2500}
+    options = {"engines": FATAL, "memory_mb": 2500, "budget_s": 4000}  # none of them hangs
     with telling(heard):
         compiled = torchport.compile(model, (X,), target="auto", options=options)
     rows = {row.engine: row for row in compiled.tries.rows}
@@ -103,7 +103,7 @@ def test_an_engine_that_dies_costs_its_turn_and_the_table_says_how(model):
 def test_an_engine_that_hangs_is_ended_with_what_it_started(model, monkeypatch, tmp_path):
     run_child = engine_choice.run_child
     monkeypatch.setattr(
-        engine_choice, "run_child", lambda *given, **bounds: run_child(*given, **bounds | {"timeout": 25})
+        engine_choice, "run_child", lambda *given, **bounds: run_child(*given, **bounds | {"timeout": 40})
     )
     tries = torchport.compile(model, (X,), target="auto", options={"engines": ["stuck"]}).tries
     [eager, stuck] = tries.rows
@@ -118,7 +118,7 @@ def test_an_engine_that_hangs_is_ended_with_what_it_started(model, monkeypatch, 
 
 @pytest.mark.usefixtures("engines")
 def test_what_was_measured_is_remembered_for_this_machine_alone(model, monkeypatch):
-    options = {"engines": ["quick"]}
+    options = {"engines": ["quick"], "budget_s": 600}
     first = torchport.compile(model, (X,), target="auto", options=options).tries
     monkeypatch.setattr(engine_choice, "run_child", lambda *given, **bounds: pytest.fail("tried again"))
     again = torchport.compile(Deep().eval(), (X,), target="auto", options=options).tries
@@ -147,7 +147,8 @@ def found(monkeypatch):
 
 
 def row(engine, seconds, eager=1.0, **facts):
-    return EngineTry(engine, "ok", seconds, eager, **{"transfers": 2, "memory_bytes": 0, **facts})
+    times = {"seconds": seconds, "eager_seconds": eager, "fastest": seconds, "eager_fastest": eager}
+    return EngineTry(engine, "ok", **{**times, "transfers": 2, "memory_bytes": 0, **facts})
 
 
 EAGER = row("eager", 1.0, transfers=0)
@@ -160,7 +161,9 @@ EAGER = row("eager", 1.0, transfers=0)
         ([EAGER, row("a", 0.5, transfers=4), row("b", 0.51)], "latency", "b"),
         ([EAGER, row("a", 0.99)], "latency", "eager"),
         ([EAGER, row("a", 2.0, 4.0), row("b", 0.6)], "latency", "a"),
-        ([EAGER, EngineTry("a", "wrong", 0.1, 1.0)], "latency", "eager"),
+        ([EAGER, row("a", 0.9, fastest=0.1), row("b", 0.6)], "latency", "b"),
+        ([EAGER, row("a", 0.1, fastest=1.2)], "latency", "eager"),
+        ([EAGER, EngineTry("a", "wrong", 0.1, 1.0, fastest=0.1, eager_fastest=1.0)], "latency", "eager"),
         ([EAGER, row("a", 0.5)], "throughput", "a"),
         ([row("eager", 1.0, memory_bytes=2 * 10**9), row("a", 3.0, memory_bytes=10**9)], "memory", "a"),
         ([row("eager", 1.0, transfers=0, memory_bytes=10**7), row("a", 3.0)], "memory", "eager"),
@@ -170,6 +173,16 @@ EAGER = row("eager", 1.0, transfers=0)
 )
 def test_the_best_is_the_fastest_that_is_right_and_within_the_noise_who_transfers_less(rows, objective, best):
     assert rank(rows, objective)[0].engine == best
+
+
+@pytest.mark.usefixtures("engines")
+def test_an_island_that_ends_its_process_in_a_child_stays_on_the_host():
+    options = {"child_trial": True}
+    compiled = torchport.compile(nn.ReLU(), (X,), target="segfaults", options=options)
+    [row] = compiled.coverage.stayed
+    assert row.reason == "build_failed"
+    assert "was ended by SIGSEGV, and last said: loading a bad pointer" in row.detail
+    assert torch.equal(compiled(X), X.relu())
 
 
 @pytest.mark.usefixtures("engines")

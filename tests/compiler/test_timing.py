@@ -2,7 +2,7 @@
 
 import itertools
 
-from torchport.bringup import timing
+from torchport.compiler import timing
 from torchport.compiler.timing import Timing, time_interleaved
 
 

@@ -79,7 +79,20 @@ def test_analyses_have_a_table_of_their_own(tmp_path):
 def test_what_auto_tried_stands_below_the_table(tmp_path):
     rows = (
         EngineTry("eager", "ok", 0.02, 0.02, 1.0, 0.0, 0.0, 0, None, 0),
-        EngineTry("swift", "ok", 0.005, 0.02, 0.9999, 1e-6, 2.25, 3_000_000, None, 2),
+        EngineTry(
+            "swift",
+            "ok",
+            0.005,
+            0.02,
+            0.9999,
+            1e-6,
+            2.25,
+            3_000_000,
+            None,
+            2,
+            fastest=0.004,
+            eager_fastest=0.016,
+        ),
         EngineTry("broken", "crashed", reason="its process | ended"),
     )
     tries = Tries("torchvision:resnet18", "latency", "swift", rows, "machine")

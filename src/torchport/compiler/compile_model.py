@@ -43,7 +43,8 @@ def compile(
         target: the target's name; `torchport targets` lists them. `auto` tries all that work here, and
             takes the fastest.
         dynamic_shapes: which dimensions may vary, as `torch.export` takes it. Other shapes are then
-            refused. Without it, any shape is taken, and each new one is compiled when it first comes.
+            refused, and one program is for all sizes if the target takes open ones. Without it, any shape is
+            taken, and each new one is compiled when it first comes.
         options: the target's options.
         max_length: of a model that generates: how many tokens a sequence may have in `generate`, prompt and
             new ones together; 512 unless given. A step looks at all of them, so that more cost time.
@@ -117,7 +118,7 @@ def _compile_best(options: AutoOptions, request: _Request) -> CompiledModel:
     del captured
     for row in rank(tries.rows, options.objective):
         target: Target = targets.find("auto" if row.engine == EAGER else row.engine)
-        own = options if row.engine == EAGER else target.make_options(engine_options(options))
+        own = options if row.engine == EAGER else target.make_options(engine_options(options, tries))
         try:
             compiled = _compile_for(target, own, request)
         except Exception as error:  # an engine may raise anything

@@ -129,8 +129,8 @@ def rank(rows: Sequence[EngineTry], objective: str) -> list[EngineTry]:
     Within the noise of the best, who has fewer transfers goes first, and eager torch has none.
 
     Example:
-        >>> rows = [EngineTry("eager", "ok", seconds=2.0), EngineTry("b", "ok", 1.0, 2.0, transfers=2)]
-        >>> [row.engine for row in rank(rows, "latency")]
+        >>> fast = EngineTry("b", "ok", 1.0, 2.0, fastest=1.0, eager_fastest=2.0)
+        >>> [row.engine for row in rank([EngineTry("eager", "ok", fastest=2.0), fast], "latency")]
         ['b', 'eager']
     """
     able = [row for row in rows if row.status == "ok" and _score(row, objective) is not None]
@@ -153,7 +153,7 @@ def _score(row: EngineTry, objective: str) -> float | None:
     """Return what is to be small."""
     if objective == "memory":
         return None if row.memory_bytes is None else float(row.memory_bytes)
-    return (1.0 if row.seconds is not None else None) if row.engine == EAGER else row.ratio
+    return (1.0 if row.fastest is not None else None) if row.engine == EAGER else row.ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,16 @@ def _eager_row(found: Sequence[EngineTry], rows: Sequence[EngineTry]) -> EngineT
     in_turns = [row.eager_seconds for row in rows if row.eager_seconds is not None]
     seconds = statistics.median(in_turns or [row.seconds for row in found if row.seconds is not None])
     memory = [row.memory_bytes for row in found if row.memory_bytes is not None]
-    return replace(found[0], seconds=seconds, eager_seconds=seconds, memory_bytes=min(memory, default=None))
+    fastest = min(row.fastest for row in found if row.fastest is not None)
+    fastest = min([fastest, *[row.eager_fastest for row in rows if row.eager_fastest is not None]])
+    return replace(
+        found[0],
+        seconds=seconds,
+        eager_seconds=seconds,
+        fastest=fastest,
+        eager_fastest=fastest,
+        memory_bytes=min(memory, default=None),
+    )
 
 
 def _try_one(
@@ -248,9 +257,12 @@ def _common(options: AutoOptions) -> dict[str, object]:
     }
 
 
-def engine_options(options: AutoOptions) -> Mapping[str, object]:
+def engine_options(options: AutoOptions, tries: Tries) -> Mapping[str, object]:
     """Return what an engine is compiled with once it is chosen."""
-    return _common(options)
+    given = _common(options)
+    if tries.remembered and not options.child_trial:
+        del given["child_trial"]  # it ran in a child then, not now: the engine's own default holds
+    return given
 
 
 def _died(name: str, end: ChildEnd, log: Path, bounds: _Bounds) -> EngineTry:

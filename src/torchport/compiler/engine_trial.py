@@ -32,7 +32,7 @@ from torchport.compiler.engine_choice import FOUND, FOUND_EAGER, INPUTS, PROGRAM
 from torchport.compiler.island_trial import difference
 from torchport.compiler.normalise import normalise
 from torchport.compiler.speed_trial import seconds_of
-from torchport.compiler.timing import time_interleaved
+from torchport.compiler.timing import time_in_turns
 from torchport.errors import TorchportError, one_line
 from torchport.records import EAGER, Coverage, EngineTry, parse_object, write_record
 from torchport.runtime.runnable_program import RunnableProgram
@@ -72,10 +72,12 @@ def _try(request: Mapping[str, Any], folder: Path) -> EngineTry:
     eager = trial.program(targets.find("auto"), targets.find("auto").make_options({}))
     expected = trial.call(eager)
     held = trial.held()
+    taken = [trial.seconds(eager) for _ in range(_ROUNDS)]
     measured = EngineTry(
         EAGER,
         "ok",
-        seconds=statistics.median(trial.seconds(eager) for _ in range(_ROUNDS)),
+        seconds=statistics.median(taken),
+        fastest=min(taken),
         pcc=1.0,
         max_absolute=0.0,
         build_seconds=0.0,
@@ -111,11 +113,13 @@ def _try(request: Mapping[str, Any], folder: Path) -> EngineTry:
     problem = difference(actual, expected, low_precision=rough, whole=True) if not found.ok else ""
     if problem:
         return replace(row, status="wrong", reason=f"differs from eager torch: {problem}")
-    seconds, eager_seconds = trial.time(program, eager, built)
+    own, its = trial.time(program, eager, built)
     return replace(
         row,
-        seconds=seconds,
-        eager_seconds=eager_seconds,
+        seconds=statistics.median(own),
+        eager_seconds=statistics.median(its),
+        fastest=min(own),
+        eager_fastest=min(its),
         memory_bytes=max(0, trial.held() - held + (measured.memory_bytes or 0)),
     )
 
@@ -183,18 +187,19 @@ class _Trial:
         leaves = [leaf.clone() for leaf in self.leaves]
         return seconds_of(lambda: program.run(leaves))
 
-    def time(self, program: RunnableProgram, eager: RunnableProgram, built: float) -> tuple[float, float]:
-        """Return how long a call takes with a program and with eager torch, timed in turns."""
+    def time(
+        self, program: RunnableProgram, eager: RunnableProgram, built: float
+    ) -> tuple[list[float], list[float]]:
+        """Return how long calls take with a program and with eager torch, timed in turns."""
         if self._objective == "throughput":
             rounds = [(self._crowded(program), self._crowded(eager)) for _ in range(_ROUNDS)]
-            return statistics.median(own for own, _ in rounds), statistics.median(its for _, its in rounds)
-        timing = time_interleaved(
+            return [own for own, _ in rounds], [its for _, its in rounds]
+        return time_in_turns(
             lambda: self.seconds(program),
             lambda: self.seconds(eager),
             warmup=2,
             budget=max(_SECONDS, _SHARE * built),
         )
-        return timing.first, timing.second
 
     def _crowded(self, program: RunnableProgram) -> float:
         """Return how long a call takes when several threads call at a time."""

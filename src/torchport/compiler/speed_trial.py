@@ -24,6 +24,7 @@ from torchport.compiler.outline import Piece
 from torchport.records import Verdict
 from torchport.targets import Artifact, Options, Target
 from torchport.targets.machine import machine
+from torchport.targets.size_terms import is_size
 from torchport.targets.target import OutOfRange, Runner
 
 _log = logging.getLogger(__name__)
@@ -180,7 +181,7 @@ def _slow_by_profile(
 
 def nodes_by_name(piece: Piece) -> dict[str, fx.Node]:
     """Return the model's nodes by the names that they have in the island."""
-    copies = [node for node in piece.island.graph_module.graph.nodes if node.op == "call_function"]
+    copies = _calls(piece)
     return {copy.name: node for copy, node in zip(copies, piece.nodes, strict=True)}
 
 
@@ -200,12 +201,18 @@ class _Timer(fx.Interpreter):
         return value
 
 
+def _calls(piece: Piece) -> list[fx.Node]:
+    """Return the nodes of an island's own graph that stand for the piece's, in order."""
+    nodes = piece.island.graph_module.graph.nodes
+    return [node for node in nodes if node.op == "call_function" and not is_size(node)]
+
+
 def _eager_times(piece: Piece, arguments: Sequence[torch.Tensor]) -> dict[fx.Node, float]:
     timer = _Timer(piece)
     with torch.no_grad():
         for _ in range(_TURNS):
             timer.run(*arguments)
-    copies = [node for node in piece.island.graph_module.graph.nodes if node.op == "call_function"]
+    copies = _calls(piece)
     return {node: timer.seconds[copy.name] for copy, node in zip(copies, piece.nodes, strict=True)}
 
 

@@ -37,6 +37,14 @@ def time_interleaved(
         >>> time_interleaved(lambda: 3.0, lambda: 1.0, runs=3)
         Timing(first=3.0, second=1.0, runs=3)
     """
+    own, its = time_in_turns(first, second, runs=runs, warmup=warmup, budget=budget)
+    return Timing(statistics.median(own), statistics.median(its), len(own))
+
+
+def time_in_turns(
+    first: Clocked, second: Clocked, *, runs: int | None = None, warmup: int = 1, budget: float = 4.0
+) -> tuple[list[float], list[float]]:
+    """Like `time_interleaved`, and return every run's time."""
     for _ in range(warmup):
         first()
         second()
@@ -47,7 +55,7 @@ def time_interleaved(
         order = (0, 1) if len(times[0]) % 2 == 0 else (1, 0)
         for which in order:
             times[which].append((first, second)[which]())
-    return Timing(statistics.median(times[0]), statistics.median(times[1]), len(times[0]))
+    return times
 
 
 def _enough(done: int, runs: int | None, elapsed: float, budget: float) -> bool:

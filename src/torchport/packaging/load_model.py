@@ -95,6 +95,7 @@ def _program(packaged: PackagedProgram, tensors: StoredTensors, classes: Iterabl
         decode_structure(packaged.inputs, classes),
         tuple(_leaf_key(leaf) for leaf in packaged.leaves),
         (packaged.autocast[0], dtype_of(packaged.autocast[1])),
+        packaged.guards,
     )
     result = decode_structure(packaged.result, classes)
     held = {name: tensors.read(key) for name, key in packaged.tensors.items()}

@@ -17,6 +17,7 @@ from torchport.runtime.eager_fallback import EagerFallback
 from torchport.runtime.input_kind import InputKind, autocast_key, refuse_gradients
 from torchport.runtime.island import NO_MODEL
 from torchport.runtime.runnable_program import RunnableProgram
+from torchport.runtime.shape_guards import check_guards
 from torchport.structure import Flat, flatten_call
 from torchport.targets.machine import machine
 from torchport.targets.target import OutOfRange
@@ -123,6 +124,12 @@ class LoadedModel(nn.Module):
         known = " or ".join(
             f"({', '.join(str(spec) for spec in record.inputs.values())})" for record in self.programs
         )
+        for kind in self.kinds:
+            if kind.guards and kind.structure == flat.structure and kind.autocast == autocast_key():
+                try:
+                    check_guards(list(kind.guards), [leaf.shape for leaf in flat.leaves], self.package.model)
+                except RuntimeRefusal as refusal:  # which says what about the sizes does not hold
+                    return refusal
         return RuntimeRefusal(
             f"the package has no program for the inputs ({given}) as they are: it has been built for {known}",
             where=self.package.model,

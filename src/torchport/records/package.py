@@ -54,6 +54,7 @@ class PackagedProgram(Record):
         leaves: the tensors of the inputs.
         autocast: whether autocast was on, and its dtype.
         tensors: what the graph's attributes are, by their names in `Package.tensors`.
+        guards: what must hold of the inputs' sizes, as terms, if some are open: those are -1 in `leaves`.
     """
 
     record: ProgramRecord
@@ -63,6 +64,7 @@ class PackagedProgram(Record):
     leaves: tuple[InputTensor, ...]
     autocast: tuple[bool, str]
     tensors: dict[str, str]
+    guards: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def tries_cells(row: EngineTry) -> list[str]:
     """Return a row's cells, in the order of `TRIES_HEADER`.
 
     Example:
-        >>> tries_cells(EngineTry("fast", "ok", 0.001, 0.004, 1.0, 0.0, 2.5, 3_000_000, None, 2))[:4]
+        >>> tries_cells(EngineTry("fast", "ok", 0.001, 0.004, fastest=0.001, eager_fastest=0.005))[:4]
         ['fast', 'ok', '1.00', '0.25x']
     """
     return [

@@ -9,8 +9,11 @@ import gc
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from torchport import targets
 from torchport.errors import TorchportError, one_line
@@ -18,6 +21,7 @@ from torchport.records import parse_object
 from torchport.targets.child_build import FAILURE, REQUEST
 from torchport.targets.child_process import end_with_caller
 from torchport.targets.island_files import read_island, write_artifact
+from torchport.targets.target import OutOfRange
 
 
 def main(folder: Path) -> int:
@@ -33,7 +37,10 @@ def main(folder: Path) -> int:
         del island  # its weights are in the artefact now; graphs refer to themselves, so they stay until
         gc.collect()
         # Many a compiler does its work here; if it crashes, it crashes here and not in the caller.
-        target.load(artifact, inputs, outputs, options)
+        runner = target.load(artifact, inputs, outputs, options)
+        if request["run"]:
+            with suppress(OutOfRange):  # of which zeros may be; it ran
+                runner([torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in inputs])
     except Exception as error:  # noqa: BLE001  # a compiler may raise anything
         said = error if isinstance(error, TorchportError) else TorchportError(one_line(error))
         (folder / FAILURE).write_text(json.dumps(said.to_json(), indent=1))

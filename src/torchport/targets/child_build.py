@@ -20,7 +20,11 @@ LOG, FAILURE, REQUEST = "compiler.log", "failure.json", "request.json"
 
 
 def isolated(
-    target: Target, timeout: float | None = None, workdir: str | os.PathLike[str] | None = None
+    target: Target,
+    timeout: float | None = None,
+    workdir: str | os.PathLike[str] | None = None,
+    *,
+    run: bool = False,
 ) -> Target:
     """Return the same target, but for its `build`, which runs in a child process.
 
@@ -29,19 +33,26 @@ def isolated(
         timeout: how many seconds a build may take.
         workdir: a folder in which each island has one with its graph, the compiler's log and what was
             built; without it, they are removed.
+        run: whether the child also runs what it built, on zeros.
     """
     made = copy.copy(target)
-    made.build = _ChildBuild(target, timeout, None if workdir is None else Path(workdir))  # type: ignore[method-assign]
+    made.build = _ChildBuild(target, timeout, None if workdir is None else Path(workdir), run)  # type: ignore[method-assign]
     return made
+
+
+def is_isolated(target: Target) -> bool:
+    """Whether a target builds in child processes already."""
+    return isinstance(target.build, _ChildBuild)
 
 
 class _ChildBuild:
     """Builds islands in child processes."""
 
-    def __init__(self, target: Target, timeout: float | None, workdir: Path | None) -> None:
+    def __init__(self, target: Target, timeout: float | None, workdir: Path | None, run: bool) -> None:
         self._target = target
         self._timeout = timeout
         self._workdir = workdir
+        self._run = run
 
     def __call__(self, island: Island, options: Options) -> Artifact:
         """Build the island in a child process.
@@ -56,6 +67,7 @@ class _ChildBuild:
                 "target": self._target.name,
                 "options": self._target.options_json(options),
                 "keep": self._workdir is not None,
+                "run": self._run,
             }
             (folder / REQUEST).write_text(json.dumps(request, indent=1))
             end = self._run_child(folder)

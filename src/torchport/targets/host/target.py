@@ -46,6 +46,14 @@ class HostTarget(Target):
         problem = why_not_encoded(node)
         return Verdict(False, "argument", problem) if problem else SUPPORTED
 
+    def takes_open_sizes(self, options: Options) -> bool:
+        """Eager torch takes any."""
+        return True
+
+    def open_verdict(self, node: fx.Node, options: Options) -> Verdict:
+        """Take every op: eager torch asks for no sizes beforehand."""
+        return SUPPORTED
+
     def build(self, island: Island, options: Options) -> Artifact:
         """Write the island down."""
         return build(island)

@@ -207,7 +207,10 @@ class _Reader:
         kind, text = attributes.get("element_type", ""), attributes.get("shape", "").strip()
         if kind not in _BITS:
             raise _refusal(f"a tensor holds {kind!r:.60}")
-        sizes = [_number(word.strip(), "a size") for word in text.split(",")] if text else []
+        words = [word.strip() for word in text.split(",")] if text else []
+        if self._layer.type == "Parameter":  # an open size is known at run time
+            words = ["1" if word == "?" else word for word in words]
+        sizes = [_number(word, "a size") for word in words]
         bits = _check_size(sizes, _BITS[kind])
         if self._layer.type == "Const":
             offset = _number(attributes.get("offset", ""), "an offset")

@@ -6,6 +6,7 @@ Not here, because OpenVINO's results differ: `fmod` and `remainder` by infinity.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import fx
@@ -24,16 +25,21 @@ from torchport.targets.openvino.float_ranges import (
     union,
 )
 from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.open_dims import any_size
 from torchport.targets.openvino.rules import (
     NO_FLOATS,
     NaN,
     argument,
-    checked,
     given,
-    takes,
     value_of,
 )
+from torchport.targets.openvino.rules import checked as checked_op
+from torchport.targets.openvino.rules import takes as takes_op
 from torchport.targets.value_ranges import bounds_of
+
+# Elements that belong together, whatever their number.
+takes = partial(takes_op, open=any_size)
+checked = partial(checked_op, open=any_size)
 
 
 def _sum_range(node: fx.Node, values: Values) -> Range:

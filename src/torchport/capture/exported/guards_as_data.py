@@ -1,19 +1,20 @@
 """What torch assumed of the inputs' sizes when it captured a program, as data.
 
-See `torchport.runtime.shape_guards`, which reads it.
+See `torchport.targets.size_terms`, which reads it.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 from collections.abc import Mapping
 from typing import Any
 
 from torch.export import ExportedProgram
 
-from torchport.capture import input_shapes
-from torchport.errors import PackageError
+from torchport.capture.exported.dynamic_shapes import input_shapes
+from torchport.errors import CaptureError
 from torchport.torch_private import ValueRanges, size_guards
 
 _COMPARISONS = {
@@ -24,6 +25,11 @@ _COMPARISONS = {
     ast.Gt: ">",
     ast.GtE: ">=",
 }
+# Sympy's functions of sizes, by their names, and torch's own among them.
+_FUNCTIONS = {
+    "Add": "+", "Mul": "*", "FloorDiv": "//", "CleanDiv": "//", "Mod": "%", "PythonMod": "%",
+    "Max": "max", "Min": "min",
+}  # fmt: skip
 _ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%"}
 
 
@@ -41,14 +47,38 @@ def guards_of(program: ExportedProgram) -> list[object]:
                 symbols[str(size)] = place
             else:
                 derived.append((place, size))
-    guards += [["==", place, _term(str(size), symbols)] for place, size in derived]
+    guards += [["==", place, size_term(size, symbols)] for place, size in derived]
     for symbol, limits in program.range_constraints.items():
         if symbol.is_symbol and str(symbol) in symbols:
             guards += [[sign, symbols[str(symbol)], limit] for sign, limit in _finite(limits)]
     texts = size_guards(program)  # as Python, with L['leaves'][0].size()[1]
     if texts is None:
-        raise PackageError("this version of torch does not say what it assumes of sizes")
+        raise CaptureError("this version of torch does not say what it assumes of sizes")
     return guards + [_term(text, symbols) for text in texts]
+
+
+def size_term(expression: Any, symbols: Mapping[str, object]) -> object:
+    """Return a size as data.
+
+    Args:
+        expression: sympy's.
+        symbols: the terms that its symbols stand for, by name.
+
+    Raises:
+        CaptureError: it has no form as data.
+    """
+    kind = type(expression).__name__
+    if expression.is_Integer:
+        return int(expression)
+    if expression.is_symbol and str(expression) in symbols:
+        return symbols[str(expression)]
+    if kind == "Pow" and expression.args[1].is_Integer and expression.args[1] > 0:
+        factors = [size_term(expression.args[0], symbols)] * int(expression.args[1])
+        return functools.reduce(lambda left, right: ["*", left, right], factors)
+    if kind in _FUNCTIONS:
+        terms = [size_term(part, symbols) for part in expression.args]
+        return functools.reduce(lambda left, right: [_FUNCTIONS[kind], left, right], terms)
+    raise CaptureError(f"the size {expression} has no form as data")
 
 
 def _finite(limits: ValueRanges[Any]) -> list[tuple[str, int]]:
@@ -57,7 +87,7 @@ def _finite(limits: ValueRanges[Any]) -> list[tuple[str, int]]:
 
 
 def _term(text: str, symbols: Mapping[str, object]) -> object:
-    """Return a condition in Python as data; see `torchport.runtime.shape_guards`."""
+    """Return a condition in Python as data; see `torchport.targets.size_terms`."""
     return _Terms(text, symbols).term(ast.parse(text, mode="eval").body)
 
 
@@ -110,5 +140,5 @@ class _Terms:
                 return ["size", int(parts), node.slice.value]
         raise self._refusal()
 
-    def _refusal(self) -> PackageError:
-        return PackageError(f"torch assumes {self._text}, which has no form in a package")
+    def _refusal(self) -> CaptureError:
+        return CaptureError(f"torch assumes {self._text}, which has no form as data")

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from torchport.capture import input_shapes
+from torchport.capture.exported.dynamic_shapes import input_shapes
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
