@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torchport.records.generation_form import GenerationForm
 from torchport.records.program_record import IslandMeta, ProgramRecord
 from torchport.records.record import Record
 
@@ -17,12 +18,15 @@ class StoredTensor(Record):
         shape, dtype: as in `TensorSpec`.
         strides: where its elements lie.
         digest: of its bytes, by `digest_of`.
+        parts: of a payload that shares weights with others: the bytes that it is put together from. Each is
+            a tensor's name in `Package.tensors`, a start and a length; no name stands for its own bytes.
     """
 
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...]
     digest: str
+    parts: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,27 @@ class PackagedGraph(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class PackagedGeneration(Record):
+    """How a compiled model generates, written down.
+
+    Args:
+        form: how its programs are called.
+        calls: the programs of each call, by their places in `Package.programs`: the model's, or an encoder's
+            and its decoder's.
+        model_class: the class of the model, whose library has the loop.
+        attention: the library's name of the attention that it was compiled with; masks depend on it.
+        config, generation_config: the library's own.
+    """
+
+    form: GenerationForm
+    calls: tuple[tuple[int, ...], ...]
+    model_class: str
+    attention: str
+    config: dict[str, object]
+    generation_config: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
 class Package(Record):
     """A compiled model, written down.
 
@@ -87,9 +112,10 @@ class Package(Record):
         graphs: the model's own graph, if the file holds it; one at most.
         tensors: payloads and weights, by where their bytes are: `MODEL/NAME` of the archive.
         versions: of torchport, torch and the target's library at build time.
+        generation: how it generates, if it does; its programs are among `programs`.
     """
 
-    schema: ClassVar[str] = "torchport.package/3"
+    schema: ClassVar[str] = "torchport.package/4"
 
     model: str
     target: str
@@ -97,6 +123,7 @@ class Package(Record):
     graphs: tuple[PackagedGraph, ...]
     tensors: dict[str, StoredTensor]
     versions: dict[str, str]
+    generation: PackagedGeneration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +137,7 @@ class PackageSummary(Record):
         model, target: what was built for what.
         programs: one for each kind of inputs.
         versions: of torchport, torch and the target's library at build time.
+        generation: how it generates, if it does.
     """
 
     schema: ClassVar[str] = "torchport.package_summary/1"
@@ -121,6 +149,7 @@ class PackageSummary(Record):
     target: str
     programs: tuple[ProgramRecord, ...]
     versions: dict[str, str]
+    generation: GenerationForm | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ from torchport.targets.target import Artifact, GaveNaN, Meanwhile, OutOfRange, R
 
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
+# As OpenVINO writes a constant's attributes.
+_CONSTANT = re.compile(rb'<data [^>]*offset="([0-9]{1,18})"[^>]* size="([0-9]{1,18})"')
 # In bytes. Up to here a copy is cheaper than to set another output tensor.
 _SMALL_OUTPUTS = 1 << 16
 
@@ -63,6 +66,13 @@ def parts_of(artifact: Artifact) -> tuple[Bytes, Bytes]:
     at = read_number(artifact.properties, "xml_at", total, "openvino")
     xml_bytes = read_number(artifact.properties, "xml_bytes", total - at, "openvino")
     return artifact.payload[at : at + xml_bytes], artifact.payload[:size]
+
+
+def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
+    """Return where in the payload constants lie: starts and lengths."""
+    xml, _ = parts_of(artifact)
+    found = _CONSTANT.findall(xml.tobytes())
+    return sorted({(int(offset), int(size)) for offset, size in found})
 
 
 def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int) -> Any:
