@@ -126,3 +126,25 @@ def test_a_file_of_a_forward_does_not_generate(command, language_model, tmp_path
     ran = command("generate", str(file), "--prompt", "5")
     assert ran.code == 2
     assert "not what generate needs" in ran.err
+
+
+def test_analyze_tells_what_generating_costs(command, language_model):
+    ran = command("analyze", f"{language_model}::load", "--generate", "--length", "64", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["cache_bytes"] == 64 * 2 * 2 * 16 * 4  # tokens, keys and values, heads, width, bytes
+    shown = command(
+        "analyze", f"{language_model}::load", "--generate", "--length", "64", "--peak-flops", "1e12",
+        "--bandwidth", "1e9",
+    )  # fmt: skip
+    assert "prompt of 64 tokens" in shown.out
+    assert "by memory" in shown.out
+    assert "16.0 KiB (float32)" in shown.out
+
+
+def test_bench_generates(command, language_model, tmp_path):
+    ran = command(
+        "bench", f"{language_model}::load", "--generate", "--max-new-tokens", "4", "--runs", "1",
+        "--warmup", "0", "--target", "host", "-o", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert "Tokens a Second" in ran.out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,9 +11,11 @@ from typing import Any
 import torch
 
 from torchport.bringup.machine import versions_for
+from torchport.bringup.memory import peak_memory
 from torchport.compiler import compile
 from torchport.compiler.generating_model import GeneratingModel
 from torchport.errors import SurveyError, one_line
+from torchport.generation import can_generate
 from torchport.packaging.load_model import load
 from torchport.packaging.loaded_generation import LoadedGeneratingModel
 from torchport.packaging.save_model import save
@@ -63,6 +64,7 @@ def run_generation(
                 remedy="name the model",
             )
         return _run_file(model, prompt, wanted, on_text)
+    check_generates(model)
     tokenizer, ids = _tokens(model.name, _vocabulary(model.module), prompt)
     length = max_length or ids.shape[1] + max_new_tokens
     start = time.perf_counter()
@@ -72,17 +74,17 @@ def run_generation(
     assert isinstance(compiled, GeneratingModel)  # who cannot generate is refused with `max_length`
     compiled.generate(ids, **{**wanted, "max_new_tokens": min(2, max_new_tokens)})
     build_time = time.perf_counter() - start
-    heard = _Listener(tokenizer, on_text)
+    heard = Listener(tokenizer, on_text)
     result = compiled.generate(ids, streamer=heard, **wanted)
     tokens = tuple(result[0].tolist())[-heard.count :]
-    memory = _peak_memory()
+    memory = peak_memory()
     original, same = None, None
     if compare:
         model.module.generate(ids, **{**wanted, "max_new_tokens": min(2, max_new_tokens)})  # type: ignore[operator]  # one that generates
-        eager = _Listener(None, None)
+        eager = Listener(None, None)
         expected = model.module.generate(ids, streamer=eager, **wanted)[0].tolist()[-eager.count :]  # type: ignore[operator]  # as above
         original = eager.speed
-        same = _same_tokens(tokens, expected)
+        same = same_tokens(tokens, expected)
     if output is not None:
         save(compiled, output)
     return GenerationRun(
@@ -122,7 +124,7 @@ def _run_file(
     tokenizer, ids = _tokens(name, loaded.vocabulary, prompt)
     loaded.generate(ids, **{**wanted, "max_new_tokens": min(2, wanted["max_new_tokens"])})
     build_time = time.perf_counter() - start
-    heard = _Listener(tokenizer, on_text)
+    heard = Listener(tokenizer, on_text)
     result = loaded.generate(ids, streamer=heard, **wanted)
     tokens = tuple(result[0].tolist())[-heard.count :]
     return GenerationRun(
@@ -135,17 +137,31 @@ def _run_file(
         builds=0,
         build_time=build_time,
         speed=heard.speed,
-        memory=_peak_memory(),
+        memory=peak_memory(),
         fallbacks=loaded.fallbacks,
         versions=versions_for(target),
     )
 
 
-def _same_tokens(tokens: Sequence[int], expected: Sequence[int]) -> int:
+def same_tokens(tokens: Sequence[int], expected: Sequence[int]) -> int:
     """Return how many tokens are the same, from the first on; one row may end earlier."""
     pairs = enumerate(zip(tokens, expected))  # noqa: B905  # as said
     differing = (index for index, pair in pairs if pair[0] != pair[1])
     return next(differing, min(len(tokens), len(expected)))
+
+
+def check_generates(model: Model) -> None:
+    """Refuse a model that does not generate.
+
+    Raises:
+        SurveyError: says which would.
+    """
+    if not can_generate(model.module):
+        raise SurveyError(
+            "the model does not generate",
+            where=model.name,
+            remedy="name one of transformers' with a head for language, such as hf-small-lm:gpt2",
+        )
 
 
 def _vocabulary(module: object) -> object:
@@ -179,7 +195,7 @@ def _tokens(model: str, vocabulary: object, prompt: str) -> tuple[Any, torch.Ten
         ) from error
 
 
-class _Listener:
+class Listener:
     """A streamer of the library's: hears of each token when it comes."""
 
     def __init__(self, tokenizer: Any, on_text: Callable[[str], None] | None) -> None:
@@ -219,13 +235,3 @@ class _Listener:
 
     def end(self) -> None:
         """Hear that there are no more."""
-
-
-def _peak_memory() -> int | None:
-    """Return the most bytes that this process held so far."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
