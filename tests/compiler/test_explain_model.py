@@ -56,7 +56,7 @@ def test_each_row_is_whole():
 def test_each_kind_of_reason_is_told_apart():
     reasons = {row.op: row.reason for row in explained().stayed}
     assert reasons["aten.sort.default"] == "no_lowering"
-    assert reasons["aten.view.default"] == "alias"
+    assert [(row.op, row.reason) for row in explained().host_views] == [("aten.view.default", "alias")]
     assert "random" in reasons.values()
     assert reasons["aten.mul.Tensor"] == "integer_range"
     assert "dtype" in reasons.values()
@@ -109,3 +109,40 @@ def test_refusals():
         torchport.explain(nn.ReLU(), x, options={"keepops": ()})
     with pytest.raises(CaptureError, match="depends on the values of a tensor"):
         torchport.explain(lambda x: x if x.sum() > 0 else -x, x)
+
+
+class Indexed(nn.Module):
+    """Looks rows up by a table of its own, as windowed attention does, and by positions that it counts."""
+
+    def __init__(self, largest):
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(6, 4))
+        self.register_buffer("table", torch.arange(largest + 1).flip(0))
+
+    def forward(self, x):
+        positions = torch.arange(x.shape[0], device=x.device)
+        chosen = torch.gather(self.table, 0, positions)
+        return x + self.rows[self.table.view(-1)[:2]] + self.rows[positions + 1] + self.rows[chosen]
+
+
+@pytest.mark.parametrize("target", ["openvino", "ttnn"])
+def test_without_weights_an_index_is_taken_on_the_condition_that_it_fits(target):
+    model, x = Indexed(5), torch.ones(2, 4)
+    with_weights = torchport.explain(model, (x,), target=target)
+    assert (with_weights.ops_remain, with_weights.conditional) == (0, ())
+    without = torchport.explain(model.to("meta"), (x.to("meta"),), target=target)
+    assert without.ops_remain == 0
+    row, other = without.conditional
+    assert row.op == other.op == "aten.index.Tensor"
+    assert "within -6 … 5" in row.condition
+    assert row.source.startswith(__file__)
+    assert Coverage.from_json(json.loads(json.dumps(without.to_json()))) == without
+
+
+def test_with_weights_an_index_that_does_not_fit_stays():
+    model = Indexed(6)
+    coverage = torchport.explain(model, (torch.ones(2, 4),), target="openvino")
+    assert [row.reason for row in coverage.stayed if row.op == "aten.index.Tensor"] == [
+        "integer_range",
+        "integer_range",
+    ]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchport.errors import VerificationError
-from torchport.verification import TOLERANCES, Tolerance, compare_tensors, tolerance_for
+from torchport.verification import LOW_PRECISION, TOLERANCES, Tolerance, compare_tensors, tolerance_for
 
 NAN, INF = math.nan, math.inf
 
@@ -208,3 +208,19 @@ def test_a_tensor_may_be_close_as_a_whole():
     odd = expected.clone()
     odd[3] = torch.nan
     assert not compare_tensors(odd, expected, tolerance=allowed).ok
+
+
+def test_what_varies_less_than_the_device_can_resolve_is_judged_by_its_error():
+    wanted = 0.65 + 0.001 * torch.rand(64, generator=torch.Generator().manual_seed(0))
+    got = wanted.to(torch.bfloat16).float()
+    assert compare_tensors(got, wanted).pcc < 0.9
+    row = compare_tensors(got, wanted, tolerance=LOW_PRECISION)
+    assert (row.ok, row.pcc) == (True, 1.0)
+    far = compare_tensors(got + 0.2, wanted, tolerance=LOW_PRECISION)
+    assert (far.ok, far.pcc) == (False, 0.0)
+
+
+def test_a_device_that_gives_a_constant_for_what_varies_has_no_correlation_to_show():
+    wanted = torch.linspace(0.62, 0.68, 64)
+    row = compare_tensors(torch.full_like(wanted, 0.9), wanted, tolerance=LOW_PRECISION)
+    assert (row.ok, row.pcc) == (False, 0.0)

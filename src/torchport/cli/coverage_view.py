@@ -30,6 +30,12 @@ def show_coverage(coverage: Coverage, console: Console, facts_too: Mapping[str, 
         f"in {count(len(coverage.islands), 'island')}",
     )
     facts.add_row("To/from device", count(coverage.transfers, "tensor"))
+    if coverage.host_views:
+        facts.add_row("Views", f"{count(len(coverage.host_views), 'op')} on the host that move no data")
+    if coverage.conditional:
+        facts.add_row(
+            "If indices fit", f"{count(len(coverage.conditional), 'op')}: the weights have no values here"
+        )
     for name, value in (facts_too or {}).items():
         facts.add_row(name, value)
     console.print(facts)

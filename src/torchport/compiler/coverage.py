@@ -9,7 +9,7 @@ from torchport.capture import module_path, source_line
 from torchport.compiler.normalise import NormalGraph, is_op
 from torchport.compiler.outline import Piece
 from torchport.compiler.partition import Partition
-from torchport.records import Coverage, IslandSummary, StayedOp, Verdict
+from torchport.records import ConditionalOp, Coverage, IslandSummary, StayedOp, Verdict
 
 # What to do about a reason, where the verdict itself does not know better.
 _REMEDIES: dict[str, str] = {
@@ -45,12 +45,14 @@ def measure(
         ops_before: the ops before anything was folded.
         graph, cut, pieces, verdicts: what the earlier steps made.
     """
-    stayed = [
+    on_host = [
         _stayed(node, verdicts[node])
         for level in cut.levels
         for node in cut.host.get(level, [])
         if is_op(node)
     ]
+    stayed = [row for row in on_host if row.reason != "alias"]
+    conditional = [node for piece in pieces.values() for node in piece.ops if verdicts[node].detail]
     islands = tuple(_summary(piece) for _, piece in sorted(pieces.items()))
     flops_covered = sum(island.flops for island in islands)
     bytes_covered = sum(island.bytes for island in islands)
@@ -68,6 +70,8 @@ def measure(
         bytes_covered=bytes_covered,
         islands=islands,
         stayed=tuple(stayed),
+        host_views=tuple(row for row in on_host if row.reason == "alias"),
+        conditional=tuple(map(_conditional, conditional, [verdicts[node] for node in conditional])),
     )
 
 
@@ -83,6 +87,10 @@ def _stayed(node: fx.Node, verdict: Verdict) -> StayedOp:
         flops=flops_of(node),
         bytes=bytes_of(node),
     )
+
+
+def _conditional(node: fx.Node, verdict: Verdict) -> ConditionalOp:
+    return ConditionalOp(str(node.target), node.name, verdict.detail, module_path(node), source_line(node))
 
 
 def _summary(piece: Piece) -> IslandSummary:

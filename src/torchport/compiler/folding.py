@@ -71,7 +71,9 @@ def _foldable(node: fx.Node, values: dict[fx.Node, object]) -> bool:
 
 def _evaluate(node: fx.Node, values: dict[fx.Node, object]) -> object:
     args = fx.map_arg(node.args, values.__getitem__)  # type: ignore[arg-type]  # values, not nodes
-    kwargs = fx.map_arg(node.kwargs, values.__getitem__)  # type: ignore[arg-type]  # as above
+    kwargs = dict(fx.map_arg(node.kwargs, values.__getitem__))  # type: ignore[arg-type]  # as above
+    if kwargs.get("device") == torch.device("meta"):
+        kwargs["device"] = "cpu"  # a model without weights: positions and masks have values all the same
     assert callable(node.target)
     try:
         with torch.no_grad():

@@ -6,7 +6,7 @@ from torchport.records.bench import BenchRecord, Status
 from torchport.records.bring_up import DEFAULT_TARGET, BringUp
 from torchport.records.comparison import PCC_THRESHOLD, Comparison, TensorComparison
 from torchport.records.cost import Cost, MemoryPeak, ModuleCost, OpCost, Roofline
-from torchport.records.coverage import Coverage, IslandSummary, StayedOp
+from torchport.records.coverage import ConditionalOp, Coverage, IslandSummary, StayedOp
 from torchport.records.csv_text import csv_text, read_csv_text
 from torchport.records.digest import digest_of
 from torchport.records.fallbacks import Fallbacks
@@ -71,8 +71,8 @@ from torchport.records.verdict import REASONS, SUPPORTED, Reason, Verdict
 __all__ = [
     "Accuracy", "DifferenceHistogram", "GraphModule", "GraphOp", "LEAST_DECADE", "ModelGraph",
     "MOST_GRAPH_OPS", "OpKind",
-    "Analysis", "atomic_write", "BenchRecord", "BringUp", "Check", "Comparison", "Cost", "COST_FILE",
-    "Coverage", "csv_text", "decode_record", "DEFAULT_TARGET", "digest_of", "Fallbacks", "file_name",
+    "Analysis", "atomic_write", "BenchRecord", "BringUp", "Check", "Comparison", "ConditionalOp", "Cost",
+    "COST_FILE", "Coverage", "csv_text", "decode_record", "DEFAULT_TARGET", "digest_of", "Fallbacks", "file_name",
     "GenerationCost", "GenerationForm",
     "GenerationRun", "GenerationSpeed",
     "FoundFiles", "GeneratedCode", "has_locks", "InputTensor", "Installation", "IslandMeta", "IslandSummary",

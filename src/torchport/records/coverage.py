@@ -36,6 +36,22 @@ class StayedOp(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class ConditionalOp(Record):
+    """One op that the target takes on a condition which only a model with weights can meet or miss.
+
+    Args:
+        op, node, module_path, source: as of a `StayedOp`.
+        condition: what must hold, in a sentence.
+    """
+
+    op: str
+    node: str
+    condition: str
+    module_path: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class IslandSummary(Record):
     """One subgraph that runs on the target."""
 
@@ -63,6 +79,9 @@ class Coverage(Record):
         bytes, bytes_covered: bytes read and written by the ops in all, and on the target.
         islands: the pieces that the target takes.
         stayed: one row for each op that stays.
+        host_views: ops that only make a view of a result on the host: they move no data, and are not counted
+            among those that stay.
+        conditional: ops that are taken if weights without values, as on the `meta` device, hold what fits.
     """
 
     schema: ClassVar[str] = "torchport.coverage/1"
@@ -80,6 +99,8 @@ class Coverage(Record):
     bytes_covered: int
     islands: tuple[IslandSummary, ...]
     stayed: tuple[StayedOp, ...]
+    host_views: tuple[StayedOp, ...] = ()
+    conditional: tuple[ConditionalOp, ...] = ()
 
     @property
     def complete(self) -> bool:

@@ -20,7 +20,7 @@ from torchport.records import SUPPORTED, Verdict
 from torchport.targets.decompositions import core_decompositions, find_op, full_names, is_composite
 from torchport.targets.node_checks import check_integers, check_tensors
 from torchport.targets.target import Decompositions, OptionsT, Target
-from torchport.targets.value_ranges import Bounds, annotate
+from torchport.targets.value_ranges import Bounds, annotate, condition_of
 from torchport.torch_private import OpOverload
 
 Check = Callable[[fx.Node], "Verdict | None"]
@@ -131,5 +131,10 @@ class RuleTarget(Target[OptionsT], Generic[OptionsT, RuleT]):
             check_tensors(node, rule.dtypes)
             or check_integers(node, self.exact_integers)
             or self.check(node, rule, options)
-            or SUPPORTED
+            or _supported(node)
         )
+
+
+def _supported(node: fx.Node) -> Verdict:
+    condition = condition_of(node)
+    return Verdict(True, detail=condition) if condition else SUPPORTED

@@ -28,6 +28,7 @@ Indexes = Callable[[fx.Node], "list[tuple[fx.Node, Bounds]]"]
 ASSUMED: Bounds = (-(2**22), 2**22)
 UNKNOWN: Bounds = (-(2**63), 2**63 - 1)
 _KEY = "torchport_range"
+_NO_VALUES = "torchport_no_values"
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -76,10 +77,16 @@ def annotate(graph_module: fx.GraphModule, is_outside: Callable[[fx.Node], bool]
         is_outside: whether a node's value surely comes from outside the device.
     """
     nodes = list(graph_module.graph.nodes)
-    wanted = _wanted_of_inputs(nodes, is_outside)
+    without_values = {node for node in nodes if _has_no_values(graph_module, node)}
+
+    wanted = _wanted(nodes, is_outside, _through_views) | _wanted(
+        nodes, without_values.__contains__, _through_lookups
+    )
     for node in nodes:
         if _is_integer(node):
-            if is_outside(node):
+            if node in without_values:
+                node.meta[_NO_VALUES] = True
+            if node in without_values or is_outside(node):
                 node.meta[_KEY] = wanted.get(node, ASSUMED)
             else:
                 node.meta[_KEY] = _computed(graph_module, node)
@@ -121,13 +128,30 @@ def index_limits(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
     return [] if known is None or known.indexes is None or _is_open(node) else known.indexes(node)
 
 
-def _wanted_of_inputs(nodes: list[fx.Node], is_outside: Callable[[fx.Node], bool]) -> dict[fx.Node, Bounds]:
-    """Narrow the assumption on integers from outside to what the ops that index with them need."""
+def condition_of(node: fx.Node) -> str:
+    """Say what must hold of weights without values for an op's indexes to fit; empty if nothing must."""
+    for index, (low, high) in index_limits(node):
+        origin = _through_lookups(index)
+        if origin.meta.get(_NO_VALUES):
+            return f"its indices must be within {low} … {high}, and {origin} has no values here"
+    return ""
+
+
+def _has_no_values(graph_module: fx.GraphModule, node: fx.Node) -> bool:
+    """Whether a node is a weight without values: such a model is explained, never built."""
+    tensor = getattr(graph_module, str(node.target), None) if node.op == "get_attr" else None
+    return isinstance(tensor, torch.Tensor) and (isinstance(tensor, FakeTensor) or tensor.is_meta)
+
+
+def _wanted(
+    nodes: list[fx.Node], is_assumed: Callable[[fx.Node], bool], origin_of: Callable[[fx.Node], fx.Node]
+) -> dict[fx.Node, Bounds]:
+    """Narrow the assumption on integers to what the ops that index with them need."""
     wanted: dict[fx.Node, Bounds] = {}
     for node in nodes:
         for index, (low, high) in index_limits(node):
-            origin = _through_views(index)
-            if is_outside(origin) and _is_integer(origin):
+            origin = origin_of(index)
+            if is_assumed(origin) and _is_integer(origin):
                 lower, upper = wanted.get(origin, ASSUMED)
                 wanted[origin] = (max(low, lower), min(high, upper))
     return wanted
@@ -138,6 +162,17 @@ def _through_views(node: fx.Node) -> fx.Node:
         known = INTEGERS.get(str(node.target))
         source = node.args[0] if node.args else None
         if known is None or not known.is_view or not isinstance(source, fx.Node) or not _is_integer(source):
+            return node
+        node = source
+    return node
+
+
+def _through_lookups(node: fx.Node) -> fx.Node:
+    """Return what an index is taken from, whichever of its elements."""
+    while node.op == "call_function":
+        known = INTEGERS.get(str(node.target))
+        source = node.args[0] if node.args else None
+        if known is None or known.bounds not in (_first, _to_copy) or not isinstance(source, fx.Node):
             return node
         node = source
     return node
@@ -155,8 +190,6 @@ def _computed(graph_module: fx.GraphModule, node: fx.Node) -> Bounds:
 def _of_tensor(graph_module: fx.GraphModule, node: fx.Node) -> Bounds:
     assert isinstance(node.target, str)
     tensor = getattr(graph_module, node.target)
-    if isinstance(tensor, FakeTensor) or tensor.is_meta:
-        return ASSUMED  # a model without weights is explained, never built
     if tensor.numel() == 0:
         return 0, 0
     least, most = torch.aminmax(tensor)

@@ -10,7 +10,9 @@ import torch
 _NOISE_STEPS = 8
 
 
-def correlation(actual: torch.Tensor, expected: torch.Tensor, *, step: float, close: bool) -> float:
+def correlation(
+    actual: torch.Tensor, expected: torch.Tensor, *, step: float, close: bool, noise: float = 0.0
+) -> float:
     """Return the PCC of two tensors of finite numbers.
 
     The PCC is the cosine of the angle between the two after each one's mean was taken off: 1 if
@@ -25,6 +27,7 @@ def correlation(actual: torch.Tensor, expected: torch.Tensor, *, step: float, cl
         actual, expected: float64 tensors of one dimension and one length.
         step: one rounding step of the dtype that they came in, relative to a value of 1.
         close: whether the two are within their tolerance.
+        noise: a spread of the expected values, relative to the largest, that a device cannot resolve.
 
     Example:
         >>> one = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
@@ -33,7 +36,8 @@ def correlation(actual: torch.Tensor, expected: torch.Tensor, *, step: float, cl
     """
     if torch.equal(actual, expected):
         return 1.0
-    centered = _centered(actual, step), _centered(expected, step)
+    rounding = _NOISE_STEPS * step
+    centered = _centered(actual, rounding), _centered(expected, max(rounding, noise))
     if centered[0] is None or centered[1] is None:
         return 1.0 if close else 0.0
     cosine = float(torch.dot(centered[0], centered[1]))
@@ -56,7 +60,7 @@ def close_as_a_whole(actual: torch.Tensor, expected: torch.Tensor, *, pcc: float
     return pcc >= least and distance <= math.sqrt(2 * (1 - least)) * length
 
 
-def _centered(values: torch.Tensor, step: float) -> torch.Tensor | None:
+def _centered(values: torch.Tensor, noise: float) -> torch.Tensor | None:
     """Return the values less their mean at length 1, or None if they are constant."""
     largest = float(values.abs().max())
     if largest == 0.0:
@@ -65,7 +69,7 @@ def _centered(values: torch.Tensor, step: float) -> torch.Tensor | None:
     centered = scaled - scaled.mean()
     spread = float(centered.abs().max())
     # The mean itself is off by rounding, so a constant's spread need not be exactly 0.
-    if spread <= max(_NOISE_STEPS * step, 1e-15):
+    if spread <= max(noise, 1e-15):
         return None
     centered = centered / spread
     length = float(torch.linalg.vector_norm(centered))

@@ -98,7 +98,7 @@ def _compare_values(
     ok = bool(close.all())
     parted = not bool((same | finite).all())  # NaN or an infinity on one side alone
     nonzero = finite & (size > 0)
-    pcc = 0.0 if parted else _correlation(got[finite], wanted[finite], expected.dtype, ok)
+    pcc = 0.0 if parted else _correlation(got[finite], wanted[finite], expected.dtype, ok, allowed.noise)
     if not ok and not parted and allowed.pcc is not None:
         ok = close_as_a_whole(got[finite], wanted[finite], pcc=pcc, least=allowed.pcc)
     return TensorComparison(
@@ -111,7 +111,9 @@ def _compare_values(
     )
 
 
-def _correlation(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, close: bool) -> float:
+def _correlation(
+    actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, close: bool, noise: float
+) -> float:
     if actual.numel() == 0 or (actual.numel() == 1 and close):
         return 1.0
     if actual.numel() == 1:
@@ -119,7 +121,7 @@ def _correlation(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtyp
     if actual.is_complex():
         actual, expected = torch.view_as_real(actual).flatten(), torch.view_as_real(expected).flatten()
     step = torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
-    return correlation(actual, expected, step=step, close=close)
+    return correlation(actual, expected, step=step, close=close, noise=noise)
 
 
 def _largest(values: torch.Tensor) -> float:
