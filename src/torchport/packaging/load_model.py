@@ -104,7 +104,18 @@ def _program(packaged: PackagedProgram, tensors: StoredTensors, classes: Iterabl
     held = {name: tensors.read(key) for name, key in packaged.tensors.items()}
     graph_module = decode_graph(packaged.graph, held, of_host=True)
     _check_tensors(graph_module, packaged, tensors)
-    return LoadedProgram(RunnableProgram(packaged.record, graph_module, result, kind), kind)
+    program = RunnableProgram(packaged.record, graph_module, result, kind)
+    _drop_payloads(graph_module)
+    return LoadedProgram(program, kind)
+
+
+def _drop_payloads(graph_module: fx.GraphModule) -> None:
+    """Let go of the payloads, which nothing reads once the islands are loaded: those keep what they need."""
+    for node in graph_module.graph.nodes:
+        if node.op == "get_attr" and all(
+            user.target is torch.ops.torchport.island.default and user.args[0] is node for user in node.users
+        ):
+            setattr(graph_module, node.target, torch.empty(0, dtype=torch.uint8))
 
 
 def _check_tensors(graph_module: fx.GraphModule, packaged: PackagedProgram, tensors: StoredTensors) -> None:

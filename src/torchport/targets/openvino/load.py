@@ -50,9 +50,10 @@ def load(
     properties = read_properties(artifact.properties, inputs, outputs)
     imported = import_compiled(artifact, options.device, compile_config(options))
     gives = properties.model_outputs(outputs)
-    compiled = _compile(artifact, options, len(inputs), len(gives)) if imported is None else imported
+    # OpenVINO reads on in what it was given: in the compiled form, or in the portable form's weights.
+    compiled, kept = imported or (_compile(artifact, options, len(inputs), len(gives)), artifact.payload)
     _check_ports(compiled, inputs, gives)
-    return _Island(compiled, artifact, inputs, outputs, properties, imported=imported is not None)
+    return _Island(compiled, kept, inputs, outputs, properties, imported=imported is not None)
 
 
 def parts_of(artifact: Artifact) -> tuple[Bytes, Bytes]:
@@ -142,7 +143,7 @@ class _Island:
     def __init__(
         self,
         compiled: Any,
-        artifact: Artifact,
+        kept: Bytes,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         properties: Properties,
@@ -151,7 +152,7 @@ class _Island:
     ) -> None:
         self.compiled = compiled
         self.imported = imported  # whether the file held what the device computes with
-        self._payload = artifact.payload  # the model's weights lie in it
+        self._kept = kept
         self._idle: collections.deque[Any] = collections.deque()
         self._floats = [
             (index, index in properties.finite_inputs)
