@@ -1,10 +1,12 @@
-# make setup        creates .venv and installs torchport with everything its tests need; with CHROMIUM=1, and as root on
-#                   Debian, the browser too: without one its tests are skipped
+# make setup        creates .venv and installs torchport, compat/ and everything their tests need; with CHROMIUM=1, and
+#                   as root on Debian, the browser too: without one its tests are skipped
 # make demo         ResNet-18 and BERT on the built-in targets, a results table, out/demo/index.html
 # make test         every check and every test
 # make conformance  the long sweeps
 # make ttnn-table   the models of docs/ttnn.md on the ttnn target: a table, out/ttnn/index.html
 # make ttnn-mock    Tenstorrent's library with a mock chip, for the tests; installs a linker with apt-get
+# make results      measures the documents' results tables again, on every target that works here, and fills them in
+# make site         the documentation as a site, in out/site
 # make benchmarks   times against peers, and what torchport adds; wants a quiet machine
 # make format       formats the code with ruff, and fixes what ruff can
 
@@ -16,15 +18,15 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: setup demo test check conformance ttnn-table ttnn-mock benchmarks format clean
+.PHONY: setup demo test check conformance ttnn-table ttnn-mock results site benchmarks format clean
 
 setup: $(STAMP)
 
 # torch comes first and by exact version: another package's open range would take a CUDA build.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt compat/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt torch setuptools
-	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[test]"
+	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[test]" -e compat
 	@if [ -n "$(CHROMIUM)" ] && ! command -v chromium > /dev/null && [ "$$(id -u)" = 0 ]; then \
 	  apt-get install -y chromium || echo "no Chromium: the tests of the page will be skipped"; fi
 	touch $@
@@ -59,6 +61,12 @@ ttnn-table: setup
 ttnn-mock: setup
 	$(BIN)/python tests/targets/ttnn/mock_chip/environment.py
 
+results: setup
+	$(BIN)/python benchmarks/results.py --rerun
+
+site: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 benchmarks: setup
 	# All run, and any one's failure is the target's.
 	status=0; for part in inference overhead analysis simulator trace package survey aggregation; do \
@@ -69,4 +77,4 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) out build dist src/*.egg-info
+	rm -rf $(VENV) out build dist src/*.egg-info compat/build compat/dist compat/src/*.egg-info

@@ -100,6 +100,34 @@ def openvino_backend(subject: Subject, notes: list[str]) -> Call:
     return call
 
 
+def openvino_by_hand(subject: Subject, notes: list[str]) -> Call:
+    """The model exported, converted and compiled with OpenVINO's own functions."""
+    with _silent():
+        import openvino
+
+        program = torch.export.export(subject.module, subject.args, dict(subject.kwargs), strict=False)
+        model = openvino.convert_model(program)
+    config = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": subject.threads,
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    compiled = openvino.Core().compile_model(model, "CPU", config)
+    arrays = [tensor.numpy() for _, tensor in tensors_in((subject.args, dict(subject.kwargs)))]
+    if len(compiled.inputs) != len(arrays):
+        raise RuntimeError(
+            f"the converted model takes {len(compiled.inputs)} inputs, the model {len(arrays)}"
+        )
+    request = compiled.create_infer_request()
+
+    def call() -> list[torch.Tensor]:
+        request.infer(arrays, share_inputs=True)
+        return [torch.from_numpy(request.get_output_tensor(index).data.copy()) for index in outputs]
+
+    outputs = range(len(compiled.outputs))
+    return call
+
+
 @contextlib.contextmanager
 def _complaints() -> Iterator[list[str]]:
     """Collect what OpenVINO's backend logs when it leaves a graph to torch."""
@@ -154,6 +182,16 @@ def torchport_onnxruntime(subject: Subject, notes: list[str]) -> Call:
     return subject.calling(compiled)
 
 
+def torchport_auto(subject: Subject, notes: list[str]) -> Call:
+    """`torchport.compile` with the target auto, from an empty cache: whatever it finds to be the fastest."""
+    compiled = torchport.compile(
+        subject.module, subject.args, subject.kwargs, target="auto", options={"cache": False}
+    )
+    assert compiled.tries is not None
+    notes.append(f"chose {compiled.tries.chosen} in {compiled.tries.seconds:.0f} s")
+    return subject.calling(compiled)
+
+
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """Keep what a library prints while it is imported or exports off the terminal."""
@@ -171,10 +209,12 @@ OTHERS: dict[str, Prepare] = {
     "inductor": inductor,
     "openvino-backend": openvino_backend,
     "onnxruntime": onnxruntime,
+    "openvino-by-hand": openvino_by_hand,
 }
 OURS: dict[str, Prepare] = {
     "torchport": torchport_compile,
     "torchport-backend": torchport_backend,
+    "torchport-auto": torchport_auto,
 }
 # Shown beside them: an engine is not promised to be the fastest.
 FURTHER: dict[str, Prepare] = {"torchport-onnxruntime": torchport_onnxruntime}

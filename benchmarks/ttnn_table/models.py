@@ -10,7 +10,6 @@ import torch
 from small_nets import ConvAutoencoder, Mnist, UNet, YoloV3, linear_autoencoder
 from torch import nn
 
-from torchport import zoo
 from torchport.zoo.model import Model
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
@@ -80,7 +79,9 @@ def _timm(name: str) -> tuple[nn.Module, tuple[object, ...]]:
     return model, _image(1, 3, side, side)
 
 
-def _tokens(config: Any, *size: int, names: tuple[str, ...] = ("input_ids",), padded: int = 0) -> dict[str, torch.Tensor]:
+def _tokens(
+    config: Any, *size: int, names: tuple[str, ...] = ("input_ids",), padded: int = 0
+) -> dict[str, torch.Tensor]:
     """Return token ids, a mask, and ids of segments, as far as they are named."""
     mask = torch.ones(size, dtype=torch.int64)
     mask[:, :padded] = 0
@@ -106,7 +107,9 @@ def _transformers(kind: str, inputs: Callable[[Any], Mapping[str, torch.Tensor]]
     return build
 
 
-def _of_tokens(kind: str, *size: int, names: tuple[str, ...] = ("input_ids",), padded: int = 0, **config: object) -> Build:
+def _of_tokens(
+    kind: str, *size: int, names: tuple[str, ...] = ("input_ids",), padded: int = 0, **config: object
+) -> Build:
     return _transformers(kind, lambda made: _tokens(made, *size, names=names, padded=padded), **config)
 
 
@@ -144,8 +147,8 @@ _MASKED = ("input_ids", "attention_mask")
 _ALBERT = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 _BRAIN, _CARVANA = (32, 64, 128, 256, 512), (64, 128, 256, 512, 1024)
 _FALCON = {
-    "vocab_size": 65024, "hidden_size": 4544, "num_attention_heads": 71, "multi_query": True, "parallel_attn": True,
-    "new_decoder_architecture": False, "alibi": False, "bias": False,
+    "vocab_size": 65024, "hidden_size": 4544, "num_attention_heads": 71, "multi_query": True,
+    "parallel_attn": True, "new_decoder_architecture": False, "alibi": False, "bias": False,
 }  # fmt: skip
 _BUILDERS: dict[str, Build] = {
     "Autoencoder (linear)": lambda: (linear_autoencoder(), _image(1, 784)),
@@ -204,8 +207,8 @@ _BUILDERS: dict[str, Build] = {
     "GPT-2": _of_tokens("GPT2ForSequenceClassification", 1, 7, pad_token_id=50256),
     "SegFormer": _of_image("SegformerForSemanticSegmentation", 1, 3, 512, 512, num_labels=150),
     "YOLOS": _of_image(
-        "YolosForObjectDetection", 1, 3, 512, 672, hidden_size=192, num_attention_heads=3, intermediate_size=768,
-        image_size=[800, 1333], use_mid_position_embeddings=False, num_labels=91,
+        "YolosForObjectDetection", 1, 3, 512, 672, hidden_size=192, num_attention_heads=3,
+        intermediate_size=768, image_size=[800, 1333], use_mid_position_embeddings=False, num_labels=91,
     ),
     "facebook/deit-base-patch16-224": _of_image("ViTForImageClassification", 1, 3, 224, 224, num_labels=1000),
     "Falcon-7B": _of_tokens("FalconForCausalLM", 1, 7, num_hidden_layers=32, **_FALCON),

@@ -56,8 +56,8 @@ def totals(records: dict[str, BenchRecord]) -> str:
     whole = sum(record.status == "ok" and record.ops_remain == 0 for record in done)
     theirs = sum(row["status"] == "✅" for row in rows)
     return (
-        f"Of the table's {len(rows)} rows in evaluation {len(done)} were run: {whole} with no op left and a PCC of at "
-        f"least 0.99. Upstream, {theirs} of them have no op left."
+        f"Of the table's {len(rows)} rows in evaluation {len(done)} were run: {whole} with no op left and a "
+        f"PCC of at least 0.99. Upstream, {theirs} of them have no op left."
     )
 
 
@@ -65,13 +65,15 @@ def _head(rows: list[dict[str, str]], records: dict[str, BenchRecord]) -> list[s
     return [
         "# torch_ttnn's own table, row by row",
         "",
-        f"The {len(rows)} rows of torch_ttnn's results table, its figures beside those of torchport's `ttnn` target. Weights are",
-        "random, sizes are the table's. Results come from the simulator (docs/ttnn.md). `make ttnn-table` writes this page from",
-        "the records in `ttnn.json`, and can be stopped and started again.",
+        f"The {len(rows)} rows of torch_ttnn's results table, its figures beside those of torchport's `ttnn`",
+        "target. Weights are random, sizes are the table's. Results come from the [simulator](../ttnn.md).",
+        "`python benchmarks/ttnn_table/run.py` writes this page from the records in `ttnn.json`, and can be",
+        "stopped and started again.",
         "",
         totals(records),
         "",
-        "Ops counts differ where the two capture models differently. Moves are tensors that cross to or from the device.",
+        "Counts of ops differ where the two capture models differently. Moves are tensors that cross to or",
+        "from the device.",
         "",
         "| Model | Theirs | Ops | Left | Moves | Accuracy (%) | Ours | Ops | Left | Moves | PCC | Note |",
         "|---|---|--:|--:|--:|--:|---|--:|--:|--:|--:|---|",
@@ -79,7 +81,11 @@ def _head(rows: list[dict[str, str]], records: dict[str, BenchRecord]) -> list[s
 
 
 def _line(row: dict[str, str], record: BenchRecord | None, absent: str) -> str:
-    theirs = [row["name"], row["status"], *(row[key] or "-" for key in ("ops_before", "ops_remain", "transfers", "accuracy"))]
+    theirs = [
+        row["name"],
+        row["status"],
+        *(row[key] or "-" for key in ("ops_before", "ops_remain", "transfers", "accuracy")),
+    ]
     if record is None:
         return _cells([*theirs, "", "", "", "", "", absent or "not run yet"])
     numbers = [_number(record.ops_before), _number(record.ops_remain), _number(record.transfers)]

@@ -1,10 +1,10 @@
-"""Runs the rows of torch_ttnn's results table on the ttnn target: `make ttnn-table`.
+"""Runs the rows of torch_ttnn's results table on the ttnn target: the rows of docs/results/ttnn.md.
 
     python benchmarks/ttnn_table/run.py                      # the rows that are not done yet
     python benchmarks/ttnn_table/run.py --only 'vgg*' --again
 
-Each row runs in a process of its own, with a limit of time and memory, and its record is written when it is done: a run
-that is stopped goes on where it was. At the end the page is written, `docs/results/ttnn.md`.
+Each row runs in a process of its own, with a limit of time and memory, and its record is written when it is
+done: a run that is stopped goes on where it was. At the end the page is written, `docs/results/ttnn.md`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def main() -> None:
     parser.add_argument("--only", default="*", help="a pattern of rows' names")
     parser.add_argument("--again", action="store_true", help="run rows that are done, too")
     parser.add_argument("--seconds", type=float, default=300, help="the limit of a row")
-    parser.add_argument("--gigabytes", type=float, default=8, help="likewise; of memory beyond the libraries'")
+    parser.add_argument(
+        "--gigabytes", type=float, default=8, help="likewise; of memory beyond the libraries'"
+    )
     parser.add_argument("--hours", type=float, default=1, help="begin no row after so long")
     chosen = parser.parse_args()
     end = time.monotonic() + 3600 * chosen.hours
@@ -46,7 +48,10 @@ def main() -> None:
         began = time.monotonic()
         run_row(name, chosen.directory, chosen.seconds, chosen.gigabytes)
         done = read_record(record, BenchRecord)
-        print(f"{name}: {done.status} {done.ops_remain} {done.pcc} {done.error} ({time.monotonic() - began:.0f} s)", flush=True)
+        took = f"({time.monotonic() - began:.0f} s)"
+        print(
+            f"{name}: {done.status}, {done.ops_remain} left, PCC {done.pcc} {done.error} {took}", flush=True
+        )
     write_page(chosen.directory)
 
 
@@ -73,7 +78,9 @@ def run_row(name: str, directory: Path, seconds: float, gigabytes: float) -> Non
         problem = f"the process ended with {process.exitcode}, with a limit of {gigabytes:g} GB"
     else:
         return
-    write_record(BenchRecord(name, TARGET, "failed", error=problem), directory / "bench" / file_name(name, TARGET))
+    write_record(
+        BenchRecord(name, TARGET, "failed", error=problem), directory / "bench" / file_name(name, TARGET)
+    )
 
 
 def _run(name: str, directory: Path, gigabytes: float) -> None:
@@ -81,7 +88,9 @@ def _run(name: str, directory: Path, gigabytes: float) -> None:
 
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + int(gigabytes * 1e9),) * 2)
-    run_benches([name], targets=[TARGET], directory=directory, load=load, settings=BenchSettings(runs=1, warmup=0))
+    run_benches(
+        [name], targets=[TARGET], directory=directory, load=load, settings=BenchSettings(runs=1, warmup=0)
+    )
 
 
 if __name__ == "__main__":

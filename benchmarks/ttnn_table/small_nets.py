@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -11,7 +13,7 @@ def linear_autoencoder() -> nn.Module:
     """784-128-64-12-3 and back, with ReLU between the layers."""
     sizes = (784, 128, 64, 12, 3, 12, 64, 128, 784)
     layers: list[nn.Module] = []
-    for place, (ins, outs) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for place, (ins, outs) in enumerate(itertools.pairwise(sizes)):
         layers.append(nn.Linear(ins, outs))
         if place not in (3, 7):
             layers.append(nn.ReLU())
@@ -25,7 +27,10 @@ class ConvAutoencoder(nn.Module):
         super().__init__()
         self.first, self.second = nn.Conv2d(1, 16, 3, padding=1), nn.Conv2d(16, 4, 3, padding=1)
         self.pool = nn.MaxPool2d(2, 2)
-        self.third, self.fourth = nn.ConvTranspose2d(4, 16, 2, stride=2), nn.ConvTranspose2d(16, 1, 2, stride=2)
+        self.third, self.fourth = (
+            nn.ConvTranspose2d(4, 16, 2, stride=2),
+            nn.ConvTranspose2d(16, 1, 2, stride=2),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Take images of 28 by 28."""
@@ -53,7 +58,11 @@ class Mnist(nn.Module):
 def _two_convolutions(ins: int, outs: int) -> nn.Module:
     layers: list[nn.Module] = []
     for place in range(2):
-        layers += [nn.Conv2d(ins if place == 0 else outs, outs, 3, padding=1, bias=False), nn.BatchNorm2d(outs), nn.ReLU()]
+        layers += [
+            nn.Conv2d(ins if place == 0 else outs, outs, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outs),
+            nn.ReLU(),
+        ]
     return nn.Sequential(*layers)
 
 

@@ -13,7 +13,14 @@ from torchport.version import __version__
 if TYPE_CHECKING:
     from torchport import structure, zoo
     from torchport.analysis import analyze, extract_pytorch_ops, extract_unique_modules
-    from torchport.bringup import BenchSettings, run_bench, run_benches, run_generation
+    from torchport.bringup import (
+        BenchSettings,
+        RooflineLimits,
+        profile,
+        run_bench,
+        run_benches,
+        run_generation,
+    )
     from torchport.codegen import TraceGraph, model_tracer, trace_graph
     from torchport.compiler import CompiledModel
     from torchport.compiler.backend import backend
@@ -27,12 +34,13 @@ if TYPE_CHECKING:
     from torchport.packaging.run_file import run_package
     from torchport.packaging.save_model import save
     from torchport.packaging.trace_model import TraceSettings, trace
+    from torchport.quantization import AccuracyBudget, QuantizationOptions, QuantizedModel, quantize
     from torchport.survey import SurveySettings, run_survey
     from torchport.verification import compare
 
 _NAMES = {
     "analysis": ("analyze", "extract_pytorch_ops", "extract_unique_modules"),
-    "bringup": ("BenchSettings", "run_bench", "run_benches", "run_generation"),
+    "bringup": ("BenchSettings", "RooflineLimits", "profile", "run_bench", "run_benches", "run_generation"),
     "codegen": ("TraceGraph", "model_tracer", "trace_graph"),
     "compiler": ("CompiledModel", "compile", "explain"),
     "compiler.backend": ("backend",),
@@ -44,21 +52,23 @@ _NAMES = {
     "packaging.run_file": ("run_package",),
     "packaging.save_model": ("save",),
     "packaging.trace_model": ("TraceSettings", "trace"),
+    "quantization": ("AccuracyBudget", "QuantizationOptions", "QuantizedModel", "quantize"),
     "survey": ("SurveySettings", "run_survey"),
     "verification": ("compare",),
 }
 _WHERE = {name: f"torchport.{where}" for where, names in _NAMES.items() for name in names}
 _STAGES = (
-    "analysis", "bringup", "capture", "codegen", "compiler", "generation", "packaging", "records", "report",
-    "structure", "survey", "targets", "verification", "zoo",
+    "analysis", "bringup", "capture", "codegen", "compiler", "generation", "packaging", "quantization",
+    "records", "report", "structure", "survey", "targets", "verification", "zoo",
 )  # fmt: skip
 
 __all__ = [
-    "BenchSettings", "CompiledModel", "SurveySettings", "TorchportError", "TraceGraph", "TraceSettings",
+    "AccuracyBudget", "BenchSettings", "CompiledModel", "QuantizationOptions", "QuantizedModel",
+    "SurveySettings", "TorchportError", "TraceGraph", "TraceSettings",
     "__version__", "analyze", "analyze_generation", "backend", "compare", "compile", "explain",
     "extract_pytorch_ops", "extract_unique_modules", "fallbacks", "inspect_package", "load", "model_tracer",
-    "run_bench", "run_benches", "run_generation", "run_package", "run_survey", "save", "structure", "trace",
-    "trace_graph", "zoo",
+    "profile", "quantize", "RooflineLimits", "run_bench", "run_benches", "run_generation", "run_package", "run_survey", "save",
+    "structure", "trace", "trace_graph", "zoo",
 ]  # fmt: skip
 
 

@@ -84,6 +84,10 @@ class RuntimeRefusal(TorchportError):
     """A compiled model is called in a way that it was not built for."""
 
 
+class QuantizationError(TorchportError):
+    """A model cannot be quantized as asked: its data, its options, or the accuracy that it must keep."""
+
+
 class PackageError(TorchportError):
     """A compiled model cannot be written to a file, or a file cannot be read as one."""
 

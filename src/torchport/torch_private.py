@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     next_sequence_number = torch._C._autograd._get_sequence_nr
     is_compiling_flag = torch.compiler._is_compiling_flag
     core_aten_decompositions = torch._decomp._core_aten_decompositions_post_autograd
+    decomposition_table = torch._decomp.decomposition_table
     is_preservable_composite = torch._export.utils._is_preservable_cia_op
     min_cut_partition = torch._functorch.partitioners.min_cut_rematerialization_partition
     remove_effect_tokens = torch.export._remove_effect_tokens_pass._remove_effect_tokens
@@ -211,6 +212,7 @@ NAMES: Mapping[str, PrivateName] = {
     "BufferDict": _at("torch._C:BufferDict", _SCRIPTED),
     "ScriptMethod": _at("torch._C:ScriptMethod", _SCRIPTED),
     "export_program": _at("torch.export._trace:_export", "to capture models that use torch.func"),
+    "decomposition_table": _at("torch._decomp:decomposition_table", _DECOMPOSED),
     "core_aten_decompositions": _at("torch._decomp:_core_aten_decompositions_post_autograd", _DECOMPOSED),
     "is_preservable_composite": _at("torch._export.utils:_is_preservable_cia_op", _DECOMPOSED),
     "decompose_exported_program": _at(
@@ -348,6 +350,12 @@ def pop_functorch_levels(depth: int) -> None:
         undo[levels.peek_interpreter_stack().key()]()
 
 
+def functorch_transform() -> str:
+    """Return the name of torch.func's innermost transform, such as `Vmap`; without it none is refused."""
+    innermost = importlib.import_module("torch._C._functorch").peek_interpreter_stack()
+    return "" if innermost is None else str(innermost.key().name)
+
+
 def replace_target_format(function: Callable[[str, str], str]) -> None:
     """Have torch.fx write attributes with another function, in the whole process.
 
@@ -433,3 +441,9 @@ def add_script_attribute(script: torch.jit.ScriptModule, name: str, text: str) -
 def is_static_input(node: fx.Node) -> bool:
     """Whether Dynamo says that an input is a weight; without it no weights are frozen."""
     return "_dynamo_static_input_type" in node.meta.get("tensor_dict", {})
+
+
+def count_size_guards(size: torch.SymInt) -> int:
+    """Return how often torch assumed something of a graph's sizes; without it no program has open sizes."""
+    env = size.node.shape_env
+    return len(env.guards) + len(env.replacements)

@@ -70,3 +70,43 @@ def test_a_target_that_writes_no_program_fails_with_advice(command, models, tmp_
     ran = command("compile", f"{models}::load", "--target", "host", "--emit", str(tmp_path / "program.py"))
     assert ran.code == 2
     assert "writes no programs" in ran.err
+
+
+@pytest.fixture
+def engines_found(monkeypatch):
+    """Lets a test say what `auto` finds, without any process."""
+    from torchport.compiler import engine_choice
+    from torchport.records import EngineTry
+
+    def say(seconds):
+        def try_all(captured, names, options, deadline):
+            assert list(names) == ["openvino", "inductor"]
+            eager = EngineTry("eager", "ok", 1.0, 1.0, transfers=0, fastest=1.0, eager_fastest=1.0)
+            crashed = EngineTry("inductor", "crashed", reason="its process was ended by SIGSEGV")
+            times = {"fastest": seconds, "eager_fastest": 1.0}
+            return [eager, EngineTry("openvino", "ok", seconds, 1.0, transfers=2, **times), crashed]
+
+        monkeypatch.setattr(engine_choice, "_try_all", try_all)
+
+    return say
+
+
+def test_auto_shows_all_engines_that_were_tried(command, models, engines_found):
+    engines_found(0.25)
+    line = ("compile", f"{models}::load", "--target", "auto", "--option", "engines=openvino,inductor")
+    ran = command(*line, width=200)
+    assert ran.code == 0, ran.err
+    assert "auto chose openvino by latency" in ran.out
+    [row] = [line.split() for line in ran.out.splitlines() if line.startswith("openvino")]
+    assert row[:4] == ["openvino", "ok", "250.00", "0.25x"]
+    assert "its process was ended by SIGSEGV" in ran.out
+    assert "all of it on openvino" in ran.out
+    found = BringUp.from_json(command(*line, "--json").json)
+    assert (found.target, found.coverage.target, found.tries.chosen) == ("auto", "openvino", "openvino")
+
+
+def test_no_gain_is_an_ordinary_answer(command, models, engines_found):
+    engines_found(2.0)
+    ran = command("compile", f"{models}::load", "--target", "auto", "--option", "engines=openvino,inductor")
+    assert ran.code == 0, ran.err
+    assert "equals eager torch, which is the best here: no engine gains" in ran.out

@@ -189,3 +189,57 @@ def initialises_once(model, x):
 
 def reads_a_weight(model, x):
     return x + 1 if model.count.item() == 0 else x - 1
+
+
+def returns_what_torch_returns(model, x):
+    return {
+        "min": torch.cummin(x, 0),
+        "det": torch.linalg.slogdet(x),
+        "own": torch.return_types.max((x.amax(1) + 1, x.argmax(1))),
+    }
+
+
+def counts_in_an_expression(model, x):
+    return x * model.count.add_(1) + model.count.mul_(2)
+
+
+def leaves_out_full_masks(model, x, mask):
+    if not torch.compiler.is_compiling() and (mask == 1).all():
+        return x
+    return x * mask
+
+
+def looks_though_compiled(model, x, mask):
+    return x if mask.all() else x * mask
+
+
+def needs_a_mask_if_compiled(model, x):
+    if torch.compiler.is_compiling():
+        raise TypeError("no mask")
+    return x if x.sum() > 0 else -x
+
+
+def rounds_otherwise_if_compiled(model, x, mask):
+    if not torch.compiler.is_compiling() and (mask == 1).all():
+        return x * 3 / 7
+    return x * (3 / 7) * mask
+
+
+def is_another_if_compiled(model, x, mask):
+    if not torch.compiler.is_compiling() and (mask == 1).all():
+        return x
+    return x * mask + 1
+
+
+def differentiates(model, x):
+    return torch.func.grad(lambda value: (value**2).sum())(x)
+
+
+def asks_autograd(model, x):
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        return torch.autograd.grad((leaf**2).sum(), leaf)[0]
+
+
+def losses(model, x, target):
+    return model.cross_entropy(x, target), model.mean_squares(x, x * 2)

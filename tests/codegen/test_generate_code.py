@@ -100,3 +100,34 @@ def test_shapes_stand_beside_the_statements_on_request():
 
     text = trace_graph(Net(), (torch.rand(2, 3, 5),)).to_code(shapes=True)
     assert "y = x.transpose(1, 2)  # [2, 5, 3]" in text
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(3, 3)
+        self.act = nn.ReLU()
+
+    def forward(self, x):
+        return self.act(self.proj(x))
+
+
+class CallsForward(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Block() for _ in range(2))
+        self.named = nn.ModuleDict({"a": Block()})
+        self.plain = nn.ModuleList(Block() for _ in range(2))
+
+    def forward(self, x):
+        for layer in (*self.layers, self.named["a"]):
+            x = layer.forward(x)  # past `__call__`, and with it past all hooks
+        for layer in self.plain:
+            x = layer(x)
+        return x
+
+
+def test_modules_of_a_list_whose_forward_is_called_directly(tmp_path):
+    texts = assert_round_trip(CallsForward().eval(), (torch.randn(2, 3),), tmp_path)
+    assert "self.layers_0_proj = nn.Linear(3, 3)" in texts["hierarchical"]
+    assert "self.plain = nn.ModuleList" in texts["hierarchical"]

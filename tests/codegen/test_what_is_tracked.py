@@ -10,7 +10,7 @@ from codegen import models
 from codegen.models import Batch, Lambda, Result
 from codegen.round_trip import assert_round_trip, generate
 from torchport import trace_graph
-from torchport.errors import CaptureError
+from torchport.errors import CaptureError, CodegenError
 
 
 def both(tmp_path, function, *inputs, others=(), **parts):
@@ -81,6 +81,34 @@ def test_parts_of_results_dicts_lists_and_none(tmp_path):
     assert "values, indices = x.max(dim=1)" in texts["hierarchical"]
 
 
+def test_what_torch_itself_returns(tmp_path):
+    texts = both(tmp_path, models.returns_what_torch_returns, torch.rand(3, 3))
+    assert "torch.linalg.slogdet(x)" in texts["flat"]
+    assert "torch.return_types.max(" in texts["flat"]
+
+
+def test_a_buffer_that_is_updated_within_an_expression(tmp_path):
+    for hierarchy in (True, False):
+        model = Lambda(models.counts_in_an_expression, count=torch.ones(()))
+        _, made = generate(model, (torch.rand(2, 3),), tmp_path, hierarchy=hierarchy)
+        x = torch.ones(2, 3)
+        assert torch.equal(made(x), torch.full((2, 3), 6.0))  # 1 * 2 + 4
+        assert torch.equal(made(x), torch.full((2, 3), 15.0))  # 1 * 5 + 10
+        assert made.count == 10
+
+
+def test_losses_are_modules_like_others(tmp_path):
+    texts = both(
+        tmp_path,
+        models.losses,
+        torch.rand(4, 3),
+        torch.tensor([0, 2, 1, -1]),
+        cross_entropy=nn.CrossEntropyLoss(ignore_index=-1, label_smoothing=0.1),
+        mean_squares=nn.MSELoss(reduction="sum"),
+    )
+    assert "nn.CrossEntropyLoss(ignore_index=-1, label_smoothing=0.1)" in texts["flat"]
+
+
 class WithDataclasses(nn.Module):
     def __init__(self):
         super().__init__()
@@ -141,6 +169,17 @@ def test_custom_ops_and_autograd_functions(tmp_path):
 
 def test_vmap(tmp_path):
     both(tmp_path, models.vectorised, torch.rand(4, 3))
+
+
+def test_derivatives_are_refused_with_their_line():
+    with pytest.raises(CaptureError, match=r"models\.py:\d+ in .*torch\.func \(grad\)"):
+        trace_graph(Lambda(models.differentiates), (torch.rand(3),))
+
+
+def test_code_that_fails_is_refused_with_its_statement(tmp_path):
+    with pytest.raises(CodegenError, match=r"line \d+: return grad\(.*fails: RuntimeError"):
+        generate(Lambda(models.asks_autograd), (torch.rand(3),), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_hooks_are_a_part_of_what_a_model_does(tmp_path):

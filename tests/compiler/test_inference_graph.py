@@ -8,6 +8,7 @@ import torchport
 from torchport.compiler import inference_graph
 from torchport.compiler.inference_graph import InferenceGraph
 from torchport.targets.host import HostTarget
+from torchport.targets.openvino import OpenVinoTarget
 
 X = torch.ones(2, 3)
 
@@ -40,6 +41,13 @@ def builds(monkeypatch):
     return counted
 
 
+@pytest.fixture
+def fixed_sizes(monkeypatch):
+    """Has each size compiled for by itself."""
+    for kind in (HostTarget, OpenVinoTarget):
+        monkeypatch.setattr(kind, "takes_open_sizes", lambda self, options: False)
+
+
 @torch.no_grad()
 def test_weights_are_frozen_into_the_islands(graphs, torch_compile, target):
     model = nn.Linear(3, 4)
@@ -52,7 +60,7 @@ def test_weights_are_frozen_into_the_islands(graphs, torch_compile, target):
 
 
 @torch.no_grad()
-def test_a_shape_is_compiled_once(builds, torch_compile, target):
+def test_a_shape_is_compiled_once(builds, torch_compile, target, fixed_sizes):
     model = nn.Linear(3, 4)
     compiled = torch_compile(model, target)
     for rows in (2, 2, 3, 3, 5, 5, 3):
@@ -62,7 +70,33 @@ def test_a_shape_is_compiled_once(builds, torch_compile, target):
 
 
 @torch.no_grad()
-def test_beyond_a_few_shapes_a_graph_runs_eagerly(builds, torch_compile, monkeypatch):
+@pytest.mark.parametrize(("dynamic", "count"), [(True, 1), (None, 2)])
+def test_sizes_that_vary_are_compiled_for_once(builds, torch_compile, target, dynamic, count):
+    """Dynamo takes the first shape for fixed unless it is told otherwise, and the next one for open."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    compiled = torch_compile(lambda x: model(x).view(x.shape[0] * 2, 2) + x.shape[0], target, dynamic=dynamic)
+    for rows in range(2, 22):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(compiled(x), model(x).view(rows * 2, 2) + rows)
+    assert len(builds) == count
+    assert torchport.fallbacks().fallbacks == 0
+    model[0].weight.mul_(2)
+    for x in (torch.randn(5, 3), torch.randn(6, 3)):
+        torch.testing.assert_close(compiled(x), model(x).view(len(x) * 2, 2) + len(x))
+    assert len(builds) == count + 1
+
+
+@torch.no_grad()
+def test_a_number_that_is_no_size_is_not_open(builds, torch_compile, target):
+    compiled = torch_compile(lambda x, n: x[:n] * 2, target, dynamic=True)
+    for n in (2, 3, 4):
+        torch.testing.assert_close(compiled(torch.ones(6, 2), n), torch.ones(n, 2) * 2)
+    assert len(builds) == 3
+    assert torchport.fallbacks().fallbacks == 0
+
+
+@torch.no_grad()
+def test_beyond_a_few_shapes_a_graph_runs_eagerly(builds, torch_compile, monkeypatch, fixed_sizes):
     monkeypatch.setattr(inference_graph, "MOST_PROGRAMS", 2)
     model = nn.Linear(3, 4)
     compiled = torch_compile(model, "host")
@@ -116,7 +150,7 @@ def test_autocast_is_part_of_the_kind(torch_compile, target):
 
 @torch.no_grad()
 def test_a_known_shape_is_built_again_when_a_weight_changed_however_many_there_are(
-    builds, torch_compile, target
+    builds, torch_compile, target, fixed_sizes
 ):
     model = nn.Linear(3, 4)
     compiled = torch_compile(model, target)
@@ -132,7 +166,7 @@ def test_a_known_shape_is_built_again_when_a_weight_changed_however_many_there_a
 
 
 @torch.no_grad()
-def test_shapes_beyond_the_limit_are_not_remembered(graphs, torch_compile, monkeypatch):
+def test_shapes_beyond_the_limit_are_not_remembered(graphs, torch_compile, monkeypatch, fixed_sizes):
     monkeypatch.setattr(inference_graph, "MOST_PROGRAMS", 2)
     model = nn.Linear(3, 4)
     compiled = torch_compile(model, "host", dynamic=True)

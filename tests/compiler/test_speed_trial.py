@@ -114,7 +114,7 @@ def test_a_trace_that_may_leave_nothing_on_the_host_takes_what_is_slower():
 )
 def test_a_trial_ends_with_its_time_unless_an_island_seems_slower(monkeypatch, takes, allowed, runs):
     left = list(takes)
-    monkeypatch.setattr(speed_trial, "_seconds", lambda call: call())
+    monkeypatch.setattr(speed_trial, "seconds_of", lambda call: call())
     found = time_in_turns(lambda: left.pop(0), lambda: 0.001, allowed)
     assert len(takes) - len(left) == runs
     assert found == Speed(min(takes), 0.001)

@@ -11,6 +11,7 @@ import torch
 
 import torchport
 from codegen.round_trip import assert_same_bits, load
+from conformance.full_inputs import load_with_full_inputs
 from torchport import zoo
 
 TORCHVISION = """
@@ -66,8 +67,18 @@ TRANSFORMERS = """
 # Their path depends on a tensor's values.
 REFUSED = (
     "hf-small:longformer hf-small:led hf-small:fastspeech2_conformer hf-small:jetmoe "
-    "hf-small:switch_transformers"
+    "hf-small:switch_transformers hf-small:siglip2"
 ).split()
+# Further ones that are traced with masks and labels.
+MORE_TRANSFORMERS = """
+    mixtral olmo cohere starcoder2 deberta deberta-v2 nystromformer squeezebert xlm-roberta phi3 gemma2 yolos
+    dpt blip llava mt5 m2m_100 marian xlnet layoutlmv3 wav2vec2 hubert segformer resnet
+    switch_transformers
+""".split()
+# Their path depends on values in eager mode and while they are compiled.
+REFUSED_WITH_LABELS = "longformer led fastspeech2_conformer jetmoe siglip2 xlm reformer".split()
+# Takes gigabytes and minutes.
+TOO_LARGE = "sam3 sam3_tracker".split()
 IN_MAKE_TEST = {"torchvision": 1, "timm": 2, "hf-small": 2}
 
 
@@ -87,7 +98,18 @@ ALL = [*_names("torchvision", TORCHVISION), *_names("timm", TIMM), *_names("hf-s
 
 @pytest.mark.parametrize("name", ALL)
 def test_both_forms_equal_the_model_bit_for_bit(name: str, tmp_path) -> None:
-    model = zoo.load(name, weights=False)
+    _assert_both_forms_equal(zoo.load(name, weights=False), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    _names("hf-small", [name for name in TRANSFORMERS + MORE_TRANSFORMERS if name not in TOO_LARGE]),
+)
+def test_with_masks_and_labels_too(name: str, tmp_path) -> None:
+    _assert_both_forms_equal(load_with_full_inputs(name.removeprefix("hf-small:")), tmp_path)
+
+
+def _assert_both_forms_equal(model: zoo.Model, tmp_path) -> None:
     graph = torchport.trace_graph(model.module, model.args, model.kwargs)
     with torch.no_grad():
         torch.manual_seed(0)
@@ -98,6 +120,14 @@ def test_both_forms_equal_the_model_bit_for_bit(name: str, tmp_path) -> None:
         with torch.no_grad():
             torch.manual_seed(0)
             assert_same_bits(made(*model.args, **model.kwargs), expected)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", REFUSED_WITH_LABELS)
+def test_with_labels_what_depends_on_values_is_refused_with_its_line(name: str) -> None:
+    model = load_with_full_inputs(name)
+    with pytest.raises(torchport.TorchportError, match=r"\.py:\d+ in .*values of a tensor"):
+        torchport.trace_graph(model.module, model.args, model.kwargs)
 
 
 @pytest.mark.conformance

@@ -133,7 +133,8 @@ def _run(
             _copy(args),
             _copy(kwargs),
             target=engine,
-            options={"check": False, "cache": False},
+            # Without children: one for each sample would take hours, and who crashes is seen here as well.
+            options={"check": False, "cache": False, "child_trial": False},
         )
     except CaptureError:
         return None

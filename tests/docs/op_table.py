@@ -12,7 +12,7 @@ from torchport.targets.openvino.ops import RULES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "openvino.md"
 BEGIN, END = "<!-- ops: begin -->\n", "<!-- ops: end -->\n"
-_KINDS = {"f": "floats", "i": "int32, int64", "b": "bool"}
+_KINDS = {"f": "floats", "i": "int32, int64", "b": "bool", "q": "int8"}
 
 
 def render() -> str:

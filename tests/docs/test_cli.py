@@ -70,3 +70,9 @@ def test_every_exit_code_has_its_row(document):
 def test_every_command_has_an_example(document):
     for name in cli.commands:
         assert f"```console\n$ torchport {name}" in document[f"torchport {name}"]
+
+
+@pytest.mark.parametrize("name", list(cli.commands))
+def test_the_help_shows_an_example(name):
+    examples = (cli.commands[name].help or "").partition("Example")[2]
+    assert re.search(rf"^ *torchport {name}( |$)", examples, re.M)

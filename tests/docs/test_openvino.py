@@ -30,7 +30,8 @@ def test_options_are_those_of_the_target_with_their_defaults(document):
     defaults = vars(targets.find("openvino").make_options({}))
     assert set(first_cells(document["Options"])) == set(defaults)
     for name, default in defaults.items():
-        shown = {True: "on", (): "none"}.get(default if isinstance(default, (bool, tuple)) else None)
+        named = {True: "on", False: "off", (): "none"}
+        shown = named.get(default) if isinstance(default, (bool, tuple)) else None
         text = shown or ("none" if default == {} else str(default))
         assert re.search(rf"^\| `{name}` \| `?{text}`? \|", document["Options"], re.M), name
 

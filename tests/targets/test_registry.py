@@ -40,7 +40,7 @@ def test_the_built_in_ones_are_there():
     ("name", "advice"),
     [
         ("opnvino", "did you mean 'openvino'?"),
-        ("tpu", "known are host, inductor, onnxruntime, openvino, ttnn"),
+        ("tpu", "known are auto, host, inductor, onnxruntime, openvino, ttnn"),
     ],
 )
 def test_an_unknown_one_names_the_nearest(name, advice):

@@ -49,6 +49,20 @@ def test_images_have_the_size_and_channels_of_the_configuration():
     assert inputs["pixel_values"].shape == (2, 1, 32, 48)
 
 
+def test_patches_come_with_their_places_and_a_mask():
+    class Patches(nn.Module):
+        main_input_name = "pixel_values"
+
+        def forward(self, pixel_values=None, pixel_attention_mask=None, spatial_shapes=None):
+            rows, columns = spatial_shapes[0].tolist()
+            assert pixel_values.shape == (2, rows * columns, 3 * 8 * 8)
+            assert pixel_attention_mask.shape == (2, rows * columns)
+            return pixel_values
+
+    inputs = make_inputs(Patches(), ViTConfig(patch_size=8), SIZES, try_out=True)
+    assert inputs["spatial_shapes"].shape == (2, 2)
+
+
 def test_of_two_possible_forms_the_one_that_runs_is_taken():
     class Speech(nn.Module):
         main_input_name = "input_features"

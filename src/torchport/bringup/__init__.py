@@ -14,20 +14,23 @@ if TYPE_CHECKING:
     from torchport.bringup.generation_run import run_generation
     from torchport.bringup.installation import describe_installation, describe_targets
     from torchport.bringup.model_trial import bring_up
+    from torchport.bringup.profile_model import RooflineLimits, profile
 
 _WHERE = {
     "BenchSettings": "bench",
     "bring_up": "model_trial",
     "describe_installation": "installation",
     "describe_targets": "installation",
+    "profile": "profile_model",
+    "RooflineLimits": "profile_model",
     "run_bench": "bench",
     "run_benches": "benches",
     "run_generation": "generation_run",
 }
 
 __all__ = [
-    "BenchSettings", "bring_up", "describe_installation", "describe_targets", "run_bench", "run_benches",
-    "run_generation",
+    "BenchSettings", "bring_up", "describe_installation", "describe_targets", "profile", "RooflineLimits",
+    "run_bench", "run_benches", "run_generation",
 ]  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from torchport.bringup.machine import describe_machine, versions_for
 from torchport.bringup.model_trial import Trial, try_out
 from torchport.bringup.separate_runs import copy_inputs, timed
-from torchport.bringup.timing import Clocked, time_interleaved
 from torchport.capture import buffers_kept
+from torchport.compiler.timing import Clocked, time_interleaved
 from torchport.errors import one_line
 from torchport.records import (
     DEFAULT_TARGET,
@@ -117,7 +117,9 @@ def measure(
     found = Measurement(row)
     try:
         trial = try_out(model, target=target, options=options, dynamic_shapes=dynamic_shapes)
-        found = Measurement(row, trial.record.coverage, trial.compiled.graph, trial.accuracy)
+        # Named as the row is: for `auto` they are of the engine that it chose.
+        coverage = replace(trial.record.coverage, target=target)
+        found = Measurement(row, coverage, replace(trial.compiled.graph, target=target), trial.accuracy)
         row = _with_findings(row, trial.record)
         row = _with_times(row, model, trial, chosen)
         return replace(found, record=_with_status(row, trial.record))
@@ -145,6 +147,8 @@ def _with_findings(row: BenchRecord, found: BringUp) -> BenchRecord:
         first_run_time=found.compile_time + found.first_call_time,
         pcc=found.comparison.pcc,
         max_absolute=found.comparison.max_absolute,
+        tries=found.tries,
+        versions=row.versions | (found.tries.versions if found.tries is not None else {}),
     )
 
 

@@ -15,9 +15,9 @@ from torchport.bringup.bench import BenchSettings, Measurement
 from torchport.bringup.generation_run import Listener, check_generates
 from torchport.bringup.machine import describe_machine, versions_for
 from torchport.bringup.memory import held_memory
-from torchport.bringup.timing import time_interleaved
 from torchport.compiler import compile
 from torchport.compiler.generating_model import GeneratingModel
+from torchport.compiler.timing import time_interleaved
 from torchport.errors import SurveyError, one_line
 from torchport.records import BenchRecord, GenerationSpeed, ProgramRecord
 from torchport.verification import compare

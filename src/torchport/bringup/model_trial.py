@@ -111,6 +111,7 @@ def try_out(
         compile_time,
         actual.seconds,
         compiled.simulated_seconds,
+        compiled.tries,
     )
     histograms = difference_histograms(actual.result, expected.result)
     return Trial(compiled, record, Accuracy(model.name, target, comparison.outputs, histograms))

@@ -15,7 +15,9 @@ from torchport.capture.calls.traced_calls import TracedCall
 from torchport.capture.calls.value_reads import OnDataDependent
 from torchport.capture.exported.dynamic_shapes import ANY_BATCH, ANY_SHAPE, ShapeLimits, input_shapes
 from torchport.capture.exported.export import CapturedModel, export
+from torchport.capture.exported.guards_as_data import guards_of, size_term
 from torchport.capture.exported.module_state import ModuleState
+from torchport.capture.exported.same_calls import same_calls
 from torchport.capture.exported.shared_memory import SharedResult
 from torchport.capture.module_calls import ModuleCall
 from torchport.capture.node_origin import module_path, modules_around, source_line, user_name
@@ -30,12 +32,11 @@ from torchport.capture.untouched import StandIn, buffers_kept, copy_of, values_k
 __all__ = [
     "ANY_BATCH", "ANY_SHAPE", "apply_function", "Argument", "as_module", "assemble", "AtenGraph",
     "buffers_kept", "CallGraph", "capture_calls", "capture_graphs", "CapturedModel", "copy_of",
-    "describe_call", "export", "hold", "input_shapes", "input_sizes", "Kernel", "Modes", "module_path",
-    "modules_around",
-        "ModuleCall", "ModuleState", "named", "OnDataDependent", "OpCall", "ops_of", "OpStream",
-    "quiet_torch",
-    "recording_backend", "schema_arguments", "ShapeLimits", "SharedResult", "Size", "source_line",
-    "source_lines", "StandIn", "stream_ops", "StreamedOp", "tensor_spec", "tensors_within", "TracedCall",
+    "describe_call", "export", "guards_of", "hold", "input_shapes", "input_sizes", "Kernel", "Modes",
+    "module_path", "modules_around", "ModuleCall", "ModuleState", "named", "OnDataDependent", "OpCall",
+    "ops_of", "OpStream", "quiet_torch", "recording_backend", "same_calls", "schema_arguments", "ShapeLimits",
+    "SharedResult", "Size", "size_term", "source_line", "source_lines",
+    "StandIn", "stream_ops", "StreamedOp", "tensor_spec", "tensors_within", "TracedCall",
     "user_name", "values_kept", "with_other_sizes",
 ]  # fmt: skip
 

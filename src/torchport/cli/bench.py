@@ -18,6 +18,7 @@ from rich.progress import (
 )
 
 from torchport.cli import exit_codes
+from torchport.cli.choice_view import showing_choice
 from torchport.cli.command import Command
 from torchport.cli.html_option import html_option, write_page
 from torchport.cli.model_analysis import analyses_for_page
@@ -158,6 +159,9 @@ def _progress(output: Output, total: int) -> Iterator[BenchProgress]:
     with Progress(*columns, console=output.err, transient=True) as bar:
         task = bar.add_task("Loading", total=total)
 
+        def show(text: str) -> None:
+            bar.update(task, description=text)
+
         class OnTerminal(BenchProgress):
             def loading(self, model: str) -> None:
                 bar.update(task, description=f"Loading {model}")
@@ -168,4 +172,5 @@ def _progress(output: Output, total: int) -> Iterator[BenchProgress]:
             def finished(self, record: BenchRecord) -> None:
                 bar.advance(task)
 
-        yield OnTerminal()
+        with showing_choice(output, "the model", show):
+            yield OnTerminal()

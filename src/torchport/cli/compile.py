@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 from torchport.cli import exit_codes
+from torchport.cli.choice_view import show_tries, showing_choice
 from torchport.cli.command import Command
 from torchport.cli.comparison_view import show_comparison
 from torchport.cli.coverage_view import show_coverage
@@ -15,7 +16,7 @@ from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
 from torchport.cli.output import Output
 from torchport.cli.target_options import options_of, settings_option, target_option
 from torchport.cli.text import count, seconds
-from torchport.records import BringUp
+from torchport.records import EAGER, BringUp
 
 
 @click.command(
@@ -84,6 +85,7 @@ def compile_command(
     Examples:
       torchport compile torchvision:resnet18 --no-weights
       torchport compile hf:bert-base-uncased --no-weights --target host
+      torchport compile torchvision:resnet18 --no-weights --target auto
       torchport compile torchvision:resnet18 --no-weights -o resnet18.pt2
       torchport compile torchvision:resnet18 --no-weights -o resnet18.pt2 --with-graph --separate-weights
       torchport compile torchvision:resnet50 --option precision=bfloat16 --rtol 0.05 --atol 0.05
@@ -104,7 +106,10 @@ def compile_command(
         options = options_of(settings, target)
         loaded = ModelRequest(inputs, weights, batch).load(model)
     tolerance = None if rtol is None and atol is None else Tolerance(rtol or 0.0, atol or 0.0)
-    with output.working(f"Compiling {model} for {target}"):
+    with (
+        output.working(f"Compiling {model} for {target}") as show,
+        showing_choice(output, model, show),
+    ):
         found = bring_up(
             loaded,
             target=target,
@@ -115,7 +120,8 @@ def compile_command(
             emit=emit,
         )
     output.result(found.to_json(), lambda console: _show(found, console))
-    good = found.comparison.ok and found.coverage.complete
+    no_gain = found.tries is not None and found.tries.chosen == EAGER  # an ordinary answer
+    good = found.comparison.ok and (found.coverage.complete or no_gain)
     return exit_codes.FINE if good else exit_codes.FINDING
 
 
@@ -127,6 +133,9 @@ def _show(found: BringUp, console: Console) -> None:
         facts["Simulated"] = f"no device here; an estimate for it is {seconds(found.simulated_time)} a call"
     show_coverage(found.coverage, console, facts)
     console.print()
+    if found.tries is not None:
+        show_tries(found.tries, console)
+        console.print()
     show_comparison(found.comparison, console)
     console.print(_verdict(found))
 
@@ -135,7 +144,9 @@ def _verdict(found: BringUp) -> str:
     wrong = sum(not row.ok for row in found.comparison.outputs)
     if wrong:
         return f"❌ {count(wrong, 'output')} of {len(found.comparison.outputs)} differ from eager torch"
+    if found.tries is not None and found.tries.chosen == EAGER:
+        return "✅ equals eager torch, which is the best here: no engine gains"
     if not found.coverage.complete:
         stay = "stays" if found.coverage.ops_remain == 1 else "stay"
         return f"❌ equals eager torch, but {count(found.coverage.ops_remain, 'op')} {stay} on the host"
-    return f"✅ equals eager torch, all of it on {found.target}"
+    return f"✅ equals eager torch, all of it on {found.coverage.target}"

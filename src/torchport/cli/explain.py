@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -14,10 +15,14 @@ from torchport.cli.html_option import html_option, write_page
 from torchport.cli.model_analysis import analyses_for_page
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
 from torchport.cli.output import Output
+from torchport.cli.profile_view import show_profile
 from torchport.cli.target_options import options_of, settings_option, target_option
 from torchport.cli.text import count
-from torchport.records import Coverage
+from torchport.records import Coverage, Profile
 from torchport.report import Report
+
+if TYPE_CHECKING:
+    from torchport.zoo import Model
 
 
 @click.command(
@@ -29,6 +34,9 @@ from torchport.report import Report
 @target_option
 @settings_option
 @model_options
+@click.option(
+    "--measure", is_flag=True, help="Also build it, and show each op's kernel and time on the target."
+)
 @html_option
 @click.pass_obj
 def explain(
@@ -39,12 +47,13 @@ def explain(
     inputs: str | None,
     weights: bool,
     batch: int | None,
+    measure: bool,
     html_path: Path | None,
 ) -> int:
     """Say what a target would take of MODEL, and why the rest would stay on the host.
 
-    Nothing is built and no device is needed. Exits with 0 if everything is covered, 1 if an op stays, 2 if
-    it failed. In Python: torchport.explain.
+    Nothing is built and no device is needed, but for --measure. Exits with 0 if everything is covered, 1 if
+    an op stays, 2 if it failed. In Python: torchport.explain.
 
     \b
     Examples:
@@ -52,6 +61,7 @@ def explain(
       torchport explain hf:gpt2 --no-weights --target openvino --json
       torchport explain my_model.py::load --inputs my_model.py::inputs
       torchport explain hf:gpt2 --no-weights --html gpt2.html
+      torchport explain torchvision:squeezenet1_1 --no-weights --measure
     """
     with output.working(f"Loading {model}"):
         from torchport.compiler.explain_model import explain_graph
@@ -66,13 +76,25 @@ def explain(
     if html_path is not None:
         analyses = analyses_for_page(output, [model], request)
         write_page(output, Report(coverages=(coverage,), analyses=analyses, graphs=(graph,)), html_path)
-    output.result(coverage.to_json(), lambda console: _show(coverage, console))
+    measured = _measure(output, loaded, model, target, options) if measure else None
+    data = coverage.to_json() | ({} if measured is None else {"profile": measured.to_json()})
+    output.result(data, lambda console: _show(coverage, measured, console))
     return exit_codes.FINE if coverage.complete else exit_codes.FINDING
 
 
-def _show(coverage: Coverage, console: Console) -> None:
+def _measure(output: Output, loaded: Model, model: str, target: str, options: dict[str, object]) -> Profile:
+    with output.working(f"Profiling {model} on {target}"):
+        from torchport.bringup import profile
+
+        return profile(loaded.module, loaded.args, loaded.kwargs, target=target, options=options, name=model)
+
+
+def _show(coverage: Coverage, measured: Profile | None, console: Console) -> None:
     console.print(f"{coverage.model} on {coverage.target}", style="bold", markup=False)
     show_coverage(coverage, console)
+    if measured is not None:
+        console.print()
+        show_profile(measured, console)
     if coverage.complete:
         console.print(f"\n✅ {coverage.target} takes all of it")
     else:

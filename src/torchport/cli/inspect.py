@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from torchport.cli import exit_codes
+from torchport.cli.choice_view import show_tries
 from torchport.cli.command import Command
 from torchport.cli.coverage_view import facts_table, show_coverage
 from torchport.cli.output import Output
@@ -50,6 +51,9 @@ def _show(found: PackageSummary, console: Console) -> None:
     if found.generation is not None:
         facts.add_row("Generates", Text(_generation(found.generation)))
     console.print(facts)
+    if found.tries is not None:
+        console.print()
+        show_tries(found.tries, console)
     for record in found.programs:
         given = ", ".join(f"{path} {spec}" for path, spec in record.inputs.items())
         gives = ", ".join(f"{path} {spec}" for path, spec in record.outputs.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
@@ -17,7 +18,9 @@ from torchport.cli.doctor import doctor
 from torchport.cli.explain import explain
 from torchport.cli.generate import generate
 from torchport.cli.inspect import inspect
+from torchport.cli.new_target import new_target
 from torchport.cli.output import Output
+from torchport.cli.profile import profile_command
 from torchport.cli.report import report
 from torchport.cli.run import run_command
 from torchport.cli.survey import survey
@@ -40,6 +43,7 @@ def cli() -> None:
       torchport analyze torchvision:resnet18
       torchport explain torchvision:resnet18 --no-weights
       torchport compile torchvision:resnet18 --no-weights --target openvino
+      torchport profile torchvision:resnet18 --no-weights
       torchport codegen torchvision:resnet18 --no-weights -o resnet.py
       torchport bench torchvision:resnet18 --no-weights -o out
       torchport survey --zoo torchvision --backward -o stat
@@ -55,35 +59,50 @@ for _command in (
     inspect,
     codegen,
     generate,
+    profile_command,
     bench,
     survey,
     report,
     targets,
     doctor,
+    new_target,
 ):
     cli.add_command(_command)
 
 
 def main() -> None:
     """Run the command that the process was started with, and exit."""
+    run_process(cli, "torchport")
+
+
+def run_process(command: click.Command, name: str) -> NoReturn:
+    """Run a program's command with the arguments of the process, and exit.
+
+    Args:
+        command: what it runs.
+        name: the program's name, as its help shows it.
+    """
     arguments = sys.argv[1:]
     output = Output.of_process(json="--json" in arguments, debug="--debug" in arguments)
-    code = run(arguments, output)
+    code = run(arguments, output, command, name)
     if output.failure:
         output.message(output.failure)
         code = exit_codes.FAILED
     sys.exit(code)
 
 
-def run(arguments: Sequence[str], output: Output) -> int:
+def run(
+    arguments: Sequence[str], output: Output, command: click.Command = cli, name: str = "torchport"
+) -> int:
     """Run a command and return its exit code; whatever fails is said in one line.
 
     Args:
         arguments: the command line, without the program's name.
         output: where it writes.
+        command, name: the program; `torchport` by default.
     """
     try:
-        code = cli.main(args=list(arguments), prog_name="torchport", standalone_mode=False, obj=output)
+        code = command.main(args=list(arguments), prog_name=name, standalone_mode=False, obj=output)
         return code if isinstance(code, int) else exit_codes.FINE
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()

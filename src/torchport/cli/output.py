@@ -108,13 +108,13 @@ class Output:
         self.err.print(text, markup=False, soft_wrap=True)
 
     @contextmanager
-    def working(self, text: str) -> Iterator[None]:
-        """Show on a terminal that something takes its time."""
+    def working(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Show on a terminal that something takes its time; give what shows another text in its place."""
         if not self.err.is_terminal:
-            yield
+            yield lambda text: None
             return
-        with self.err.status(Text(text)):
-            yield
+        with self.err.status(Text(text)) as status:
+            yield lambda text: status.update(Text(text))
 
 
 def _tolerating(stream: TextIO | None) -> TextIO:

@@ -149,7 +149,7 @@ class _Writer:
         if node.target is operator.setitem:
             place = self._expressions.of(_like(node, operator.getitem, node.args[:2]))[0]
             return [Statement(f"{flat(place)} = ", argument(node.args[2]), depth)]
-        if node.target in AUGMENTED and node in self.variables.names:
+        if node.target in AUGMENTED and self.variables.goes_on(node):
             sign = AUGMENTED[node.target]
             return [Statement(f"{self.variables.names[node]} {sign} ", argument(node.args[1]), depth)]
         return None

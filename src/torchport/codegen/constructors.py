@@ -12,8 +12,11 @@ from torch import nn
 
 from torchport.errors import CodegenError
 
-# Not arguments that a module is described by: the weights' own, which come from the weights file.
-_IGNORED = frozenset({"self", "device", "dtype", "args", "kwargs", "_weight", "_freeze"})
+# Not arguments that a module is described by: the weights' own, which come from the weights file, and two of
+# losses that only say what `reduction` is, and are not kept.
+_IGNORED = frozenset(
+    {"self", "device", "dtype", "args", "kwargs", "_weight", "_freeze", "size_average", "reduce"}
+)
 
 
 def constructor_arguments(module: nn.Module) -> dict[str, object]:

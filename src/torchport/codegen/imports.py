@@ -137,8 +137,8 @@ class Imports:
             found = None
         if found is not value:
             raise _not_importable(value)
-        if module == "torch":
-            return f"torch.{name}"
+        if module in ("torch", "torch.return_types"):  # by their names alone, `max` would be another
+            return f"{module}.{name}"
         first = name.split(".")[0]
         if self.taken.setdefault(first, module) != module:
             self._modules.add(module)

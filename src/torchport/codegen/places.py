@@ -53,6 +53,7 @@ class Places:
     used: set[str] = field(default_factory=set)
     aliases: dict[str, str] = field(default_factory=dict)
     attributes: dict[str, dict[str, str]] = field(default_factory=dict)
+    _dissolved: dict[str, bool] = field(default_factory=dict)
 
     def owner_of(self, path: str) -> str:
         """Return the path of the class that holds a part: the nearest around it."""
@@ -142,10 +143,38 @@ class Places:
         return made
 
     def _is_list(self, path: str) -> bool:
-        return self.hierarchy and path not in self.classes and is_list(find_module(self.model, path))
+        if not self.hierarchy or path in self.classes or not is_list(find_module(self.model, path)):
+            return False
+        return not self._is_dissolved(path)
 
     def _is_dict(self, path: str) -> bool:
-        return self.hierarchy and isinstance(find_module(self.model, path), nn.ModuleDict)
+        if not self.hierarchy or not isinstance(find_module(self.model, path), nn.ModuleDict):
+            return False
+        return not self._is_dissolved(path)
+
+    def _is_dissolved(self, path: str) -> bool:
+        """Whether a container holds a module that is no part of the code, though what is in that one is.
+
+        So it is where `layer.forward(x)` is called in place of `layer(x)`: nothing can be put into the list.
+        """
+        if path not in self._dissolved:
+            inside = path + "."
+            self._dissolved[path] = any(
+                self._is_in_holder(path, used[len(inside) :].split("."))
+                for used in self.used
+                if used.startswith(inside)
+            )
+        return self._dissolved[path]
+
+    def _is_in_holder(self, container: str, names: list[str]) -> bool:
+        for name in names:
+            container = f"{container}.{name}"
+            if container in self.used or container in self.classes or container in self.chains:
+                return False
+            module = find_module(self.model, container)
+            if not isinstance(module, nn.ModuleDict) and not is_list(module):
+                return True
+        return False
 
     def key(self, path: str) -> str:
         """Return a weight's name in the weights file."""

@@ -75,9 +75,7 @@ class Variables:
     def _name_results(self, step: Step, position: int) -> None:
         if isinstance(step.item, fx.Node) and step.item.target in AUGMENTED:
             changed = step.item.args[0]
-            if (
-                isinstance(changed, fx.Node) and changed in self.names
-            ):  # `x += y`: the same value under the same name
+            if isinstance(changed, fx.Node) and changed in self.names:
                 self._assign(step.item, self.names[changed])
                 return
         if len(step.results) == 1 and not step.unpacked and not self._is_used(step.results[0]):
@@ -85,6 +83,14 @@ class Variables:
         for node in step.results:
             if node is not None:
                 self._assign(node, self._free(list(self._candidates(node, step, position)), position))
+
+    def goes_on(self, node: fx.Node) -> bool:
+        """Whether a node that changes a value in place gives it under the name that it had: `x += y`.
+
+        A weight has none: what changes it, `self.count.add_(1)`, is an expression.
+        """
+        changed = node.args[0]
+        return isinstance(changed, fx.Node) and node in self.names and changed in self.names
 
     def _is_used(self, node: fx.Node | None) -> bool:
         return node is not None and node in self._last_use

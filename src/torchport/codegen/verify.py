@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import importlib.util
 import sys
 import uuid
@@ -18,6 +20,8 @@ from torchport.codegen.weights_file import write_weights
 from torchport.errors import CodegenError, one_line
 from torchport.records import temporary_folder
 from torchport.structure import flatten
+from torchport.torch_private import compiling
+from torchport.verification import compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +46,63 @@ def verify_code(text: str, state: dict[str, torch.Tensor], original: Original, w
         path = folder / "generated.py"
         path.write_text(text, encoding="utf-8")
         write_weights(state, folder / weights_name)
-        module = _import(path)
-        try:
+        code = _Code(path, text)
+        with code.explained("cannot be imported"):
+            module = _import(path)
+        with code.explained("does not load"):
             made = module.load_model()
+        _compare(original, made, code)
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """Generated code while it is checked.
+
+    Args:
+        path: the file.
+        text: what is in it.
+    """
+
+    path: Path
+    text: str
+
+    @contextlib.contextmanager
+    def explained(self, what: str) -> Iterator[None]:
+        """Turn whatever is raised into a refusal that names the statement.
+
+        Raises:
+            CodegenError: something was raised.
+        """
+        try:
+            yield
         except Exception as error:  # whatever is wrong with the code is what is to be said
-            text = " ".join(str(error).split())[:300]
-            raise CodegenError(f"the generated code does not load: {type(error).__name__}: {text}") from error
-        _compare(original, made)
+            message = " ".join(str(error).split())[:300]
+            raise CodegenError(
+                f"the generated code {what}: {type(error).__name__}: {message}",
+                where=self._statement(error),
+                remedy="nothing was written; report this statement and the model's code that it stands for",
+            ) from error
+
+    def _statement(self, error: Exception) -> str:
+        """Return the innermost statement of the file that an error comes from; empty if there is none."""
+        line = 0
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == str(self.path):
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        if isinstance(error, SyntaxError) and error.filename == str(self.path):
+            return f"line {error.lineno}: {(error.text or '').strip()}"
+        if not line:
+            return ""
+        around = [
+            node
+            for node in ast.walk(ast.parse(self.text))
+            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+        ]
+        innermost = max(around, key=lambda node: node.lineno)
+        source = ast.get_source_segment(self.text, innermost) or ""
+        return f"line {line}: {' '.join(source.split())[:200]}"
 
 
 def _import(path: Path) -> ModuleType:
@@ -60,33 +114,54 @@ def _import(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever is wrong with the code is what is to be said
-        raise CodegenError(f"the generated code cannot be imported: {one_line(error)}") from error
     finally:
         del sys.modules[name]
     return module
 
 
-def _compare(original: Original, made: nn.Module) -> None:
+def _compare(original: Original, made: nn.Module, code: _Code) -> None:
     """Compare on the example, and on inputs of other sizes where the model takes them."""
-    expected = _run(original.model, original.arguments)
-    actual = _run(made, original.arguments)
-    difference = first_difference(expected, actual)
+    try:
+        expected = _run(original.model, original.arguments)
+    except Exception as error:  # it ran on fake tensors, which does not say that it runs on these
+        raise CodegenError(
+            f"the model itself raises {type(error).__name__} on its example inputs: {one_line(error)}",
+            remedy="call the model on these inputs without torchport, and fix it or the inputs first",
+        ) from error
+    with code.explained("fails"):
+        actual = _run(made, original.arguments)
+    difference = _difference(original, original.arguments, expected, actual)
     if difference:
         raise CodegenError(f"the generated code gives another result: {difference}")
     for arguments, wanted in _others(original):
-        try:
-            actual = _run(made, arguments)
-        except ValueError as refusal:
-            if "this code holds" in str(refusal):
+        sizes = [tuple(leaf.shape) for leaf in _leaves(arguments)]
+        with code.explained(f"fails for inputs of {sizes}"):
+            try:
+                actual = _run(made, arguments)
+            except ValueError as refusal:
+                if "this code holds" not in str(refusal):
+                    raise
                 continue  # it says itself what it does not hold for
-            raise _fails_elsewhere(refusal, arguments) from refusal
-        except Exception as error:  # the model itself has just run on these
-            raise _fails_elsewhere(error, arguments) from error
-        difference = first_difference(wanted, actual)
+        difference = _difference(original, arguments, wanted, actual)
         if difference:
-            sizes = [tuple(leaf.shape) for leaf in _leaves(arguments)]
             raise CodegenError(f"the generated code gives another result for inputs of {sizes}: {difference}")
+
+
+def _difference(original: Original, arguments: Sequence[Argument], expected: object, actual: object) -> str:
+    """Return where the code's result differs from the model's; empty if it does not.
+
+    A model may ask whether it is compiled, and leave out a mask that hides nothing where it is not: other
+    ops, whose results are rounded differently. Code has the compiled path, and is then compared with that.
+    """
+    difference = first_difference(expected, actual)
+    if not difference or not compare(actual, expected).ok:
+        return difference
+    try:
+        with compiling():
+            compiled = _run(original.model, arguments)
+    except Exception:  # noqa: BLE001  # it is not made to be compiled: what was found is to be said
+        return difference
+    return difference if first_difference(compiled, actual) else ""
 
 
 def _others(original: Original) -> Iterator[tuple[list[Argument], object]]:
@@ -104,11 +179,6 @@ def _others(original: Original) -> Iterator[tuple[list[Argument], object]]:
         yield arguments, wanted
         if len(trial) == len(sizes):
             return
-
-
-def _fails_elsewhere(error: Exception, arguments: Sequence[Argument]) -> CodegenError:
-    sizes = [tuple(leaf.shape) for leaf in _leaves(arguments)]
-    return CodegenError(f"the generated code fails for inputs of {sizes}: {one_line(error)}")
 
 
 def _leaves(arguments: Sequence[Argument]) -> list[torch.Tensor]:

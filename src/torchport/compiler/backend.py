@@ -50,7 +50,7 @@ def backend(
         tensor([0., 2.])
     """
     given = dict(options or {})
-    target = targets.find(str(given.pop("target", DEFAULT_TARGET)))
+    target = targets.find_engine(str(given.pop("target", DEFAULT_TARGET)))
     chosen = target.make_options(given)
     target.check_ready(chosen)
     if _wants_gradients(example_inputs) or _has_transforms(graph_module):

@@ -6,7 +6,7 @@ import logging
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -16,15 +16,17 @@ from torchport.compiler import speed_trial
 from torchport.compiler.cache import Built, build_or_read
 from torchport.compiler.island_trial import find_culprits, island_difference, reference_values
 from torchport.compiler.normalise import NormalGraph
+from torchport.compiler.open_sizes import OpenSizes
 from torchport.compiler.outline import Piece, host_graph, spec_of
 from torchport.compiler.plan import Plan, Planner
 from torchport.compiler.speed_trial import find_slow_ops
 from torchport.errors import CompileError, one_line
-from torchport.records import IslandMeta, ProgramRecord, Verdict, digest_of
+from torchport.records import IslandMeta, ProgramRecord, TensorSpec, Verdict, digest_of
 from torchport.runtime.island import load_island
 from torchport.runtime.runnable_program import RunnableProgram
 from torchport.structure import Structure
 from torchport.targets import Options, Target
+from torchport.targets.child_build import is_isolated, isolated
 from torchport.targets.mapped_payload import release_pages
 from torchport.targets.target import GaveNaN, OutOfRange
 from torchport.torch_private import FakeTensor
@@ -46,6 +48,7 @@ class Source:
         leaves: the tensors that it is tried on.
         paths: where each of them stands in the inputs.
         result: the structure of what it returns.
+        sizes: the sizes that are open, if some are.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Source:
     leaves: tuple[torch.Tensor, ...]
     paths: tuple[str, ...]
     result: Structure
+    sizes: OpenSizes | None = None
 
 
 def build_program(source: Source, target: Target, options: Options) -> tuple[RunnableProgram, Plan]:
@@ -62,18 +66,20 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
         CompileError: the model has no weights in memory, or they are on another device than the CPU.
         TargetError: the target is not installed, or its device is absent.
         TimeoutExpired: a build took longer than the target's limit for it.
+        NotOpen: sizes are open, and one program cannot be for all of them.
     """
     _refuse_other_memory(source, target)
     target.check_ready(options)
+    target = _trying_first(source, target, options)
     began = time.perf_counter()
-    planner = Planner(source.name, source.graph, target, options)
-    values: dict[fx.Node, object] | None = None
+    planner = Planner(source.name, source.graph, target, options, source.sizes)
+    tried = _inputs_to_try(source, planner)
+    values: list[dict[fx.Node, object]] = []
     for turn in range(_ROUNDS):
         plan = planner.plan()
         made, failed = _build_all(plan, target, options)
         if options.check and made and not failed:
-            if values is None:
-                values = _values(planner, plan, source.leaves)
+            values = values or _values(planner, plan, tried)
             rough = _is_rough(source, target, options)
             failed = _try_all(plan.pieces, made, values, rough)
             if failed:
@@ -81,18 +87,29 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
         slow: dict[fx.Node, Verdict] = {}
         # What is left at the end is right, and used even if some of it is slower.
         if made and not failed and turn < _ROUNDS // 2 and speed_trial.is_wanted(target, options):
-            values = values or _values(planner, plan, source.leaves)
-            slow = _time_all(plan.pieces, made, values, target, options, time.perf_counter() - began)
+            values = values or _values(planner, plan, tried)
+            slow = _time_all(plan.pieces, made, values[0], target, options, time.perf_counter() - began)
         if not failed and not slow:
+            if source.sizes is not None:
+                source.sizes.check_assumptions(source.graph)
             return _program(source, plan, made, target, options), plan
         for node, verdict in slow.items():
             planner.force(node, verdict)
-        values = reference_values(planner.graph.graph_module, source.leaves, _everything(planner))
+        values = [
+            reference_values(planner.graph.graph_module, leaves, _everything(planner)) for leaves in tried
+        ]
         for piece, verdict in failed:
             _blame(planner, piece, verdict, target, options, values)
     raise CompileError(
         f"no plan works after {_ROUNDS} tries", where=source.name, remedy="name the ops in keep_ops"
     )
+
+
+def _trying_first(source: Source, target: Target, options: Options) -> Target:
+    """Return the target, which builds in a child process if that is asked for. A GPU's islands it cannot."""
+    on_cpu = all(leaf.device.type == "cpu" for leaf in source.leaves)
+    wanted = options.child_trial and on_cpu and not is_isolated(target)
+    return isolated(target, run=True) if wanted else target
 
 
 def _refuse_other_memory(source: Source, target: Target) -> None:
@@ -171,9 +188,18 @@ def _build_all(
     return made, failed
 
 
-def _values(planner: Planner, plan: Plan, leaves: Sequence[torch.Tensor]) -> dict[fx.Node, object]:
+def _inputs_to_try(source: Source, planner: Planner) -> list[tuple[torch.Tensor, ...]]:
+    """Return the inputs that islands are tried on, the example inputs first."""
+    if source.sizes is None:
+        return [source.leaves]
+    return source.sizes.inputs_to_try(planner.graph.graph_module, source.leaves)
+
+
+def _values(
+    planner: Planner, plan: Plan, tried: Sequence[Sequence[torch.Tensor]]
+) -> list[dict[fx.Node, object]]:
     wanted = {node for piece in plan.pieces.values() for node in (*piece.inputs, *piece.outputs)}
-    return reference_values(planner.graph.graph_module, leaves, wanted)
+    return [reference_values(planner.graph.graph_module, leaves, wanted) for leaves in tried]
 
 
 def _everything(planner: Planner) -> set[fx.Node]:
@@ -184,7 +210,7 @@ def _try_anew(
     plan: Plan,
     made: dict[int, _Made],
     failed: list[tuple[Piece, Verdict]],
-    values: dict[fx.Node, object],
+    values: list[dict[fx.Node, object]],
     target: Target,
     options: Options,
     rough: bool,
@@ -200,31 +226,43 @@ def _try_anew(
 
 
 def _try_all(
-    pieces: Mapping[int, Piece], made: dict[int, _Made], values: dict[fx.Node, object], low_precision: bool
+    pieces: Mapping[int, Piece],
+    made: dict[int, _Made],
+    values: list[dict[fx.Node, object]],
+    low_precision: bool,
 ) -> list[tuple[Piece, Verdict]]:
+    """Run each island on each of the inputs; return those that fail or differ on one."""
     failed = []
     for level, piece in pieces.items():
-        # Tensors, by the verdicts.
-        arguments = cast("list[torch.Tensor]", [values[node] for node in piece.inputs])
-        expected = cast("list[torch.Tensor]", [values[node] for node in piece.outputs])
-        try:
-            with torch.no_grad():
-                actual = made[level].island(arguments)
-        except GaveNaN as error:
-            actual = error.results
-        except OutOfRange:
-            continue  # such a call runs on the host
-        except Exception as error:  # noqa: BLE001  # as may a device
-            failed.append((piece, Verdict(False, "build_failed", one_line(error))))
-            continue
-        problem = island_difference(
-            piece.island, arguments, actual, expected, low_precision=low_precision, whole=True
-        )
-        if problem:
-            _log.info("%s does not equal eager torch: %s", piece.island.name, problem)
-            detail = f"the island does not equal eager torch on the example inputs: {problem}"
-            failed.append((piece, Verdict(False, "inaccurate", detail)))
+        for known in values:
+            problem = _try_one(piece, made[level], known, low_precision)
+            if problem is not None:
+                failed.append((piece, problem))
+                break
     return failed
+
+
+def _try_one(piece: Piece, made: _Made, values: dict[fx.Node, object], low_precision: bool) -> Verdict | None:
+    # Tensors, by the verdicts.
+    arguments = cast("list[torch.Tensor]", [values[node] for node in piece.inputs])
+    expected = cast("list[torch.Tensor]", [values[node] for node in piece.outputs])
+    try:
+        with torch.no_grad():
+            actual = made.island(arguments)
+    except GaveNaN as error:
+        actual = error.results
+    except OutOfRange:
+        return None  # such a call runs on the host
+    except Exception as error:  # noqa: BLE001  # as may a device
+        return Verdict(False, "build_failed", one_line(error))
+    problem = island_difference(
+        piece.island, arguments, actual, expected, low_precision=low_precision, whole=True
+    )
+    if not problem:
+        return None
+    _log.info("%s does not equal eager torch: %s", piece.island.name, problem)
+    detail = f"the island does not equal eager torch on the example inputs: {problem}"
+    return Verdict(False, "inaccurate", detail)
 
 
 def _time_all(
@@ -249,10 +287,12 @@ def _blame(
     verdict: Verdict,
     target: Target,
     options: Options,
-    values: dict[fx.Node, object],
+    values: list[dict[fx.Node, object]],
 ) -> None:
     """Keep on the host the ops that fail alone; if none does, the whole island."""
-    culprits = find_culprits(piece, target, options, values)
+    culprits: dict[fx.Node, Verdict] = {}
+    for known in values:
+        culprits = culprits or find_culprits(piece, target, options, known, planner.alone)
     for node, problem in (culprits or dict.fromkeys(piece.ops, verdict)).items():
         planner.force(node, problem)
 
@@ -267,7 +307,7 @@ def _program(
         model=source.name,
         target=target.name,
         options=target.options_json(options),
-        inputs={path: spec_of(leaf) for path, leaf in zip(source.paths, source.leaves, strict=True)},
+        inputs=_inputs(source),
         outputs={
             path: spec_of(value)
             for path, value in zip(source.result.paths, outputs, strict=False)
@@ -280,6 +320,17 @@ def _program(
         versions=versions(target),
     )
     return RunnableProgram(record, graph_module, source.result)
+
+
+def _inputs(source: Source) -> dict[str, TensorSpec]:
+    """Return the tensors that a program takes; an open size is -1."""
+    specs = [spec_of(leaf) for leaf in source.leaves]
+    if source.sizes is not None:
+        specs = [
+            replace(spec, shape=tuple(size if isinstance(size, int) else -1 for size in sizes))
+            for spec, sizes in zip(specs, source.sizes.inputs, strict=True)
+        ]
+    return dict(zip(source.paths, specs, strict=True))
 
 
 def _written_name(plan: Plan, node: fx.Node) -> str:

@@ -43,6 +43,8 @@ _LONGEST_HEAD = 2**24
 _PIECE = 1 << 26  # bytes that are compared at a time
 _ALIGNMENT = 64  # payloads begin at multiples of it, as engines want their weights
 _WRITING = ".writing-"
+# Options that decide what is built, or what becomes of it, but nothing in what is built.
+_NOT_BUILT_IN = frozenset("cache check speed_trial child_trial keep_ops keep_modules min_island_size".split())
 _ABANDONED = 3600  # seconds after which a file that is being written is no longer
 
 
@@ -64,7 +66,8 @@ def island_key(island: Island, target: Target, options: Options) -> str:
     settings = {
         key: value
         for key, value in target.options_json(options).items()
-        if key not in ("cache", "check", "speed_trial", "keep_ops", "keep_modules", "min_island_size")
+        if key
+        not in ("cache", "check", "speed_trial", "keep_ops", "keep_modules", "min_island_size", "child_trial")
     }
     head = [
         _MAGIC,
@@ -77,6 +80,8 @@ def island_key(island: Island, target: Target, options: Options) -> str:
     ]
     digest.update(json.dumps(head, sort_keys=True, default=str).encode())
     digest.update(repr((island.inputs, island.outputs)).encode())
+    if island.sizes is not None:
+        digest.update(repr((island.sizes, sorted(island.sizes.largest.values()))).encode())
     places = {node: index for index, node in enumerate(island.graph_module.graph.nodes)}
     for node in island.graph_module.graph.nodes:
         place: Any = lambda source: _Place(places[source])  # noqa: E731  # no node, as map_arg would have it

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from torch import nn
 
-from torchport import targets
+from torchport import capture, targets
 from torchport.compiler.compiled_model import CompiledModel
+from torchport.compiler.engine_choice import check_engines, choose_engine, engine_options, rank
 from torchport.compiler.generating_model import GeneratingModel
 from torchport.compiler.kept_modules import check_kept_modules
+from torchport.compiler.served_model import ServedModel
 from torchport.compiler.specialise import Specialiser
 from torchport.errors import CompileError
 from torchport.generation import can_generate
-from torchport.records import DEFAULT_TARGET
+from torchport.records import DEFAULT_TARGET, EAGER
+from torchport.targets import Options, Target
+from torchport.targets.auto import AutoOptions
+
+_log = logging.getLogger(__name__)
 
 
 def compile(
@@ -32,9 +40,11 @@ def compile(
     Args:
         model: a module, or any callable on tensors. It is compiled in the mode that it is in.
         args, kwargs: example inputs of any class; the result of each island is checked on them.
-        target: the target's name; `torchport targets` lists them.
+        target: the target's name; `torchport targets` lists them. `auto` tries all that work here, and
+            takes the fastest.
         dynamic_shapes: which dimensions may vary, as `torch.export` takes it. Other shapes are then
-            refused. Without it, any shape is taken, and each new one is compiled when it first comes.
+            refused, and one program is for all sizes if the target takes open ones. Without it, any shape is
+            taken, and each new one is compiled when it first comes.
         options: the target's options.
         max_length: of a model that generates: how many tokens a sequence may have in `generate`, prompt and
             new ones together; 512 unless given. A step looks at all of them, so that more cost time.
@@ -57,16 +67,65 @@ def compile(
     found = targets.find(target)
     chosen = found.make_options(options)
     check_kept_modules(model, chosen, name)
-    specialiser = Specialiser(model, found, chosen, name)
-    if dynamic_shapes is None and can_generate(model):
-        if max_length is not None and max_length < 1:
+    request = _Request(model, args, dict(kwargs or {}), dynamic_shapes, max_length, name)
+    if not isinstance(chosen, AutoOptions):
+        return _compile_for(found, chosen, request)
+    check_engines(chosen)
+    if chosen.serve_eager_while_building:
+        if can_generate(model):
+            raise CompileError(
+                "a model that generates is compiled when it is first used, and not beside eager torch",
+                where=name,
+                remedy="leave out serve_eager_while_building",
+            )
+        specialiser = Specialiser(model, found, chosen, name)
+        return ServedModel(specialiser, args, request.kwargs, lambda: _compile_best(chosen, request))
+    return _compile_best(chosen, request)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What `compile` was given besides the target."""
+
+    model: nn.Module | Callable[..., object]
+    args: Sequence[object]
+    kwargs: dict[str, object]
+    dynamic_shapes: object
+    max_length: int | None
+    name: str
+
+
+def _compile_for(target: Target, options: Options, request: _Request) -> CompiledModel:
+    specialiser = Specialiser(request.model, target, options, request.name)
+    if request.dynamic_shapes is None and can_generate(request.model):
+        if request.max_length is not None and request.max_length < 1:
             raise CompileError("max_length must be at least 1", where=specialiser.name)
-        found.check_ready(chosen)
-        return GeneratingModel(specialiser, args, dict(kwargs or {}), max_length=max_length)
-    if max_length is not None:
+        target.check_ready(options)
+        return GeneratingModel(specialiser, request.args, request.kwargs, max_length=request.max_length)
+    if request.max_length is not None:
         raise CompileError(
             "max_length is for a model that generates, and this one does not",
             where=specialiser.name,
             remedy="leave it out",
         )
-    return CompiledModel(specialiser, args, dict(kwargs or {}), dynamic_shapes)
+    return CompiledModel(specialiser, request.args, request.kwargs, request.dynamic_shapes)
+
+
+def _compile_best(options: AutoOptions, request: _Request) -> CompiledModel:
+    """Compile for the engine that is the best by measuring; if it fails here after all, for the next one."""
+    captured = capture.export(request.model, request.args, request.kwargs, name=request.name)
+    tries = choose_engine(captured, options)
+    del captured
+    for row in rank(tries.rows, options.objective):
+        target: Target = targets.find("auto" if row.engine == EAGER else row.engine)
+        own = options if row.engine == EAGER else target.make_options(engine_options(options, tries))
+        try:
+            compiled = _compile_for(target, own, request)
+        except Exception as error:  # an engine may raise anything
+            if row.engine == EAGER:
+                raise
+            _log.warning("%s ran in its trial and fails here: %s", row.engine, error)
+            continue
+        compiled.keep_tries(replace(tries, chosen=row.engine))
+        return compiled
+    raise AssertionError("eager torch is always among those that are ranked")

@@ -13,10 +13,11 @@ from torch import nn
 
 from torchport import capture
 from torchport.compiler.emission import emit_program, simulated_seconds
+from torchport.compiler.open_sizes import NotOpen
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.compiler.weights import Changed
-from torchport.errors import RuntimeRefusal
-from torchport.records import Coverage, Fallbacks, ModelGraph, ProgramRecord
+from torchport.errors import CaptureError, RuntimeRefusal
+from torchport.records import Coverage, Fallbacks, ModelGraph, ProgramRecord, Tries
 from torchport.runtime.eager_fallback import EagerFallback
 from torchport.runtime.input_kind import refuse_gradients
 from torchport.structure import Flat, flatten_call
@@ -28,7 +29,7 @@ _MOST_PROGRAMS = 16
 # How often a call builds anew while another thread goes on changing the weights.
 _MOST_BUILDS = 3
 
-_TRAINING = 'call it under torch.no_grad(), or train with torch.compile(model, backend="torchport")'
+TRAINING = 'call it under torch.no_grad(), or train with torch.compile(model, backend="torchport")'
 
 
 class CompiledModel(nn.Module):
@@ -41,7 +42,8 @@ class CompiledModel(nn.Module):
         lazily: whether it is compiled when it is first called or asked about, rather than now.
 
     It holds the model's own parameters and buffers under their own names. A change of a weight is
-    noticed, and the islands are built again. Inputs of another shape are compiled for when they come.
+    noticed, and the islands are built again. Inputs of another shape are compiled for when they come, unless
+    there is a program for all sizes of the dimensions that vary.
     """
 
     def __init__(
@@ -62,8 +64,13 @@ class CompiledModel(nn.Module):
         self._specialiser = specialiser
         self._lock = threading.RLock()
         self._fallback = EagerFallback(specialiser.name)
-        self._limits = _limits(specialiser, args, kwargs, dynamic_shapes)
+        self._tries: Tries | None = None
         self._examples = args, kwargs
+        self._dynamic_shapes = dynamic_shapes
+        self._limits: capture.ShapeLimits | None = None
+        takes_open = specialiser.target.takes_open_sizes(specialiser.options)
+        self._is_open = dynamic_shapes is not None and takes_open
+        self._captured = self._capture_open() if dynamic_shapes is not None else None
         self._made_first: Specialised | None = None
         self._programs: tuple[Specialised, ...] = ()
         if not lazily:
@@ -76,9 +83,28 @@ class CompiledModel(nn.Module):
             return self._made_first or self._build_first()
 
     def _build_first(self) -> Specialised:
-        made = self._made_first = self._specialiser.build(*self._examples)
+        made = self._made_first = self._build_open() or self._specialiser.build(*self._examples)
         self._programs = (made, *self._programs)
         return made
+
+    def _capture_open(self) -> capture.CapturedModel:
+        """Capture the model for the sizes that may vary, and note what they may be."""
+        module, name = self._specialiser.module, self._specialiser.name
+        captured = capture.export(module, *self._examples, name=name, dynamic_shapes=self._dynamic_shapes)
+        self._limits = capture.ShapeLimits.of(captured.program, captured.inputs.paths)
+        return captured
+
+    def _build_open(self) -> Specialised | None:
+        """Return one program for all sizes that may vary; None if there is none, from now on."""
+        if not self._is_open:
+            return None
+        captured, self._captured = self._captured or self._capture_open(), None
+        try:
+            return self._specialiser.build_open(captured)
+        except NotOpen as reason:
+            _log.warning("%s: each size is compiled for by itself: %s", self._specialiser.name, reason)
+            self._is_open = False
+            return None
 
     @property
     def coverage(self) -> Coverage:
@@ -106,9 +132,38 @@ class CompiledModel(nn.Module):
         return self._fallback.record
 
     @property
+    def tries(self) -> Tries | None:
+        """What came of each engine, of a model that was compiled for `auto`; else None."""
+        return self._tries
+
+    def keep_tries(self, tries: Tries) -> None:
+        """Note what came of each engine, for who asks later."""
+        self._tries = tries
+
+    @property
     def original(self) -> nn.Module:
         """The module that was compiled; for a function, one that calls it."""
         return self._specialiser.module
+
+    def prove_sizes_of_one(self) -> None:
+        """Find out for which sizes of 1 the programs with open sizes are right, before they are saved."""
+        with self._lock:
+            for each in list(self._programs):
+                self._prove_sizes_of_one(each)
+
+    def _prove_sizes_of_one(self, specialised: Specialised) -> None:
+        for leaves in () if specialised.ones is None else specialised.ones.unknown(specialised.examples):
+            call = specialised.kind.structure.rebuild(leaves)
+            assert isinstance(call, tuple)  # the structure of (args, kwargs)
+            try:
+                captured = self._specialiser.capture_for(*call)
+            except CaptureError:
+                continue  # the model does not take it
+            widened = specialised.widened(flatten_call(*call), captured)
+            if widened is not None:
+                self._made_first = widened if self._made_first is specialised else self._made_first
+                self._programs = tuple(widened if each is specialised else each for each in self._programs)
+                specialised = widened
 
     @property
     def current_programs(self) -> tuple[Specialised, ...]:
@@ -129,7 +184,7 @@ class CompiledModel(nn.Module):
             CaptureError: the inputs are of another shape, and the model cannot be captured with it.
         """
         flat = flatten_call(args, kwargs)
-        refuse_gradients(flat, self._specialiser.name, _TRAINING)
+        refuse_gradients(flat, self._specialiser.name, TRAINING)
         specialised = self._find(flat, args, kwargs)
         for _ in range(_MOST_BUILDS):
             try:
@@ -216,18 +271,24 @@ class CompiledModel(nn.Module):
             _log.info("%s: a weight changed, so its islands are built again", self._specialiser.name)
         else:
             _log.info("%s: inputs of another kind are compiled for", self._specialiser.name)
-        made = self._specialiser.build(args, kwargs)
+        made, others = self._make(flat, args, kwargs, current)
         self._made_first = self._made_first or made
-        self._programs = (made, *current)[:_MOST_PROGRAMS]
+        self._programs = (made, *others)[:_MOST_PROGRAMS]
         return made
 
-
-def _limits(
-    specialiser: Specialiser, args: Sequence[object], kwargs: Mapping[str, object], dynamic_shapes: object
-) -> capture.ShapeLimits | None:
-    if dynamic_shapes is None:
-        return None
-    captured = capture.export(
-        specialiser.module, args, kwargs, name=specialiser.name, dynamic_shapes=dynamic_shapes
-    )
-    return capture.ShapeLimits.of(captured.program, captured.inputs.paths)
+    def _make(
+        self, flat: Flat, args: Sequence[object], kwargs: Mapping[str, object], current: list[Specialised]
+    ) -> tuple[Specialised, list[Specialised]]:
+        """Return a program for inputs that none was made for, if it can be for all sizes; and the others."""
+        if self._is_open and not any(each.is_open for each in current):
+            made = self._build_open()
+            if made is not None and made.fits(flat):
+                return made, current
+            current = current if made is None else [made, *current]
+        captured = self._specialiser.capture_for(args, kwargs)
+        for each in current:
+            widened = each.widened(flat, captured)
+            if widened is not None:
+                self._made_first = widened if self._made_first is each else self._made_first
+                return widened, [other for other in current if other is not each]
+        return self._specialiser.build_captured(captured), current

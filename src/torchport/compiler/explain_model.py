@@ -57,7 +57,7 @@ def explain_graph(
     name: str = "",
 ) -> tuple[Coverage, ModelGraph]:
     """Like `explain`, and return the graph too, with every op's verdict."""
-    found = targets.find(target)
+    found = targets.find_engine(target)
     chosen = found.make_options(options)
     check_kept_modules(model, chosen, name)
     captured = capture.export(model, args, kwargs, name=name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 
-from torchport.records import Fallbacks
+from torchport.records import Coverage, Fallbacks
 from torchport.runtime.eager_fallback import EagerFallback
 from torchport.runtime.input_kind import LeafKey, key_of
 
@@ -16,6 +17,7 @@ MOST_PROGRAMS = 8
 
 GraphKey = tuple["LeafKey | tuple[type, object]", ...]
 
+_recordings: list[list[Coverage]] = []
 _watched: weakref.WeakSet[EagerFallback] = weakref.WeakSet()
 
 
@@ -30,6 +32,23 @@ def _key(value: object) -> LeafKey | tuple[type, object]:
     if isinstance(value, float):
         return float, value.hex()  # which tells -0.0 from 0.0, and NaN is NaN
     return type(value), value if isinstance(value, int) else None
+
+
+@contextmanager
+def recording_coverage() -> Iterator[list[Coverage]]:
+    """Give a list to which every graph that is built for training meanwhile adds what its target takes."""
+    built: list[Coverage] = []
+    _recordings.append(built)  # not of a thread: autograd builds backward graphs on one of its own
+    try:
+        yield built
+    finally:
+        _recordings[:] = [each for each in _recordings if each is not built]
+
+
+def note_coverage(coverage: Coverage) -> None:
+    """Add what a target takes of a graph to the lists that ask for it."""
+    for built in list(_recordings):
+        built.append(coverage)
 
 
 def watched(what: str) -> EagerFallback:

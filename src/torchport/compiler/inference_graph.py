@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import threading
 from collections.abc import Mapping
@@ -15,12 +16,17 @@ from torchport import capture
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, watched
 from torchport.compiler.normalise import normalise
+from torchport.compiler.open_sizes import find_open_sizes, name_sizes
+from torchport.compiler.varying_sizes import Varying, find_varying
 from torchport.compiler.weights import Changed, WeightGuard
 from torchport.errors import CaptureError, one_line
 from torchport.runtime.eager_fallback import NotCompiled
+from torchport.runtime.input_kind import InputKind
 from torchport.runtime.runnable_program import RunnableProgram
 from torchport.targets import Options, Target
 from torchport.torch_private import FakeTensor, is_static_input
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,10 +34,11 @@ class _Specialised:
     program: RunnableProgram | str  # or why there is none, so that eager torch runs the graph
     guard: WeightGuard
     weights: list[object]
+    kind: InputKind | None = None  # of one for all sizes: those that it takes
 
 
 class InferenceGraph:
-    """Compiles a graph for each shape that it is called with.
+    """Compiles a graph once for all sizes that vary, or for each shape that it is called with.
 
     Args:
         graph_module: Dynamo's graph; its weights are inputs that are marked as static.
@@ -50,24 +57,60 @@ class InferenceGraph:
         # Two at least, so that it gives a tuple.
         self._get_fixed = operator.itemgetter(*self._fixed, *[0] * (2 - len(self._fixed)))
         self._free = [index for index, node in enumerate(placeholders) if not is_static_input(node)]
+        # Once for all sizes, if the target can and until it turns out that the graph cannot.
+        self._varying = find_varying(placeholders, self._free)
+        self._is_open = self._varying is not None and target.takes_open_sizes(options)
+        self._open: _Specialised | None = None
 
     def __call__(self, *args: object) -> object:
         """Run the graph."""
         return self._fallback.run(lambda: self._run(args), lambda: self._graph_module(*args))
 
     def _run(self, args: tuple[object, ...]) -> object:
-        key = graph_key([args[index] for index in self._free])
-        found = self._programs.get(key)
-        if found is None or not self._has_weights(found, args):
-            found = self._renew(key, args)
+        leaves = [value for index in self._free if isinstance(value := args[index], torch.Tensor)]
+        found = self._find_open(leaves, args) if self._is_open else None
+        key = graph_key([args[index] for index in self._free]) if found is None else ()
+        if found is None:
+            found = self._programs.get(key)
+            if found is None or not self._has_weights(found, args):
+                found = self._renew(key, args)
         if isinstance(found.program, str):
             raise NotCompiled(found.program)
-        leaves = [args[index] for index in self._free if isinstance(args[index], torch.Tensor)]
         try:
-            return found.program.run(leaves, (), found.guard.check)  # type: ignore[arg-type]  # filtered above
+            return found.program.run(leaves, (), found.guard.check)
         except Changed:
-            self._renew(key, args)
+            self._forget(found) if found.kind is not None else self._renew(key, args)
             return self._run(args)
+
+    def _forget(self, found: _Specialised) -> None:
+        """Have a program for all sizes built anew, unless another thread was faster."""
+        with self._lock:
+            if self._open is found:
+                self._open = None
+
+    def _find_open(self, leaves: list[torch.Tensor], args: tuple[object, ...]) -> _Specialised | None:
+        """Return the program for all sizes, if these are among them; it is built when it is first wanted."""
+        found = self._open
+        if found is None or not self._has_weights(found, args):
+            with self._lock:
+                found = self._open
+                if found is None or not self._has_weights(found, args):
+                    found = self._open = self._build_open(args)
+        if found is None or found.kind is None or not found.kind.fits_leaves(leaves):
+            return None
+        return found
+
+    def _build_open(self, args: tuple[object, ...]) -> _Specialised | None:
+        """Return a program for all sizes; None if there is none, from now on."""
+        if any(isinstance(item, FakeTensor) for item in args):
+            raise NotCompiled("an input has no values")
+        assert self._varying is not None
+        try:
+            return self._build_program(args, self._varying)
+        except Exception as error:  # noqa: BLE001  # whatever it is, each size may still be compiled for
+            _log.info("a graph is compiled for each size by itself: %s", one_line(error))
+            self._is_open = False
+            return None
 
     def _renew(self, key: GraphKey, args: tuple[object, ...]) -> _Specialised:
         """Return a program for the weights as they are now, unless another thread was faster a new one."""
@@ -86,30 +129,51 @@ class InferenceGraph:
         # A shape that is known already is built again: one of its weights changed.
         if key not in self._programs and len(self._programs) >= MOST_PROGRAMS:
             raise NotCompiled(f"the graph was called with more than {MOST_PROGRAMS} shapes")
-        weights = [args[index] for index in self._fixed]
-        bound = _Bound(self._graph_module, self._fixed, args)
-        leaves = tuple(args[index] for index in self._free if isinstance(args[index], torch.Tensor))
         try:
-            captured = capture.export(bound, leaves, name="graph")
-            graph = normalise(captured, self._target)
-            written = {str(node.target) for node in graph.writes if node.op == "get_attr"}
-            frozen = [weight for name, weight in graph.weights.items() if name not in written]
-            guard = WeightGuard(frozen)  # before any value is read: another thread may change it meanwhile
-            source = Source("graph", graph, captured.leaves, captured.inputs.paths, captured.result)
-            program, _ = build_program(source, self._target, self._options)
+            return self._build_program(args, None)
         except Exception as error:  # noqa: BLE001  # whatever it is, eager torch still gives the answer
             # What a capture advises is to use this backend.
             why = error.what if isinstance(error, CaptureError) else one_line(error)
             problem = f"the graph cannot be compiled: {why}"
-            return _Specialised(problem, WeightGuard([]), weights)
-        return _Specialised(program, guard, weights)
+            return _Specialised(problem, WeightGuard([]), [args[index] for index in self._fixed])
+
+    def _build_program(self, args: tuple[object, ...], varying: Varying | None) -> _Specialised:
+        weights = [args[index] for index in self._fixed]
+        bound = _Bound(self._graph_module, self._fixed, args, {} if varying is None else varying.numbers)
+        leaves = tuple(args[index] for index in self._free if isinstance(args[index], torch.Tensor))
+        dims = None if varying is None else varying.dynamic_shapes
+        captured = capture.export(bound, leaves, name="graph", dynamic_shapes=dims)
+        sizes = None if varying is None else find_open_sizes(captured)
+        graph = normalise(captured, self._target)
+        if sizes is not None:
+            name_sizes(graph, sizes)
+        written = {str(node.target) for node in graph.writes if node.op == "get_attr"}
+        frozen = [weight for name, weight in graph.weights.items() if name not in written]
+        guard = WeightGuard(frozen)  # before any value is read: another thread may change it meanwhile
+        source = Source("graph", graph, captured.leaves, captured.inputs.paths, captured.result, sizes)
+        program, _ = build_program(source, self._target, self._options)
+        if sizes is None:
+            return _Specialised(program, guard, weights)
+        shapes = [spec.shape for spec in program.record.inputs.values()]
+        kind = InputKind.of(captured.inputs, captured.leaves)
+        kind = kind.with_open_sizes(shapes, [*sizes.guards, *sizes.unproved])
+        return _Specialised(program, guard, weights, kind)
 
 
 class _Bound(nn.Module):
     """Dynamo's graph with its weights and numbers bound: what is left are the tensors."""
 
-    def __init__(self, graph_module: fx.GraphModule, fixed: list[int], args: tuple[object, ...]) -> None:
+    def __init__(
+        self,
+        graph_module: fx.GraphModule,
+        fixed: list[int],
+        args: tuple[object, ...],
+        sizes: Mapping[int, tuple[int, int]],
+    ) -> None:
         super().__init__()
+        self._sizes = (
+            sizes  # the numbers that are sizes of tensors, by their places: of which, in which dimension
+        )
         self._graph = [graph_module]  # in a list: its own attributes are no weights of this module
         self._args = [None if isinstance(value, torch.Tensor) else value for value in args]
         self._free = [
@@ -137,6 +201,8 @@ class _Bound(nn.Module):
             args[index] = getattr(self, name)
         for index, leaf in zip(self._free, leaves, strict=True):
             args[index] = leaf
+        for index, (leaf_place, dim) in self._sizes.items():
+            args[index] = leaves[leaf_place].shape[dim]
         return _BoundInterpreter(
             self._graph[0], {n: getattr(self, key) for n, key in self._held.items()}
         ).run(*args)

@@ -15,6 +15,7 @@ from torchport.compiler.decompose import decompose
 from torchport.compiler.views import is_view_of, strided_view
 from torchport.errors import CaptureError
 from torchport.targets import Target
+from torchport.targets.size_terms import is_size
 from torchport.torch_private import HigherOrderOperator, OpOverload, remove_effect_tokens
 
 
@@ -237,4 +238,8 @@ def count_ops(graph_module: fx.GraphModule) -> list[str]:
 
 def is_op(node: fx.Node) -> bool:
     """Whether a node is a torch op: not a look into a tuple, nor a shape."""
-    return node.op == "call_function" and (isinstance(node.target, (OpOverload, HigherOrderOperator)))
+    return (
+        node.op == "call_function"
+        and isinstance(node.target, (OpOverload, HigherOrderOperator))
+        and not is_size(node)
+    )

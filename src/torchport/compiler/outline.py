@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
 
+from torchport.capture import size_term
 from torchport.compiler.normalise import NormalGraph, is_op
+from torchport.compiler.open_sizes import OpenSizes
 from torchport.compiler.partition import Partition
 from torchport.compiler.views import base_of, strided_view
 from torchport.records import TensorSpec
 from torchport.runtime.hook import register
 from torchport.targets import Island
+from torchport.targets.open_sizes import Evaluator, IslandSizes
+from torchport.targets.size_terms import add_to_graph, is_size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,16 +45,24 @@ class Piece:
         return [node for node in self.nodes if is_op(node)]
 
 
-def outline(graph: NormalGraph, cut: Partition) -> dict[int, Piece]:
+def outline(graph: NormalGraph, cut: Partition, sizes: OpenSizes | None = None) -> dict[int, Piece]:
     """Return the islands by their level."""
-    mutated = {node.target for node in graph.writes if node.op == "get_attr"}
     return {
-        level: _piece(graph, f"island_{number}", nodes, mutated)
+        level: make_piece(graph, f"island_{number}", nodes, sizes)
         for number, (level, nodes) in enumerate(sorted(cut.islands.items()))
     }
 
 
-def _piece(graph: NormalGraph, name: str, nodes: list[fx.Node], mutated: Collection[object]) -> Piece:
+def make_piece(graph: NormalGraph, name: str, nodes: list[fx.Node], sizes: OpenSizes | None = None) -> Piece:
+    """Return the island of some nodes.
+
+    Args:
+        graph: the whole graph.
+        name: the island's name.
+        nodes: what it stands for, in order.
+        sizes: the sizes that are open, if some are.
+    """
+    mutated = {node.target for node in graph.writes if node.op == "get_attr"}
     inside = set(nodes)
     made = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
@@ -58,7 +70,7 @@ def _piece(graph: NormalGraph, name: str, nodes: list[fx.Node], mutated: Collect
     frozen: dict[str, torch.Tensor] = {}
     for node in nodes:
         for source in node.all_input_nodes:
-            if source in inside or source in copies:
+            if source in inside or source in copies or is_size(source):
                 continue
             if source.op == "get_attr" and source.target not in mutated:
                 attribute = str(source.target)
@@ -68,18 +80,109 @@ def _piece(graph: NormalGraph, name: str, nodes: list[fx.Node], mutated: Collect
                 copies[source] = made.placeholder(source.name)
                 inputs.append(source)
             copies[source].meta = _described(source)
+    outputs = [node for node in nodes if any(user not in inside for user in node.users)]
+    described = None
+    if sizes is not None:
+        places = _show_sizes(graph, made, nodes, outputs, inputs, copies, sizes)
+        described = _sizes_of(inputs, outputs, places, sizes)
     for node in nodes:
         copies[node] = made.node_copy(node, copies.__getitem__)
         copies[node].meta = _described(node)
-    outputs = [node for node in nodes if any(user not in inside for user in node.users)]
     made.output(tuple(copies[node] for node in outputs))
     island = Island(
         name,
         fx.GraphModule(frozen, _inputs_first(made)),
-        tuple(spec_of(node.meta["val"]) for node in inputs),
-        tuple(spec_of(node.meta["val"]) for node in outputs),
+        tuple(_spec(node, sizes) for node in inputs),
+        tuple(_spec(node, sizes) for node in outputs),
+        described,
     )
     return Piece(island, nodes, inputs, outputs, list(frozen))
+
+
+def _show_sizes(
+    graph: NormalGraph,
+    made: fx.Graph,
+    nodes: list[fx.Node],
+    outputs: list[fx.Node],
+    inputs: list[fx.Node],
+    copies: dict[fx.Node, fx.Node],
+    sizes: OpenSizes,
+) -> dict[object, tuple[int, int]]:
+    """Have an island compute the sizes that it needs from those of its inputs.
+
+    An input of the whole graph becomes one of the island, for its shape alone, if none of the island's shows
+    a size.
+
+    Returns:
+        Which input shows each symbol, in which dimension.
+    """
+    named = dict.fromkeys(source for node in nodes for source in node.all_input_nodes if is_size(source))
+    needed: set[object] = set()
+    for size in [
+        *[node.meta["val"] for node in named],
+        *[size for node in (*inputs, *outputs) for size in node.meta["val"].shape],
+    ]:
+        needed |= set() if isinstance(size, int) else size.node.expr.free_symbols
+    places = _places(inputs)
+    placeholders = [node for node in graph.graph_module.graph.nodes if node.op == "placeholder"]
+    for symbol in needed - places.keys():
+        shown = placeholders[sizes.places[symbol][0]]
+        copies[shown] = made.placeholder(shown.name)
+        copies[shown].meta = _described(shown)
+        inputs.append(shown)
+        places = _places(inputs)
+    known: dict[str, fx.Node | int] = {}
+    for node in named:
+        term = size_term(node.meta["val"].node.expr, _terms(places))
+        copies[node] = add_to_graph(made, term, [copies[source] for source in inputs], known)  # type: ignore[assignment]  # no number: it has symbols
+    return places
+
+
+def _places(inputs: list[fx.Node]) -> dict[object, tuple[int, int]]:
+    """Return which input shows each symbol, in which dimension."""
+    places: dict[object, tuple[int, int]] = {}
+    for index, node in enumerate(inputs):
+        for dim, size in enumerate(node.meta["val"].shape):
+            if not isinstance(size, int) and size.node.expr.is_symbol:
+                places.setdefault(size.node.expr, (index, dim))
+    return places
+
+
+def _terms(places: Mapping[object, tuple[int, int]]) -> dict[str, object]:
+    return {str(symbol): ["size", *place] for symbol, place in places.items()}
+
+
+def _sizes_of(
+    inputs: list[fx.Node],
+    outputs: list[fx.Node],
+    places: Mapping[object, tuple[int, int]],
+    sizes: OpenSizes,
+) -> IslandSizes | None:
+    """Return how the sizes of an island's tensors depend on each other; None if none is open."""
+    if not places:
+        return None
+    terms = _terms(places)
+    known = [Evaluator(choice) for choice in sizes.choices]
+
+    def shape(node: fx.Node) -> tuple[object, ...]:
+        return tuple(
+            size if isinstance(size, int) else size_term(size.node.expr, terms)
+            for size in node.meta["val"].shape
+        )
+
+    bounds = []
+    for node in inputs:
+        found = [[each.size(size) for each in known] for size in node.meta["val"].shape]
+        bounds.append(tuple((max(min(some), 0), max(some)) for some in found))
+    return IslandSizes(tuple(map(shape, inputs)), tuple(map(shape, outputs)), tuple(bounds), sizes.largest)
+
+
+def _spec(node: fx.Node, sizes: OpenSizes | None) -> TensorSpec:
+    """Return what is known of a node's tensor; its memory order is that at the largest sizes."""
+    value = node.meta["val"]
+    if sizes is None:
+        return spec_of(value)
+    return replace(spec_of(value), order=spec_of(Evaluator(sizes.largest).value(value)).order)  # type: ignore[arg-type]  # a tensor
 
 
 def _described(node: fx.Node) -> dict[str, object]:
@@ -138,6 +241,8 @@ def host_graph(
     for node in graph.graph_module.graph.nodes:
         if node.op == "placeholder":
             copies[node] = made.placeholder(node.name)
+    for node in _host_sizes(graph, cut):
+        copies[node] = made.node_copy(node, copies.__getitem__)
     for node in graph.graph_module.graph.nodes:
         if node.op == "get_attr" and _needed_on_host(node, cut, pieces, graph):
             attributes[str(node.target)] = getattr(graph.graph_module, str(node.target))
@@ -157,6 +262,17 @@ def host_graph(
         returned[place] = strided_view(made, written[write], item)
     made.output(tuple(returned))  # type: ignore[arg-type]  # nodes and constants
     return fx.GraphModule(attributes, made, "Program")
+
+
+def _host_sizes(graph: NormalGraph, cut: Partition) -> list[fx.Node]:
+    """Return the sizes that the host's ops need, in order."""
+    on_host = {node for nodes in cut.host.values() for node in nodes}
+    needed: set[fx.Node] = set()
+    found = [node for node in graph.graph_module.graph.nodes if is_size(node)]
+    for node in reversed(found):
+        if any(user in on_host or user in needed for user in node.users):
+            needed.add(node)
+    return [node for node in found if node in needed]
 
 
 def _own_memory(made: fx.Graph, value: fx.Node, copy: fx.Node) -> fx.Node:

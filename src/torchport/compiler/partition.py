@@ -16,6 +16,7 @@ from torch import fx
 
 from torchport.compiler.normalise import is_op
 from torchport.records import Verdict
+from torchport.targets.size_terms import is_size
 from torchport.torch_private import OpOverload
 
 
@@ -63,7 +64,7 @@ def _cut(graph: fx.Graph, verdicts: dict[fx.Node, Verdict]) -> Partition:
     host: dict[int, list[fx.Node]] = defaultdict(list)
     last_ordered = 0
     for node in graph.nodes:
-        if node.op != "call_function":
+        if node.op != "call_function" or is_size(node):  # a size is there from the start
             continue
         sources = [source for source in node.all_input_nodes if source in level]
         on_device[node] = _takes(node, verdicts, on_device)

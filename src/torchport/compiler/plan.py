@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,9 @@ from torchport.compiler.coverage import measure
 from torchport.compiler.folding import fold
 from torchport.compiler.graph_record import record_graph
 from torchport.compiler.normalise import NormalGraph, count_ops, is_op
-from torchport.compiler.outline import Piece, has_known_strides, outline
+from torchport.compiler.open_sizes import OpenSizes
+from torchport.compiler.open_verdicts import OpenVerdicts
+from torchport.compiler.outline import Piece, has_known_strides, make_piece, outline
 from torchport.compiler.partition import Partition, partition
 from torchport.records import Coverage, ModelGraph, Verdict
 from torchport.targets import Options, Target
@@ -52,16 +55,29 @@ class Planner:
         name: the model's name.
         graph: the graph; what depends on no input is folded.
         target, options: what it is planned for.
+        sizes: the sizes that are open, if some are.
     """
 
-    def __init__(self, name: str, graph: NormalGraph, target: Target, options: Options) -> None:
+    def __init__(
+        self,
+        name: str,
+        graph: NormalGraph,
+        target: Target,
+        options: Options,
+        sizes: OpenSizes | None = None,
+    ) -> None:
         self.name = name
         self.target = target
         self.options = options
         self.graph = graph
+        self.sizes = sizes
         self._ops_before = count_ops(graph.graph_module)
         fold(self.graph)
-        target.prepare(self.graph.graph_module)
+        self._open = None
+        if sizes is None:
+            target.prepare(self.graph.graph_module)
+        else:
+            self._open = OpenVerdicts(self.graph.graph_module, sizes, target, options)
         self._aliases = aliasing_nodes(self.graph)
         self._forced: dict[fx.Node, Verdict] = {}
 
@@ -69,12 +85,19 @@ class Planner:
         """Keep a node on the host from the next plan on, whatever the target says."""
         self._forced[node] = verdict
 
+    def alone(self, node: fx.Node) -> Piece | None:
+        """Return the island of one op with open sizes; None if none of the graph's is open."""
+        if self.sizes is None:
+            return None
+        looks = [user for user in node.users if user.target is operator.getitem]
+        return make_piece(self.graph, f"only_{node.name}", [node, *looks], self.sizes)
+
     def plan(self) -> Plan:
         """Ask for verdicts and cut the graph."""
         graph = self.graph.graph_module.graph
         verdicts = {node: self._verdict(node) for node in graph.nodes if is_op(node)}
         cut = partition(graph, verdicts, self.options.min_island_size)
-        pieces = outline(self.graph, cut)
+        pieces = outline(self.graph, cut, self.sizes)
         coverage = measure(self.name, self.target.name, self._ops_before, self.graph, cut, pieces, verdicts)
         return Plan(self.graph, cut, pieces, coverage, verdicts)
 
@@ -88,7 +111,7 @@ class Planner:
         elsewhere = next((each.device for each in tensors_of(node) if each.device.type not in known), None)
         if elsewhere is not None:
             return Verdict(False, "argument", f"a tensor is on {elsewhere}", "move the model to the CPU")
-        unknown = _known_at_run_time(node)
+        unknown = _known_at_run_time(node) if self._open is None else self._open.unknown(node)
         if unknown:
             return Verdict(False, "shape", unknown, "bound the shape, or compute it outside the model")
         name = str(node.target)
@@ -98,7 +121,7 @@ class Planner:
         for kept in self.options.keep_modules:
             if path == kept or path.startswith(kept + "."):
                 return Verdict(False, "kept_by_option", f"the option keep_modules names {kept}")
-        return self.target.verdict(node, self.options)
+        return self.target.verdict(node, self.options) if self._open is None else self._open.verdict(node)
 
 
 def _known_at_run_time(node: fx.Node) -> str:

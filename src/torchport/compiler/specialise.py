@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -11,6 +11,8 @@ from torch import nn
 from torchport import capture
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.normalise import normalise
+from torchport.compiler.open_sizes import NotOpen, OpenSizes, find_open_sizes, name_sizes
+from torchport.compiler.sizes_of_one import SizesOfOne
 from torchport.compiler.weights import WeightGuard, frozen_weights
 from torchport.records import ModelGraph
 from torchport.runtime.input_kind import InputKind
@@ -29,6 +31,7 @@ class Specialised:
         kind: the inputs that it was built for.
         graph: what it was planned from, as a record.
         examples: the tensors that it was tried on.
+        ones: of open sizes: what is known of those that are 1.
     """
 
     program: RunnableProgram
@@ -36,6 +39,24 @@ class Specialised:
     kind: InputKind
     graph: ModelGraph
     examples: tuple[torch.Tensor, ...] = ()
+    ones: SizesOfOne | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is for all sizes of some dimensions."""
+        return bool(self.kind.guards)
+
+    def widened(self, flat: Flat, captured: capture.CapturedModel) -> Specialised | None:
+        """Return the program for inputs with sizes of 1, if the model does with these what the graph does.
+
+        Args:
+            flat: inputs that have such sizes.
+            captured: the model captured for them alone.
+        """
+        if self.ones is None or not self.ones.could_be(flat):
+            return None
+        ones = self.ones.proved_by(flat, captured)
+        return None if ones is None else replace(self, kind=ones.kind, ones=ones)
 
     def fits(self, flat: Flat) -> bool:
         """Whether the program was built for inputs like these."""
@@ -61,11 +82,39 @@ class Specialiser:
 
     def build(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Specialised:
         """Capture and compile the model for inputs like these."""
-        captured = capture.export(self.module, args, kwargs, name=self.name)
+        return self.build_captured(self.capture_for(args, kwargs))
+
+    def capture_for(self, args: Sequence[object], kwargs: Mapping[str, object]) -> capture.CapturedModel:
+        """Capture the model for inputs like these."""
+        return capture.export(self.module, args, kwargs, name=self.name)
+
+    def build_captured(self, captured: capture.CapturedModel) -> Specialised:
+        """Compile the model for inputs like those that it was captured with."""
+        return self._build(captured, None)
+
+    def build_open(self, captured: capture.CapturedModel) -> Specialised:
+        """Compile the model for all sizes that it was captured for.
+
+        Raises:
+            NotOpen: one program cannot be for all of them.
+        """
+        if not self.target.takes_open_sizes(self.options):
+            raise NotOpen(f"the target {self.target.name} builds for fixed sizes")
+        return self._build(captured, find_open_sizes(captured))
+
+    def _build(self, captured: capture.CapturedModel, sizes: OpenSizes | None) -> Specialised:
         graph = normalise(captured, self.target)
+        if sizes is not None:
+            name_sizes(graph, sizes)
         # Before any value is read: a weight that another thread changes meanwhile is noticed afterwards.
         guard = WeightGuard(frozen_weights(graph), captured.state)
-        source = Source(captured.name, graph, captured.leaves, captured.inputs.paths, captured.result)
+        source = Source(captured.name, graph, captured.leaves, captured.inputs.paths, captured.result, sizes)
         program, plan = build_program(source, self.target, self.options)
         kind = InputKind.of(captured.inputs, captured.leaves)
-        return Specialised(program, guard, kind, plan.record_graph(), captured.leaves)
+        ones = None
+        if sizes is not None:
+            shapes = [spec.shape for spec in program.record.inputs.values()]
+            kind = kind.with_open_sizes(shapes, sizes.guards)
+            ones = SizesOfOne(kind, sizes.unproved, captured.program)
+            kind = ones.kind
+        return Specialised(program, guard, kind, plan.record_graph(), captured.leaves, ones)

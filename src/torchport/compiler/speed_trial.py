@@ -24,6 +24,7 @@ from torchport.compiler.outline import Piece
 from torchport.records import Verdict
 from torchport.targets import Artifact, Options, Target
 from torchport.targets.machine import machine
+from torchport.targets.size_terms import is_size
 from torchport.targets.target import OutOfRange, Runner
 
 _log = logging.getLogger(__name__)
@@ -124,20 +125,21 @@ def time_in_turns(run: Callable[[], object], eager: Callable[[], object], allowe
     with torch.no_grad():
         began = time.perf_counter()
         for _ in range(_TURNS):
-            theirs.append(_seconds(eager))
-            own.append(_seconds(run))
+            theirs.append(seconds_of(eager))
+            own.append(seconds_of(run))
             if time.perf_counter() - began > allowed:
                 break
         if Speed(min(own), min(theirs)).is_slower:
             for _ in range(_MORE_TURNS):
-                theirs.append(_seconds(eager))
-                own.append(_seconds(run))
+                theirs.append(seconds_of(eager))
+                own.append(seconds_of(run))
                 if not Speed(min(own), min(theirs)).is_slower:
                     break
     return Speed(min(own), statistics.median(theirs))
 
 
-def _seconds(call: Callable[[], object]) -> float:
+def seconds_of(call: Callable[[], object]) -> float:
+    """Call once and return the seconds that it took, until a GPU has done its part too."""
     on_gpu = torch.cuda.is_initialized()
     if on_gpu:
         torch.cuda.synchronize()
@@ -157,8 +159,7 @@ def _slow_by_profile(
     except Exception as error:  # noqa: BLE001  # an engine may raise anything; the island stays on the host
         _log.info("%s cannot be profiled: %s", piece.island.name, error)
         return {}
-    copies = [node for node in piece.island.graph_module.graph.nodes if node.op == "call_function"]
-    places = {copy.name: node for copy, node in zip(copies, piece.nodes, strict=True)}
+    places = nodes_by_name(piece)
     taken: dict[fx.Node, float] = {}
     kernels: dict[fx.Node, str] = {}
     for entry in times or ():
@@ -178,6 +179,12 @@ def _slow_by_profile(
     return found
 
 
+def nodes_by_name(piece: Piece) -> dict[str, fx.Node]:
+    """Return the model's nodes by the names that they have in the island."""
+    copies = _calls(piece)
+    return {copy.name: node for copy, node in zip(copies, piece.nodes, strict=True)}
+
+
 class _Timer(fx.Interpreter):
     """Runs an island with eager torch and notes how long each op takes."""
 
@@ -194,12 +201,18 @@ class _Timer(fx.Interpreter):
         return value
 
 
+def _calls(piece: Piece) -> list[fx.Node]:
+    """Return the nodes of an island's own graph that stand for the piece's, in order."""
+    nodes = piece.island.graph_module.graph.nodes
+    return [node for node in nodes if node.op == "call_function" and not is_size(node)]
+
+
 def _eager_times(piece: Piece, arguments: Sequence[torch.Tensor]) -> dict[fx.Node, float]:
     timer = _Timer(piece)
     with torch.no_grad():
         for _ in range(_TURNS):
             timer.run(*arguments)
-    copies = [node for node in piece.island.graph_module.graph.nodes if node.op == "call_function"]
+    copies = _calls(piece)
     return {node: timer.seconds[copy.name] for copy, node in zip(copies, piece.nodes, strict=True)}
 
 

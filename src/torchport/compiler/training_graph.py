@@ -10,7 +10,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchport.compiler.build import Source, build_program
-from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, watched
+from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, note_coverage, watched
 from torchport.compiler.normalise import NormalGraph, Weight, remove_no_ops
 from torchport.errors import one_line
 from torchport.runtime.eager_fallback import NotCompiled
@@ -48,7 +48,7 @@ def compile_training(
     compiler = aot_autograd(
         fw_compiler=compile_one,
         bw_compiler=compile_one,
-        decompositions=dict(target.decompositions()),
+        decompositions=dict(target.training_decompositions()),
         partition_fn=min_cut_partition,
     )
     levels = functorch_depth()
@@ -113,7 +113,9 @@ class _AtenGraph:
             names = tuple(node.name for node in copy.graph.nodes if node.op == "placeholder")
             leaves = tuple(item for item in args if isinstance(item, torch.Tensor))
             source = Source("training graph", graph, leaves, names, result)
-            return build_program(source, self._target, self._options)[0]
+            program, plan = build_program(source, self._target, self._options)
+            note_coverage(plan.coverage)
+            return program
         except Exception as error:  # noqa: BLE001  # whatever it is, eager torch still gives the answer
             return f"the graph cannot be compiled: {one_line(error)}"
 

@@ -14,17 +14,23 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from torchport import capture, targets
-from torchport.capture import ANY_BATCH, ANY_SHAPE, CapturedModel, input_shapes, quiet_torch
+from torchport.capture import (
+    ANY_BATCH,
+    ANY_SHAPE,
+    CapturedModel,
+    guards_of,
+    input_shapes,
+    quiet_torch,
+    same_calls,
+)
 from torchport.compiler.build import versions
 from torchport.errors import CaptureError, PackageError, RuntimeRefusal, TargetError
-from torchport.packaging.guards_as_data import guards_of
-from torchport.packaging.same_calls import same_calls
 from torchport.packaging.structure_json import encode_structure
 from torchport.records import IslandMeta, TensorSpec, digest_of
-from torchport.runtime.island import GUARDS
 from torchport.runtime.shape_guards import check_guards
 from torchport.structure import flatten_call
 from torchport.targets import Island
+from torchport.targets.open_sizes import GUARDS
 from torchport.targets.permitted_ops import namespaces_of, permitting
 
 Call = tuple[Sequence[object], Mapping[str, object]]

@@ -40,7 +40,15 @@ def inspect_package(path: str | os.PathLike[str]) -> PackageSummary:
     programs = tuple(packaged.record for packaged in package.programs)
     form = None if package.generation is None else package.generation.form
     return PackageSummary(
-        str(where), "pt2", size, package.model, package.target, programs, package.versions, form
+        str(where),
+        "pt2",
+        size,
+        package.model,
+        package.target,
+        programs,
+        package.versions,
+        package.tries,
+        form,
     )
 
 

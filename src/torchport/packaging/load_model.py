@@ -23,6 +23,7 @@ from torchport.runtime.island import load_island
 from torchport.runtime.payload_file import looking_in
 from torchport.runtime.runnable_program import RunnableProgram
 from torchport.targets.graph_json import decode_graph
+from torchport.targets.machine import machine
 from torchport.targets.permitted_ops import permitting
 
 
@@ -99,6 +100,7 @@ def _program(packaged: PackagedProgram, tensors: StoredTensors, classes: Iterabl
         decode_structure(packaged.inputs, classes),
         tuple(_leaf_key(leaf) for leaf in packaged.leaves),
         (packaged.autocast[0], dtype_of(packaged.autocast[1])),
+        packaged.guards,
     )
     result = decode_structure(packaged.result, classes)
     held = {name: tensors.read(key) for name, key in packaged.tensors.items()}
@@ -150,7 +152,9 @@ def _graph(
     meta = packaged.island.to_text()
     tensors.count_payload(packaged.tensor, meta, payload.nbytes)
     result = decode_structure(packaged.island.properties.get("result"), classes)
-    return LoadedGraph(load_island(payload, meta), result, package.programs[0].record)
+    tries = package.tries
+    objective = tries.objective if tries is not None and tries.machine != machine() else ""
+    return LoadedGraph(load_island(payload, meta), result, package.programs[0].record, objective)
 
 
 def _leaf_key(leaf: InputTensor) -> LeafKey:

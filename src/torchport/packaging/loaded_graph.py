@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,12 @@ import torch
 
 from torchport import targets
 from torchport.errors import TorchportError, one_line
-from torchport.records import Fallbacks, ProgramRecord
+from torchport.records import Fallbacks, ProgramRecord, Tries
 from torchport.runtime.eager_fallback import NotCompiled
 from torchport.runtime.island import LoadedIsland, check_inputs
 from torchport.structure import Flat, Structure
+from torchport.targets import Options
+from torchport.targets.auto import AutoOptions
 
 if TYPE_CHECKING:
     from torchport.compiler import CompiledModel
@@ -25,12 +28,16 @@ class LoadedGraph:
         island: the graph, as an island of the host's.
         result: the structure of what it returns.
         record: the program of the example inputs, whose target and options are used for others.
+        objective: by what the target is chosen anew, by measuring; empty if it stays.
     """
 
-    def __init__(self, island: LoadedIsland, result: Structure, record: ProgramRecord) -> None:
+    def __init__(
+        self, island: LoadedIsland, result: Structure, record: ProgramRecord, objective: str = ""
+    ) -> None:
         self._island = island
         self._result = result
         self._record = record
+        self._objective = objective
         self._compiled: CompiledModel | str | None = None  # or why it is not compiled
         self._lock = threading.Lock()
 
@@ -42,6 +49,11 @@ class LoadedGraph:
             if self._compiled is None or isinstance(self._compiled, str)
             else self._compiled.fallbacks
         )
+
+    @property
+    def tries(self) -> Tries | None:
+        """What came of each engine here, once the target was chosen anew."""
+        return None if self._compiled is None or isinstance(self._compiled, str) else self._compiled.tries
 
     def run(self, flat: Flat) -> object:
         """Run the graph on inputs of another shape, for which it is compiled when they first come.
@@ -82,6 +94,12 @@ class LoadedGraph:
             if options.keep_modules:
                 return "the graph does not tell which ops are those of keep_modules"
             given = target.options_json(options)
+            if self._objective:
+                common = {field.name: given[field.name] for field in dataclasses.fields(Options)}
+                given = {**common, "objective": self._objective}
+                return compile(self._call, leaves, target="auto", options=given, name=record.model)
+            if isinstance(options, AutoOptions):
+                return "of all engines that were tried, eager torch is the best for this model"
             return compile(self._call, leaves, target=target.name, options=given, name=record.model)
         except TorchportError as error:
             return f"other shapes cannot be compiled for: {one_line(error)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,13 +12,17 @@ from torch import nn
 
 from torchport.errors import RuntimeRefusal
 from torchport.packaging.loaded_graph import LoadedGraph
-from torchport.records import Coverage, Fallbacks, Package, ProgramRecord
+from torchport.records import Coverage, Fallbacks, Package, ProgramRecord, Tries
 from torchport.runtime.eager_fallback import EagerFallback
 from torchport.runtime.input_kind import InputKind, autocast_key, refuse_gradients
 from torchport.runtime.island import NO_MODEL
 from torchport.runtime.runnable_program import RunnableProgram
+from torchport.runtime.shape_guards import check_guards
 from torchport.structure import Flat, flatten_call
+from torchport.targets.machine import machine
 from torchport.targets.target import OutOfRange
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +51,20 @@ class LoadedModel(nn.Module):
         self._programs = tuple(programs)
         self._fallback = EagerFallback(package.model)
         self.training = False
+        tries = package.tries
+        self._elsewhere = tries is not None and tries.machine != machine()
+        if self._elsewhere and graph is None:
+            _log.warning(
+                "%s: its engine was chosen on another machine, and may not be the best here; save it with "
+                "with_graph=True to have it chosen anew",
+                package.model,
+            )
+
+    @property
+    def tries(self) -> Tries | None:
+        """What came of each engine, where `auto` chose: here, if it chose anew, or where it was saved."""
+        anew = self._graph.tries if self._graph is not None else None
+        return anew or self.package.tries
 
     @property
     def record(self) -> ProgramRecord:
@@ -83,7 +102,8 @@ class LoadedModel(nn.Module):
         flat = flatten_call(args, kwargs)
         refuse_gradients(flat, self.package.model, "call it under torch.no_grad()")
         for loaded in self._programs:
-            if loaded.kind.fits(flat):
+            # What another machine measured says nothing here, so that the model's own graph is tried anew.
+            if loaded.kind.fits(flat) and not (self._elsewhere and self._graph is not None):
                 return self._run(loaded.program, flat)
         first = self._programs[0].kind
         if self._graph is None or first.structure != flat.structure or first.autocast != autocast_key():
@@ -104,6 +124,12 @@ class LoadedModel(nn.Module):
         known = " or ".join(
             f"({', '.join(str(spec) for spec in record.inputs.values())})" for record in self.programs
         )
+        for kind in self.kinds:
+            if kind.guards and kind.structure == flat.structure and kind.autocast == autocast_key():
+                try:
+                    check_guards(list(kind.guards), [leaf.shape for leaf in flat.leaves], self.package.model)
+                except RuntimeRefusal as refusal:  # which says what about the sizes does not hold
+                    return refusal
         return RuntimeRefusal(
             f"the package has no program for the inputs ({given}) as they are: it has been built for {known}",
             where=self.package.model,

@@ -89,6 +89,7 @@ def save(
         raise PackageError(
             "the name of a package ends in .pt2", where=str(where), remedy=f"call it {where.stem}.pt2"
         )
+    compiled.prove_sizes_of_one()
     calls = generation_calls(compiled) if isinstance(compiled, GeneratingModel) else []
     programs = compiled.built_programs if calls and not with_graph else compiled.current_programs
     if not programs and not calls:
@@ -109,7 +110,16 @@ def save(
     generation = None
     if isinstance(compiled, GeneratingModel) and calls:
         generation = package_generation(compiled, calls, len(programs))
-    package = Package(first.model, first.target, packaged, graphs, writer.tensors, first.versions, generation)
+    package = Package(
+        first.model,
+        first.target,
+        packaged,
+        graphs,
+        writer.tensors,
+        first.versions,
+        compiled.tries,
+        generation,
+    )
     text = json.dumps(package.to_json(), ensure_ascii=False, allow_nan=False)
     with (
         payloads_beside(where, beside, writer.payloads),
@@ -173,6 +183,7 @@ class _Writer:
             tensors={
                 name: self._store(model, name, tensor, own[name]) for name, tensor in attributes.items()
             },
+            guards=kind.guards,
         )
         self.exported[model] = _export(specialised, fx.GraphModule(own, graph_module.graph))
         return packaged
@@ -258,7 +269,9 @@ def _input_tensor(key: LeafKey) -> InputTensor:
 def _export(specialised: Specialised, graph_module: fx.GraphModule) -> ExportedProgram:
     """Return the program as torch's own: called as the model is, where torch's pytrees know its inputs."""
     kind, result = specialised.kind, specialised.program.result
-    leaves = [_example(key) for key in kind.keys]
+    # Of open sizes, torch's own program has those of the examples.
+    shapes = [leaf.shape for leaf in specialised.examples] if kind.guards else [key[0] for key in kind.keys]
+    leaves = [_example((shape, *key[1:])) for shape, key in zip(shapes, kind.keys, strict=True)]
     whole = _is_plain(kind.structure) and not result.changed
     call = kind.structure.rebuild(leaves) if whole else (tuple(leaves), {})
     assert isinstance(call, tuple)  # the structure of (args, kwargs)

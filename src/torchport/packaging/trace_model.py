@@ -119,7 +119,7 @@ def trace(
     module = _module_of(model)
     if module is not None and module.training:
         return model
-    found = targets.find(target)
+    found = targets.find_engine(target)
     wanted = settings or TraceSettings()
     given = {"speed_trial": wanted.fallback}  # who wants nothing on the host takes what is slower
     if compiler_workdir is not None:

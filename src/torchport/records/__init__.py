@@ -48,6 +48,7 @@ from torchport.records.plain_files import (
     read_plain_file,
     refuse_links,
 )
+from torchport.records.profile import FoldedTime, FoldKey, Profile, ProfiledOp
 from torchport.records.program_record import IslandMeta, ProgramRecord
 from torchport.records.raw_ops import NOT_JSONABLE, RAW_COLUMNS, RAW_FORMAT
 from torchport.records.record import JSON, Record
@@ -66,6 +67,7 @@ from torchport.records.storage import (
 from torchport.records.survey_row import SurveyRow, SurveyStatus
 from torchport.records.temporary import temporary_folder
 from torchport.records.tensor_spec import ITEM_SIZES, TensorSpec
+from torchport.records.tries import EAGER, EngineTry, Tries, TryStatus
 from torchport.records.verdict import REASONS, SUPPORTED, Reason, Verdict
 
 __all__ = [
@@ -87,5 +89,6 @@ __all__ = [
     "Record", "refuse_links", "render_tree_html", "Roofline", "ROOT", "shape_text", "Status", "StayedOp",
     "StoredTensor", "SUPPORTED", "SurveyRow", "SurveyStatus", "TargetStatus", "temporary_folder",
     "TensorComparison", "TensorSpec", "TensorType", "tree_rows", "TreeRow", "UniqueModule", "UniqueOp",
+    "EAGER", "FoldedTime", "FoldKey", "Profile", "ProfiledOp", "EngineTry", "Tries", "TryStatus",
     "Verdict", "write_files", "write_record", "write_text", "write_texts",
 ]  # fmt: skip

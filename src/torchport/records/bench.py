@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from torchport.records.comparison import PCC_THRESHOLD
 from torchport.records.fallbacks import Fallbacks
 from torchport.records.record import Record
+from torchport.records.tries import Tries
 
 Status = Literal["ok", "inaccurate", "failed"]
 
@@ -40,6 +41,7 @@ class BenchRecord(Record):
         error: why it failed.
         versions: of python, torch, torchport and the target's library.
         machine: the processor and the number of threads.
+        tries: what came of each engine, for the target `auto`.
     """
 
     schema: ClassVar[str] = "torchport.bench/1"
@@ -69,6 +71,7 @@ class BenchRecord(Record):
     error: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, str] = field(default_factory=dict)
+    tries: Tries | None = None
 
     @property
     def speedup(self) -> float | None:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from torchport.records.comparison import Comparison
 from torchport.records.coverage import Coverage
 from torchport.records.record import Record
+from torchport.records.tries import Tries
 
 DEFAULT_TARGET = "openvino"  # where a model is brought up if no target is named
 
@@ -24,6 +25,7 @@ class BringUp(Record):
         first_call_time: how long the compiled model's first call took, in seconds.
         simulated_time: where the device is only simulated, how long a call would take on it, by an
             estimate, in seconds.
+        tries: what came of each engine, for the target `auto`.
     """
 
     schema: ClassVar[str] = "torchport.bring_up/1"
@@ -35,3 +37,4 @@ class BringUp(Record):
     compile_time: float
     first_call_time: float
     simulated_time: float | None = None
+    tries: Tries | None = None

@@ -8,6 +8,7 @@ from typing import ClassVar
 from torchport.records.generation_form import GenerationForm
 from torchport.records.program_record import IslandMeta, ProgramRecord
 from torchport.records.record import Record
+from torchport.records.tries import Tries
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class PackagedProgram(Record):
         leaves: the tensors of the inputs.
         autocast: whether autocast was on, and its dtype.
         tensors: what the graph's attributes are, by their names in `Package.tensors`.
+        guards: what must hold of the inputs' sizes, as terms, if some are open: those are -1 in `leaves`.
     """
 
     record: ProgramRecord
@@ -66,6 +68,7 @@ class PackagedProgram(Record):
     leaves: tuple[InputTensor, ...]
     autocast: tuple[bool, str]
     tensors: dict[str, str]
+    guards: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ class Package(Record):
         graphs: the model's own graph, if the file holds it; one at most.
         tensors: payloads and weights, by where their bytes are: `MODEL/NAME` of the archive.
         versions: of torchport, torch and the target's library at build time.
+        tries: what came of each engine, where the target was chosen by `auto`.
         generation: how it generates, if it does; its programs are among `programs`.
     """
 
@@ -123,6 +127,7 @@ class Package(Record):
     graphs: tuple[PackagedGraph, ...]
     tensors: dict[str, StoredTensor]
     versions: dict[str, str]
+    tries: Tries | None = None
     generation: PackagedGeneration | None = None
 
 
@@ -137,6 +142,7 @@ class PackageSummary(Record):
         model, target: what was built for what.
         programs: one for each kind of inputs.
         versions: of torchport, torch and the target's library at build time.
+        tries: what came of each engine, where the target was chosen by `auto`.
         generation: how it generates, if it does.
     """
 
@@ -149,6 +155,7 @@ class PackageSummary(Record):
     target: str
     programs: tuple[ProgramRecord, ...]
     versions: dict[str, str]
+    tries: Tries | None = None
     generation: GenerationForm | None = None
 
 

@@ -4,6 +4,7 @@ from torchport.report.csv_table import render_csv
 from torchport.report.grouping import StayedGroup, group_stayed
 from torchport.report.html_page import render_html
 from torchport.report.markdown import render_markdown
+from torchport.report.marked_place import fill_place
 from torchport.report.problem import Problem
 from torchport.report.reading import Report, read_report
 from torchport.report.survey import (
@@ -25,6 +26,7 @@ __all__ = [
     "Report",
     "StayedGroup",
     "Survey",
+    "fill_place",
     "group_stayed",
     "query_survey",
     "read_report",

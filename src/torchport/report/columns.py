@@ -44,6 +44,12 @@ def field_value(row: BenchRecord, field: str) -> Value:
     return value.fallbacks if isinstance(value, Fallbacks) else value
 
 
+def _target(row: BenchRecord) -> str:
+    if row.tries is not None:
+        return f"{row.target} ({row.tries.chosen})"
+    return f"{row.target} (simulated)" if row.simulated else row.target
+
+
 def _number(value: int | None) -> str:
     return ABSENT if value is None else str(value)
 
@@ -61,8 +67,8 @@ _COLUMNS: tuple[Column, ...] = (
     Column(
         "Target",
         ("target",),
-        lambda row: f"{row.target} (simulated)" if row.simulated else row.target,
-        "where it was brought up; simulated where the device is not there",
+        lambda row: _target(row),
+        "where it was brought up; simulated where the device is not there; what auto chose",
         numeric=False,
     ),
     Column(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from torchport.records import Tries
 from torchport.report.columns import columns_for, complaint
 from torchport.report.markdown_table import align, escape
 from torchport.report.reading import Report
 from torchport.report.survey.markdown import render_survey_markdown
+from torchport.report.tries_table import TRIES_HEADER, TRIES_NUMERIC, tries_cells
 
 
 def render_markdown(report: Report) -> str:
@@ -53,4 +55,14 @@ def _results(report: Report) -> str:
         for row in report.benches
         if row.status != "ok"
     ]
-    return "\n".join(lines + (["", *complaints] if complaints else []))
+    tables = [
+        line for row in report.benches if row.tries is not None for line in _tries(row.model, row.tries)
+    ]
+    return "\n".join(lines + (["", *complaints] if complaints else []) + tables)
+
+
+def _tries(model: str, tries: Tries) -> list[str]:
+    """Return what came of each engine, as a table below the results."""
+    head = f"{escape(model)}: auto chose {escape(tries.chosen)} by {escape(tries.objective)}"
+    cells = [[escape(cell) for cell in tries_cells(row)] for row in tries.rows]
+    return ["", head, "", *align(list(TRIES_HEADER), cells, TRIES_NUMERIC)]

@@ -48,4 +48,4 @@ def _run(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> list[to
 def _infer(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     from torchport.runtime.island import infer_island
 
-    return infer_island(meta, args[0].device if args else blob.device)
+    return infer_island(meta, args[0].device if args else blob.device, args)

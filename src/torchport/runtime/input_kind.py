@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from torchport.errors import RuntimeRefusal
+from torchport.runtime.shape_guards import holds
 from torchport.structure import Flat, Structure
 
 LeafKey = tuple[torch.Size, torch.dtype, torch.device, "tuple[int, ...] | None"]
@@ -36,19 +37,29 @@ def refuse_gradients(flat: Flat, where: str, remedy: str) -> None:
         )
 
 
+def _fits_shape(shape: torch.Size, wanted: torch.Size) -> bool:
+    """Whether a shape is as wanted, where -1 is any size."""
+    return len(shape) == len(wanted) and all(
+        other in (-1, size) for size, other in zip(shape, wanted, strict=True)
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class InputKind:
     """The kind of inputs that a program was built for.
 
     Args:
         structure: the structure of `(args, kwargs)`.
-        keys: one for each tensor of them.
+        keys: one for each tensor of them; an open size is -1.
         autocast: the state of autocast that the model was captured in.
+        guards: what must hold of the sizes, as terms, if some are open. Tensors lie in memory element after
+            element then.
     """
 
     structure: Structure
     keys: tuple[LeafKey, ...]
     autocast: tuple[bool, torch.dtype]
+    guards: tuple[object, ...] = ()
 
     @classmethod
     def of(cls, structure: Structure, leaves: Sequence[torch.Tensor]) -> InputKind:
@@ -59,6 +70,33 @@ class InputKind:
         """Whether the program was built for inputs like these."""
         return (
             (self.structure is flat.structure or self.structure == flat.structure)
-            and self.keys == tuple([key_of(leaf) for leaf in flat.leaves])
+            and self.fits_leaves(flat.leaves)
             and self.autocast == autocast_key()
         )
+
+    def fits_leaves(self, leaves: Sequence[torch.Tensor]) -> bool:
+        """Whether the program was built for tensors like these."""
+        if not self.guards:
+            return self.keys == tuple([key_of(leaf) for leaf in leaves])
+        given = [key_of(leaf) for leaf in leaves]
+        return (
+            len(given) == len(self.keys)
+            and all(
+                _fits_shape(key[0], wanted[0]) and key[1:] == wanted[1:]
+                for key, wanted in zip(given, self.keys, strict=True)
+            )
+            and self._hold([key[0] for key in given])
+        )
+
+    def _hold(self, shapes: Sequence[torch.Size]) -> bool:
+        return all(holds(guard, shapes) for guard in self.guards)
+
+    def with_open_sizes(self, shapes: Sequence[Sequence[int]], guards: Sequence[object]) -> InputKind:
+        """Return the same for tensors of other sizes.
+
+        Args:
+            shapes: their sizes; -1 for those that are open.
+            guards: what must hold of the sizes, as terms.
+        """
+        keys = [(torch.Size(shape), *key[1:]) for shape, key in zip(shapes, self.keys, strict=True)]
+        return InputKind(self.structure, tuple(keys), self.autocast, tuple(guards))

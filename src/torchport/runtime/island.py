@@ -6,6 +6,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
@@ -16,6 +17,7 @@ from torchport.records import IslandMeta, TensorSpec, digest_of, parse_json
 from torchport.runtime.payload_file import PAYLOAD_IN, Bytes, read_payload
 from torchport.runtime.shape_guards import check_guards
 from torchport.targets import Artifact, Options
+from torchport.targets.open_sizes import GUARDS, output_shapes
 from torchport.targets.target import Meanwhile, OutOfRange, Runner, RunsBeside
 
 
@@ -145,7 +147,6 @@ def run_island(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> l
         raise RuntimeRefusal(str(reason), where=island.meta.name, remedy=NO_MODEL) from reason
 
 
-GUARDS = "guards"  # among an island's properties: what must hold of its inputs' sizes
 NO_MODEL = "save the model with its graph (with_graph=True), or run such inputs with the model itself"
 
 
@@ -178,9 +179,21 @@ def _fits(argument: torch.Tensor, spec: TensorSpec) -> bool:
     )
 
 
-def infer_island(meta: str, device: torch.device) -> list[torch.Tensor]:
-    """Return what an island gives, without values: the op's shape function. The payload is on any device."""
-    return [empty_like_spec(spec, device) for spec in parse_meta(meta).outputs]
+def infer_island(meta: str, device: torch.device, args: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
+    """Return what an island gives, without values: the op's shape function. The payload is on any device.
+
+    Raises:
+        RuntimeRefusal: the metadata, perhaps a file's, does not say what the sizes of its outputs are.
+    """
+    record = parse_meta(meta)
+    try:
+        shapes = output_shapes(record.properties, [argument.shape for argument in args])
+    except (TypeError, ValueError, IndexError, ZeroDivisionError) as error:
+        raise RuntimeRefusal("the island's sizes are not valid", where=record.name) from error
+    if shapes is None:
+        return [empty_like_spec(spec, device) for spec in record.outputs]
+    specs = [replace(spec, shape=shape) for spec, shape in zip(record.outputs, shapes, strict=False)]
+    return [empty_like_spec(spec, device) for spec in specs]
 
 
 def empty_like_spec(spec: TensorSpec, device: torch.device | str = "meta") -> torch.Tensor:

@@ -1,33 +1,11 @@
-"""What must hold of the inputs' sizes for a graph of any shape, as data: `["<=", ["size", 0, 1], 8]`.
-
-A term is a whole number, `["size", TENSOR, DIMENSION]`, or an operation of `OPERATIONS` on terms.
-"""
+"""What must hold of the inputs' sizes for a program of any shape, as data; see `size_terms.py`."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from torchport.errors import RuntimeRefusal
-
-OPERATIONS: Mapping[str, Callable[..., int]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "max": max,
-    "min": min,
-    "and": lambda *terms: all(terms),
-    "or": lambda *terms: any(terms),
-    "not": operator.not_,
-}
+from torchport.targets.size_terms import evaluate
 
 
 def check_guards(guards: object, shapes: Sequence[Sequence[int]], where: str) -> None:
@@ -42,7 +20,7 @@ def check_guards(guards: object, shapes: Sequence[Sequence[int]], where: str) ->
         RuntimeRefusal: names the guard.
     """
     for guard in guards if isinstance(guards, list) else [["!=", 0, 0]]:
-        if not _holds(guard, shapes):
+        if not holds(guard, shapes):
             raise RuntimeRefusal(
                 f"the inputs have the shapes {[list(shape) for shape in shapes]}, and the model was captured "
                 f"for such where {render(_failing(guard, shapes))}",
@@ -56,30 +34,22 @@ def _failing(guard: object, shapes: Sequence[Sequence[int]]) -> object:
     if isinstance(guard, list) and guard[:1] == ["or"]:
         return _failing(guard[-1], shapes)
     if isinstance(guard, list) and guard[:1] == ["and"]:
-        return next((_failing(part, shapes) for part in guard[1:] if not _holds(part, shapes)), guard)
+        return next((_failing(part, shapes) for part in guard[1:] if not holds(part, shapes)), guard)
     return guard
 
 
-def _holds(guard: object, shapes: Sequence[Sequence[int]]) -> bool:
+def holds(guard: object, shapes: Sequence[Sequence[int]]) -> bool:
+    """Whether a guard holds.
+
+    Raises:
+        RuntimeRefusal: it is not a guard.
+    """
     try:
-        return bool(_value(guard, shapes))
+        return bool(evaluate(guard, shapes))
     except ZeroDivisionError:
         return False
     except (TypeError, ValueError, IndexError) as error:  # a file's guard may be anything
         raise RuntimeRefusal(f"{str(guard)[:80]!r} is not a valid guard") from error
-
-
-def _value(term: object, shapes: Sequence[Sequence[int]]) -> int:
-    if isinstance(term, int):
-        return term
-    if not isinstance(term, list) or not term:
-        raise RuntimeRefusal(f"{str(term)[:80]!r} is not a valid guard")
-    head, *rest = term
-    if head == "size":
-        return shapes[rest[0]][rest[1]]
-    if head not in OPERATIONS:
-        raise RuntimeRefusal(f"{str(term)[:80]!r} is not a valid guard")
-    return OPERATIONS[head](*[_value(part, shapes) for part in rest])
 
 
 def render(term: object) -> str:

@@ -1,6 +1,18 @@
 """What a device takes, how its islands are built, and how they are loaded."""
 
-from torchport.targets.registry import find, names
+from torchport.targets.new_project import new_target
+from torchport.targets.registry import engines, find, find_engine, names
 from torchport.targets.target import Artifact, Availability, Island, Options, Target
 
-__all__ = ["Artifact", "Availability", "Island", "Options", "Target", "find", "names"]
+__all__ = [
+    "Artifact",
+    "Availability",
+    "Island",
+    "Options",
+    "Target",
+    "engines",
+    "find",
+    "find_engine",
+    "names",
+    "new_target",
+]

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import shutil
-import signal
 import sys
-import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from torchport import targets
 from torchport.errors import TorchportError, one_line
 from torchport.records import parse_object
 from torchport.targets.child_build import FAILURE, REQUEST
+from torchport.targets.child_process import end_with_caller
 from torchport.targets.island_files import read_island, write_artifact
+from torchport.targets.target import OutOfRange
 
 
 def main(folder: Path) -> int:
     """Build the island in a folder; what the compiler raises is written down there."""
     try:
         request: Mapping[str, Any] = parse_object((folder / REQUEST).read_bytes(), REQUEST)
-        threading.Thread(target=_end_with_caller, args=(folder, request["keep"]), daemon=True).start()
+        end_with_caller(None if request["keep"] else folder)
         target = targets.find(request["target"])
         options = target.make_options(request["options"])
         island = read_island(folder)
@@ -36,7 +37,10 @@ def main(folder: Path) -> int:
         del island  # its weights are in the artefact now; graphs refer to themselves, so they stay until
         gc.collect()
         # Many a compiler does its work here; if it crashes, it crashes here and not in the caller.
-        target.load(artifact, inputs, outputs, options)
+        runner = target.load(artifact, inputs, outputs, options)
+        if request["run"]:
+            with suppress(OutOfRange):  # of which zeros may be; it ran
+                runner([torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in inputs])
     except Exception as error:  # noqa: BLE001  # a compiler may raise anything
         said = error if isinstance(error, TorchportError) else TorchportError(one_line(error))
         (folder / FAILURE).write_text(json.dumps(said.to_json(), indent=1))
@@ -46,14 +50,6 @@ def main(folder: Path) -> int:
             (folder / name).write_bytes(content)
     write_artifact(artifact, folder)
     return 0
-
-
-def _end_with_caller(folder: Path, keep: bool) -> None:
-    """Wait until the caller is gone, killed perhaps; then remove what it would have removed, and end."""
-    os.read(0, 1)  # nobody writes there: it returns when the caller's end is closed
-    if not keep:
-        shutil.rmtree(folder, ignore_errors=True)
-    os.killpg(0, signal.SIGKILL)  # this process, and whatever the compiler started
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@ import copy
 import json
 import os
 import re
-import signal
 import subprocess
-import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from torchport.errors import TargetError
 from torchport.records import parse_object, temporary_folder
+from torchport.targets.child_process import ChildEnd, run_child
 from torchport.targets.island_files import BUILT, read_artifact, write_island
 from torchport.targets.target import Artifact, Island, Options, Target
 
@@ -21,7 +20,11 @@ LOG, FAILURE, REQUEST = "compiler.log", "failure.json", "request.json"
 
 
 def isolated(
-    target: Target, timeout: float | None = None, workdir: str | os.PathLike[str] | None = None
+    target: Target,
+    timeout: float | None = None,
+    workdir: str | os.PathLike[str] | None = None,
+    *,
+    run: bool = False,
 ) -> Target:
     """Return the same target, but for its `build`, which runs in a child process.
 
@@ -30,19 +33,26 @@ def isolated(
         timeout: how many seconds a build may take.
         workdir: a folder in which each island has one with its graph, the compiler's log and what was
             built; without it, they are removed.
+        run: whether the child also runs what it built, on zeros.
     """
     made = copy.copy(target)
-    made.build = _ChildBuild(target, timeout, None if workdir is None else Path(workdir))  # type: ignore[method-assign]
+    made.build = _ChildBuild(target, timeout, None if workdir is None else Path(workdir), run)  # type: ignore[method-assign]
     return made
+
+
+def is_isolated(target: Target) -> bool:
+    """Whether a target builds in child processes already."""
+    return isinstance(target.build, _ChildBuild)
 
 
 class _ChildBuild:
     """Builds islands in child processes."""
 
-    def __init__(self, target: Target, timeout: float | None, workdir: Path | None) -> None:
+    def __init__(self, target: Target, timeout: float | None, workdir: Path | None, run: bool) -> None:
         self._target = target
         self._timeout = timeout
         self._workdir = workdir
+        self._run = run
 
     def __call__(self, island: Island, options: Options) -> Artifact:
         """Build the island in a child process.
@@ -57,11 +67,12 @@ class _ChildBuild:
                 "target": self._target.name,
                 "options": self._target.options_json(options),
                 "keep": self._workdir is not None,
+                "run": self._run,
             }
             (folder / REQUEST).write_text(json.dumps(request, indent=1))
-            code = self._run_child(folder)
+            end = self._run_child(folder)
             if not (folder / BUILT).is_file():
-                raise _failure(folder, code, self._target.name, kept=self._workdir is not None)
+                raise _failure(folder, end, self._target.name, kept=self._workdir is not None)
             return read_artifact(folder)
 
     def _folder(self, island: str) -> AbstractContextManager[Path]:
@@ -75,43 +86,23 @@ class _ChildBuild:
         folder.mkdir()
         return nullcontext(folder)
 
-    def _run_child(self, folder: Path) -> int:
-        command = [sys.executable, "-m", "torchport.targets.child", str(folder)]
-        with (folder / LOG).open("wb") as log:
-            # A group of its own, so that whatever the compiler starts ends with it. By the end of its
-            # standard input it notices that this process is gone.
-            child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+    def _run_child(self, folder: Path) -> ChildEnd:
+        end = run_child("torchport.targets.child", folder, folder / LOG, timeout=self._timeout)
+        if end.how == "timeout":
+            assert self._timeout is not None
+            raise subprocess.TimeoutExpired(
+                f"the build of {folder.name}", self._timeout, stderr=(folder / LOG).read_bytes()
             )
-            try:
-                return child.wait(self._timeout)
-            except subprocess.TimeoutExpired as error:
-                error.stderr = (folder / LOG).read_bytes()
-                raise
-            finally:
-                if child.poll() is None:
-                    _end(child)
-                if child.stdin is not None:
-                    child.stdin.close()
+        return end
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a process with all that it started; on Windows, which has no groups of processes, itself alone."""
-    if hasattr(os, "killpg"):
-        os.killpg(child.pid, signal.SIGKILL)
-    else:
-        child.kill()
-    child.wait()
-
-
-def _failure(folder: Path, code: int, target: str, *, kept: bool) -> TargetError:
+def _failure(folder: Path, end: ChildEnd, target: str, *, kept: bool) -> TargetError:
     """Return what went wrong in the child."""
     if (folder / FAILURE).is_file():
         data = parse_object((folder / FAILURE).read_bytes(), FAILURE)
         what, where, remedy = (str(data.get(key, "")) for key in ("what", "where", "remedy"))
         return TargetError(what, where=where, remedy=remedy)
-    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
     lines = (folder / LOG).read_text(errors="replace").strip().splitlines()
     said = f", and last said: {lines[-1][:200]}" if lines else ""
     remedy = f"its log is {folder / LOG}" if kept else "pass compiler_workdir to keep its log"
-    return TargetError(f"the compiler {how}{said}", where=target, remedy=remedy)
+    return TargetError(f"the compiler {end}{said}", where=target, remedy=remedy)

@@ -7,6 +7,7 @@ import logging
 from importlib.metadata import entry_points
 
 from torchport.errors import TargetError, nearest
+from torchport.targets.auto import AutoTarget
 from torchport.targets.host import HostTarget
 from torchport.targets.inductor import InductorTarget
 from torchport.targets.onnxruntime import OnnxRuntimeTarget
@@ -22,6 +23,7 @@ BUILT_IN: tuple[Target, ...] = (
     OnnxRuntimeTarget(),
     InductorTarget(),
     TtnnTarget(),
+    AutoTarget(),
 )
 
 
@@ -68,3 +70,25 @@ def find(name: str) -> Target:
     if target is None:
         raise TargetError(f"no target named {name!r}", remedy=nearest(name, _all()))
     return target
+
+
+def find_engine(name: str) -> Target:
+    """Return the target of that name, which must be one that takes ops itself.
+
+    Raises:
+        TargetError: there is none, or it is `auto`, which chooses among the others by measuring.
+    """
+    target = find(name)
+    if isinstance(target, AutoTarget):
+        raise TargetError(
+            "auto chooses a target by measuring compiled models, which is not done here",
+            where=name,
+            remedy="name a target; torchport.compile(…, target='auto').tries says which is the fastest",
+        )
+    return target
+
+
+def engines() -> list[str]:
+    """Return the targets that `auto` may choose: those whose time on this machine means something."""
+    known = _all()
+    return [name for name in known if known[name].is_timed and not isinstance(known[name], AutoTarget)]

@@ -34,6 +34,7 @@ class Rule:
     Args:
         kinds: what the op's tensors may hold, a letter each; `KINDS` has the dtypes that it stands for.
         check: says what is wrong with a call of it, if something is.
+        open: says what is wrong with its open sizes, if something is; without it, they must be fixed.
     """
 
     KINDS: ClassVar[Kinds] = {
@@ -44,6 +45,7 @@ class Rule:
 
     kinds: str
     check: Check | None = field(default=None, kw_only=True)
+    open: Check | None = field(default=None, kw_only=True)
 
     @property
     def dtypes(self) -> frozenset[torch.dtype]:
@@ -109,6 +111,13 @@ class RuleTarget(Target[OptionsT], Generic[OptionsT, RuleT]):
             return node.op == "placeholder"
 
         annotate(graph_module, is_outside)
+
+    def open_verdict(self, node: fx.Node, options: OptionsT) -> Verdict:
+        """Say whether a node's rule lets its sizes be open."""
+        rule = self.rules().get(str(node.target))
+        if rule is None:
+            return SUPPORTED  # `verdict` says why it is not taken at all
+        return super().open_verdict(node, options) if rule.open is None else rule.open(node) or SUPPORTED
 
     def verdict(self, node: fx.Node, options: OptionsT) -> Verdict:
         """Say whether the target computes this node as torch does: what holds for all ops, then its rule."""

@@ -15,6 +15,7 @@ from typing_extensions import TypeVar
 
 from torchport.errors import TargetError, nearest
 from torchport.records import OpTime, TensorSpec, Verdict
+from torchport.targets.open_sizes import IslandSizes
 from torchport.torch_private import OpOverload, all_op_names
 
 Decompositions = Mapping[OpOverload, Callable[..., object]]
@@ -49,6 +50,8 @@ class Options:
         speed_trial: whether each built island is timed against eager on the example inputs before use; what
             is slower stays on the host.
         cache: whether built islands are kept on disk and used again.
+        child_trial: whether each island is built, loaded and run in a child process first: what crashes there
+            stays on the host. One from the cache was.
     """
 
     keep_ops: tuple[str, ...] = ()
@@ -57,6 +60,7 @@ class Options:
     check: bool = True
     speed_trial: bool = True
     cache: bool = True
+    child_trial: bool = False
 
 
 OptionsT = TypeVar("OptionsT", bound=Options, default=Any)
@@ -74,13 +78,16 @@ class Island:
     Args:
         name: its name in the program.
         graph_module: placeholders are its inputs, `get_attr` its frozen weights, a tuple its output.
-        inputs, outputs: the tensors that cross.
+        inputs, outputs: the tensors that cross; an open size of theirs is -1.
+        sizes: how open sizes depend on each other, if there are any. The artefact's properties must hold
+            those of `sizes.properties()`.
     """
 
     name: str
     graph_module: fx.GraphModule
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    sizes: IslandSizes | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,6 +170,10 @@ class Target(ABC, Generic[OptionsT]):
     def decompositions(self) -> Decompositions:
         """Return the ops that are to be taken apart before any verdict is asked, with how."""
 
+    def training_decompositions(self) -> Decompositions:
+        """Return the same for the graphs of training, where weights are inputs and gradients are computed."""
+        return self.decompositions()
+
     def kept_composites(self) -> Collection[OpOverload]:
         """Return the composite ops, which torch takes apart by itself, that are to stay whole."""
         return ()
@@ -173,6 +184,18 @@ class Target(ABC, Generic[OptionsT]):
     @abstractmethod
     def verdict(self, node: fx.Node, options: OptionsT) -> Verdict:
         """Say whether the target computes this node as torch does."""
+
+    def takes_open_sizes(self, options: OptionsT) -> bool:
+        """Whether one island may be for all sizes of some dimensions; each size is built for otherwise."""
+        return False
+
+    def open_verdict(self, node: fx.Node, options: OptionsT) -> Verdict:
+        """Say whether a node can be built for all sizes of its open dimensions.
+
+        Asked of targets that take open sizes, of nodes that have such. That the node is computed as torch
+        does at their extremes is asked of `verdict`, about copies of the graph for these sizes.
+        """
+        return Verdict(False, "shape", f"{node.target} is built for fixed sizes only", "fix the dimension")
 
     def is_low_precision(self, options: OptionsT) -> bool:
         """Whether the device was asked to compute in less than float32."""

@@ -10,7 +10,7 @@ What is known of an op's integers stands in one row, `integers(…)` over the fu
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +28,7 @@ Indexes = Callable[[fx.Node], "list[tuple[fx.Node, Bounds]]"]
 ASSUMED: Bounds = (-(2**22), 2**22)
 UNKNOWN: Bounds = (-(2**63), 2**63 - 1)
 _KEY = "torchport_range"
+_ASSUMED_KEY = "torchport_range_is_assumed"  # and checked on each call, rather than proved
 _NO_VALUES = "torchport_no_values"
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -88,8 +89,25 @@ def annotate(graph_module: fx.GraphModule, is_outside: Callable[[fx.Node], bool]
                 node.meta[_NO_VALUES] = True
             if node in without_values or is_outside(node):
                 node.meta[_KEY] = wanted.get(node, ASSUMED)
+                node.meta[_ASSUMED_KEY] = True
             else:
                 node.meta[_KEY] = _computed(graph_module, node)
+
+
+def merge_ranges(graph_module: fx.GraphModule, copies: Sequence[Mapping[fx.Node, fx.Node]]) -> None:
+    """Give every integer node of a graph the bounds that its copies for several sizes have.
+
+    What is proved holds of each copy, so of all it is what holds of one; what is assumed must hold of all.
+    """
+    for node in graph_module.graph.nodes:
+        metas = [some[node].meta for some in copies if node in some]
+        if not metas or not all(_KEY in meta for meta in metas):
+            continue
+        lows, highs = zip(*[meta[_KEY] for meta in metas], strict=True)
+        if any(_ASSUMED_KEY in meta for meta in metas):
+            node.meta[_KEY] = (max(lows), min(highs))
+        else:
+            node.meta[_KEY] = (min(lows), max(highs))
 
 
 def bounds_of(value: object) -> Bounds:
@@ -289,7 +307,11 @@ integers("sign.default")(lambda node: (-1, 1))
 
 @integers("arange.start_step arange.start arange.default")
 def _arange(node: fx.Node) -> Bounds:
-    return _union(*[item for item in node.args if isinstance(item, int)], 0)
+    numbers = [item for item in node.args if isinstance(item, int)]
+    if len(numbers) < len(node.args):
+        return UNKNOWN
+    made = range(*numbers[:3])
+    return _union(made[0], made[-1]) if made else (0, 0)
 
 
 @integers("argmax.default argmin.default")

@@ -19,8 +19,8 @@ class Tolerance(Record):
         pcc: where given, a tensor with values that are off is close as a whole if its PCC reaches this, and
             it is no further off in length than such a PCC allows. For devices that store few bits:
             rounding adds up over hundreds of ops, and one unlucky element says little.
-        noise: expected values that vary by no more than this, relative to the largest, are equal as far as the
-            device can tell: they have no PCC, and are judged by their error.
+        noise: expected values that vary by no more than this, relative to the largest, are equal as far as
+            the device can tell: they have no PCC, and are judged by their error.
     """
 
     rtol: float

@@ -66,7 +66,9 @@ class InputMaker:
         self.generator = torch.Generator(device="cpu").manual_seed(0)
         most = find_int(config, "max_position_embeddings", "n_positions", default=sizes.length, prefer="text")
         self.length = max(1, min(sizes.length, most))
-        self.takes_patches = "grid_thw" in inspect.signature(module.forward).parameters
+        parameters = inspect.signature(module.forward).parameters
+        self.takes_patches = "grid_thw" in parameters
+        self.takes_sequences_of_patches = "spatial_shapes" in parameters
 
     def noise(self, *shape: int) -> Tensor:
         """Return normally distributed values."""
@@ -142,6 +144,9 @@ class InputMaker:
 def _pixel_values(maker: InputMaker) -> list[Tensor]:
     if maker.takes_patches:
         return _patches(maker)
+    if maker.takes_sequences_of_patches:
+        side = find_int(maker.config, "patch_size", default=16, prefer="vision")
+        return [maker.noise(GRID[1] * GRID[2], maker.channels() * side * side)]
     height, width = maker.image_shape()
     image = maker.noise(maker.channels(), height, width)
     frames = maker.video_frames()
@@ -227,5 +232,7 @@ MAKERS: Mapping[str, Callable[[InputMaker], list[Tensor]]] = {
     "past_time_features": _time_features,
     "past_observed_mask": lambda maker: [torch.ones_like(_past_values(maker)[0])],
     "hidden_states": _patches,
+    "pixel_attention_mask": lambda maker: [maker.ones(GRID[1] * GRID[2])],
+    "spatial_shapes": lambda maker: [torch.tensor([GRID[1:]] * maker.sizes.batch, device="cpu")],
     "grid_thw": lambda maker: [torch.tensor([GRID], device="cpu")],
 }

@@ -31,6 +31,7 @@ COMPANIONS: Sequence[Sequence[str]] = (
     ("input_features", "input_features_mask"),
     ("input_ids", "input_features"),
     ("input_ids", "input_values"),
+    ("input_ids", "pixel_values", "pixel_attention_mask", "spatial_shapes"),
 )
 
 

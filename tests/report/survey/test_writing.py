@@ -129,6 +129,21 @@ def test_what_an_earlier_report_wrote_and_this_one_does_not_is_removed(tmp_path)
     assert not (tmp_path / "bw_total_arguments").exists()
 
 
+def test_forward_files_have_plain_names_too_if_that_is_wanted(tmp_path):
+    write_raw(tmp_path, "m", convolution(), relu(direction="bw"))
+    report(tmp_path, plain_names=True)
+    plain = [name for name in files_in(tmp_path) if not name.startswith(("fw_", "bw_"))]
+    assert "node_count.csv" in plain
+    assert "total_arguments/aten.convolution.default.csv" in plain
+    assert "total_input_size_dist/aten.convolution.default.svg" in plain
+    for name in plain:
+        assert (tmp_path / name).read_bytes() == (tmp_path / f"fw_{name}").read_bytes()
+    assert len(plain) == sum(name.startswith("fw_") for name in files_in(tmp_path))
+    report(tmp_path)
+    assert all(name.startswith(("fw_", "bw_")) for name in files_in(tmp_path))
+    assert not (tmp_path / "total_arguments").exists()
+
+
 def test_if_one_file_cannot_be_written_none_is(tmp_path):
     write_raw(tmp_path, "m", convolution(), relu())
     (tmp_path / "fw_total_output_size_dist" / "aten.relu.default.csv").mkdir(parents=True)

@@ -201,3 +201,40 @@ def test_options_and_a_machine_without_a_compiler(monkeypatch):
         assert INDUCTOR.availability().detail == "no C++ compiler is found"
         with pytest.raises(TargetError, match="no C\\+\\+ compiler"):
             torchport.compile(torch.relu, (torch.ones(2),), target="inductor")
+
+
+def test_torch_compile_runs_graphs_with_inductor_s_islands(torch_compile):
+    model, x = Net().eval(), torch.randn(1, 3, 8, 8)
+    compiled = torch_compile(model, "inductor", child_trial=False)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x))
+    assert torchport.fallbacks().fallbacks == 0
+
+
+def test_torch_compile_trains_with_inductor_s_islands(torch_compile):
+    model, x = nn.Linear(4, 3), torch.randn(2, 4)
+    torch_compile(model, "inductor", child_trial=False)(x).square().sum().backward()
+    found = {name: weight.grad.clone() for name, weight in model.named_parameters()}
+    model.zero_grad()
+    model(x).square().sum().backward()
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(found[name], weight.grad)
+
+
+def test_an_island_is_tried_in_a_child_first_and_not_again(monkeypatch):
+    from torchport.targets import child_build
+
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.randn(1, 4)
+    asked = []
+    run_child = child_build.run_child
+
+    def noted(module, folder, log, **bounds):
+        asked.append(json.loads((folder / "request.json").read_text())["run"])
+        return run_child(module, folder, log, **bounds)
+
+    monkeypatch.setattr(child_build, "run_child", noted)
+    for _ in range(2):
+        compiled = torchport.compile(model, (x,), target="inductor")
+        torch.testing.assert_close(compiled(x), model(x))
+    assert asked == [True]
+    assert compiled.coverage.complete

@@ -29,7 +29,7 @@ from torchport.capture.untouched import StandIn, copy_of, leaves_torch_as_it_was
 from torchport.capture.user_frames import user_line
 from torchport.errors import CaptureError, TorchportError
 from torchport.structure import flatten
-from torchport.torch_private import FAKE_TENSOR_LOGGER
+from torchport.torch_private import FAKE_TENSOR_LOGGER, compiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +116,35 @@ class _Session:
         # On real tensors, one that came unseen would look like a constant.
         self._sees_ops = policy != "error"
         self._calls: FakeCalls | RealCalls = FakeCalls() if policy == "error" else RealCalls()
+        self._as_compiler = False
+        self._values_were_read = False
 
     def capture(self, arguments: list[Argument]) -> CallGraph:
-        """Capture the model, with guards for what does not hold for other sizes."""
+        """Capture the model, with guards for what does not hold for other sizes.
+
+        One that looks at values in eager mode may not do so while it is compiled: transformers' masks are
+        looked at to leave them out, and are kept where a compiler asks. So it is captured as compilers do.
+        """
+        try:
+            return self._capture(arguments)
+        except CaptureError as refusal:
+            if not self._values_were_read:
+                raise
+            in_eager_mode = refusal
+        self._as_compiler = True
+        self._sees_ops = False
+        self._calls = FakeCalls()
+        self._values_were_read = False
+        try:
+            return self._capture(arguments)
+        except (
+            Exception
+        ) as refusal:  # it may not be made to be compiled: then what it does in eager mode counts
+            if self._values_were_read:
+                raise
+            raise in_eager_mode from refusal
+
+    def _capture(self, arguments: list[Argument]) -> CallGraph:
         recorder = self._run_anyhow(arguments)
         if isinstance(self._calls, RealCalls) and self._policy == "error":
             self._try_other_values(recorder, arguments)
@@ -144,8 +170,7 @@ class _Session:
                 continue
             line = first_difference(recorder, second)
             if line is not None:
-                reads = ValueReads(recorder, self._calls, self._policy, self.name)
-                raise reads.refusal("their number", line)
+                raise self._reads(recorder).refusal("their number", line)
             ran += 1
         if not ran:
             raise CaptureError(
@@ -171,13 +196,19 @@ class _Session:
             self._sees_ops = True
             return self._run(arguments)
 
+    def _reads(self, recorder: Recorder) -> ValueReads:
+        def note() -> None:
+            self._values_were_read = True
+
+        return ValueReads(recorder, self._calls, self._policy, self.name, note)
+
     def _run(self, arguments: list[Argument]) -> Recorder:
         calls = self._calls
         stand_in = StandIn(self.model, copy_of if isinstance(calls, RealCalls) else None)
         model = stand_in.module
         whole = leaves(model)
         recorder = Recorder(model, calls, whole, self._outermost)
-        reads = ValueReads(recorder, calls, self._policy, self.name)
+        reads = self._reads(recorder)
         args, kwargs = place_inputs(recorder, calls, arguments)
         with nothing_remembered(self.model), _without_logs():
             buffers = held_buffers(model)
@@ -185,7 +216,8 @@ class _Session:
             try:
                 mode = CallMode(recorder, calls, reads, sees_ops=self._sees_ops)
                 ops = OpMode(recorder) if self._sees_ops else contextlib.nullcontext()
-                with ops, mode:
+                seen_as = compiling() if self._as_compiler else contextlib.nullcontext()
+                with seen_as, ops, mode:
                     result = model(*args, **kwargs)
             finally:
                 recorder.active = False

@@ -43,6 +43,10 @@ def output_of(recorder: Recorder, value: Any, name: str) -> fx.node.Argument:
     if hasattr(value, "_fields") or isinstance(value, torch.Size):
         parts = tuple(output_of(recorder, item, name) for item in value)
         return _node(recorder, type(value), parts, {})
+    if type(value).__module__ == "torch.return_types":
+        items = [output_of(recorder, item, name) for item in value]
+        whole = _source(items, value)
+        return whole if whole is not None else _node(recorder, type(value), (tuple(items),), {})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _dataclass(recorder, value, name)
     if type(value) is OrderedDict:
@@ -55,6 +59,13 @@ def output_of(recorder: Recorder, value: Any, name: str) -> fx.node.Argument:
         kind = output_of(recorder, type(value), name)
         return _node(recorder, assemble, (kind, state), {})
     raise _unknown(value, name)
+
+
+def _source(items: list[fx.node.Argument], value: object) -> fx.Node | None:
+    """Return the node whose result is this value, of which the items are parts; None if there is none."""
+    first = items[0]
+    source = first.args[0] if isinstance(first, fx.Node) and "item" in first.meta else None
+    return source if isinstance(source, fx.Node) and source.meta.get("val") is value else None
 
 
 def _dataclass(recorder: Recorder, value: object, name: str) -> fx.Node:

@@ -13,7 +13,9 @@ from torchport.capture.calls.recorder import Recorder
 from torchport.capture.calls.tensor_nodes import LostTensor
 from torchport.capture.calls.tracked_numbers import Tracked
 from torchport.capture.calls.value_reads import ValueReads
-from torchport.torch_private import is_functorch_wrapped_tensor
+from torchport.capture.user_frames import line_of, user_frame
+from torchport.errors import CaptureError
+from torchport.torch_private import functorch_transform, is_functorch_wrapped_tensor
 
 # A longer list of numbers is a weight, and not a part of the text.
 INLINE_LIMIT = 32
@@ -42,11 +44,22 @@ class CallMode(TorchFunctionMode):
         if self._recorder.inside_leaf or not self._recorder.active:
             return self._calls.run(func, args, named)
         if any(isinstance(arg, torch.Tensor) and is_functorch_wrapped_tensor(arg) for arg in args):
+            self._check_transform()
             if not self._sees_ops:
                 raise LostTensor
             return func(*args, **named)  # what it is made of is recorded
         with self._recorder.as_one():
             return self._handle(func, args, named)
+
+    def _check_transform(self) -> None:
+        """Refuse derivatives: vmap is written as what it computes, a derivative's ops come from autograd."""
+        kind = functorch_transform()
+        if kind != "Vmap":
+            raise CaptureError(
+                f"the model differentiates with torch.func ({kind.lower()}), which cannot be written as code",
+                where=line_of(user_frame(self._recorder.outermost)),
+                remedy="write the derivative out, or compile the model: torchport.compile takes torch.func",
+            )
 
     def _handle(
         self, func: Callable[..., object], args: tuple[object, ...], named: dict[str, object]

@@ -37,15 +37,22 @@ class ValueReads:
         calls: what runs functions.
         policy: whether a read of what depends on the inputs is refused, or guarded.
         name: the model's name in messages.
+        on_refusal: is called when a read is refused.
     """
 
     def __init__(
-        self, recorder: Recorder, calls: FakeCalls | RealCalls, policy: OnDataDependent, name: str
+        self,
+        recorder: Recorder,
+        calls: FakeCalls | RealCalls,
+        policy: OnDataDependent,
+        name: str,
+        on_refusal: Callable[[], None],
     ) -> None:
         self._recorder = recorder
         self._calls = calls
         self._policy = policy
         self._name = name
+        self._on_refusal = on_refusal
         self._weights_read: dict[str, str] = {}
 
     def read(
@@ -73,6 +80,7 @@ class ValueReads:
 
     def refusal(self, what: str, line: str) -> CaptureError:
         """Return the error that names the line at which the model looked at a value."""
+        self._on_refusal()
         return CaptureError(
             f"the model's path depends on the values of a tensor ({what})",
             where=f"{self._name}, {line}" if line else self._name,

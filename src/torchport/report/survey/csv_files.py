@@ -37,10 +37,16 @@ def count_file(direction: Direction) -> str:
     return f"{direction}_node_count.csv"
 
 
-FOLDERS = (
+def plain_name(name: str) -> str | None:
+    """Return a forward file's path without the direction; nothing for a backward one."""
+    return name.removeprefix("fw_") if name.startswith("fw_") else None
+
+
+_BY_DIRECTION = (
     *(size_folder(direction, side) for direction in DIRECTIONS for side in SIDES),
     *(argument_folder(direction) for direction in DIRECTIONS),
 )
+FOLDERS = (*_BY_DIRECTION, *filter(None, map(plain_name, _BY_DIRECTION)))
 """The folders that a report fills; whatever else of its kinds of files stands there is of an older one."""
 
 

@@ -8,7 +8,14 @@ from pathlib import Path
 
 from torchport.errors import RecordError
 from torchport.records import refuse_links, write_files
-from torchport.report.survey.csv_files import FOLDERS, count_file, group_sizes, render_csv_files, size_folder
+from torchport.report.survey.csv_files import (
+    FOLDERS,
+    count_file,
+    group_sizes,
+    plain_name,
+    render_csv_files,
+    size_folder,
+)
 from torchport.report.survey.histogram import draw_histogram
 from torchport.report.survey.op_files import op_file_names
 from torchport.report.survey.pictures import render_png, render_svg
@@ -17,7 +24,9 @@ from torchport.report.survey.records import DIRECTIONS, Survey
 _ENDINGS = {".csv", ".png", ".svg"}
 
 
-def write_survey_report(survey: Survey, directory: Path, *, plots: bool = True) -> tuple[Path, ...]:
+def write_survey_report(
+    survey: Survey, directory: Path, *, plots: bool = True, plain_names: bool = False
+) -> tuple[Path, ...]:
     """Write what ops a survey's models use, as files in its directory.
 
     Writes `fw_node_count.csv`, `fw_total_input_size_dist/OP.csv`, `fw_total_output_size_dist/OP.csv` and
@@ -28,6 +37,8 @@ def write_survey_report(survey: Survey, directory: Path, *, plots: bool = True) 
         survey: what `read_survey` returned.
         directory: where to write: the survey's own.
         plots: whether to draw; without, plots of an earlier report are removed too.
+        plain_names: whether to write the files of forward graphs a second time without `fw_`, as
+            `node_count.csv`, for who looks for these.
 
     Returns:
         The files that were written.
@@ -41,9 +52,12 @@ def write_survey_report(survey: Survey, directory: Path, *, plots: bool = True) 
     """
     for folder in FOLDERS:  # before anything is drawn, written or removed
         refuse_links(directory, directory / folder / "any file")
-    contents = {directory / name: text.encode() for name, text in render_csv_files(survey).items()}
+    named = {name: text.encode() for name, text in render_csv_files(survey).items()}
     if plots:
-        contents |= {directory / name: content for name, content in _plots(survey).items()}
+        named |= _plots(survey)
+    if plain_names:
+        named |= {plain: content for name, content in named.items() if (plain := plain_name(name))}
+    contents = {directory / name: content for name, content in named.items()}
     write_files(contents)
     _remove_stale(directory, contents)
     return tuple(contents)
@@ -63,6 +77,7 @@ def _plots(survey: Survey) -> dict[str, bytes]:
 def _remove_stale(directory: Path, written: Iterable[Path]) -> None:
     kept = set(written)
     stale = [directory / count_file(direction) for direction in DIRECTIONS]
+    stale.append(directory / str(plain_name(count_file("fw"))))
     for folder in FOLDERS:
         stale += [path for path in (directory / folder).glob("*") if path.suffix in _ENDINGS]
     for path in stale:

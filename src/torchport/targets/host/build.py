@@ -26,4 +26,5 @@ def build(island: Island) -> Artifact:
     text = json.dumps({**program, "tensors": list(weights), "complexes": complexes}).encode()
     text += b" " * (-len(text) % ALIGNMENT)
     payload = numpy.frombuffer(bytearray(text) + safetensors_bytes(weights), dtype=numpy.uint8)
-    return Artifact(payload, {"format": FORMAT, "program_bytes": len(text)})
+    sizes = {} if island.sizes is None else island.sizes.properties()
+    return Artifact(payload, {"format": FORMAT, "program_bytes": len(text), **sizes})

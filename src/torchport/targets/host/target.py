@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
-from torchport.records import SUPPORTED, TensorSpec, Verdict
+from torchport.records import SUPPORTED, OpTime, TensorSpec, Verdict
 from torchport.targets.decompositions import core_decompositions
 from torchport.targets.graph_json import why_not_encoded
 from torchport.targets.host.build import build
 from torchport.targets.host.load import FORMAT, load, weight_places
+from torchport.targets.host.profile import eager_op_times
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
 from torchport.torch_private import OpOverload
 
@@ -45,6 +46,14 @@ class HostTarget(Target):
         problem = why_not_encoded(node)
         return Verdict(False, "argument", problem) if problem else SUPPORTED
 
+    def takes_open_sizes(self, options: Options) -> bool:
+        """Eager torch takes any."""
+        return True
+
+    def open_verdict(self, node: fx.Node, options: Options) -> Verdict:
+        """Take every op: eager torch asks for no sizes beforehand."""
+        return SUPPORTED
+
     def build(self, island: Island, options: Options) -> Artifact:
         """Write the island down."""
         return build(island)
@@ -62,3 +71,9 @@ class HostTarget(Target):
     ) -> Runner:
         """Return a function that calls the ops one after another."""
         return load(artifact)
+
+    def op_times(
+        self, island: Island, options: Options, arguments: Sequence[torch.Tensor]
+    ) -> list[OpTime] | None:
+        """Return what torch's profiler says."""
+        return eager_op_times(island.graph_module, arguments)

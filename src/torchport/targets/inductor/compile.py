@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +44,21 @@ def lift_weights(graph_module: fx.GraphModule) -> tuple[fx.GraphModule, list[tor
 
 
 def compile_graph(
-    graph_module: fx.GraphModule, arguments: Sequence[torch.Tensor], options: InductorOptions
+    graph_module: fx.GraphModule,
+    arguments: Sequence[torch.Tensor],
+    options: InductorOptions,
+    settings: Mapping[str, object] | None = None,
 ) -> Any:
-    """Compile a graph for tensors like these.
+    """Compile a graph for tensors like these; `settings` are inductor's own.
 
     Raises:
         TargetError: inductor refuses it, or its C++ compiler does.
     """
-    settings = {"config_patches": {"max_autotune": options.max_autotune}}
+    patches = {"config_patches": {"max_autotune": options.max_autotune, **(settings or {})}}
     try:
         with torch.no_grad():
             return standalone_compile(
-                graph_module, list(arguments), dynamic_shapes="from_example_inputs", options=settings
+                graph_module, list(arguments), dynamic_shapes="from_example_inputs", options=patches
             )
     except Exception as error:  # inductor raises many kinds; each is a refusal
         raise TargetError(f"inductor refuses the island: {one_line(error)}", where="inductor") from error

@@ -21,6 +21,7 @@ class InductorOptions(Options):
         max_autotune: whether inductor tries many kernels for each product; takes minutes.
     """
 
+    child_trial: bool = True  # what it makes is machine code of this minute
     cuda_graphs: bool = True
     channels_last: str = "auto"
     max_autotune: bool = False

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from torchport.errors import TargetError
-from torchport.records import SUPPORTED, TensorSpec, Verdict
+from torchport.records import SUPPORTED, OpTime, TensorSpec, Verdict
 from torchport.targets.decompositions import core_decompositions
 from torchport.targets.graph_json import why_not_encoded
 from torchport.targets.inductor.format import FORMAT
@@ -105,6 +105,14 @@ class InductorTarget(Target[InductorOptions]):
         from torchport.targets.inductor.load import embed
 
         return embed(artifact, runner, options)
+
+    def op_times(
+        self, island: Island, options: InductorOptions, arguments: Sequence[torch.Tensor]
+    ) -> list[OpTime] | None:
+        """Return what torch's profiler says of inductor's kernels."""
+        from torchport.targets.inductor.profile import op_times
+
+        return op_times(island, options, arguments)
 
     def make_options(self, given: Mapping[str, object] | None) -> InductorOptions:
         """Build the options; refuses a layout that there is not."""

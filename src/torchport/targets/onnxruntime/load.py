@@ -43,7 +43,7 @@ def load(
     model = checked_model(artifact.payload.tobytes(), len(inputs), len(gives))
     try:
         session = library("onnxruntime").InferenceSession(
-            model, _session_options(options), providers=provider_list(options.provider)
+            model, session_options(options), providers=provider_list(options.provider)
         )
     except Exception as error:  # onnxruntime raises many kinds; each is a refusal
         raise TargetError(
@@ -53,7 +53,8 @@ def load(
     return _Island(session, checks)
 
 
-def _session_options(options: OnnxRuntimeOptions) -> Any:
+def session_options(options: OnnxRuntimeOptions) -> Any:
+    """Return how a session runs."""
     made = library("onnxruntime").SessionOptions()
     made.intra_op_num_threads = options.threads or torch.get_num_threads()
     made.log_severity_level = 4  # what fails is raised as well

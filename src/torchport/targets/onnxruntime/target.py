@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torchport.records import TensorSpec
+import torch
+
+from torchport.records import OpTime, TensorSpec
 from torchport.targets.onnxruntime.format import FORMAT
 from torchport.targets.onnxruntime.library import (
     REMEDY,
@@ -72,6 +74,14 @@ class OnnxRuntimeTarget(RuleTarget[OnnxRuntimeOptions, OnnxRule]):
         from torchport.targets.onnxruntime.load import load
 
         return load(artifact, inputs, outputs, options)
+
+    def op_times(
+        self, island: Island, options: OnnxRuntimeOptions, arguments: Sequence[torch.Tensor]
+    ) -> list[OpTime] | None:
+        """Return what onnxruntime's profile says."""
+        from torchport.targets.onnxruntime.profile import op_times
+
+        return op_times(island, options, arguments)
 
     def readable(self, artifact: Artifact) -> dict[str, bytes]:
         """Return the ONNX model, which many tools open."""

@@ -14,9 +14,11 @@ import numpy
 
 from torchport.errors import TargetError
 from torchport.records import TensorSpec, temporary_folder
+from torchport.targets.open_sizes import copy_for_sizes
 from torchport.targets.openvino.format import FORMAT, aligned
 from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
+from torchport.targets.openvino.nan_walk import Watch
 from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.openvino.wide_ops import widen_ops
 from torchport.targets.target import Artifact, Island
@@ -31,7 +33,7 @@ def build(island: Island) -> Artifact:
     Raises:
         TargetError: OpenVINO's frontend refuses the island, or would change a tensor that crosses.
     """
-    watches, finite_inputs = find_watches(island.graph_module)
+    watches, finite_inputs = _watches(island)
     with_sums, sums = add_sums(island.graph_module, watches)
     widen_ops(with_sums)
     numbers = (TensorSpec((), "float32"),) * len(sums)
@@ -56,8 +58,19 @@ def build(island: Island) -> Artifact:
             "input_ranges": {str(index): list(bounds) for index, bounds in ranges.items()},
             "finite_inputs": finite_inputs,
             "sums": sums,
+            **({} if island.sizes is None else island.sizes.properties()),
         },
     )
+
+
+def _watches(island: Island) -> tuple[list[Watch], list[int]]:
+    """Return what must be watched in an island; of open sizes, at their largest: sums are largest then."""
+    if island.sizes is None:
+        return find_watches(island.graph_module)
+    largest, copies = copy_for_sizes(island.graph_module, island.sizes.largest)
+    originals = {copy: node for node, copy in copies.items()}
+    watches, finite_inputs = find_watches(largest)
+    return [replace(watch, node=originals[watch.node]) for watch in watches], finite_inputs
 
 
 def _read_payload(folder: Path) -> tuple[Bytes, dict[str, object]]:
@@ -121,6 +134,7 @@ def _fix_inputs(model: Any, island: Island) -> None:
     for port, spec in zip(model.inputs, island.inputs, strict=True):
         parameter = port.get_node()
         parameter.set_element_type(types[spec.dtype])
+        # Without the bounds of open sizes: OpenVINO would take memory for the largest.
         parameter.set_partial_shape(openvino().PartialShape(list(spec.shape)))
 
 
@@ -134,7 +148,7 @@ def _check_outputs(model: Any, island: Island) -> None:
         )
     for index, (port, spec) in enumerate(zip(model.outputs, island.outputs, strict=True)):
         shape = port.get_partial_shape()
-        if shape.is_dynamic or tuple(shape.to_shape()) != spec.shape:
+        if shape.rank.is_dynamic or not _agree(shape, spec, is_open=island.sizes is not None):
             raise TargetError(
                 f"OpenVINO infers the shape {shape} for output {index}, torch {list(spec.shape)}",
                 where=f"openvino, {island.name}",
@@ -144,6 +158,14 @@ def _check_outputs(model: Any, island: Island) -> None:
                 f"OpenVINO infers {port.get_element_type()} for output {index}, torch {spec.dtype}",
                 where=f"openvino, {island.name}",
             )
+
+
+def _agree(shape: Any, spec: TensorSpec, *, is_open: bool) -> bool:
+    """Whether OpenVINO's shape is torch's. Where sizes are open it may not know one: each call looks."""
+    sizes = [-1 if dimension.is_dynamic else dimension.get_length() for dimension in shape]
+    return len(sizes) == len(spec.shape) and all(
+        found == wanted or (is_open and found == -1) for found, wanted in zip(sizes, spec.shape, strict=True)
+    )
 
 
 def _take_copies(model: Any) -> dict[int, int]:

@@ -12,7 +12,8 @@ a file. The properties are:
 - `copies`: which outputs are an input, reshaped at most, by their indices; the model lacks them;
 - `input_ranges`: which integer inputs must lie within which bounds, by their indices;
 - `finite_inputs`: which inputs must be finite, by their indices; the other float inputs may be infinite;
-- `sums`: the names of the numbers that the model gives after its outputs; see `watches.py`.
+- `sums`: the names of the numbers that the model gives after its outputs; see `watches.py`;
+- `output_sizes` and `guards`, if sizes are open: see `open_sizes.py`.
 """
 
 from __future__ import annotations
@@ -62,10 +63,9 @@ def read_properties(
     for output, source in read_by_place(given, "copies", len(outputs), "openvino"):
         if not is_whole(source) or not 0 <= source < len(inputs):
             raise refuse_property("openvino", "copies", source)
-        if (
-            inputs[source].dtype != outputs[output].dtype
-            or inputs[source].elements != outputs[output].elements
-        ):
+        given_one, made = inputs[source], outputs[output]
+        is_open = -1 in (*given_one.shape, *made.shape)  # a call sees whether they are as many
+        if given_one.dtype != made.dtype or not (is_open or given_one.elements == made.elements):
             raise refuse_property("openvino", "copies", source)
         copies[output] = source
     sums = given.get("sums")

@@ -39,8 +39,8 @@ TYPES = frozenset(
     BatchToSpace BitwiseAnd BitwiseLeftShift BitwiseNot BitwiseOr BitwiseRightShift BitwiseXor Broadcast
     Bucketize Ceiling Clamp Col2Im Concat Const Convert ConvertLike Convolution ConvolutionBackpropData
     Cos Cosh CumSum DepthToSpace Divide Einsum Elu EmbeddingBagOffsets EmbeddingBagPacked
-    EmbeddingBagOffsetsSum EmbeddingBagPackedSum Equal Erf Exp ExtractImagePatches Eye Floor FloorMod
-    Gather GatherElements GatherND Gelu Greater GreaterEqual GridSample GroupConvolution
+    EmbeddingBagOffsetsSum EmbeddingBagPackedSum Equal Erf Exp ExtractImagePatches Eye FakeQuantize Floor
+    FloorMod Gather GatherElements GatherND Gelu Greater GreaterEqual GridSample GroupConvolution
     GroupConvolutionBackpropData GroupNormalization HSigmoid HSwish HardSigmoid Interpolate Inverse
     IsFinite IsInf IsNaN LRN Less LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr LogicalXor MVN
     MatMul MaxPool Maximum Minimum Mish Mod Multiply Negative NonZero NormalizeL2 NotEqual OneHot PReLU
@@ -72,7 +72,7 @@ _LEAST_INPUTS = {
         Roll ScaledDotProductAttention ScatterNDUpdate Select Selu StridedSlice VariadicSplit
         """,
         4: "BatchToSpace OneHot ScatterElementsUpdate ScatterUpdate Slice SpaceToBatch",
-        5: "BatchNormInference SliceScatter",
+        5: "BatchNormInference FakeQuantize SliceScatter",
     }.items()
     for name in names.split()
 }
@@ -207,7 +207,10 @@ class _Reader:
         kind, text = attributes.get("element_type", ""), attributes.get("shape", "").strip()
         if kind not in _BITS:
             raise _refusal(f"a tensor holds {kind!r:.60}")
-        sizes = [_number(word.strip(), "a size") for word in text.split(",")] if text else []
+        words = [word.strip() for word in text.split(",")] if text else []
+        if self._layer.type == "Parameter":  # an open size is known at run time
+            words = ["1" if word == "?" else word for word in words]
+        sizes = [_number(word, "a size") for word in words]
         bits = _check_size(sizes, _BITS[kind])
         if self._layer.type == "Const":
             offset = _number(attributes.get("offset", ""), "an offset")

@@ -7,6 +7,7 @@ import ctypes
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -14,7 +15,8 @@ import torch
 
 from torchport.errors import TargetError
 from torchport.records import TensorSpec
-from torchport.targets.artifact_properties import check_format, read_number
+from torchport.targets.artifact_properties import check_format, read_number, refuse_property
+from torchport.targets.open_sizes import OUTPUT_SIZES, output_shapes
 from torchport.targets.openvino.compiled_form import (
     WITHOUT_WEIGHTS,
     add_compiled,
@@ -52,8 +54,9 @@ def load(
     gives = properties.model_outputs(outputs)
     # OpenVINO reads on in what it was given: in the compiled form, or in the portable form's weights.
     compiled, kept = imported or (_compile(artifact, options, len(inputs), len(gives)), artifact.payload)
-    _check_ports(compiled, inputs, gives)
-    return _Island(compiled, kept, inputs, outputs, properties, imported=imported is not None)
+    _check_ports(compiled, inputs, gives, is_open=OUTPUT_SIZES in artifact.properties)
+    light = replace(artifact, payload=kept)
+    return _Island(compiled, light, inputs, outputs, properties, imported=imported is not None)
 
 
 def parts_of(artifact: Artifact) -> tuple[Bytes, Bytes]:
@@ -90,8 +93,12 @@ def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs:
         ) from error
 
 
-def _check_ports(compiled: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+def _check_ports(
+    compiled: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], *, is_open: bool
+) -> None:
     """Refuse a model that takes or gives other tensors than the island: it writes into their memory.
+
+    Where sizes are open OpenVINO may not know one that torch knows: it looks at the memory that it is given.
 
     Raises:
         TargetError: a tensor differs.
@@ -100,6 +107,10 @@ def _check_ports(compiled: Any, inputs: Sequence[TensorSpec], outputs: Sequence[
     for ports, specs in ((compiled.inputs, inputs), (compiled.outputs, outputs)):
         expected = [(types.get(spec.dtype), spec.shape) for spec in specs]
         found = [(port.get_element_type(), _shape(port)) for port in ports]
+        if is_open and len(found) == len(expected):
+            found = [
+                (kind, _filled(shape, spec.shape)) for (kind, shape), spec in zip(found, specs, strict=True)
+            ]
         if found != expected:
             raise TargetError(
                 "the model takes or gives other tensors than the island",
@@ -109,8 +120,18 @@ def _check_ports(compiled: Any, inputs: Sequence[TensorSpec], outputs: Sequence[
 
 
 def _shape(port: Any) -> tuple[int, ...] | None:
+    """Return the sizes of what crosses, -1 for open ones; None if not even their number is known."""
     shape = port.get_partial_shape()
-    return None if shape.is_dynamic else tuple(shape.to_shape())
+    if shape.rank.is_dynamic:
+        return None
+    return tuple(-1 if size.is_dynamic else size.get_length() for size in shape)
+
+
+def _filled(shape: tuple[int, ...] | None, known: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return a shape with the sizes that OpenVINO does not know, if they are as many."""
+    if shape is None or len(shape) != len(known):
+        return shape
+    return tuple(other if size == -1 else size for size, other in zip(shape, known, strict=True))
 
 
 def embed(artifact: Artifact, runner: Runner, options: OpenVinoOptions) -> Artifact:
@@ -143,7 +164,7 @@ class _Island:
     def __init__(
         self,
         compiled: Any,
-        kept: Bytes,
+        artifact: Artifact,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         properties: Properties,
@@ -152,7 +173,7 @@ class _Island:
     ) -> None:
         self.compiled = compiled
         self.imported = imported  # whether the file held what the device computes with
-        self._kept = kept
+        self._kept = artifact.payload
         self._idle: collections.deque[Any] = collections.deque()
         self._floats = [
             (index, index in properties.finite_inputs)
@@ -160,14 +181,13 @@ class _Island:
             if "float" in spec.dtype
         ]
         self._sums = properties.sums
-        self._copies = [
-            (output, source, outputs[output].shape) for output, source in sorted(properties.copies.items())
-        ]
-        self._outputs = [
-            (spec.shape, getattr(torch, spec.dtype))
-            for index, spec in enumerate(outputs)
-            if index not in properties.copies
-        ]
+        self._copies = sorted(properties.copies.items())
+        self._shapes = [spec.shape for spec in outputs]
+        self._own = [index for index in range(len(outputs)) if index not in properties.copies]
+        self._outputs = [(outputs[index].shape, getattr(torch, outputs[index].dtype)) for index in self._own]
+        self._open_sizes = artifact.properties if OUTPUT_SIZES in artifact.properties else None
+        if self._open_sizes is None and any(-1 in spec.shape for spec in (*inputs, *outputs)):
+            raise refuse_property("openvino", OUTPUT_SIZES, None)
         self._ranges = properties.input_ranges
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -182,13 +202,15 @@ class _Island:
             _check_range(arguments[index], low, high)
         # The request does not keep the memory of its tensors alive: this list does, until it has run.
         kept = [_as_in_memory(argument) for argument in arguments]
+        shapes = self._shapes if self._open_sizes is None else self._shapes_for(kept)
         try:
             request: _Request = self._idle.pop()
         except IndexError:
-            request = _Request(
-                self.compiled.create_infer_request(), len(kept), self._outputs, len(self._sums)
-            )
+            kind = _Request if self._open_sizes is None else _OpenRequest
+            request = kind(self.compiled.create_infer_request(), len(kept), self._outputs, len(self._sums))
         try:
+            if isinstance(request, _OpenRequest):
+                request.size_outputs([shapes[index] for index in self._own])
             request.give(kept)
             # Not `infer`, which copies every output once more.
             request.request.start_async()
@@ -205,11 +227,22 @@ class _Island:
             raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:
             self._idle.append(request)
-        for output, source, shape in self._copies:  # in the order of the outputs
-            results.insert(output, kept[source].reshape(shape).clone())
+        for output, source in self._copies:  # in the order of the outputs
+            results.insert(output, kept[source].reshape(shapes[output]).clone())
         if odd:
             self._refuse(odd, kept, results)
         return results
+
+    def _shapes_for(self, kept: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
+        """Return the shapes of the outputs for inputs of these sizes."""
+        assert self._open_sizes is not None
+        try:
+            shapes = output_shapes(self._open_sizes, [argument.shape for argument in kept])
+        except (TypeError, ValueError, IndexError, ZeroDivisionError) as error:  # a file's may be anything
+            raise refuse_property("openvino", OUTPUT_SIZES, self._open_sizes[OUTPUT_SIZES]) from error
+        if shapes is None or list(map(len, shapes)) != list(map(len, self._shapes)):
+            raise refuse_property("openvino", OUTPUT_SIZES, self._open_sizes[OUTPUT_SIZES])
+        return shapes
 
     def counters(self) -> list[Any]:
         """Return OpenVINO's counters of the last run, if it was compiled with them."""
@@ -248,7 +281,9 @@ class _Request:
             request.set_output_tensor(len(outputs) + index, openvino().Tensor(total, True))
         self._addresses = [-1] * inputs
         self._outputs = outputs
-        self._small = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs) <= _SMALL_OUTPUTS
+        is_open = any(-1 in shape for shape, _ in outputs)
+        size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
+        self._small = not is_open and size <= _SMALL_OUTPUTS
         self._results: list[torch.Tensor] = []
         self._written = self._make_results() if self._small else []
         self._places = [(written.data_ptr(), written.nbytes) for written in self._written]
@@ -286,6 +321,37 @@ class _Request:
             results.append(torch.empty(shape, dtype=dtype, device="cpu"))
             self.request.set_output_tensor(index, _as_openvino(results[-1]))
         return results
+
+
+class _OpenRequest(_Request):
+    """A request whose tensors have other sizes on each call."""
+
+    def __init__(
+        self, request: Any, inputs: int, outputs: Sequence[tuple[tuple[int, ...], torch.dtype]], sums: int
+    ) -> None:
+        self._dtypes = [dtype for _, dtype in outputs]
+        super().__init__(request, inputs, outputs, sums)
+        self._given: list[torch.Size | None] = [None] * inputs
+
+    def size_outputs(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Say what sizes the outputs of the next call have."""
+        self._outputs = list(zip(shapes, self._dtypes, strict=True))
+
+    def give(self, kept: Sequence[torch.Tensor]) -> None:
+        """Let the request read these tensors, and write where it should."""
+        for index, argument in enumerate(kept):
+            if argument.shape != self._given[index]:
+                self._addresses[index] = -1  # another size at the same address
+                self._given[index] = argument.shape
+        super().give(kept)
+
+    def take(self) -> list[torch.Tensor]:
+        """Return the results."""
+        for index, (shape, _) in enumerate(self._outputs):
+            found = tuple(self.request.get_output_tensor(index).shape)
+            if found != shape:
+                raise RuntimeError(f"output {index} has the shape {found} instead of {shape}")
+        return super().take()
 
 
 def _check_range(argument: torch.Tensor, low: int, high: int) -> None:

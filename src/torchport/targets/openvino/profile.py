@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from torchport.targets.openvino.options import OpenVinoOptions
 from torchport.targets.target import Island
 
 _RUNS = 3
+_FUSED = "undef"
 # The frontend names a layer by its node, op and type: `relu_1/aten.relu.default/Relu`.
 _NODE = re.compile(r"(\w+)/(?:aten|prims)\.")
 
@@ -27,8 +28,24 @@ def op_times(island: Island, options: OpenVinoOptions, arguments: Sequence[torch
     runs = []
     for _ in range(_RUNS):
         runner(arguments)
-        runs.append([_time_of(entry) for entry in runner.counters()])
+        runs.append(times_of(runner.counters()))
     return min(runs, key=lambda times: sum(time.seconds for time in times))
+
+
+def times_of(entries: Iterable[Any]) -> list[OpTime]:
+    """Return the kernels that ran, of OpenVINO's counters in the order in which they stand.
+
+    What was fused follows the kernel that it was fused into, and did not run. A kernel may have lost its own
+    name in a fusion, and has that of the first that follows then.
+    """
+    found: list[OpTime] = []
+    for entry in entries:
+        time = _time_of(entry)
+        if time.seconds:
+            found.append(time)
+        elif found and not found[-1].node and str(entry.exec_type).startswith(_FUSED):
+            found[-1] = replace(found[-1], node=time.node)
+    return found
 
 
 def _time_of(entry: Any) -> OpTime:

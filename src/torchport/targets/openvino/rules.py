@@ -74,7 +74,11 @@ class Rule(BaseRule):
             cannot otherwise, or is further off than torch.
     """
 
-    KINDS: ClassVar[Kinds] = {**BaseRule.KINDS, "f": frozenset({torch.float32, *HALVES})}
+    KINDS: ClassVar[Kinds] = {
+        **BaseRule.KINDS,
+        "f": frozenset({torch.float32, *HALVES}),
+        "q": frozenset({torch.int8}),  # quantized weights
+    }
 
     floats: Floats
     nan: NaN = NaN.LOST
@@ -93,18 +97,24 @@ def takes(
     misread: Misread = Misread.NONE,
     check: Check | None = None,
     wide: bool = False,
+    open: Check | None = None,
 ) -> None:
     """Register ops, written as `add.Tensor relu.default …`; see `Rule`."""
-    RULES.add(names, Rule(kinds, floats, nan, misread, wide, check=check))
+    RULES.add(names, Rule(kinds, floats, nan, misread, wide, check=check, open=open))
 
 
 def checked(
-    names: str, kinds: str, floats: Floats, nan: NaN = NaN.LOST, misread: Misread = Misread.NONE
+    names: str,
+    kinds: str,
+    floats: Floats,
+    nan: NaN = NaN.LOST,
+    misread: Misread = Misread.NONE,
+    open: Check | None = None,
 ) -> Callable[[Check], Check]:
     """Register ops with a condition, the decorated function: it returns what is wrong, or None."""
 
     def register(check: Check) -> Check:
-        takes(names, kinds, floats, nan, misread, check)
+        takes(names, kinds, floats, nan, misread, check, open=open)
         return check
 
     return register

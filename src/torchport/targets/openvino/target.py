@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
+from torch import fx
 
-from torchport.records import OpTime, TensorSpec
+from torchport.records import OpTime, TensorSpec, Verdict
 from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import (
     REMEDY,
@@ -15,6 +16,7 @@ from torchport.targets.openvino.library import (
     core,
     installed_version,
 )
+from torchport.targets.openvino.open_dims import check_size_arguments
 from torchport.targets.openvino.ops import RULES
 from torchport.targets.openvino.options import OpenVinoOptions, check_file_options
 from torchport.targets.openvino.rules import Rule
@@ -56,6 +58,15 @@ class OpenVinoTarget(RuleTarget[OpenVinoOptions, Rule]):
     def rules(self) -> Mapping[str, Rule]:
         """Return what OpenVINO computes as torch does."""
         return RULES
+
+    def takes_open_sizes(self, options: OpenVinoOptions) -> bool:
+        """Whether the device computes tensors of any size: CPUs do."""
+        return options.device == "CPU"
+
+    def open_verdict(self, node: fx.Node, options: OpenVinoOptions) -> Verdict:
+        """Say whether a node's rule, and OpenVINO's frontend, let its sizes be open."""
+        verdict = super().open_verdict(node, options)
+        return check_size_arguments(node) or verdict if verdict.ok else verdict
 
     def is_low_precision(self, options: OpenVinoOptions) -> bool:
         """Whether a lower precision was asked for."""

@@ -13,7 +13,7 @@ from torchport.errors import TargetError
 from torchport.records import TensorSpec, Verdict
 from torchport.targets.artifact_properties import refuse_property
 from torchport.targets.rule_target import RuleTarget
-from torchport.targets.target import Artifact, Availability, Island, Runner
+from torchport.targets.target import Artifact, Availability, Decompositions, Island, Runner
 from torchport.targets.ttnn.library import has_device, installed_version
 from torchport.targets.ttnn.options import TtnnOptions
 from torchport.targets.ttnn.ttnn_program import FORMAT
@@ -54,6 +54,12 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
         from torchport.targets.ttnn.ops import RULES
 
         return RULES
+
+    def training_decompositions(self) -> Decompositions:
+        """Write convolutions and their gradients as products: ttnn's want weights that do not change."""
+        from torchport.targets.ttnn.training import training_decompositions
+
+        return {**self.decompositions(), **training_decompositions()}
 
     def prepare(self, graph_module: fx.GraphModule) -> None:
         """Bound the integers of the whole graph, and note the small weights that lowerings look at."""

@@ -7,6 +7,7 @@ from torchport.targets.openvino.ops import (  # noqa: F401
     normalisation,
     pooling,
     products,
+    quantization,
     reduction,
 )
 from torchport.targets.openvino.rules import RULES

@@ -6,7 +6,9 @@ Not here, because OpenVINO's results differ: `fmod` and `remainder` by infinity.
 from __future__ import annotations
 
 import math
+from functools import partial
 
+import torch
 from torch import fx
 
 from torchport.records import Verdict
@@ -23,15 +25,21 @@ from torchport.targets.openvino.float_ranges import (
     union,
 )
 from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.open_dims import any_size
 from torchport.targets.openvino.rules import (
     NO_FLOATS,
     NaN,
     argument,
-    checked,
     given,
-    takes,
+    value_of,
 )
+from torchport.targets.openvino.rules import checked as checked_op
+from torchport.targets.openvino.rules import takes as takes_op
 from torchport.targets.value_ranges import bounds_of
+
+# Elements that belong together, whatever their number.
+takes = partial(takes_op, open=any_size)
+checked = partial(checked_op, open=any_size)
 
 
 def _sum_range(node: fx.Node, values: Values) -> Range:
@@ -161,9 +169,19 @@ def _masked_fill(node: fx.Node) -> Verdict | None:
     return None
 
 
+def _copied_range(node: fx.Node, values: Values) -> Range:
+    return Range(-128.0, 127.0) if value_of(node).dtype is torch.int8 else values.of(node.args[0])
+
+
 # Floats are copied as they are, integers and booleans as the floats that they are.
-@checked("_to_copy.default", "fib", lambda node, values: values.of(node.args[0]))
+@checked("_to_copy.default", "fibq", _copied_range)
 def _to_copy(node: fx.Node) -> Verdict | None:
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    if torch.int8 in (value_of(node).dtype, node.meta["val"].dtype) and not (
+        source.op == "get_attr" and node.meta["val"].dtype is torch.float32
+    ):
+        return Verdict(False, "dtype", "int8 is taken as quantized weights only, which become float32")
     extra = {key for key, value in node.kwargs.items() if value not in (None, False)}
     if extra - {"dtype", "device", "layout", "memory_format"}:
         return argument(f"{', '.join(sorted(extra))} cannot be kept")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from torch import fx
 
@@ -22,7 +23,11 @@ from torchport.targets.openvino.float_ranges import (
     union,
 )
 from torchport.targets.openvino.float_values import Values
-from torchport.targets.openvino.rules import Floats, NaN, given, takes
+from torchport.targets.openvino.open_dims import any_size
+from torchport.targets.openvino.rules import Floats, NaN, given
+from torchport.targets.openvino.rules import takes as takes_op
+
+takes = partial(takes_op, open=any_size)  # each element by itself
 
 
 def _grows(function: Callable[[float], float]) -> Floats:

@@ -12,6 +12,7 @@ from torch import fx
 from torchport.records import Verdict
 from torchport.targets.openvino.float_ranges import Range, range_of_numbers, union
 from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.open_dims import any_size, fixed_along
 from torchport.targets.openvino.rules import NaN, argument, checked, given, shape, takes, value_of
 
 ZERO = Range(0.0, 0.0)
@@ -22,20 +23,34 @@ def moved(node: fx.Node, values: Values) -> Range:
     return values.of_sources(node)
 
 
+def _fixed_split(node: fx.Node) -> Verdict | None:
+    """Into how many parts it is split is fixed: so must be what is split."""
+    dim = given(node, 1 if "unbind" in str(node.target) else 2, "dim", 0)
+    assert isinstance(dim, int)
+    if not isinstance(value_of(node).shape[dim], int):
+        return shape("what is split has an open size")
+    return None
+
+
 takes(
     "view.default _unsafe_view.default permute.default unsqueeze.default expand.default",
     "fib",
     moved,
     NaN.EXACT,
+    open=any_size,
 )
-takes("squeeze.dim squeeze.dims transpose.int", "fib", moved, NaN.EXACT)
-takes("slice.Tensor select.int cat.default flip.default clone.default", "fib", moved, NaN.EXACT)
-takes("split.Tensor split_with_sizes.default unbind.int", "fi", moved, NaN.EXACT)
+takes("squeeze.dim squeeze.dims", "fib", moved, NaN.EXACT, open=fixed_along(1))
+takes("transpose.int", "fib", moved, NaN.EXACT, open=any_size)
+takes(
+    "slice.Tensor select.int cat.default flip.default clone.default", "fib", moved, NaN.EXACT, open=any_size
+)
+takes("split.Tensor split_with_sizes.default", "fi", moved, NaN.EXACT, open=_fixed_split)
+takes("unbind.int", "fi", moved, NaN.EXACT, open=_fixed_split)
 takes("slice_scatter.default select_scatter.default", "fi", moved, NaN.EXACT)
 takes("pixel_shuffle.default pixel_unshuffle.default", "f", moved, NaN.EXACT)
 
 
-@checked("repeat.default", "fib", moved, NaN.EXACT)
+@checked("repeat.default", "fib", moved, NaN.EXACT, open=any_size)
 def _repeat(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0:
         return shape("a single number is repeated")
@@ -46,26 +61,29 @@ def _padded(node: fx.Node, values: Values) -> Range:
     return union([values.of(node.args[0]), values.of(given(node, 2, "value", 0))])
 
 
-takes("constant_pad_nd.default", "fi", _padded, NaN.EXACT)
-takes("tril.default triu.default", "fib", lambda node, values: union([values.of(node.args[0]), ZERO]))
-takes("index_select.default", "fi", moved, NaN.EXACT)
+takes("constant_pad_nd.default", "fi", _padded, NaN.EXACT, open=any_size)
+takes(
+    "tril.default triu.default", "fib",
+    lambda node, values: union([values.of(node.args[0]), ZERO]), open=any_size,
+)  # fmt: skip
+takes("index_select.default", "fi", moved, NaN.EXACT, open=any_size)
 
 
-@checked("embedding.default", "fi", moved, NaN.EXACT)
+@checked("embedding.default", "fi", moved, NaN.EXACT, open=any_size)
 def _embedding(node: fx.Node) -> Verdict | None:
     if not value_of(node).dtype.is_floating_point:
         return argument("the table does not hold floats")
     return None
 
 
-@checked("gather.default", "fi", moved, NaN.EXACT)
+@checked("gather.default", "fi", moved, NaN.EXACT, open=any_size)
 def _gather(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0 or value_of(node, 2).dim() == 0:
         return shape("a single number is looked up in")
     return None
 
 
-@checked("index.Tensor", "fi", moved, NaN.EXACT)
+@checked("index.Tensor", "fi", moved, NaN.EXACT, open=any_size)
 def _index(node: fx.Node) -> Verdict | None:
     indices = node.args[1]
     assert isinstance(indices, (list, tuple))
@@ -78,13 +96,16 @@ def _index(node: fx.Node) -> Verdict | None:
     return None
 
 
-takes("full.default full_like.default", "fib", lambda node, values: values.of(node.args[1]), NaN.EXACT)
-takes("zeros_like.default", "fib", lambda node, values: ZERO, NaN.EXACT)
-takes("ones_like.default", "fib", lambda node, values: Range(1.0, 1.0), NaN.EXACT)
+takes(
+    "full.default full_like.default", "fib", lambda node, values: values.of(node.args[1]), NaN.EXACT,
+    open=any_size,
+)  # fmt: skip
+takes("zeros_like.default", "fib", lambda node, values: ZERO, NaN.EXACT, open=any_size)
+takes("ones_like.default", "fib", lambda node, values: Range(1.0, 1.0), NaN.EXACT, open=any_size)
 
 
 def _counted(node: fx.Node, values: Values) -> Range:
     return range_of_numbers(*[float(item) for item in node.args if isinstance(item, (int, float))], 0.0)
 
 
-takes("arange.start_step", "fi", _counted)
+takes("arange.start_step", "fi", _counted, open=any_size)

@@ -22,6 +22,7 @@ from torchport.targets.openvino.float_ranges import (
     powered,
 )
 from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.open_dims import any_size, fixed_last, only_first
 from torchport.targets.openvino.rules import Misread, NaN, argument, given, takes, value_of
 from torchport.verification import HALVES
 
@@ -58,6 +59,10 @@ def _count(sizes: object) -> int:
     """Return how many elements are normalised together."""
     assert isinstance(sizes, (list, tuple))
     return math.prod(size for size in sizes if isinstance(size, int))
+
+
+# What is normalised together must be fixed.
+_fixed_shape = fixed_last(lambda node: len(node.args[1]))  # type: ignore[arg-type]  # a list, by the schema
 
 
 def _layer_norm_range(node: fx.Node, values: Values) -> Range:
@@ -120,7 +125,7 @@ def _affine(source: Range, scale: Numbers, shift: Numbers) -> Range:
     return loosened(float(ends.min()), float(ends.max()))
 
 
-takes("rms_norm.default", "f", _rms_norm_range)
+takes("rms_norm.default", "f", _rms_norm_range, open=_fixed_shape)
 
 
 def _first_result(node: fx.Node) -> Verdict | None:
@@ -136,9 +141,11 @@ def _batch_norm(node: fx.Node) -> Verdict | None:
     return _first_result(node)
 
 
-takes("_native_batch_norm_legit_no_training.default", "f", _batch_norm_range, check=_batch_norm)
-takes("native_layer_norm.default", "f", _layer_norm_range, check=_first_result)
-takes("native_group_norm.default", "f", _group_norm_range, check=_first_result, wide=True)
+takes(
+    "_native_batch_norm_legit_no_training.default", "f", _batch_norm_range, check=_batch_norm, open=any_size
+)
+takes("native_layer_norm.default", "f", _layer_norm_range, check=_first_result, open=_fixed_shape)
+takes("native_group_norm.default", "f", _group_norm_range, check=_first_result, wide=True, open=only_first(1))
 
 
 def _whole(node: fx.Node) -> Verdict | None:
@@ -161,5 +168,5 @@ def _log_softmax_range(node: fx.Node, values: Values) -> Range:
     return loosened(spread.low - math.log(count), 0.0, source.nan or source.infinite)
 
 
-takes("_softmax.default", "f", _softmax_range, NaN.LOST, Misread.ROWS, _whole)
-takes("_log_softmax.default", "f", _log_softmax_range, NaN.LOST, Misread.ROWS, _whole)
+takes("_softmax.default", "f", _softmax_range, NaN.LOST, Misread.ROWS, _whole, open=any_size)
+takes("_log_softmax.default", "f", _log_softmax_range, NaN.LOST, Misread.ROWS, _whole, open=any_size)

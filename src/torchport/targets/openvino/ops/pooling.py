@@ -9,6 +9,7 @@ from torch import fx
 from torchport.records import Verdict
 from torchport.targets.openvino.float_ranges import ANYTHING, SAFE, Range, averaged, loosened, union
 from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.open_dims import only_first
 from torchport.targets.openvino.ops.movement import moved
 from torchport.targets.openvino.rules import Floats, Misread, argument, checked, given, shape, takes, value_of
 
@@ -24,10 +25,10 @@ def _adaptive_range(node: fx.Node, values: Values) -> Range:
     return averaged(values.of(node.args[0]), value_of(node).numel())
 
 
-takes("_adaptive_avg_pool2d.default _adaptive_avg_pool3d.default", "f", _adaptive_range)
+takes("_adaptive_avg_pool2d.default _adaptive_avg_pool3d.default", "f", _adaptive_range, open=only_first(1))
 
 
-@checked("avg_pool2d.default avg_pool3d.default", "f", _average_range)
+@checked("avg_pool2d.default avg_pool3d.default", "f", _average_range, open=only_first(1))
 def _average(node: fx.Node) -> Verdict | None:
     if given(node, 6, "divisor_override") is not None:
         return argument("divisor_override is given")
@@ -37,8 +38,9 @@ def _average(node: fx.Node) -> Verdict | None:
 
 
 @checked(
-    "max_pool2d_with_indices.default max_pool3d_with_indices.default", "fi", moved, misread=Misread.MINUS
-)
+    "max_pool2d_with_indices.default max_pool3d_with_indices.default", "fi", moved, misread=Misread.MINUS,
+    open=only_first(1),
+)  # fmt: skip
 def _maximum(node: fx.Node) -> Verdict | None:
     if any(user.args[1] == 1 for user in node.users):
         return argument("the indices are used, and ties are broken differently")
@@ -89,6 +91,6 @@ def _interpolated(gain: float) -> Floats:
     return interpolated
 
 
-takes("upsample_nearest2d.vec", "f", moved)
-takes("upsample_bilinear2d.vec", "f", _interpolated(1.0))
-takes("upsample_bicubic2d.vec", "f", _interpolated(2.5))
+takes("upsample_nearest2d.vec", "f", moved, open=only_first(1))
+takes("upsample_bilinear2d.vec", "f", _interpolated(1.0), open=only_first(1))
+takes("upsample_bicubic2d.vec", "f", _interpolated(2.5), open=only_first(1))

@@ -20,6 +20,7 @@ from torchport.targets.openvino.float_ranges import (
     union,
 )
 from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.open_dims import any_size, fixed_last, only_first
 from torchport.targets.openvino.rules import Misread, NaN, argument, checked, given, shape, takes, value_of
 
 Numbers = numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float64]]
@@ -66,7 +67,7 @@ def _signed_sums(values: Values, weight: object, dims: tuple[int, ...]) -> tuple
 
 takes(
     "mm.default bmm.default dot.default", "f",
-    lambda node, values: _matmul_range(node.args[0], node.args[1], values), NaN.KEPT,
+    lambda node, values: _matmul_range(node.args[0], node.args[1], values), NaN.KEPT, open=any_size,
 )  # fmt: skip
 
 
@@ -77,7 +78,7 @@ def _addmm_range(node: fx.Node, values: Values) -> Range:
     return added(multiplied(values.of(node.args[0]), values.of(node.kwargs.get("beta", 1))), product)
 
 
-takes("addmm.default", "f", _addmm_range, NaN.KEPT)
+takes("addmm.default", "f", _addmm_range, NaN.KEPT, open=any_size)
 
 
 def _linear_range(node: fx.Node, values: Values) -> Range:
@@ -91,7 +92,12 @@ def _linear_range(node: fx.Node, values: Values) -> Range:
     return product if bias is None else added(product, values.of(bias))
 
 
-takes("linear.default", "f", _linear_range, NaN.KEPT)
+takes("linear.default", "f", _linear_range, NaN.KEPT, open=any_size)
+
+
+def _open_convolution(node: fx.Node) -> Verdict | None:
+    """Pixels may be as many as they like, but what a transposed one gives is computed from their number."""
+    return only_first(1)(node) if node.args[6] else None
 
 
 def _convolution_range(node: fx.Node, values: Values) -> Range:
@@ -111,7 +117,7 @@ def _convolution_range(node: fx.Node, values: Values) -> Range:
     return product if bias is None else added(product, values.of(bias))
 
 
-@checked("convolution.default", "f", _convolution_range, NaN.KEPT)
+@checked("convolution.default", "f", _convolution_range, NaN.KEPT, open=_open_convolution)
 def _convolution(node: fx.Node) -> Verdict | None:
     transposed, weight = node.args[6], value_of(node, 1)
     if transposed and weight.dim() == 3:
@@ -137,7 +143,10 @@ def _attention_range(node: fx.Node, values: Values) -> Range:
     return loosened(min(value.low, 0.0), max(value.high, 0.0))
 
 
-@checked("scaled_dot_product_attention.default", "fb", _attention_range, misread=Misread.PLUS_IN_MASK)
+@checked(
+    "scaled_dot_product_attention.default", "fb", _attention_range, misread=Misread.PLUS_IN_MASK,
+    open=fixed_last(lambda node: 1),
+)  # fmt: skip
 def _attention(node: fx.Node) -> Verdict | None:
     if given(node, 4, "dropout_p", 0.0) != 0.0:
         return Verdict(False, "random", "dropout draws random numbers", "call model.eval() first")

@@ -19,6 +19,7 @@ from torchport.targets.openvino.float_ranges import (
     summed,
 )
 from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.open_dims import any_size, fixed_along
 from torchport.targets.openvino.ops.movement import moved
 from torchport.targets.openvino.rules import (
     NO_FLOATS,
@@ -32,9 +33,9 @@ from torchport.targets.openvino.rules import (
 )
 from torchport.targets.value_ranges import bounds_of
 
-takes("amax.default", "fi", moved, misread=Misread.MINUS_ROWS)
-takes("amin.default", "fi", moved, misread=Misread.PLUS)
-takes("any.default any.dim any.dims all.default all.dim", "b", NO_FLOATS)
+takes("amax.default", "fi", moved, misread=Misread.MINUS_ROWS, open=any_size)
+takes("amin.default", "fi", moved, misread=Misread.PLUS, open=any_size)
+takes("any.default any.dim any.dims all.default all.dim", "b", NO_FLOATS, open=any_size)
 
 
 def _count(node: fx.Node) -> int:
@@ -58,11 +59,11 @@ def _reduction(node: fx.Node) -> Verdict | None:
     return None
 
 
-takes("sum.dim_IntList sum.default", "fi", _sum_range, NaN.KEPT, check=_reduction)
-takes("mean.dim mean.default", "fi", _mean_range, NaN.KEPT, check=_reduction)
+takes("sum.dim_IntList sum.default", "fi", _sum_range, NaN.KEPT, check=_reduction, open=any_size)
+takes("mean.dim mean.default", "fi", _mean_range, NaN.KEPT, check=_reduction, open=any_size)
 
 
-@checked("argmax.default argmin.default", "fi", NO_FLOATS)
+@checked("argmax.default argmin.default", "fi", NO_FLOATS, open=any_size)
 def _place(node: fx.Node) -> Verdict | None:
     """Of equal elements the first is taken, as torch does; negative integers are ordered wrongly."""
     if value_of(node).dim() == 0:
@@ -80,7 +81,7 @@ def _cumsum_range(node: fx.Node, values: Values) -> Range:
     return Range(min(source.low, total.low), max(source.high, total.high), total.nan)
 
 
-@checked("cumsum.default", "fi", _cumsum_range)
+@checked("cumsum.default", "fi", _cumsum_range, open=any_size)
 def _cumsum(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0:
         return shape("a single number is scanned")
@@ -99,7 +100,7 @@ def _norm_range(node: fx.Node, values: Values) -> Range:
     return ANYTHING if squares.infinite else powered(squares, 0.5)
 
 
-@checked("linalg_vector_norm.default", "f", _norm_range)
+@checked("linalg_vector_norm.default", "f", _norm_range, open=any_size)
 def _norm(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0:
         return shape("a single number is reduced")
@@ -125,7 +126,7 @@ def _variance_range(node: fx.Node, values: Values) -> Range:
     return loosened(0.0, squares.high / (count - correction))
 
 
-@checked("var.correction", "f", _variance_range)
+@checked("var.correction", "f", _variance_range, open=fixed_along(1))
 def _variance(node: fx.Node) -> Verdict | None:
     count, correction = _count(node), node.kwargs.get("correction", 1)
     correction = 1 if correction is None else correction

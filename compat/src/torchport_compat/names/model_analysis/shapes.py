@@ -1,0 +1,5 @@
+"""Shapes and dtypes of every module's inputs and outputs: torchport notes them as a model runs."""
+
+from torchport.capture import stream_ops
+
+__all__ = ["stream_ops"]

@@ -1,0 +1,1 @@
+"""Quantization: `quantizer`."""

@@ -1,0 +1,21 @@
+"""torchport's traces under the name of PyTorch-Neuron: importing it gives `torch.neuron`."""
+
+from torchport_compat.naming import claim
+
+claim(__name__)
+
+import sys
+
+import torch
+
+from torch_neuron import neuron
+from torch_neuron.neuron import analyze_model, trace
+from torchport_compat.naming import NameTaken
+
+__all__ = ["analyze_model", "trace"]
+
+_other = getattr(torch, "neuron", neuron)
+if _other is not neuron:
+    raise NameTaken("torch.neuron is there already, and is not torchport's", where=repr(_other))
+torch.neuron = neuron  # type: ignore[attr-defined]
+sys.modules.setdefault("torch.neuron", neuron)

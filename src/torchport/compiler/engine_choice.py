@@ -1,0 +1,332 @@
+"""Tries every engine on a model, each in a process of its own, and says which is the best.
+
+An engine that crashes, hangs or eats memory costs its turn alone. What was measured is kept in the cache, for
+this machine. Processes on a busy machine are compared by how an engine's time relates to that of eager torch
+in the same process, where both are timed in turns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy
+import torch
+
+from torchport import targets
+from torchport.capture import CapturedModel
+from torchport.compiler import cache
+from torchport.errors import RecordError, TargetError, nearest, one_line
+from torchport.records import EAGER, EngineTry, Tries, read_record, temporary_folder
+from torchport.targets import Artifact, Options, Target
+from torchport.targets.auto import AutoOptions
+from torchport.targets.child_process import ChildEnd, run_child
+from torchport.targets.machine import machine
+from torchport.targets.permitted_ops import namespaces_of
+from torchport.version import __version__
+
+_log = logging.getLogger(__name__)
+
+# The files of a trial: what is asked, the model, its inputs, and what was found.
+REQUEST, PROGRAM, INPUTS = "request.json", "program.pt2", "inputs.pt"
+FOUND, FOUND_EAGER = "found.json", "found_eager.json"
+
+_NOISE = 0.03  # of the best, within which two engines are as good as each other
+_LITTLE = 32 * 2**20  # bytes, the same for memory
+_LOG = "trial.log"
+_LEAST = 1.0  # seconds that are left, below which no engine is begun
+
+
+class ChoiceProgress:
+    """Is told of each engine; the methods do nothing unless they are overridden."""
+
+    def trying(self, engine: str, number: int, engines: int) -> None:
+        """An engine's turn begins: which of how many it is."""
+
+    def tried(self, row: EngineTry) -> None:
+        """An engine's turn is over."""
+
+
+_told: ContextVar[ChoiceProgress] = ContextVar("_told", default=ChoiceProgress())  # noqa: B039  # it holds nothing
+
+
+@contextmanager
+def telling(progress: ChoiceProgress) -> Iterator[None]:
+    """Tell of engines that are tried meanwhile."""
+    token = _told.set(progress)
+    try:
+        yield
+    finally:
+        _told.reset(token)
+
+
+def check_engines(options: AutoOptions) -> list[str]:
+    """Return the engines that are to be tried.
+
+    Raises:
+        TargetError: one that is named is not a target, or its time here means nothing.
+    """
+    known = targets.engines()
+    for name in options.engines:
+        if name not in known:
+            simulated = name in targets.names() and name != "auto"
+            raise TargetError(
+                f"{name!r} cannot be tried: its time on this machine means nothing"
+                if simulated
+                else f"no target named {name!r}",
+                where="auto",
+                remedy=f"those that can be are {', '.join(known)}" if simulated else nearest(name, known),
+            )
+    return list(dict.fromkeys(options.engines)) or known
+
+
+def choose_engine(captured: CapturedModel, options: AutoOptions) -> Tries:
+    """Try the engines on a captured model and return what came of each.
+
+    Args:
+        captured: the model.
+        options: how to choose.
+
+    Raises:
+        TargetError: an engine that is named cannot be tried.
+    """
+    names = check_engines(options)
+    key = _key(captured, names, options) if options.cache else ""
+    kept = _read_tries(key) if key else None
+    if kept is not None:
+        _log.info("%s: %s was the best here before", captured.name, kept.chosen)
+        return kept
+    began = time.monotonic()
+    rows = _try_all(captured, names, options, began + options.budget_s)
+    tries = Tries(
+        captured.name,
+        options.objective,
+        rank(rows, options.objective)[0].engine,
+        tuple(rows),
+        machine(),
+        time.monotonic() - began,
+        {name: version for name in names if (version := targets.find(name).version())},
+    )
+    if key and not any(row.status in ("timeout", "skipped", "crashed", "memory") for row in rows):
+        # What the machine's load may have caused is tried again next time.
+        cache.write(key, Artifact(numpy.zeros(0, dtype=numpy.uint8), {"tries": tries.to_json()}))
+    return tries
+
+
+def rank(rows: Sequence[EngineTry], objective: str) -> list[EngineTry]:
+    """Return the rows that may run the model, the best first; eager torch is always among them.
+
+    Within the noise of the best, who has fewer transfers goes first, and eager torch has none.
+
+    Example:
+        >>> fast = EngineTry("b", "ok", 1.0, 2.0, fastest=1.0, eager_fastest=2.0)
+        >>> [row.engine for row in rank([EngineTry("eager", "ok", fastest=2.0), fast], "latency")]
+        ['b', 'eager']
+    """
+    able = [row for row in rows if row.status == "ok" and _score(row, objective) is not None]
+    if all(row.engine != EAGER for row in able):  # nobody lived long enough to time it
+        able.append(EngineTry(EAGER, "ok"))
+    scores = {row.engine: _score(row, objective) for row in able}
+    known = {engine: score for engine, score in scores.items() if score is not None}
+    best = min(known.values(), default=0.0)
+    limit = best + _LITTLE if objective == "memory" else best * (1 + _NOISE)
+
+    def place(row: EngineTry) -> tuple[bool, float, float]:
+        score = known.get(row.engine, float("inf"))
+        close = score <= limit
+        return not close, float(row.transfers or 0) if close else 0.0, score
+
+    return sorted(able, key=place)
+
+
+def _score(row: EngineTry, objective: str) -> float | None:
+    """Return what is to be small."""
+    if objective == "memory":
+        return None if row.memory_bytes is None else float(row.memory_bytes)
+    return (1.0 if row.fastest is not None else None) if row.engine == EAGER else row.ratio
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """What a trial may take."""
+
+    seconds: float
+    memory: int
+
+
+def _try_all(
+    captured: CapturedModel, names: Sequence[str], options: AutoOptions, deadline: float
+) -> list[EngineTry]:
+    told = _told.get()
+    rows: list[EngineTry] = []
+    eager: list[EngineTry] = []
+    memory = options.memory_mb * 10**6 or _free_memory() // 2
+    with temporary_folder("auto") as folder:
+        problem = _write_model(captured, folder)
+        for number, name in enumerate(names):
+            told.trying(name, number + 1, len(names))
+            left = deadline - time.monotonic()
+            if problem:
+                row = EngineTry(name, "failed", reason=problem)
+            elif reason := _not_for(targets.find(name), captured):
+                row = EngineTry(name, "refused", reason=reason)
+            elif left < _LEAST:
+                row = EngineTry(name, "skipped", reason=f"the budget of {options.budget_s} s was spent")
+            else:
+                bounds = _Bounds(left / (len(names) - number), memory)
+                row, seen = _try_one(name, captured, folder, options, bounds)
+                eager += [seen] if seen is not None else []
+            _log.info("%s on %s: %s %s", captured.name, name, row.status, row.reason)
+            told.tried(row)
+            rows.append(row)
+    return [_eager_row(eager, rows), *rows]
+
+
+def _not_for(target: Target, captured: CapturedModel) -> str:
+    """Return why a target cannot run a model at all; empty if it may."""
+    devices = {leaf.device.type for leaf in captured.leaves}
+    devices |= {tensor.device.type for tensor in captured.program.state_dict.values()}
+    others = sorted(devices - target.device_types)
+    return f"it takes no tensors on {', '.join(others)}" if others else ""
+
+
+def _eager_row(found: Sequence[EngineTry], rows: Sequence[EngineTry]) -> EngineTry:
+    """Return eager torch's row: the median of its times in the engines' processes, and the least memory."""
+    if not found:
+        return EngineTry(EAGER, "ok", reason="no process lived long enough to time it")
+    in_turns = [row.eager_seconds for row in rows if row.eager_seconds is not None]
+    seconds = statistics.median(in_turns or [row.seconds for row in found if row.seconds is not None])
+    memory = [row.memory_bytes for row in found if row.memory_bytes is not None]
+    fastest = min(row.fastest for row in found if row.fastest is not None)
+    fastest = min([fastest, *[row.eager_fastest for row in rows if row.eager_fastest is not None]])
+    return replace(
+        found[0],
+        seconds=seconds,
+        eager_seconds=seconds,
+        fastest=fastest,
+        eager_fastest=fastest,
+        memory_bytes=min(memory, default=None),
+    )
+
+
+def _try_one(
+    name: str, captured: CapturedModel, folder: Path, options: AutoOptions, bounds: _Bounds
+) -> tuple[EngineTry, EngineTry | None]:
+    """Return what came of an engine, and what its process found out about eager torch."""
+    request = {
+        "engine": name,
+        "model": captured.name,
+        "objective": options.objective,
+        "options": _common(options),
+        "threads": torch.get_num_threads(),
+        "namespaces": sorted(namespaces_of(captured.program.graph) - {"aten", "prim", "prims"}),
+        "shared": [dataclasses.asdict(item) for item in captured.shared],
+    }
+    for left in (FOUND, FOUND_EAGER):
+        (folder / left).unlink(missing_ok=True)
+    (folder / REQUEST).write_text(json.dumps(request))
+    end = run_child(
+        "torchport.compiler.engine_trial",
+        folder,
+        folder / _LOG,
+        timeout=bounds.seconds,
+        memory=bounds.memory,
+    )
+    eager = _read_row(folder / FOUND_EAGER)
+    row = _read_row(folder / FOUND) if end.how == "exited" and end.code == 0 else None
+    if row is None:
+        row = _died(name, end, folder / _LOG, bounds)
+    return replace(row, peak_bytes=end.peak or None), eager
+
+
+def _common(options: AutoOptions) -> dict[str, object]:
+    """Return the options that every target has."""
+    return {
+        field.name: list(value) if isinstance(value := getattr(options, field.name), tuple) else value
+        for field in dataclasses.fields(Options)
+    }
+
+
+def engine_options(options: AutoOptions, tries: Tries) -> Mapping[str, object]:
+    """Return what an engine is compiled with once it is chosen."""
+    given = _common(options)
+    if tries.remembered and not options.child_trial:
+        del given["child_trial"]  # it ran in a child then, not now: the engine's own default holds
+    return given
+
+
+def _died(name: str, end: ChildEnd, log: Path, bounds: _Bounds) -> EngineTry:
+    """Return the row of an engine whose process gave no result."""
+    if end.how == "timeout":
+        return EngineTry(name, "timeout", reason=f"it took more than its {bounds.seconds:.0f} s")
+    if end.how == "memory":
+        limit = f"{bounds.memory / 1e9:.1f} GB"
+        return EngineTry(name, "memory", reason=f"it held {end.peak / 1e9:.1f} GB, more than {limit}")
+    lines = log.read_text(errors="replace").strip().splitlines()
+    said = f", and last said: {lines[-1][:200]}" if lines else ""
+    return EngineTry(name, "crashed", reason=f"its process {end}{said}")
+
+
+def _read_row(path: Path) -> EngineTry | None:
+    try:
+        return read_record(path, EngineTry)
+    except RecordError:
+        return None
+
+
+def _write_model(captured: CapturedModel, folder: Path) -> str:
+    """Write the model for other processes; return why that cannot be done, if so."""
+    kept = captured.program.example_inputs
+    try:
+        captured.program.example_inputs = None  # they would be pickled
+        torch.export.save(captured.program, folder / PROGRAM)
+        torch.save([leaf.detach() for leaf in captured.leaves], folder / INPUTS)
+    except Exception as error:  # noqa: BLE001  # torch raises many kinds; the model runs eagerly then
+        return f"the model cannot be given to another process: {one_line(error)}"
+    finally:
+        captured.program.example_inputs = kept
+    return ""
+
+
+def _free_memory() -> int:
+    """Return how many bytes are free, or all that there are where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _key(captured: CapturedModel, names: Sequence[str], options: AutoOptions) -> str:
+    """Return a digest of what the choice depends on: all but the values of weights and inputs."""
+    digest = hashlib.sha256()
+    versions = [(name, targets.find(name).version()) for name in names]
+    wanted = [options.objective, _common(options), versions, machine(), __version__, torch.__version__]
+    digest.update(json.dumps(["tries 1", *wanted]).encode())
+    for node in captured.program.graph.nodes:
+        value = node.meta.get("val")
+        shown = (
+            f"{value.dtype} {tuple(value.shape)} {value.device}" if isinstance(value, torch.Tensor) else ""
+        )
+        digest.update(f"{node.op} {node.target} {node.args} {node.kwargs} {shown}\n".encode())
+    return digest.hexdigest()
+
+
+def _read_tries(key: str) -> Tries | None:
+    kept = cache.read(key)
+    if kept is None:
+        return None
+    try:
+        return replace(Tries.from_json(kept.properties.get("tries")), remembered=True)  # type: ignore[arg-type]  # checked there
+    except RecordError:
+        return None

@@ -1,0 +1,236 @@
+"""The process in which one engine is tried on one model: built, compared with eager torch, and timed.
+
+python -m torchport.compiler.engine_trial FOLDER
+
+The folder is its caller's own; see `engine_choice.py`. What it finds is written there, what is known of eager
+torch first: an engine may end the process at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchport import targets
+from torchport.capture import CapturedModel, ModuleState, SharedResult
+from torchport.compiler.build import Source, build_program
+from torchport.compiler.engine_choice import FOUND, FOUND_EAGER, INPUTS, PROGRAM, REQUEST
+from torchport.compiler.island_trial import difference
+from torchport.compiler.normalise import normalise
+from torchport.compiler.speed_trial import seconds_of
+from torchport.compiler.timing import time_in_turns
+from torchport.errors import TorchportError, one_line
+from torchport.records import EAGER, Coverage, EngineTry, parse_object, write_record
+from torchport.runtime.runnable_program import RunnableProgram
+from torchport.structure import flatten_call
+from torchport.structure.flatten import flatten_result
+from torchport.targets import Options, Target
+from torchport.targets.child_process import end_with_caller, resident_bytes
+from torchport.verification import compare
+from torchport.zoo.torchvision_ops import ensure_torchvision_ops
+
+_SECONDS = 2.0  # about how long two programs are timed for
+_SHARE = 0.1  # of the time that the build took, if that is longer
+_AT_A_TIME = 4  # calls, for the throughput
+_ROUNDS = 3
+
+
+def main(folder: Path) -> int:
+    """Try the engine that the folder's request names; what it raises is written down there."""
+    end_with_caller(folder)
+    request: Mapping[str, Any] = parse_object((folder / REQUEST).read_bytes(), REQUEST)
+    row = EngineTry(request["engine"], "failed")
+    try:
+        row = _try(request, folder)
+    except MemoryError as error:
+        row = replace(row, status="memory", reason=f"it asked for more memory than there is: {error}")
+    except TorchportError as error:
+        row = replace(row, status="refused", reason=str(error))
+    except Exception as error:  # noqa: BLE001  # an engine may raise anything
+        row = replace(row, reason=one_line(error))
+    write_record(row, folder / FOUND)
+    return 0
+
+
+def _try(request: Mapping[str, Any], folder: Path) -> EngineTry:
+    torch.set_num_threads(request["threads"])
+    trial = _Trial(request, folder)
+    eager = trial.program(targets.find("auto"), targets.find("auto").make_options({}))
+    expected = trial.call(eager)
+    held = trial.held()
+    taken = [trial.seconds(eager) for _ in range(_ROUNDS)]
+    measured = EngineTry(
+        EAGER,
+        "ok",
+        seconds=statistics.median(taken),
+        fastest=min(taken),
+        pcc=1.0,
+        max_absolute=0.0,
+        build_seconds=0.0,
+        memory_bytes=max(0, held - trial.held_before),
+        transfers=0,
+        ops=eager.record.coverage.ops_before,
+        ops_taken=0,
+    )
+    write_record(measured, folder / FOUND_EAGER)
+    engine = targets.find_engine(request["engine"])
+    there = engine.availability()
+    if not there.ok:
+        return EngineTry(engine.name, "refused", reason=f"{there.detail}; {there.remedy}".rstrip("; "))
+    options = engine.make_options(request["options"])
+    began = time.perf_counter()
+    program = trial.program(engine, options)
+    actual = trial.call(program)
+    built = time.perf_counter() - began
+    coverage = program.record.coverage
+    row = EngineTry(
+        engine.name,
+        "ok",
+        build_seconds=built,
+        transfers=coverage.transfers,
+        ops=coverage.ops_before,
+        ops_taken=coverage.ops_before - coverage.ops_remain,
+    )
+    if not coverage.islands:
+        return replace(row, status="refused", reason=_why_nothing(coverage))
+    found = compare(actual, expected)
+    row = replace(row, pcc=found.pcc, max_absolute=found.max_absolute)
+    rough = engine.is_low_precision(options) or any(leaf.is_cuda for leaf in trial.leaves)
+    problem = difference(actual, expected, low_precision=rough, whole=True) if not found.ok else ""
+    if problem:
+        return replace(row, status="wrong", reason=f"differs from eager torch: {problem}")
+    own, its = trial.time(program, eager, built)
+    return replace(
+        row,
+        seconds=statistics.median(own),
+        eager_seconds=statistics.median(its),
+        fastest=min(own),
+        eager_fastest=min(its),
+        memory_bytes=max(0, trial.held() - held + (measured.memory_bytes or 0)),
+    )
+
+
+def _why_nothing(coverage: Coverage) -> str:
+    """Return why an engine takes nothing of a model: the first reason that there is."""
+    if not coverage.stayed:
+        return "there is no op that it could take"
+    # What was found out by trying says more than what was known before.
+    tried = [row for row in coverage.stayed if row.reason in ("slower", "inaccurate", "build_failed")]
+    first = (tried or list(coverage.stayed))[0]
+    return f"it takes no op of the model; {first.reason}: {first.detail}"
+
+
+class _Trial:
+    """The model, as its caller captured it, and what it is called with.
+
+    Args:
+        request: what is to be tried, and how.
+        folder: where the model is.
+    """
+
+    def __init__(self, request: Mapping[str, Any], folder: Path) -> None:
+        _import_libraries(request["namespaces"])
+        self._objective = request["objective"]
+        self._name = request["model"]
+        self._program = torch.export.load(folder / PROGRAM)
+        self._shared = tuple(
+            SharedResult(**{**item, "size": tuple(item["size"]), "stride": tuple(item["stride"])})
+            for item in request["shared"]
+        )
+        kept = torch.load(folder / INPUTS, weights_only=True)
+        self.leaves: tuple[torch.Tensor, ...] = tuple(kept)
+        self.held_before = self.held()
+
+    def program(self, target: Target, options: Options) -> RunnableProgram:
+        """Compile the model."""
+        flat = flatten_call(self.leaves, {})
+        result = flatten_result(
+            tuple(torch.zeros(()) for _ in self._program.graph_signature.user_outputs), (), (), flat.structure
+        ).structure
+        captured = CapturedModel(
+            self._name,
+            nn.Module(),
+            self._program,
+            self.leaves,
+            flat.structure,
+            result,
+            ModuleState(nn.Module()),
+            self._shared,
+        )
+        graph = normalise(captured, target)
+        source = Source(self._name, graph, self.leaves, flat.structure.paths, result)
+        return build_program(source, target, options)[0]
+
+    def call(self, program: RunnableProgram) -> list[torch.Tensor]:
+        """Run a program once, on inputs of its own, with the same random numbers each time."""
+        torch.manual_seed(0)
+        outputs = program.run([leaf.clone() for leaf in self.leaves])
+        assert isinstance(outputs, tuple)
+        return [item.clone() for item in outputs if isinstance(item, torch.Tensor)]
+
+    def seconds(self, program: RunnableProgram) -> float:
+        """Run a program once and return how long it took."""
+        leaves = [leaf.clone() for leaf in self.leaves]
+        return seconds_of(lambda: program.run(leaves))
+
+    def time(
+        self, program: RunnableProgram, eager: RunnableProgram, built: float
+    ) -> tuple[list[float], list[float]]:
+        """Return how long calls take with a program and with eager torch, timed in turns."""
+        if self._objective == "throughput":
+            rounds = [(self._crowded(program), self._crowded(eager)) for _ in range(_ROUNDS)]
+            return [own for own, _ in rounds], [its for _, its in rounds]
+        return time_in_turns(
+            lambda: self.seconds(program),
+            lambda: self.seconds(eager),
+            warmup=2,
+            budget=max(_SECONDS, _SHARE * built),
+        )
+
+    def _crowded(self, program: RunnableProgram) -> float:
+        """Return how long a call takes when several threads call at a time."""
+        at_a_time = min(_AT_A_TIME, os.cpu_count() or 1)
+        calls = 4 * at_a_time
+        with ThreadPoolExecutor(at_a_time) as pool:
+            list(pool.map(lambda _: self.seconds(program), range(at_a_time)))  # each thread's first
+            began = time.perf_counter()
+            list(pool.map(lambda _: self.seconds(program), range(calls)))
+            return (time.perf_counter() - began) / calls
+
+    def held(self) -> int:
+        """Return how many bytes this process holds, on a GPU too."""
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # glibc alone gives back what is free
+            ctypes.CDLL(None).malloc_trim(0)
+        try:
+            held = resident_bytes()
+        except (OSError, ValueError):  # no Linux
+            held = 0
+        return held + (torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0)
+
+
+def _import_libraries(names: Sequence[str]) -> None:
+    """Import the libraries whose ops the model calls, as its caller did."""
+    for name in names:
+        if name == "torchvision":
+            ensure_torchvision_ops()
+        with contextlib.suppress(ImportError):  # an op's namespace need not be a library's name
+            importlib.import_module(name)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

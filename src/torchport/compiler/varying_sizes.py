@@ -1,0 +1,51 @@
+"""Finds the sizes that Dynamo lets vary in a graph of its own: symbols, which are inputs besides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Varying:
+    """The sizes of a graph's inputs that vary.
+
+    Args:
+        dynamic_shapes: for each tensor that is no weight, which dimensions do, as `torch.export` takes it.
+        numbers: the inputs that are numbers, by their places: of which of these tensors each is a size, and
+            in which dimension.
+    """
+
+    dynamic_shapes: tuple[dict[int, object] | None, ...]
+    numbers: Mapping[int, tuple[int, int]]
+
+
+def find_varying(placeholders: Sequence[fx.Node], free: Sequence[int]) -> Varying | None:
+    """Return the sizes that vary; None if none does, or a number that varies is no tensor's size.
+
+    Args:
+        placeholders: the graph's inputs.
+        free: the places of those that are no weights.
+    """
+    values = {place: placeholders[place].meta.get("example_value") for place in free}
+    tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
+    shapes: list[dict[int, object] | None] = []
+    places: dict[object, tuple[int, int]] = {}
+    for leaf, tensor in enumerate(tensors):
+        sizes: list[Any] = list(tensor.shape)
+        varying = [dim for dim, size in enumerate(sizes) if isinstance(size, torch.SymInt)]
+        shapes.append(dict.fromkeys(varying, Dim.AUTO) or None)
+        for dim in varying:
+            places.setdefault(sizes[dim].node.expr, (leaf, dim))
+    numbers: dict[int, tuple[int, int]] = {}
+    for place, value in values.items():
+        if isinstance(value, torch.SymInt) and value.node.expr in places:
+            numbers[place] = places[value.node.expr]
+        elif not isinstance(value, torch.Tensor):
+            return None
+    return Varying(tuple(shapes), numbers) if places else None

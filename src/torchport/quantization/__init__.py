@@ -1,0 +1,8 @@
+"""A model and calibration data → a plan for each layer → a quantized model, which compiles as any other."""
+
+from torchport.quantization.calibration import Progress
+from torchport.quantization.options import AccuracyBudget, QuantizationOptions
+from torchport.quantization.quantize_model import quantize
+from torchport.quantization.quantized_model import QuantizedModel
+
+__all__ = ["AccuracyBudget", "Progress", "QuantizationOptions", "quantize", "QuantizedModel"]

@@ -1,0 +1,84 @@
+"""What a calibration decided, by the names of a graph's nodes: ranges, quantized weights, new biases.
+
+Independent of who decided it and of the graph's sizes, so that it can be applied to any copy of the graph,
+for any choice of layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Quantizer:
+    """Rounds a tensor to the numbers `(q - zero_point) * scale` for whole q between two limits.
+
+    Args:
+        name: its own; the same one for several readers of a tensor.
+        scale, zero_point, low, high: the numbers.
+    """
+
+    name: str
+    scale: float
+    zero_point: int
+    low: int
+    high: int
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the greatest number."""
+        return (self.low - self.zero_point) * self.scale, (self.high - self.zero_point) * self.scale
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor, rounded."""
+        return torch.fake_quantize_per_tensor_affine(tensor, self.scale, self.zero_point, self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edge:
+    """What happens to a tensor on its way into an op.
+
+    Args:
+        quantizer: what rounds it, if anything does.
+        factor: what its channels are multiplied by before, if SmoothQuant moved outliers into the weights.
+        factor_name: the factor's own name; the same one for several readers.
+    """
+
+    quantizer: Quantizer | None = None
+    factor: torch.Tensor | None = None
+    factor_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantizedWeight:
+    """A weight in eight bits: `values * scale`.
+
+    Args:
+        values: int8, of the weight's shape.
+        scale: float32, of a shape that broadcasts to it.
+    """
+
+    values: torch.Tensor
+    scale: torch.Tensor
+
+    @property
+    def floats(self) -> torch.Tensor:
+        """The weight that it stands for."""
+        return self.values.float() * self.scale
+
+
+@dataclass(slots=True, eq=False)
+class Decisions:
+    """All that a calibration decided.
+
+    Args:
+        edges: by the reading node's name, and the place of the tensor among its arguments.
+        weights: by the node's name, and the place of the weight among its arguments.
+        biases: the new biases, by the node's name.
+    """
+
+    edges: dict[tuple[str, int], Edge] = field(default_factory=dict)
+    weights: dict[tuple[str, int], QuantizedWeight] = field(default_factory=dict)
+    biases: dict[str, torch.Tensor] = field(default_factory=dict)

@@ -1,0 +1,175 @@
+"""A model → the graph that is quantized: functional, norms folded, any batch size where possible."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import fx, nn
+from torch.export.graph_signature import OutputKind
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from torchport import capture
+from torchport.capture import ANY_BATCH, CapturedModel, ShapeLimits, quiet_torch
+from torchport.compiler.decompose import decompose
+from torchport.errors import CaptureError, QuantizationError
+from torchport.quantization.calibration import CalibrationData
+from torchport.quantization.fold_norms import fold_norms
+from torchport.quantization.graph_tensors import add_tensor, tensor_of
+from torchport.quantization.zero_products import take_out_zero_products
+from torchport.structure import Structure
+from torchport.targets.decompositions import is_composite
+from torchport.torch_private import FakeTensorMode, OpOverload
+
+# Their steps are quantized one by one.
+_TAKEN_APART = (
+    "lstm",
+    "gru",
+    "rnn_tanh",
+    "rnn_relu",
+    "lstm_cell",
+    "gru_cell",
+    "rnn_tanh_cell",
+    "rnn_relu_cell",
+)
+_WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatGraph:
+    """A model in floats, as a graph.
+
+    Args:
+        name: the model's name.
+        graph_module: from the inputs' tensors to the tensors of the result.
+        inputs, result: the structures around it.
+        limits: the shapes that it takes.
+    """
+
+    name: str
+    graph_module: fx.GraphModule
+    inputs: Structure
+    result: Structure
+    limits: ShapeLimits
+
+
+def capture_floats(model: nn.Module, data: CalibrationData, name: str) -> FloatGraph:
+    """Capture a model on the first item of the calibration data.
+
+    Raises:
+        QuantizationError: the model is in training mode, not in float32, changes its own state, or the inputs
+            do not fit it.
+    """
+    _check_model(model, name)
+    args, kwargs = data.call(0)
+    doubled = _doubled(data)
+    if doubled is not None:
+        try:
+            return _graph_of(capture.export(model, *doubled, name=name, dynamic_shapes=ANY_BATCH))
+        except (CaptureError, QuantizationError, _NotDecomposed):
+            pass  # for one batch size, then; or the message of that
+    try:
+        return _graph_of(capture.export(model, args, kwargs, name=name))
+    except CaptureError as error:
+        raise QuantizationError(
+            f"the model cannot be captured on the first item of the calibration data: {error.what}",
+            where=name,
+            remedy="give what the model is called with, and no labels beside it",
+        ) from error
+
+
+def _check_model(model: nn.Module, name: str) -> None:
+    if model.training:
+        raise QuantizationError("the model is in training mode", where=name, remedy="call model.eval() first")
+    for path, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_floating_point() and tensor.dtype is not torch.float32:
+            raise QuantizationError(
+                f"{path} is in {str(tensor.dtype).removeprefix('torch.')}, and float32 is quantized",
+                where=name,
+                remedy="call model.float() first",
+            )
+        if tensor.device.type != "cpu":
+            raise QuantizationError(
+                f"{path} is on {tensor.device}", where=name, remedy="call model.cpu() first"
+            )
+
+
+def _doubled(data: CalibrationData) -> tuple[tuple[object, ...], dict[str, object]] | None:
+    """Return the first item with at least two samples, so that one is not taken for a constant size."""
+    leaves = data.load(0)
+    sizes = {leaf.shape[0] if leaf.dim() else 0 for leaf in leaves}
+    if len(sizes) != 1 or 0 in sizes:
+        return None
+    if sizes == {1}:
+        leaves = [torch.cat([leaf, leaf]) for leaf in leaves]
+    assert data.structure is not None
+    return data.structure.rebuild(leaves)  # type: ignore[return-value]  # of (args, kwargs)
+
+
+class _NotDecomposed(Exception):
+    """A recurrent layer whose steps depend on the batch size cannot be taken apart."""
+
+
+def _graph_of(captured: CapturedModel) -> FloatGraph:
+    program = captured.program
+    if any(spec.kind in _WRITES for spec in program.graph_signature.output_specs):
+        raise QuantizationError(
+            "the model changes its inputs or its own tensors",
+            where=captured.name,
+            remedy="quantize a part of it that does not",
+        )
+    ops = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
+    kept = [op for op in ops if is_composite(op) and op._schema.name.split("::")[1] not in _TAKEN_APART]
+    try:
+        with quiet_torch(), torch.no_grad():
+            program = decompose(program, {}, [*kept, torch.ops.aten.batch_norm.default])
+    except Exception as error:  # torch raises many kinds
+        raise _NotDecomposed(str(error)) from error
+    graph_module = program.module(check_guards=False)
+    assert isinstance(graph_module, fx.GraphModule)
+    for node in list(graph_module.graph.nodes):
+        if str(node.target) == "aten._assert_tensor_metadata.default":
+            graph_module.graph.erase_node(node)
+    fold_norms(graph_module)
+    take_out_zero_products(graph_module)
+    limits = ShapeLimits.of(program, captured.inputs.paths)
+    return FloatGraph(captured.name, graph_module, captured.inputs, captured.result, limits)
+
+
+def fixed_copy(graph: FloatGraph, leaves: Sequence[torch.Tensor]) -> fx.GraphModule:
+    """Return a copy whose sizes are all numbers, with nodes of the same names."""
+    with quiet_torch(), torch.no_grad():
+        made = copy.deepcopy(graph.graph_module)
+        FakeTensorProp(made, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*leaves)
+    sizes = {
+        node: node.meta["val"]
+        for node in made.graph.nodes
+        if node.op == "call_function" and isinstance(node.meta.get("val"), (int, float, bool))
+    }
+
+    def number(node: fx.Node) -> object:
+        return sizes.get(node, node)
+
+    for node in made.graph.nodes:
+        if node not in sizes:
+            node.args = fx.map_arg(node.args, number)  # type: ignore[arg-type]  # numbers, not nodes
+            node.kwargs = fx.map_arg(node.kwargs, number)  # type: ignore[arg-type]  # as above
+    _unshare(made)
+    made.graph.eliminate_dead_code()
+    made.recompile()
+    return made
+
+
+def _unshare(graph_module: fx.GraphModule) -> None:
+    """Give each reader of a weight its own: nncf would quantize a shared one for one reader alone."""
+    for node in list(graph_module.graph.nodes):
+        tensor = tensor_of(graph_module, node)
+        if tensor is None or not tensor.is_floating_point():
+            continue
+        for count, user in enumerate(list(node.users)[1:]):
+            with graph_module.graph.inserting_after(node):
+                own = add_tensor(graph_module, f"{node.name}_{count + 2}", tensor.clone())
+            own.meta = dict(node.meta)
+            user.replace_input_with(node, own)

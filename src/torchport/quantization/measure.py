@@ -1,0 +1,174 @@
+"""One pass over held-back data: what each layer loses by itself, and what has added up to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchport.quantization.calibration import CalibrationData, Progress
+from torchport.quantization.decisions import Decisions
+from torchport.quantization.layers import Layer, quantizer_before
+from torchport.quantization.noise import Noise
+from torchport.quantization.operands import map_operands, operands
+
+
+@dataclass(slots=True)
+class LayerMeasure:
+    """What was seen of a layer."""
+
+    isolated: Noise = field(default_factory=Noise)
+    accumulated: Noise = field(default_factory=Noise)
+    low: float | None = None
+    high: float | None = None
+    range: tuple[float, float] | None = None
+    inputs: int = 0
+    clipped: int = 0
+
+
+@dataclass(slots=True)
+class Measures:
+    """What was seen of all layers, and of the model's results."""
+
+    layers: dict[str, LayerMeasure]
+    results: Noise = field(default_factory=Noise)
+
+
+class _Seen(fx.Interpreter):
+    """Runs a graph, and shows what each of some nodes gives."""
+
+    def __init__(
+        self, graph_module: fx.GraphModule, nodes: Sequence[str], show: Callable[[fx.Node, Any, Any], None]
+    ) -> None:
+        super().__init__(graph_module)
+        self.extra_traceback = False
+        self._wanted = set(nodes)
+        self._show = show
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node and show its value."""
+        value = super().run_node(n)
+        if n.name in self._wanted:
+            self._show(n, value, self.env)
+        return value
+
+
+def measure(
+    floats: fx.GraphModule,
+    quantized: fx.GraphModule,
+    decisions: Decisions,
+    layers: Sequence[Layer],
+    data: CalibrationData,
+    progress: Progress,
+) -> Measures:
+    """Measure every layer on the data that are held back.
+
+    Args:
+        floats, quantized: the graph, before and after; nodes have the same names.
+        decisions: what the calibration decided.
+        layers: the layers.
+        data: the data.
+        progress: told of each item.
+    """
+    found = Measures({layer.name: LayerMeasure() for layer in layers})
+    by_node = {layer.node: found.layers[layer.name] for layer in layers}
+    expected: dict[str, torch.Tensor] = {}
+
+    def see_float(node: fx.Node, value: Any, values: dict[fx.Node, Any]) -> None:
+        tensor = _first_tensor(value)
+        if tensor is None:
+            return
+        expected[node.name] = tensor
+        _see_input(by_node[node.name], node, values, decisions)
+        alone = _first_tensor(_run_alone(node, values, decisions))
+        if alone is not None:
+            by_node[node.name].isolated.add(alone, tensor)
+
+    def see_quantized(node: fx.Node, value: Any, values: dict[fx.Node, Any]) -> None:
+        tensor = _first_tensor(value)
+        if tensor is not None and node.name in expected:
+            by_node[node.name].accumulated.add(tensor, expected.pop(node.name))
+
+    nodes = [layer.node for layer in layers]
+    with torch.no_grad():
+        for done, index in enumerate(data.held_back):
+            leaves = data.load(index)
+            theirs = _Seen(floats, nodes, see_float).run(*leaves)
+            ours = _Seen(quantized, nodes, see_quantized).run(*leaves)
+            add_results(found.results, ours, theirs)
+            expected.clear()
+            progress("Measuring", done + 1, len(data.held_back))
+    return found
+
+
+def compare_results(floats: fx.GraphModule, quantized: fx.GraphModule, data: CalibrationData) -> Noise:
+    """Return how far the results of two graphs are apart on the data that are held back."""
+    noise = Noise()
+    with torch.no_grad():
+        for index in data.held_back:
+            leaves = data.load(index)
+            add_results(noise, quantized(*leaves), floats(*leaves))
+    return noise
+
+
+def add_results(noise: Noise, ours: Any, theirs: Any) -> None:
+    """Add the results of a call, those in floats."""
+    for one, other in zip(ours, theirs, strict=True):
+        if isinstance(other, torch.Tensor) and other.is_floating_point():
+            noise.add(one, other)
+
+
+def _first_tensor(value: Any) -> torch.Tensor | None:
+    if isinstance(value, (tuple, list)):
+        value = value[0] if value else None
+    return value if isinstance(value, torch.Tensor) and value.is_floating_point() else None
+
+
+def _see_input(found: LayerMeasure, node: fx.Node, values: dict[fx.Node, Any], decisions: Decisions) -> None:
+    """Note the range of the first tensor that is rounded, and how much of it is cut off."""
+    for place, operand in enumerate(operands(node)):
+        quantizer = quantizer_before(node, place, decisions)
+        value = values.get(operand)
+        if quantizer is None or not isinstance(value, torch.Tensor) or not value.numel():
+            continue
+        edge = decisions.edges.get((node.name, place))
+        if edge is not None and edge.factor is not None:
+            value = value * edge.factor
+        low, high = (float(end) for end in torch.aminmax(value))
+        found.low = low if found.low is None else min(found.low, low)
+        found.high = high if found.high is None else max(found.high, high)
+        found.range = quantizer.range
+        half = quantizer.scale / 2
+        found.inputs += value.numel()
+        found.clipped += int(((value < found.range[0] - half) | (value > found.range[1] + half)).sum())
+        return
+
+
+def _run_alone(node: fx.Node, values: dict[fx.Node, Any], decisions: Decisions) -> Any:
+    """Return what a layer in eight bits makes of the inputs that it has in floats."""
+
+    def rounded(place: int, operand: fx.Node) -> Any:
+        weight = decisions.weights.get((node.name, place))
+        if weight is not None:
+            return weight.floats
+        value = values[operand]
+        edge = decisions.edges.get((node.name, place))
+        if edge is not None and edge.factor is not None:
+            value = value * edge.factor
+        quantizer = quantizer_before(node, place, decisions)
+        return quantizer(value) if quantizer is not None and value.is_floating_point() else value
+
+    args, kwargs = map_operands(node, rounded)
+
+    def number(value: Any) -> Any:
+        return values[value] if isinstance(value, fx.Node) else value
+
+    args, kwargs = fx.node.map_aggregate((args, kwargs), number)
+    bias = decisions.biases.get(node.name)
+    if bias is not None:
+        args = (*args[:2], bias, *args[3:])
+    assert callable(node.target)
+    return node.target(*args, **kwargs)

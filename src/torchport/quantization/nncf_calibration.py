@@ -1,0 +1,235 @@
+"""Calibrates with nncf: where quantizers go, their ranges, smoothed weights and corrected biases.
+
+nncf knows which ops OpenVINO computes in eight bits, and between which of them tensors stay in eight bits. It
+works on a copy of the graph whose sizes are fixed; what it decided is read off that copy by the nodes' names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchport.capture import quiet_torch
+from torchport.errors import QuantizationError, one_line
+from torchport.quantization.calibration import CalibrationData, Progress
+from torchport.quantization.decisions import Decisions, Edge, QuantizedWeight, Quantizer
+from torchport.quantization.float_graph import FloatGraph, fixed_copy
+from torchport.quantization.graph_tensors import tensor_of
+from torchport.quantization.operands import operands
+from torchport.quantization.options import QuantizationOptions
+from torchport.quantization.processor import saturates
+
+_ATTENTION = ("scaled_dot_product_attention", "softmax")
+_QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
+_DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
+_NO_TELEMETRY = "NNCF_CI"  # set while it is imported: it would report each call to its makers
+
+
+def calibrate(
+    graph: FloatGraph, data: CalibrationData, options: QuantizationOptions, progress: Progress
+) -> Decisions:
+    """Run the calibrating items through the graph and return what is to be done.
+
+    Raises:
+        QuantizationError: nncf is not installed, refuses the graph, or finds a range that is not finite.
+    """
+    items = data.like_first(data.calibrating)
+    fixed = fixed_copy(graph, data.load(items[0]))
+    original = {node.name: node for node in fixed.graph.nodes}
+    with _quiet() as nncf:
+        reader = _reader(nncf, data, items, progress)
+        try:
+            with torch.no_grad():
+                quantized = _run(nncf, fixed, reader, len(items), options)
+        except QuantizationError:
+            raise
+        except Exception as error:  # nncf raises many kinds
+            raise QuantizationError(
+                f"nncf cannot quantize the graph: {one_line(error)}",
+                where=graph.name,
+                remedy='try method="weight_only", or options={"overrides": {"PART.*": "float"}}',
+            ) from error
+    return _Reading(quantized, fixed, original).decisions(graph.name)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[Any]:
+    """Give nncf, without its messages, bars and reports to its makers."""
+    before = os.environ.get(_NO_TELEMETRY)
+    os.environ[_NO_TELEMETRY] = "1"
+    level = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            quiet_torch(),
+        ):
+            warnings.simplefilter("ignore")
+            try:
+                import nncf
+            except ImportError as error:
+                raise QuantizationError(
+                    "nncf is not installed", where="quantize", remedy="pip install 'torchport[quantize]'"
+                ) from error
+            yield nncf
+    finally:
+        logging.disable(level)
+        if before is None:
+            os.environ.pop(_NO_TELEMETRY, None)
+        else:
+            os.environ[_NO_TELEMETRY] = before
+
+
+def _reader(nncf: Any, data: CalibrationData, items: Sequence[int], progress: Progress) -> Any:
+    seen: set[int] = set()
+
+    def load(index: int) -> tuple[torch.Tensor, ...]:
+        seen.add(index)
+        progress("Calibrating", len(seen), len(items))
+        return tuple(data.load(index))
+
+    return nncf.Dataset(list(items), load)
+
+
+def _run(nncf: Any, fixed: fx.GraphModule, reader: Any, count: int, options: QuantizationOptions) -> Any:
+    from nncf.quantization.advanced_parameters import (
+        AdvancedQuantizationParameters,
+        AdvancedSmoothQuantParameters,
+        OverflowFix,
+        QuantizationParameters,
+    )
+    from nncf.quantization.range_estimator import RangeEstimatorParametersSet
+
+    has_attention = any(word in str(node.target) for node in fixed.graph.nodes for word in _ATTENTION)
+    smooth = has_attention if options.smooth_quant is None else options.smooth_quant
+    ranges = {
+        "mean_min_max": RangeEstimatorParametersSet.MEAN_MINMAX,
+        "min_max": RangeEstimatorParametersSet.MINMAX,
+        "quantile": RangeEstimatorParametersSet.MEAN_QUANTILE,
+        "histogram": RangeEstimatorParametersSet.HISTOGRAM,
+    }[options.ranges]
+    presets = {
+        "auto": None,
+        "symmetric": nncf.QuantizationPreset.PERFORMANCE,
+        "asymmetric": nncf.QuantizationPreset.MIXED,
+    }
+    reduced = saturates() if options.range_reduction == "auto" else options.range_reduction == "yes"
+    advanced = AdvancedQuantizationParameters(
+        overflow_fix=OverflowFix.ENABLE if reduced else OverflowFix.DISABLE,
+        disable_bias_correction=not options.bias_correction,
+        disable_channel_alignment=not options.equalize,
+        weights_quantization_params=QuantizationParameters(per_channel=options.weights == "per_channel"),
+        activations_range_estimator_params=ranges,
+        smooth_quant_alphas=AdvancedSmoothQuantParameters(matmul=0.95 if smooth else -1),
+    )
+    return nncf.quantize(
+        fixed,
+        reader,
+        preset=presets[options.activations],
+        subset_size=count,
+        model_type=nncf.ModelType.TRANSFORMER if has_attention or smooth else None,
+        advanced_parameters=advanced,
+    )
+
+
+class _Reading:
+    """Reads decisions off a graph that nncf quantized.
+
+    Args:
+        quantized: that graph.
+        fixed: the graph that it was made from.
+        original: the nodes of that by their names.
+    """
+
+    def __init__(self, quantized: Any, fixed: fx.GraphModule, original: dict[str, fx.Node]) -> None:
+        self._quantized = quantized
+        self._fixed = fixed
+        self._original = original
+
+    def decisions(self, where: str) -> Decisions:
+        """Return what was decided.
+
+        Raises:
+            QuantizationError: a range is not finite.
+        """
+        found = Decisions()
+        for node in self._quantized.graph.nodes:
+            before = self._original.get(node.name)
+            if before is None or node.op != "call_function" or before.target is not node.target:
+                continue
+            for place, value in enumerate(operands(node)):
+                self._read(found, node, before, place, value)
+        for (name, _), edge in found.edges.items():
+            if edge.quantizer is not None and not (
+                math.isfinite(edge.quantizer.scale) and edge.quantizer.scale > 0
+            ):
+                raise QuantizationError(
+                    f"the range of what {name} reads is not finite",
+                    where=where,
+                    remedy="leave infinite inputs out of the calibration data",
+                )
+        return found
+
+    def _read(self, found: Decisions, node: fx.Node, before: fx.Node, place: int, value: fx.Node) -> None:
+        if str(value.target) == "aten.sub.Tensor" and value.name not in self._original:
+            weight = self._weight(value)
+            if weight is not None:
+                found.weights[node.name, place] = weight
+            return
+        tensor = tensor_of(self._quantized, value)
+        if tensor is not None:
+            self._read_bias(found, node, before, place, tensor)
+            return
+        quantizer, factor, factor_name = None, None, ""
+        if str(value.target) == _DEQUANTIZE:
+            value = value.args[0]  # type: ignore[assignment]  # its quantizing node
+            assert str(value.target) == _QUANTIZE
+            scale, zero_point, low, high = value.args[1:5]
+            quantizer = Quantizer(value.name, float(scale), int(zero_point), int(low), int(high))  # type: ignore[arg-type]  # numbers
+            value = value.args[0]  # type: ignore[assignment]  # what it reads
+        if value.op == "call_module" and "smooth_quant" in str(value.target):
+            factor, factor_name = self._factor(value), value.name
+        if quantizer is not None or factor is not None:
+            found.edges[node.name, place] = Edge(quantizer, factor, factor_name)
+
+    def _weight(self, value: fx.Node) -> QuantizedWeight | None:
+        """Read `values * scale - zero`, where zero is 0."""
+        product, zero = value.args[:2]
+        assert isinstance(product, fx.Node)
+        values, scale = (tensor_of(self._quantized, each) for each in product.args[:2])
+        shift = tensor_of(self._quantized, zero)
+        if values is None or scale is None or values.dtype is not torch.int8:
+            return None
+        if shift is not None and bool(shift.any()):
+            return None
+        return QuantizedWeight(values.clone(), scale.float().clone())
+
+    def _read_bias(
+        self, found: Decisions, node: fx.Node, before: fx.Node, place: int, tensor: torch.Tensor
+    ) -> None:
+        if place != 2 or not _has_bias(node):
+            return
+        sources = operands(before)
+        old = tensor_of(self._fixed, sources[2]) if len(sources) > 2 else None
+        if old is None or not torch.equal(old.reshape(-1), tensor.reshape(-1)):
+            found.biases[node.name] = tensor.reshape(-1).clone()
+
+    def _factor(self, node: fx.Node) -> torch.Tensor:
+        module: Any = self._quantized.get_submodule(str(node.target))
+        factors: list[torch.Tensor] = [*module.parameters(), *module.buffers()]
+        assert len(factors) == 1
+        return factors[0].detach().float().clone()
+
+
+def _has_bias(node: fx.Node) -> bool:
+    return any(word in str(node.target) for word in ("aten.conv", "aten.linear"))

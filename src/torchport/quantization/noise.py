@@ -1,0 +1,51 @@
+"""How far a quantized tensor is from its float original: SQNR and PCC, added up over items."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(slots=True)
+class Noise:
+    """Sums over elements, from which SQNR and PCC follow; nothing is kept of the tensors."""
+
+    count: int = 0
+    signal: float = 0.0
+    error: float = 0.0
+    total: float = 0.0
+    other_total: float = 0.0
+    other_signal: float = 0.0
+    product: float = 0.0
+
+    def add(self, quantized: torch.Tensor, expected: torch.Tensor) -> None:
+        """Add a pair of tensors."""
+        ours, theirs = quantized.detach().double().flatten(), expected.detach().double().flatten()
+        self.count += theirs.numel()
+        self.signal += float(theirs @ theirs)
+        self.other_signal += float(ours @ ours)
+        self.product += float(ours @ theirs)
+        self.total += float(theirs.sum())
+        self.other_total += float(ours.sum())
+        difference = ours - theirs
+        self.error += float(difference @ difference)
+
+    @property
+    def sqnr(self) -> float:
+        """The signal's power over the error's, in decibels; infinite without an error."""
+        if self.error == 0.0:
+            return math.inf
+        return 10.0 * math.log10(self.signal / self.error) if self.signal > 0.0 else -math.inf
+
+    @property
+    def pcc(self) -> float:
+        """The correlation of the two; of constants it is 1 if they are equal, else 0."""
+        if self.error == 0.0 or self.count == 0:
+            return 1.0
+        both = self.product - self.total * self.other_total / self.count
+        spread = (self.signal - self.total**2 / self.count) * (
+            self.other_signal - self.other_total**2 / self.count
+        )
+        return max(-1.0, min(1.0, both / math.sqrt(spread))) if spread > 0.0 else 0.0

@@ -1,0 +1,146 @@
+"""The options of `torchport.quantize`, checked, and what accuracy is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Literal, get_args
+
+from torch import nn
+
+from torchport.errors import QuantizationError, nearest
+from torchport.records.quantization import PRECISIONS, Precision, QuantizationPlan
+
+Method = Literal["ptq", "qat", "weight_only", "dynamic"]
+METHODS: tuple[Method, ...] = get_args(Method)
+Ranges = Literal["mean_min_max", "min_max", "quantile", "histogram"]
+Granularity = Literal["per_channel", "per_tensor"]
+Activations = Literal["auto", "symmetric", "asymmetric"]
+RangeReduction = Literal["auto", "yes", "no"]
+
+_CHOICES: dict[str, tuple[object, ...]] = {
+    "ranges": get_args(Ranges),
+    "weights": get_args(Granularity),
+    "activations": get_args(Activations),
+    "range_reduction": get_args(RangeReduction),
+    "bits": (8, 4),
+}
+
+
+@dataclass(frozen=True)
+class QuantizationOptions:
+    """How a model is quantized.
+
+    Args:
+        ranges: how ranges are found: `mean_min_max` (the mean of each item's), `min_max` (of all items),
+            `quantile` (without the outermost values), or `histogram` (with the least error).
+        weights: whether weights have a scale for each output channel or one for all.
+        activations: `symmetric` around 0, `asymmetric`, or what suits the model.
+        bias_correction: whether biases take up the mean error of their layers.
+        smooth_quant: whether outliers of activations are moved into weights; None: where there is attention.
+        equalize: whether ranges of neighbouring channels are aligned first.
+        range_reduction: whether weights use 7 bits, against saturation on x86 processors without VNNI;
+            `auto` looks at the processor.
+        overrides: precisions by pattern: a glob of module paths or of ops, such as `{"head.*": "float",
+            "aten.add.*": "float"}`. The last that matches counts.
+        plan: a plan, perhaps edited: its precisions are taken as they are.
+        samples: how many items of the calibration data are used at most.
+        hold_back: which share of them is kept for judging.
+        bits: of weights, for `weight_only`: 8 or 4.
+        group_size: how many weights of a row share a scale, for 4 bits.
+    """
+
+    ranges: Ranges = "mean_min_max"
+    weights: Granularity = "per_channel"
+    activations: Activations = "auto"
+    bias_correction: bool = True
+    smooth_quant: bool | None = None
+    equalize: bool = False
+    range_reduction: RangeReduction = "auto"
+    overrides: Mapping[str, Precision] = field(default_factory=dict)
+    plan: QuantizationPlan | None = None
+    samples: int = 300
+    hold_back: float = 0.2
+    bits: int = 8
+    group_size: int = 64
+
+    def __post_init__(self) -> None:
+        """Refuse values that mean nothing."""
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise _refusal(
+                    f"{name} is {getattr(self, name)!r}", f"choose one of {', '.join(map(repr, choices))}"
+                )
+        for pattern, precision in self.overrides.items():
+            if precision not in PRECISIONS:
+                raise _refusal(
+                    f"the override {pattern!r} is {precision!r}", f"choose one of {', '.join(PRECISIONS)}"
+                )
+        for name in ("bias_correction", "equalize"):
+            if not isinstance(getattr(self, name), bool):
+                raise _refusal(f"{name} is {getattr(self, name)!r}", "choose True or False")
+        if self.plan is not None and not isinstance(self.plan, QuantizationPlan):
+            raise _refusal("plan is no QuantizationPlan", "read it with QuantizationPlan.from_json")
+        if self.samples < 2:
+            raise _refusal(
+                f"samples is {self.samples}", "one item calibrates and one judges: give at least 2"
+            )
+        if not 0 < self.hold_back < 1:
+            raise _refusal(f"hold_back is {self.hold_back}", "give a share between 0 and 1")
+        if self.group_size < 1:
+            raise _refusal(f"group_size is {self.group_size}", "give at least 1")
+
+
+def make_options(given: QuantizationOptions | Mapping[str, object] | None) -> QuantizationOptions:
+    """Return options of a mapping; an unknown key is refused.
+
+    Raises:
+        QuantizationError: a key is unknown, or a value means nothing.
+    """
+    if isinstance(given, QuantizationOptions):
+        return given
+    known = [entry.name for entry in fields(QuantizationOptions)]
+    for key in given or {}:
+        if key not in known:
+            raise _refusal(f"there is no option {key!r}", nearest(str(key), known))
+    return QuantizationOptions(**dict(given or {}))  # type: ignore[arg-type]  # checked by itself
+
+
+def _refusal(what: str, remedy: str) -> QuantizationError:
+    return QuantizationError(what, where="the options of quantize", remedy=remedy)
+
+
+@dataclass(frozen=True)
+class AccuracyBudget:
+    """How far the quantized model may be off. Layers go back to floats until it holds.
+
+    Args:
+        evaluate: gives a model's score, the higher the better; called on the float model once.
+        max_drop: how much lower the quantized model's score may be.
+        pcc, sqnr: without an evaluation function, what the results' PCC or SQNR (in decibels) with the float
+            model's must reach on data that are held back.
+    """
+
+    evaluate: Callable[[nn.Module], float] | None = None
+    max_drop: float = 0.0
+    pcc: float | None = None
+    sqnr: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a budget that says nothing, or two things."""
+        if self.evaluate is not None and (self.pcc is not None or self.sqnr is not None):
+            raise _budget_refusal("an evaluation function and a PCC or SQNR are given", "give one of them")
+        if self.evaluate is None and self.pcc is None and self.sqnr is None:
+            raise _budget_refusal("nothing is asked for", "give evaluate and max_drop, or pcc, or sqnr")
+        if self.max_drop < 0:
+            raise _budget_refusal(f"max_drop is {self.max_drop}", "give 0 or more")
+        if self.pcc is not None and not 0 < self.pcc <= 1:
+            raise _budget_refusal(f"pcc is {self.pcc}", "give a number between 0 and 1")
+
+
+def _budget_refusal(what: str, remedy: str) -> QuantizationError:
+    return QuantizationError(what, where="the accuracy budget of quantize", remedy=remedy)
+
+
+# What is asked for if nothing is: the results are the float model's, by the PCC that device makers quote.
+DEFAULT_BUDGET = AccuracyBudget(pcc=0.99)

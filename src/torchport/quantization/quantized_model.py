@@ -1,0 +1,82 @@
+"""The quantized model: a module that eager torch runs as a simulation, and that compiles as any other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from torch import fx, nn
+
+from torchport.errors import QuantizationError, RuntimeRefusal
+from torchport.quantization.float_graph import FloatGraph
+from torchport.records import atomic_write
+from torchport.records.quantization import QuantizationPlan, QuantizationReport
+from torchport.structure import flatten_call
+
+
+class GraphCall(nn.Module):
+    """A graph, called as the model that it was captured from is.
+
+    Args:
+        graph_module: from the inputs' tensors to the result's tensors.
+        captured: what it was captured as.
+    """
+
+    def __init__(self, graph_module: fx.GraphModule, captured: FloatGraph) -> None:
+        super().__init__()
+        self.graph_module = graph_module
+        self._name = captured.name
+        self._inputs = captured.inputs
+        self._result = captured.result
+        self._limits = captured.limits
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Call it.
+
+        Raises:
+            QuantizationError: the inputs are others than those of the calibration data.
+        """
+        flat = flatten_call(args, dict(kwargs))
+        if flat.structure != self._inputs:
+            raise QuantizationError(
+                "the inputs are others than those that it was calibrated with",
+                where=self._name,
+                remedy=f"give {', '.join(self._inputs.paths)}",
+            )
+        if all(isinstance(size, int) for leaf in flat.leaves for size in leaf.shape):
+            try:
+                self._limits.check(flat.leaves, self._name)
+            except RuntimeRefusal as error:
+                raise QuantizationError(
+                    error.what, where=self._name, remedy="quantize it with calibration data of that shape"
+                ) from error
+        results = self.graph_module(*flat.leaves)
+        return self._result.rebuild(list(results), flat.leaves, flat.objects)
+
+
+class QuantizedModel(nn.Module):
+    """A model whose layers compute as its plan says. Made by `torchport.quantize`.
+
+    Args:
+        module: what computes it.
+        plan: what each layer computes in, and why.
+        report: what was measured.
+
+    It is called as the model is. Eager torch simulates it; `torchport.compile` makes it run in eight bits.
+    """
+
+    def __init__(self, module: nn.Module, plan: QuantizationPlan, report: QuantizationReport) -> None:
+        super().__init__()
+        self.module = module
+        self.plan = plan
+        self.report = report
+        self.eval()
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Call the model, simulated in floats."""
+        return self.module(*args, **kwargs)
+
+    def save_plan(self, path: str | Path) -> None:
+        """Write the plan as JSON; `torchport.quantization.read_plan` reads it, edited or not."""
+        with atomic_write(Path(path)) as file:
+            file.write_text(json.dumps(self.plan.to_json(), indent=2) + "\n", encoding="utf-8")

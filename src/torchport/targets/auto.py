@@ -1,0 +1,113 @@
+"""The target `auto`: not a device, but the choice among those that are here, made by measuring.
+
+`torchport.compile` makes the choice. What is compiled for `auto` itself is what eager torch runs fastest: it
+takes no op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+from torchport.errors import TargetError
+from torchport.records import TensorSpec, Verdict
+from torchport.targets.target import (
+    Artifact,
+    Availability,
+    Decompositions,
+    Island,
+    Options,
+    Runner,
+    Target,
+    choice,
+)
+from torchport.torch_private import OpOverload
+
+OBJECTIVES = ("latency", "throughput", "memory")
+
+
+@dataclass(frozen=True)
+class AutoOptions(Options):
+    """How the engine is chosen. The options that every target has go on to the engines.
+
+    Args:
+        objective: what the best is by: the time of a call (`latency`), that of many at a time
+            (`throughput`), or the memory that it holds (`memory`).
+        budget_s: how many seconds all trials may take together; each engine gets an equal share of what is
+            left.
+        engines: the targets to try; all that are here unless some are named.
+        memory_mb: how many megabytes the process of a trial may hold; 0 means half of what is free.
+        serve_eager_while_building: whether the compiled model is there at once, and eager torch runs it
+            until the choice is made.
+    """
+
+    objective: str = choice("latency", OBJECTIVES)
+    budget_s: int = 300
+    engines: tuple[str, ...] = ()
+    memory_mb: int = 0
+    serve_eager_while_building: bool = False
+
+
+class AutoTarget(Target[AutoOptions]):
+    """The fastest engine of this machine, for each model."""
+
+    name = "auto"
+    description = "the fastest of the other targets and eager torch on this machine, by measuring each"
+    options_type = AutoOptions
+    device_types = frozenset({"cpu", "cuda"})
+    is_timed = False
+
+    def availability(self) -> Availability:
+        """Eager torch is always there."""
+        return Availability(True, "the fastest of the other targets, and eager torch")
+
+    def version(self) -> str:
+        """It has no library."""
+        return ""
+
+    def decompositions(self) -> Decompositions:
+        """None: eager torch has a kernel for every op."""
+        return {}
+
+    def kept_composites(self) -> Collection[OpOverload]:
+        """Keep whole what torch chooses a kernel for at run time."""
+        return (torch.ops.aten.scaled_dot_product_attention.default, torch.ops.aten.linear.default)
+
+    def verdict(self, node: fx.Node, options: AutoOptions) -> Verdict:
+        """Leave every op to eager torch."""
+        return Verdict(
+            False,
+            "slower",
+            "of all engines that were tried, eager torch is the best for this model",
+            "name a target to run it there even so",
+        )
+
+    def build(self, island: Island, options: AutoOptions) -> Artifact:
+        """Refuse: it takes no op."""
+        raise _refusal()
+
+    def load(
+        self,
+        artifact: Artifact,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        options: AutoOptions,
+    ) -> Runner:
+        """Refuse: it takes no op."""
+        raise _refusal()
+
+    def make_options(self, given: Mapping[str, object] | None) -> AutoOptions:
+        """Build the options; refuses budgets that are none."""
+        options = super().make_options(given)
+        if options.budget_s < 1:
+            raise TargetError(f"budget_s must be at least 1, not {options.budget_s}", where=self.name)
+        if options.memory_mb < 0:
+            raise TargetError(f"memory_mb must be at least 0, not {options.memory_mb}", where=self.name)
+        return options
+
+
+def _refusal() -> TargetError:
+    return TargetError("auto runs no islands of its own", where="auto", remedy="name a target")

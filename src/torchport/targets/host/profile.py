@@ -1,0 +1,101 @@
+"""How long each op of a graph takes with eager torch, by torch's own profiler, and which kernel it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+from torch.autograd.profiler import profile, record_function
+
+from torchport.records import OpTime
+from torchport.targets.node_checks import tensors_of
+
+_MARK = "torchport node "
+_RUNS = 3
+_LEVEL = "KINETO_LOG_LEVEL"
+
+
+class _Marked(fx.Interpreter):
+    """Runs a graph, each node between marks that the profiler notes."""
+
+    def run_node(self, n: fx.Node) -> object:
+        """Run a node."""
+        if n.op != "call_function":
+            return super().run_node(n)
+        with record_function(f"{_MARK}{n.name}"):
+            return super().run_node(n)
+
+
+def eager_op_times(graph_module: fx.GraphModule, arguments: Sequence[torch.Tensor]) -> list[OpTime]:
+    """Run a graph with eager torch a few times and return each op's shortest time.
+
+    Args:
+        graph_module: the graph.
+        arguments: what it is run on.
+    """
+    on_gpu = any(argument.is_cuda for argument in arguments)
+    best: dict[str, OpTime] = {}
+    dtypes = {node.name: _precision(node) for node in graph_module.graph.nodes}
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        _Marked(graph_module).run(*arguments)  # whatever the first run sets up is not counted
+        for _ in range(_RUNS):
+            with profiling(on_gpu) as profiler:
+                _Marked(graph_module).run(*arguments)
+            for event in profiler.function_events:
+                if not event.name.startswith(_MARK):
+                    continue
+                name = event.name.removeprefix(_MARK)
+                found = OpTime(name, _seconds(event, on_gpu), _kernel(event, on_gpu), dtypes.get(name, ""))
+                if name not in best or found.seconds < best[name].seconds:
+                    best[name] = found
+    return [best[node.name] for node in graph_module.graph.nodes if node.name in best]
+
+
+@contextmanager
+def profiling(on_gpu: bool) -> Iterator[profile]:
+    """Have torch's profiler note what runs meanwhile, with the GPU's kernels if that is asked for."""
+    kept = os.environ.get(_LEVEL)
+    os.environ[_LEVEL] = kept or "99"  # it writes lines to the terminal else
+    try:
+        with profile(use_device="cuda" if on_gpu else None, use_kineto=on_gpu) as profiler:
+            yield profiler
+    finally:
+        if kept is None:
+            del os.environ[_LEVEL]
+
+
+def _seconds(event: Any, on_gpu: bool) -> float:
+    if on_gpu:
+        return float(event.device_time_total) * 1e-6
+    # Not the mark's own time, in which the interpreter's is.
+    return sum(float(child.cpu_time_total) for child in event.cpu_children) * 1e-6
+
+
+def _kernel(event: Any, on_gpu: bool) -> str:
+    """Return what took most of an op's time: the last of the ops that it calls one through another."""
+    if on_gpu:
+        kernels = [kernel for each in _below(event) for kernel in each.kernels]
+        return max(kernels, key=lambda kernel: kernel.duration).name if kernels else ""
+    inner = _below(event)
+    return str(max(inner, key=lambda each: each.self_cpu_time_total).name) if inner else ""
+
+
+def _below(event: Any) -> list[Any]:
+    found = []
+    waiting = list(event.cpu_children)
+    while waiting:
+        child = waiting.pop()
+        found.append(child)
+        waiting += child.cpu_children
+    return found
+
+
+def _precision(node: fx.Node) -> str:
+    for tensor in tensors_of(node):
+        if tensor.is_floating_point():
+            return str(tensor.dtype).removeprefix("torch.")
+    return ""

@@ -1,0 +1,95 @@
+"""How long each op of an island takes, by onnxruntime's own profile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchport.records import OpTime, temporary_folder
+from torchport.targets.onnxruntime.build import build
+from torchport.targets.onnxruntime.library import library, provider_list
+from torchport.targets.onnxruntime.load import session_options
+from torchport.targets.onnxruntime.options import OnnxRuntimeOptions
+from torchport.targets.target import Island
+
+_RUNS = 4  # of which the first is not counted
+_ENDING = "_kernel_time"
+_DTYPES = {"float": "float32", "float16": "float16", "double": "float64"}
+
+
+def op_times(island: Island, options: OnnxRuntimeOptions, arguments: Sequence[torch.Tensor]) -> list[OpTime]:
+    """Build the island, run it under onnxruntime's profiler, and return each kernel's shortest time."""
+    model = build(island).payload.tobytes()
+    nodes = _nodes_of(model, {node.name for node in island.graph_module.graph.nodes})
+    with temporary_folder("profile") as folder:
+        settings = session_options(options)
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(folder / "profile")
+        session = library("onnxruntime").InferenceSession(
+            model, settings, providers=provider_list(options.provider)
+        )
+        names = [port.name for port in session.get_inputs()]
+        feed = {
+            name: argument.detach().contiguous().numpy()
+            for name, argument in zip(names, arguments, strict=True)
+        }
+        for _ in range(_RUNS):
+            session.run(None, feed)
+        events = json.loads(Path(session.end_profiling()).read_text())
+    return _times(events, nodes)
+
+
+def _times(events: Sequence[Mapping[str, Any]], nodes: Mapping[str, str]) -> list[OpTime]:
+    runs: dict[str, list[Mapping[str, Any]]] = {}
+    for event in events:
+        name = str(event.get("name", ""))
+        if event.get("cat") == "Node" and name.endswith(_ENDING):
+            runs.setdefault(f"{event['args'].get('node_index')} {name}", []).append(event)
+    found = []
+    for events_of_kernel in runs.values():
+        best = min(events_of_kernel[1:] or events_of_kernel, key=lambda event: event["dur"])
+        facts = best["args"]
+        kinds = [kind for shown in facts.get("output_type_shape", ()) for kind in shown]
+        provider = str(facts.get("provider", "")).removesuffix("ExecutionProvider")
+        found.append(
+            OpTime(
+                _node_of(str(best["name"]).removesuffix(_ENDING), nodes),
+                best["dur"] * 1e-6,
+                f"{facts.get('op_name', '')} {provider}".strip(),
+                _DTYPES.get(kinds[0], kinds[0]) if kinds else "",
+            )
+        )
+    return found
+
+
+def _nodes_of(model: bytes, known: set[str]) -> dict[str, str]:
+    """Return which node of the island each node and value of the model stands for.
+
+    The exporter names a value as the graph's node that it is. What computes a step on the way to one stands
+    for that.
+    """
+    graph = library("onnx").load_from_string(model).graph
+    found: dict[str, str] = {}
+    wanted: dict[str, str] = {}  # what a value is needed for
+    for node in reversed(graph.node):
+        own = [name for name in node.output if name in known]
+        stands_for = own[0] if own else next((wanted[name] for name in node.output if name in wanted), "")
+        found[node.name] = stands_for
+        for name in node.output:
+            found[name] = stands_for
+        for name in node.input:
+            if name not in known:
+                wanted.setdefault(name, stands_for)
+    return found
+
+
+def _node_of(kernel: str, nodes: Mapping[str, str]) -> str:
+    """Return the node of a kernel; one that onnxruntime fused has the name of one of its parts in its own."""
+    if kernel in nodes:
+        return nodes[kernel]
+    parts = [name for name in nodes if name and name in kernel]
+    return nodes[max(parts, key=len)] if parts else ""

@@ -1,0 +1,113 @@
+"""`tinynn` traces and quantizes as torchport does."""
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+from tinynn.graph.quantization.quantizer import (
+    BF16Quantizer,
+    DynamicQuantizer,
+    PostQuantizer,
+    QATQuantizer,
+)
+from tinynn.graph.tracer import TraceGraph, model_tracer, trace
+
+QUANTIZERS = [PostQuantizer, QATQuantizer, DynamicQuantizer]
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+
+
+@pytest.fixture
+def calls(monkeypatch) -> list[tuple[object, ...]]:
+    """What `torchport.quantize` is called with, in place of quantizing."""
+    calls: list[tuple[object, ...]] = []
+
+    class Trainable(nn.Module):
+        def convert(self):
+            return "converted"
+
+    def quantize(model, calibration, *, method, options):
+        calls.append((model, calibration, method, options))
+        return Trainable()
+
+    monkeypatch.setattr(torchport, "quantize", quantize)
+    return calls
+
+
+def test_several_models_are_traced_in_a_block():
+    outside, x = nn.Linear(2, 3), torch.rand(1, 2)
+    with model_tracer():
+        graphs = [trace(outside, x), trace(nn.Sequential(nn.ReLU()), [x])]
+    assert all(isinstance(graph, TraceGraph) for graph in graphs)
+    assert torch.equal(graphs[0](x), outside(x))
+
+
+def test_a_model_is_calibrated_by_calling_it(model, calls):
+    config = {"asymmetric": True, "per_tensor": False, "algorithm": "l2"}
+    quantizer = PostQuantizer(model, torch.rand(1, 8), work_dir="out", config=config)
+    calibrating = quantizer.quantize()
+    data = [torch.rand(4, 8) for _ in range(3)]
+    for batch in data:
+        given = batch.clone()
+        assert torch.equal(calibrating(given), model(batch))
+        given.zero_()  # a loader may use its memory again
+    quantizer.convert(calibrating)
+    [(quantized, calibration, method, options)] = calls
+    assert quantized is model
+    assert all(torch.equal(kept, batch) for (kept,), batch in zip(calibration, data, strict=True))
+    assert method == "ptq"
+    assert options == {"activations": "asymmetric", "weights": "per_channel", "ranges": "histogram"}
+
+
+def test_methods_are_torchports(model, calls):
+    x = torch.rand(1, 8)
+    dynamic = DynamicQuantizer(model, x)
+    quantized = dynamic.quantize()
+    assert dynamic.convert(quantized) is quantized
+    trained = QATQuantizer(model, (x,), calibration=[x, x + 1])
+    assert trained.convert(trained.quantize()) == "converted"
+    assert [call[2] for call in calls] == ["weight_only", "qat"]
+    assert [len(call[1]) for call in calls] == [0, 2]
+
+
+def test_training_wants_data_for_its_ranges(model, calls):
+    with pytest.raises(torchport.TorchportError, match="pass calibration="):
+        QATQuantizer(model, torch.rand(1, 8)).quantize()
+    assert not calls
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS)
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"asymetric": True}, "no config 'asymetric': did you mean 'asymmetric'"),
+        ({"per_tensor": "yes"}, "config 'per_tensor' cannot be 'yes'"),
+        ({"algorithm": "kl"}, "config 'algorithm' cannot be 'kl'"),
+    ],
+)
+def test_a_config_is_never_ignored(model, quantizer, config, message):
+    with pytest.raises(torchport.TorchportError, match=message):
+        quantizer(model, torch.rand(1, 8), config=config)
+
+
+def test_without_data_nothing_is_converted(model, calls):
+    quantizer = PostQuantizer(model, torch.rand(1, 8))
+    for given in (model, quantizer.quantize()):
+        with pytest.raises(torchport.TorchportError, match="nothing to calibrate with"):
+            quantizer.convert(given)
+    assert not calls
+
+
+def test_a_model_that_cannot_be_trained_is_not_returned(model, monkeypatch):
+    monkeypatch.setattr(torchport, "quantize", lambda model, *args, **options: model)
+    with pytest.raises(torchport.TorchportError, match="does not train quantized models"):
+        QATQuantizer(model, torch.rand(1, 8), calibration=[torch.rand(1, 8)] * 2).quantize()
+
+
+def test_bfloat16_needs_no_quantizer(model):
+    with pytest.raises(torchport.TorchportError, match="BF16Quantizer is not supported"):
+        BF16Quantizer(model, torch.rand(1, 8)).quantize()

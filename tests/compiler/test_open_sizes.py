@@ -1,0 +1,324 @@
+"""One program for all sizes: how many are built, for which sizes it is, and what happens outside of them."""
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+from torch.nn import functional as F
+
+import torchport
+from compiler.devices import FAULTY
+from torchport.compiler import island_trial
+from torchport.errors import RuntimeRefusal
+from torchport.targets.host import HostTarget
+from torchport.targets.openvino import OpenVinoTarget
+
+LENGTH = Dim("length", min=1, max=40)
+ROWS = Dim("rows", min=1, max=6)
+
+
+class Encoder(nn.Module):
+    """Embeds tokens and their positions, attends to what a mask leaves, as BERT does."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(30, 16), nn.Embedding(40, 16)
+        self.qkv, self.out, self.norm = nn.Linear(16, 48), nn.Linear(16, 16), nn.LayerNorm(16)
+
+    def forward(self, ids, mask):
+        rows, length = ids.shape
+        x = self.norm(self.tokens(ids) + self.positions(torch.arange(length)))
+        query, key, value = self.qkv(x).view(rows, length, 3, 4, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        allowed = mask[:, None, None, :].bool().expand(rows, 1, length, length)
+        mixed = F.scaled_dot_product_attention(query, key, value, allowed)
+        x = x + self.out(mixed.transpose(1, 2).reshape(rows, length, 16))
+        return x, x[:, 0]
+
+
+class Decoder(nn.Module):
+    """Rotates queries and keys by their positions, and looks back only, as Llama does."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(30, 16)
+        self.query, self.key = nn.Linear(16, 16, bias=False), nn.Linear(16, 8, bias=False)
+        self.norm, self.head = nn.RMSNorm(16, eps=1e-6), nn.Linear(16, 30, bias=False)
+        self.register_buffer("frequencies", 10000 ** -torch.arange(0, 2, dtype=torch.float32))
+
+    def rotate(self, x, cosine, sine):
+        first, second = x.chunk(2, -1)
+        return x * cosine + torch.cat([-second, first], -1) * sine
+
+    def forward(self, ids):
+        rows, length = ids.shape
+        x = self.norm(self.tokens(ids))
+        angles = torch.outer(torch.arange(length).float(), self.frequencies)
+        cosine, sine = torch.cat([angles, angles], -1).cos(), torch.cat([angles, angles], -1).sin()
+        query = self.rotate(self.query(x).view(rows, length, 4, 4).transpose(1, 2), cosine, sine)
+        key = self.rotate(self.key(x).view(rows, length, 2, 4).transpose(1, 2), cosine, sine)
+        key = key[:, :, None].expand(rows, 2, 2, length, 4).reshape(rows, 4, length, 4)
+        mixed = F.scaled_dot_product_attention(query, key, key, is_causal=True)
+        return self.head(mixed.transpose(1, 2).reshape(rows, length, 16))
+
+
+class Pictures(nn.Module):
+    """Convolves, normalises, pools and classifies, as ResNet does."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8)
+        self.more, self.head = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm(self.stem(x))), 2)
+        x = F.adaptive_avg_pool2d(x + self.more(x), 1)
+        return self.head(x.flatten(1))
+
+
+def ids(rows, length):
+    return torch.randint(0, 30, (rows, length))
+
+
+def mask(rows, length):
+    kept = torch.ones(rows, length, dtype=torch.long)
+    kept[:, length // 2 + 1 :] = 0
+    return kept
+
+
+def assert_same(model, compiled, *args):
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(*args), model(*args), atol=2e-5, rtol=2e-5)
+
+
+@pytest.fixture
+def builds(monkeypatch):
+    """Counts the islands that are built."""
+    counted = []
+    for kind in (HostTarget, OpenVinoTarget):
+        monkeypatch.setattr(kind, "build", _counting(kind.build, counted))
+    return counted
+
+
+def _counting(build, counted):
+    def count(self, island, options):
+        counted.append(island.name)
+        return build(self, island, options)
+
+    return count
+
+
+def test_twenty_lengths_of_an_encoder_are_one_build(target, builds):
+    model = Encoder().eval()
+    shapes = ({0: ROWS, 1: LENGTH}, {0: ROWS, 1: LENGTH})
+    compiled = torchport.compile(model, (ids(2, 7), mask(2, 7)), dynamic_shapes=shapes, target=target)
+    assert [str(spec) for spec in compiled.record.inputs.values()] == ["int64[-1, -1]"] * 2
+    count = len(builds)
+    assert count == len(compiled.coverage.islands)
+    for length in range(2, 42, 2):
+        rows = length % 5 + 2
+        assert_same(model, compiled, ids(rows, length), mask(rows, length))
+    assert (len(builds), len(compiled.programs), compiled.fallbacks.fallbacks) == (count, 1, 0)
+
+
+def test_twenty_lengths_of_a_decoder_are_one_build(target, builds):
+    model = Decoder().eval()
+    compiled = torchport.compile(model, (ids(2, 7),), dynamic_shapes=({1: LENGTH},), target=target)
+    count = len(builds)
+    for length in range(1, 41, 2):
+        assert_same(model, compiled, ids(2, length))
+    assert (len(builds), len(compiled.programs), compiled.fallbacks.fallbacks) == (count, 1, 0)
+    if target == "openvino":
+        assert compiled.coverage.complete
+
+
+def test_batches_of_pictures_are_one_build(target, builds):
+    model = Pictures().eval()
+    compiled = torchport.compile(
+        model, (torch.randn(3, 3, 16, 16),), dynamic_shapes=({0: ROWS},), target=target
+    )
+    for rows in range(1, 7):
+        assert_same(model, compiled, torch.randn(rows, 3, 16, 16))
+    assert (len(builds), len(compiled.programs), compiled.fallbacks.fallbacks) == (1, 1, 0)
+
+
+def test_a_size_outside_the_range_is_refused(target):
+    compiled = torchport.compile(Decoder().eval(), (ids(2, 7),), dynamic_shapes=({1: LENGTH},), target=target)
+    with pytest.raises(RuntimeRefusal, match=r"Decoder: dimension 1 of .* is 41, outside 1 … 40: widen"):
+        compiled(ids(2, 41))
+    with pytest.raises(RuntimeRefusal, match=r"dimension 0 of .* is 3, and only 2 is allowed there"):
+        compiled(ids(3, 7))
+
+
+def test_a_model_that_asks_for_a_size_of_1_gets_a_program_for_it(target):
+    """Torch captures it as if no size were 1, and does not say so."""
+
+    def model(x):
+        return x * 100 if x.shape[0] == 1 else x + 1
+
+    compiled = torchport.compile(model, (torch.ones(3, 2),), dynamic_shapes=({0: ROWS},), target=target)
+    for rows in (2, 1, 6, 1):
+        assert_same(model, compiled, torch.ones(rows, 2))
+    assert len(compiled.programs) == 2
+
+
+def test_no_elements_at_all_are_a_program_of_their_own(target):
+    compiled = torchport.compile(
+        lambda x: x * 2, (torch.ones(3, 2),), dynamic_shapes=({0: Dim("rows", min=0, max=6)},), target=target
+    )
+    assert compiled(torch.ones(0, 2)).shape == (0, 2)
+    assert_same(lambda x: x * 2, compiled, torch.ones(5, 2))
+    assert len(compiled.programs) == 2
+
+
+def test_an_input_that_lies_otherwise_in_memory_is_a_program_of_its_own(target):
+    compiled = torchport.compile(
+        lambda x: x * 2, (torch.ones(3, 2),), dynamic_shapes=({0: ROWS},), target=target
+    )
+    x = torch.arange(10.0).reshape(2, 5).t()
+    assert compiled(x).stride() == (x * 2).stride()
+    assert torch.equal(compiled(x), x * 2)
+    assert len(compiled.programs) == 2
+
+
+def test_a_changed_weight_is_built_anew_for_all_sizes(target, builds):
+    model = Decoder().eval()
+    compiled = torchport.compile(model, (ids(2, 7),), dynamic_shapes=({1: LENGTH},), target=target)
+    count = len(builds)
+    with torch.no_grad():
+        model.head.weight.mul_(3)
+    for length in (9, 4, 30):
+        assert_same(model, compiled, ids(2, length))
+    assert count < len(builds) <= 2 * count  # an island without that weight is found in the cache
+    assert len(compiled.programs) == 1
+
+
+def test_a_target_of_fixed_sizes_compiles_for_each(monkeypatch, builds):
+    monkeypatch.setattr(HostTarget, "takes_open_sizes", lambda self, options: False)
+    model = Decoder().eval()
+    compiled = torchport.compile(model, (ids(2, 7),), dynamic_shapes=({1: LENGTH},), target="host")
+    for length in (7, 9, 4):
+        assert_same(model, compiled, ids(2, length))
+    assert len(compiled.programs) == 3
+
+
+def test_sizes_that_vary_too_independently_are_compiled_for_one_by_one(target, caplog):
+    def model(a, b, c, d):
+        return a * 2, b + 1, c - 1, d * 3
+
+    args = [torch.ones(size) for size in (2, 3, 4, 5)]
+    shapes = tuple({0: Dim(name, max=9)} for name in "abcd")
+    compiled = torchport.compile(model, args, dynamic_shapes=shapes, target=target)
+    assert "each size is compiled for by itself: more than 3 sizes vary independently" in caplog.text
+    assert_same(model, compiled, *[torch.ones(size) for size in (3, 4, 5, 6)])
+    assert len(compiled.programs) == 2
+
+
+def test_islands_are_tried_at_the_smallest_the_largest_and_a_size_between(monkeypatch, target):
+    tried = []
+    run = island_trial.Reference.run
+
+    def remember(self, *leaves):
+        tried.append(leaves[0].shape[1])
+        return run(self, *leaves)
+
+    monkeypatch.setattr(island_trial.Reference, "run", remember)
+    torchport.compile(Decoder().eval(), (ids(2, 7),), dynamic_shapes=({1: LENGTH},), target=target)
+    assert tried == [7, 1, 40]
+    tried.clear()
+    torchport.compile(Decoder().eval(), (ids(2, 40),), dynamic_shapes=({1: LENGTH},), target=target)
+    assert tried == [40, 1, 20]
+
+
+class WrongIfLarge(HostTarget):
+    """Gets one op wrong where it has more than 16 elements."""
+
+    name = "wrong_if_large"
+
+    def load(self, artifact, inputs, outputs, options):
+        run = super().load(artifact, inputs, outputs, options)
+        if FAULTY.encode() not in artifact.payload.tobytes():
+            return run
+        return lambda arguments: [x + (arguments[0].numel() > 16) for x in run(arguments)]
+
+
+def test_an_op_that_is_wrong_at_large_sizes_only_stays(monkeypatch):
+    from torchport.targets import registry
+
+    known = {**registry._all(), "wrong_if_large": WrongIfLarge()}
+    monkeypatch.setattr(registry, "_all", lambda: known)
+    compiled = torchport.compile(
+        lambda x: torch.tanh(x * 2) + 1,
+        (torch.randn(2, 3),),
+        dynamic_shapes=({1: LENGTH},),
+        target="wrong_if_large",
+    )
+    (stayed,) = compiled.coverage.stayed
+    assert (stayed.op, stayed.reason) == (FAULTY, "inaccurate")
+    x = torch.randn(2, 30)
+    torch.testing.assert_close(compiled(x), torch.tanh(x * 2) + 1)
+
+
+def test_a_built_island_is_found_again_by_its_range_of_sizes(target, builds):
+    model = Pictures().eval()
+
+    def compile(most):
+        shapes = ({0: Dim("rows", min=1, max=most)},)
+        return torchport.compile(model, (torch.randn(3, 3, 16, 16),), dynamic_shapes=shapes, target=target)
+
+    compile(6)
+    assert len(builds) == 1
+    compile(6)
+    assert len(builds) == 1
+    compile(5)
+    assert len(builds) == 2
+
+
+def test_sizes_that_depend_on_each_other(target):
+    def model(x, y):
+        return torch.cat([x, x], 0) + y, y.view(x.shape[0], 2, -1).sum(1)
+
+    short = Dim("short", min=1, max=9)
+    compiled = torchport.compile(
+        model,
+        (torch.randn(3, 4), torch.randn(6, 4)),
+        dynamic_shapes=({0: short}, {0: 2 * short}),
+        target=target,
+    )
+    for rows in (1, 2, 9):
+        assert_same(model, compiled, torch.randn(rows, 4), torch.randn(2 * rows, 4))
+    assert len(compiled.programs) <= 2
+    with pytest.raises(RuntimeRefusal, match="only 4 is allowed"):
+        compiled(torch.randn(2, 4), torch.randn(5, 4))
+
+
+def test_what_stays_on_the_host_gets_its_sizes_too(target):
+    """Islands before and after an op of the host's see the sizes that the inputs have."""
+
+    def model(x):
+        rows = x.shape[0]
+        summed = (x * 2 + 1).view(rows, 2, 2).cumsum(0)
+        return summed.view(rows * 2, 2).expand(3, rows * 2, 2) * 1.5
+
+    compiled = torchport.compile(
+        model,
+        (torch.rand(3, 4),),
+        dynamic_shapes=({0: ROWS},),
+        target=target,
+        options={"keep_ops": ["aten.cumsum.default"]},
+    )
+    assert [row.op for row in compiled.coverage.stayed] == ["aten.cumsum.default"]
+    assert len(compiled.coverage.islands) == 2
+    for rows in (2, 4, 6):
+        assert_same(model, compiled, torch.rand(rows, 4))
+    assert len(compiled.programs) == 1
+
+
+def test_sizes_that_depend_on_data_are_right_whatever_is_built(target):
+    def model(x):
+        rows = x.shape[0]
+        picked = torch.nonzero((x * 2 + 1).view(rows, 2, 2)[:, 0, 0] > 1.5)[:, 0].sum()
+        return (x + picked).view(rows, 2, 2) * 1.5
+
+    compiled = torchport.compile(model, (torch.rand(3, 4),), dynamic_shapes=({0: ROWS},), target=target)
+    for rows in (2, 4, 6):
+        assert_same(model, compiled, torch.rand(rows, 4))

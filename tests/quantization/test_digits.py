@@ -1,0 +1,62 @@
+"""Models that were trained on real data keep their accuracy, in eager torch and compiled."""
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+from quantization.digits import ResidualCnn, RowLstm, SmallViT, accuracy, calibration, digits, trained
+from torchport.quantization import QuantizedModel
+
+PRODUCTS = ("aten.linear.default", "aten.conv2d.default")
+
+
+def quantize(kind: type[nn.Module]) -> tuple[nn.Module, QuantizedModel]:
+    model = trained(kind)
+    return model, torchport.quantize(model, calibration(), speed=False)
+
+
+@pytest.mark.parametrize(("kind", "usual"), [(ResidualCnn, 97.0), (SmallViT, 92.0), (RowLstm, 93.0)])
+def test_static_quantization_keeps_the_accuracy(kind: type[nn.Module], usual: float) -> None:
+    before = {name: tensor.clone() for name, tensor in trained(kind).state_dict().items()}
+    model, quantized = quantize(kind)
+    images = digits()[2]
+    floats = accuracy(model)
+    assert floats >= usual
+    assert accuracy(quantized) >= floats - 0.5
+    # Every product is in eight bits, the weights too: a quarter of their bytes, with scales and biases.
+    assert all(layer.precision == "int8" for layer in quantized.plan.layers)
+    assert any(layer.op in PRODUCTS for layer in quantized.plan.layers)
+    assert quantized.report.bytes < 0.45 * quantized.report.bytes_float
+    # OpenVINO's results are the simulation's, but where a number lies between two steps.
+    compiled = torchport.compile(quantized, (images,))
+    assert compiled.coverage.complete
+    assert accuracy(compiled) >= floats - 0.5
+    with torch.no_grad():
+        difference = (compiled(images) - quantized(images)).abs()
+        assert float(difference.mean()) < 0.02 * float(quantized(images).std())
+    # The caller's model is as it was.
+    after = model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    assert not model.training
+
+
+def test_what_is_rounded_is_rounded_as_the_plan_says() -> None:
+    """By hand: a linear layer on inputs between 0 and 1, in 255 steps, with weights in 254."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 4)).eval()
+    items = [torch.rand(8, 16) for _ in range(8)]
+    for item in items:
+        item[0, 0], item[0, 1] = 0.0, 1.0
+    quantized = torchport.quantize(model, items, speed=False, options={"bias_correction": False})
+    [row] = quantized.report.layers
+    assert row.range_low == 0.0
+    assert row.range_high == pytest.approx(1.0, abs=1e-3)
+    weight, x = model[0].weight.detach(), items[0]
+    scale = weight.abs().amax(1, keepdim=True) / 127
+    step = (row.range_high - row.range_low) / 255
+    expected = (x / step).round().clamp(0, 255) * step @ ((weight / scale).round() * scale).T + model[0].bias
+    with torch.no_grad():
+        assert torch.allclose(quantized(x), expected, atol=16 * step * float(scale.max()))
+        assert not torch.equal(quantized(x), model(x))

@@ -1,0 +1,142 @@
+"""Training's ops taken apart: the same numbers as eager torch's, and all but a few ops on the device."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+from torchport.compiler.graph_programs import recording_coverage
+from torchport.targets.ttnn import training
+
+aten = torch.ops.aten
+PAIRS = ((1, 1), (2, 3)), ((0, 0), (1, 2)), ((1, 1), (2, 1)), ((1, 1), (3, 2)), ((0, 0), (1, 0))
+
+
+def is_allowed(transposed, stride, dilation, extra):
+    """Whether torch takes such a convolution: what is added must be less than stride or dilation."""
+    if not transposed:
+        return extra == (0, 0)
+    return all(more < max(pair) for more, *pair in zip(extra, stride, dilation, strict=True))
+
+
+SHAPES = [
+    (groups, transposed, stride, padding, dilation, kernel, extra)
+    for groups, transposed in itertools.product((1, 2, 4), (False, True))
+    for stride, padding, dilation, kernel, extra in itertools.product(*PAIRS)
+    if is_allowed(transposed, stride, dilation, extra)
+]
+
+
+def double(*shape):
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("case", SHAPES, ids=str)
+def test_convolutions_and_their_gradients(case):
+    groups, transposed, stride, padding, dilation, kernel, extra = case
+    torch.manual_seed(0)
+    x, bias = double(2, 4, 9, 10), double(8)
+    weight = double(*((4, 8 // groups) if transposed else (8, 4 // groups)), *kernel)
+    given = (stride, padding, dilation, transposed, extra, groups)
+    expected = aten.convolution(x, weight, bias, *given)
+    torch.testing.assert_close(training.convolution(x, weight, bias, *given), expected)
+    gradient = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, (x, weight, bias), gradient)
+    found = training.convolution_backward(gradient, x, weight, [8], *given, [True, True, True])
+    torch.testing.assert_close(found, wanted)
+    none = training.convolution_backward(gradient, x, weight, [8], *given, [False, False, False])
+    assert none == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "padding"), [((3, 3), (2, 2), (1, 1)), ((2, 2), (), (0, 0)), ((3, 2), (1, 2), (1, 0))]
+)
+def test_the_gradient_of_a_pooling_goes_to_the_first_of_equal_elements(size, stride, padding):
+    torch.manual_seed(0)
+    x = torch.randint(0, 3, (2, 3, 9, 8)).double().requires_grad_()
+    pooled, indices = nn.functional.max_pool2d(x, size, stride or None, padding, return_indices=True)
+    gradient = torch.randn_like(pooled)
+    [wanted] = torch.autograd.grad(pooled, x, gradient)
+    found = training.max_pool_backward(gradient, x, size, stride, padding, (1, 1), False, indices)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_and_its_gradients(causal, masked):
+    torch.manual_seed(0)
+    query, key, value = double(2, 3, 5, 4), double(2, 3, 5, 4), double(2, 3, 5, 4)
+    mask = torch.randn(5, 5, dtype=torch.float64) if masked and not causal else None
+    forward = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, attn_mask=mask)
+    found = training.attention(query, key, value, 0.0, causal, attn_mask=mask)
+    torch.testing.assert_close(found, tuple(forward))
+    gradient = torch.randn_like(forward[0])
+    wanted = torch.autograd.grad(forward[0], (query, key, value), gradient)
+    saved = (gradient, query, key, value, *found, 0.0, causal)
+    torch.testing.assert_close(training.attention_backward(*saved, attn_mask=mask), wanted)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("correction", [None, 0, 1.5])
+@pytest.mark.parametrize("dim", [None, [0], [0, -1]])
+def test_variance_and_mean(dim, correction, keepdim):
+    x = double(3, 4, 5)
+    wanted = torch.var_mean(x, dim, correction=1 if correction is None else correction, keepdim=keepdim)
+    found = training.variance_and_mean(x, dim, correction=correction, keepdim=keepdim)
+    torch.testing.assert_close(found, wanted)
+
+
+class Images(nn.Module):
+    """Every kind of layer that training takes apart: strided, grouped, transposed, normalised, pooled."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm, self.pool = (
+            nn.Conv2d(3, 8, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.MaxPool2d(3, 2, 1),
+        )
+        self.deep, self.wide = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(8, 16, 1)
+        self.grow, self.last, self.head = nn.ConvTranspose2d(16, 4, 2, 2), nn.LayerNorm(4), nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = self.pool(torch.relu(self.norm(self.stem(x))))
+        x = self.grow(torch.relu(self.wide(self.deep(x))))
+        return self.head(self.last(x.flatten(2).mT)).mean(1)
+
+
+def gradients(module, call, x):
+    module.zero_grad()
+    call(x).square().mean().backward()
+    return {name: parameter.grad.float() for name, parameter in module.named_parameters()}
+
+
+def distances(found, wanted):
+    """Return by name how far gradients are off, relative to their length."""
+    return {
+        name: float(
+            torch.linalg.vector_norm(found[name] - wanted[name]) / torch.linalg.vector_norm(wanted[name])
+        )
+        for name in wanted
+    }
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_step_of_training_runs_on_the_device(dtype):
+    torch.manual_seed(0)
+    model, x = Images(), torch.randn(2, 3, 32, 32)
+    before = torchport.fallbacks()
+    compiled = torch.compile(model, backend="torchport", options={"target": "ttnn", "dtype": dtype})
+    with recording_coverage() as built:
+        ours = gradients(model, compiled, x)
+    exact = gradients(model, model, x)
+    halved = copy.deepcopy(model).to(torch.bfloat16)
+    rounding = distances(gradients(halved, halved, x.to(torch.bfloat16)), exact)
+    for name, distance in distances(ours, exact).items():
+        assert distance <= (1e-4 if dtype == "float32" else max(2 * rounding[name], 0.1)), name
+    assert torchport.fallbacks().fallbacks == before.fallbacks
+    assert len(built) == 2
+    assert sum(each.ops_remain for each in built) <= 0.01 * sum(each.ops_before for each in built)
