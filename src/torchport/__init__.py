@@ -67,8 +67,8 @@ __all__ = [
     "SurveySettings", "TorchportError", "TraceGraph", "TraceSettings",
     "__version__", "analyze", "analyze_generation", "backend", "compare", "compile", "explain",
     "extract_pytorch_ops", "extract_unique_modules", "fallbacks", "inspect_package", "load", "model_tracer",
-    "profile", "quantize", "RooflineLimits", "run_bench", "run_benches", "run_generation", "run_package", "run_survey", "save",
-    "structure", "trace", "trace_graph", "zoo",
+    "profile", "quantize", "RooflineLimits", "run_bench", "run_benches", "run_generation", "run_package",
+    "run_survey", "save", "structure", "trace", "trace_graph", "zoo",
 ]  # fmt: skip
 
 

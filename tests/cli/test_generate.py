@@ -60,7 +60,7 @@ def test_numbers_of_tokens_are_shown_as_they_come(command, language_model):
         ("load", "Once upon", "has no tokenizer"),
         ("load", "500", "names the token 500, and the model has 97"),
         ("load", "", "the prompt is empty"),
-        ("load_other", "5", "this one does not"),
+        ("load_other", "5", "the model does not generate"),
     ],
 )
 def test_what_cannot_be_generated_is_one_line(command, language_model, function, prompt, message):
