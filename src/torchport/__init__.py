@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torchport.compiler.explain_model import explain
     from torchport.compiler.graph_programs import fallbacks
     from torchport.errors import TorchportError
+    from torchport.generation import analyze_generation
     from torchport.packaging.inspect_file import inspect_package
     from torchport.packaging.load_model import load
     from torchport.packaging.run_file import run_package
@@ -45,6 +46,7 @@ _NAMES = {
     "compiler.backend": ("backend",),
     "compiler.graph_programs": ("fallbacks",),
     "errors": ("TorchportError",),
+    "generation": ("analyze_generation",),
     "packaging.inspect_file": ("inspect_package",),
     "packaging.load_model": ("load",),
     "packaging.run_file": ("run_package",),
@@ -63,10 +65,10 @@ _STAGES = (
 __all__ = [
     "AccuracyBudget", "BenchSettings", "CompiledModel", "QuantizationOptions", "QuantizedModel",
     "SurveySettings", "TorchportError", "TraceGraph", "TraceSettings",
-    "__version__", "analyze", "backend", "compare", "compile", "explain", "extract_pytorch_ops",
-    "extract_unique_modules", "fallbacks", "inspect_package", "load", "model_tracer", "profile", "quantize",
-    "RooflineLimits", "run_bench", "run_benches", "run_generation", "run_package", "run_survey", "save",
-    "structure", "trace", "trace_graph", "zoo",
+    "__version__", "analyze", "analyze_generation", "backend", "compare", "compile", "explain",
+    "extract_pytorch_ops", "extract_unique_modules", "fallbacks", "inspect_package", "load", "model_tracer",
+    "profile", "quantize", "RooflineLimits", "run_bench", "run_benches", "run_generation", "run_package",
+    "run_survey", "save", "structure", "trace", "trace_graph", "zoo",
 ]  # fmt: skip
 
 

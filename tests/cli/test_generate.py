@@ -60,7 +60,7 @@ def test_numbers_of_tokens_are_shown_as_they_come(command, language_model):
         ("load", "Once upon", "has no tokenizer"),
         ("load", "500", "names the token 500, and the model has 97"),
         ("load", "", "the prompt is empty"),
-        ("load_other", "5", "this one does not"),
+        ("load_other", "5", "the model does not generate"),
     ],
 )
 def test_what_cannot_be_generated_is_one_line(command, language_model, function, prompt, message):
@@ -68,3 +68,83 @@ def test_what_cannot_be_generated_is_one_line(command, language_model, function,
     assert ran.code == 2
     assert message in ran.err
     assert len(ran.err.strip().splitlines()) == 1
+
+
+def test_a_file_is_written_and_generates_without_the_model(command, language_model, tmp_path):
+    file = tmp_path / "model.pt2"
+    options = ("--prompt", "5 17 3", "--max-new-tokens", "6", "--json")
+    wrote = command(
+        "generate",
+        f"{language_model}::load",
+        "--target",
+        "host",
+        "--max-length",
+        "40",
+        "-o",
+        str(file),
+        *options,
+    )
+    assert wrote.code == 0, wrote.err
+    language_model.unlink()
+    ran = command("generate", str(file), *options)
+    assert ran.code == 0, ran.err
+    run = GenerationRun.from_json(ran.json)
+    assert run.tokens == GenerationRun.from_json(wrote.json).tokens
+    assert (run.target, run.builds, run.max_length) == ("host", 0, 40)
+    longer = command("generate", str(file), "--prompt", " ".join(["4"] * 35), "--max-new-tokens", "5")
+    assert longer.code == 0, longer.err
+    beyond = command("generate", str(file), "--prompt", " ".join(["4"] * 39), "--max-new-tokens", "5")
+    assert beyond.code == 2
+    assert "compiled for 40 at most" in beyond.err
+    chosen = command("generate", str(file), "--prompt", "5", "--target", "host")
+    assert chosen.code == 2
+    assert "--target goes with a model" in chosen.err
+
+
+def test_inspect_and_run_tell_of_a_file_that_generates(command, language_model, tmp_path):
+    file = tmp_path / "model.pt2"
+    wrote = command(
+        "generate", f"{language_model}::load", "--prompt", "5", "--target", "host",
+        "--max-length", "40", "--max-new-tokens", "2", "-o", str(file),
+    )  # fmt: skip
+    assert wrote.code == 0, wrote.err
+    shown = command("inspect", str(file))
+    # One layer, 2 heads of 16, keys and values, 40 slots of 4 bytes.
+    assert "up to 40 tokens, prompts in pieces of 32, cache of 10.0 KiB a sequence" in " ".join(
+        shown.out.split()
+    )
+    assert command("inspect", str(file), "--json").json["generation"]["max_length"] == 40
+    ran = command("run", str(file), "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["outputs"][0]["shape"] == [1, 97]
+
+
+def test_a_file_of_a_forward_does_not_generate(command, language_model, tmp_path):
+    file = tmp_path / "relu.pt2"
+    wrote = command("compile", f"{language_model}::load_other", "--target", "host", "-o", str(file))
+    assert wrote.code == 0, wrote.err
+    ran = command("generate", str(file), "--prompt", "5")
+    assert ran.code == 2
+    assert "not what generate needs" in ran.err
+
+
+def test_analyze_tells_what_generating_costs(command, language_model):
+    ran = command("analyze", f"{language_model}::load", "--generate", "--length", "64", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["cache_bytes"] == 64 * 2 * 2 * 16 * 4  # tokens, keys and values, heads, width, bytes
+    shown = command(
+        "analyze", f"{language_model}::load", "--generate", "--length", "64", "--peak-flops", "1e12",
+        "--bandwidth", "1e9",
+    )  # fmt: skip
+    assert "prompt of 64 tokens" in shown.out
+    assert "by memory" in shown.out
+    assert "16.0 KiB (float32)" in shown.out
+
+
+def test_bench_generates(command, language_model, tmp_path):
+    ran = command(
+        "bench", f"{language_model}::load", "--generate", "--max-new-tokens", "4", "--runs", "1",
+        "--warmup", "0", "--target", "host", "-o", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert "Tokens a Second" in ran.out

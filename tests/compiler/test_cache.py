@@ -1,6 +1,7 @@
 """The disk cache: a hit skips the build, and nothing that lies there can do harm."""
 
 import dataclasses
+import mmap
 import multiprocessing
 import os
 
@@ -15,6 +16,7 @@ from torchport.compiler import cache
 from torchport.compiler.cache import island_key, read, write
 from torchport.targets import Artifact, find
 from torchport.targets.host import HostTarget
+from torchport.targets.mapped_payload import release_pages
 from torchport.targets.openvino import OpenVinoTarget
 from torchport.targets.user_directory import cache_directory
 
@@ -287,3 +289,41 @@ def test_several_processes_may_write_the_same_entry(own_cache):
     assert [worker.exitcode for worker in workers] == [0, 0, 0, 0]
     assert failures.empty()
     assert [path.name for path in own_cache.rglob("*") if path.is_file()] == ["abcdef.island"]
+
+
+class TestMapping:
+    """Payloads are mapped, so that the system can take their memory back."""
+
+    @staticmethod
+    def _mapping_of(payload):
+        base = payload
+        while isinstance(base, (numpy.ndarray, memoryview)):
+            base = base.base if isinstance(base, numpy.ndarray) else base.obj
+        return base
+
+    def test_what_is_read_and_what_was_just_built_is_mapped_and_aligned(self, own_cache):
+        key = "ab" + 62 * "0"
+        write(key, artifact(200, name="x" * 7))
+        found = read(key)
+        assert isinstance(self._mapping_of(found.payload), mmap.mmap)
+        assert found.payload.ctypes.data % 64 == 0
+        assert found.payload.tolist() == list(range(200))
+        built = cache._mapped(key, artifact(200, name="x" * 7))
+        assert isinstance(self._mapping_of(built.payload), mmap.mmap)
+
+    def test_pages_that_are_given_back_are_there_again(self, own_cache):
+        key = "cd" + 62 * "0"
+        write(key, artifact(200))
+        found = read(key)
+        release_pages(found.payload)
+        assert found.payload.tolist() == list(range(200))
+        plain = artifact(200).payload
+        release_pages(plain)
+        assert plain.tolist() == list(range(200))
+
+    def test_what_is_kept_otherwise_is_not_taken_for_it(self, own_cache):
+        key = "ef" + 62 * "0"
+        write(key, artifact(200))
+        other = Artifact(numpy.zeros(200, dtype=numpy.uint8), {})
+        assert cache._mapped(key, other) is other
+        assert cache._mapped("01" + 62 * "0", other) is other

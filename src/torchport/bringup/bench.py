@@ -36,12 +36,14 @@ class BenchSettings:
         warmup: how many runs of each go before, uncounted.
         budget: about how many seconds to time for; at least five runs are made in any case.
         pcc_threshold: what the accuracy must reach.
+        new_tokens: how many tokens a model is to generate, which is measured then; 0 for its forward.
     """
 
     runs: int | None = None
     warmup: int = 2
     budget: float = 4.0
     pcc_threshold: float = PCC_THRESHOLD
+    new_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from torchport import targets as known_targets
 from torchport import zoo
 from torchport.bringup.bench import BenchSettings, Measurement, measure
+from torchport.bringup.generation_bench import measure_generation
 from torchport.bringup.machine import describe_machine, versions_for
 from torchport.errors import SurveyError, one_line
 from torchport.records import BenchRecord, file_name, write_record
@@ -106,6 +107,8 @@ def _measure(
     options: Mapping[str, object] | None,
     settings: BenchSettings | None,
 ) -> Measurement:
+    if isinstance(loaded, Model) and settings is not None and settings.new_tokens:
+        return measure_generation(loaded, target=target, options=options, settings=settings)
     if isinstance(loaded, Model):
         return measure(loaded, target=target, options=options, settings=settings)
     versions, machine = versions_for(target), describe_machine()

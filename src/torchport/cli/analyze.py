@@ -10,6 +10,7 @@ import click
 from torchport.cli import exit_codes
 from torchport.cli.analysis_view import show_analyses
 from torchport.cli.command import Command
+from torchport.cli.generation_cost_view import show_generation_costs
 from torchport.cli.html_option import html_option, write_page
 from torchport.cli.model_analysis import analyze_named
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
@@ -59,6 +60,16 @@ class _Wanted:
 @click.option(
     "--bandwidth", type=float, metavar="N", help="Memory bandwidth of that device, in bytes per second."
 )
+@click.option(
+    "--generate", is_flag=True, help="Count a prompt, a step with a cache, and the cache; writes no files."
+)
+@click.option(
+    "--length",
+    type=click.IntRange(min=1),
+    default=2048,
+    show_default=True,
+    help="Tokens of that prompt, and in the cache at the step.",
+)
 @html_option
 @click.pass_obj
 def analyze(
@@ -74,13 +85,15 @@ def analyze(
     model_explorer: Path | None,
     peak_flops: float | None,
     bandwidth: float | None,
+    generate: bool,
+    length: int,
     html_path: Path | None,
 ) -> int:
     """Say what MODEL is made of, and what one run of it costs.
 
     Writes unique_modules.json, pytorch_ops.json and cost.json. A library's model is built without weights;
     they are loaded only if its path depends on values. With several models, each has a folder in DIR.
-    In Python: torchport.analyze.
+    In Python: torchport.analyze; torchport.analyze_generation for --generate.
 
     \b
     Examples:
@@ -89,12 +102,15 @@ def analyze(
       torchport analyze hf:gpt2 --backward --json
       torchport analyze torchvision:resnet50 --html resnet50.html
       torchport analyze torchvision:resnet18 timm:vit_tiny_patch16_224 --configurations ops.csv
+      torchport analyze hf:llama-3.1-405b --generate --length 4096 --peak-flops 1e15 --bandwidth 3e12
     """
     if (peak_flops is None) != (bandwidth is None):
         raise click.UsageError("--peak-flops and --bandwidth go together")
     if model_explorer is not None and len(models) > 1:
         raise click.UsageError("--model-explorer takes one model")
     request = ModelRequest(inputs, weights, batch)
+    if generate:
+        return _analyze_generation(output, models, request, length, (peak_flops, bandwidth))
     analyses = [analyze_named(output, name, request, backward=backward) for name in models]
     estimates = []
     if peak_flops is not None and bandwidth is not None:
@@ -105,6 +121,37 @@ def analyze(
     output.result(
         _json(analyses, estimates),
         lambda console: show_analyses(analyses, table, estimates, console, depth),
+    )
+    return exit_codes.FINE
+
+
+def _analyze_generation(
+    output: Output,
+    models: tuple[str, ...],
+    request: ModelRequest,
+    length: int,
+    device: tuple[float | None, float | None],
+) -> int:
+    found = []
+    for name in models:
+        with output.working(f"Analyzing {name}"):
+            from torchport.generation import analyze_generation
+
+            loaded = request.load(name, without_values=True)
+            found.append(
+                analyze_generation(
+                    loaded.module,
+                    length=length,
+                    batch=request.batch or 1,
+                    peak_flops=device[0],
+                    bandwidth=device[1],
+                    name=name,
+                )
+            )
+    documents: list[JSON] = [cost.to_json() for cost in found]
+    output.result(
+        documents[0] if len(documents) == 1 else documents,
+        lambda console: show_generation_costs(found, console),
     )
     return exit_codes.FINE
 

@@ -77,6 +77,10 @@ _EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed"
     show_default=True,
     help="Required accuracy (PCC).",
 )
+@click.option("--generate", is_flag=True, help="Generate tokens from the example inputs, and time that.")
+@click.option(
+    "--max-new-tokens", type=click.IntRange(min=1), default=32, show_default=True, help="How many tokens."
+)
 @html_option
 @click.pass_obj
 def bench(
@@ -92,6 +96,8 @@ def bench(
     warmup: int,
     budget: float,
     pcc: float,
+    generate: bool,
+    max_new_tokens: int,
     html_path: Path | None,
 ) -> int:
     """Run each MODEL before and after compiling it, and write one record each to DIR/bench.
@@ -106,6 +112,7 @@ def bench(
       torchport bench torchvision:resnet18 hf:gpt2 --no-weights --target host --target openvino -o out
       torchport bench torchvision:resnet18 --no-weights -o out --html out/index.html
       torchport bench my_model.py::load --option precision=bfloat16 --pcc 0.999
+      torchport bench hf-small-lm:gpt2 hf-small-lm:t5 --generate --runs 3
     """
     with output.working("Starting"):
         from torchport.bringup import BenchSettings, run_benches
@@ -118,7 +125,7 @@ def bench(
             targets=targets,
             directory=directory,
             options=options,
-            settings=BenchSettings(runs, warmup, budget, pcc),
+            settings=BenchSettings(runs, warmup, budget, pcc, max_new_tokens if generate else 0),
             load=request.load,
             progress=progress,
         )

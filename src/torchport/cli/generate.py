@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from torchport.cli import exit_codes
@@ -29,10 +32,17 @@ from torchport.records import GenerationRun
 @click.option(
     "--max-length", type=click.IntRange(min=1), help="Prompt and new tokens at most; by default just these."
 )
+@click.option(
+    "-o",
+    "--output",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Write the compiled model to this file, .pt2, which can be given as MODEL.",
+)
 @click.option("--compare", is_flag=True, help="Let eager torch generate too; compare tokens and times.")
-@click.pass_obj
+@click.pass_context
 def generate(
-    output: Output,
+    context: click.Context,
     model: str,
     prompt: str,
     target: str,
@@ -42,10 +52,12 @@ def generate(
     batch: int | None,
     max_new_tokens: int,
     max_length: int | None,
+    file: Path | None,
     compare: bool,
 ) -> int:
     """Generate from a prompt with MODEL on a target, the likeliest token each time, tokens as they come.
 
+    MODEL may also be a file that -o wrote, which has its target and length: nothing is built then.
     Says how long the first token took, how many come in a second, what was built and how much memory it
     took. Exits with 0; with 1 if --compare finds another token; with 2 if it failed. In Python:
     torchport.run_generation.
@@ -55,12 +67,16 @@ def generate(
       torchport generate hf:gpt2 --prompt "Once upon a time"
       torchport generate hf:gpt2 --no-weights --prompt "464 2068 7586" --compare
       torchport generate my_model.py::load --prompt "5 17 3" --target host --max-new-tokens 8 --json
+      torchport generate hf:gpt2 --prompt "Once upon a time" --max-length 256 -o gpt2.pt2
+      torchport generate gpt2.pt2 --prompt "Twice"
     """
+    output: Output = context.obj
     with output.working(f"Loading {model}"):
         from torchport.bringup import run_generation
 
         options = options_of(settings, target)
-        loaded = ModelRequest(inputs, weights, batch).load(model)
+        request = ModelRequest(inputs, weights, batch)
+        loaded = _file(model, context) or request.load(model)
     run = run_generation(
         loaded,
         prompt,
@@ -69,11 +85,24 @@ def generate(
         max_new_tokens=max_new_tokens,
         max_length=max_length,
         compare=compare,
+        output=file,
         on_text=None if output.json else lambda text: _say(output.out, text),
     )
     output.result(run.to_json(), lambda console: _show(run, console))
     differs = run.same_tokens is not None and run.same_tokens < len(run.tokens)
     return exit_codes.FINDING if differs else exit_codes.FINE
+
+
+def _file(model: str, context: click.Context) -> Path | None:
+    """Return the file that a model is in, if it is one: what is in it is not chosen any more."""
+    if not model.endswith(".pt2"):
+        return None
+    for name in ("target", "settings", "inputs", "weights", "batch", "max_length", "file", "compare"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{model} is compiled already: --{name.replace('_', '-')} goes with a model"
+            )
+    return Path(model)
 
 
 def _say(console: Console, text: str) -> None:
@@ -86,7 +115,9 @@ def _show(run: GenerationRun, console: Console) -> None:
     lines = [
         f"first token     {run.speed.first_token_time * 1000:.0f} ms",
         f"tokens a second {rate:.1f}" if rate else "tokens a second -",
-        f"builds          {run.builds}, {run.build_time:.1f} s",
+        f"builds          {run.builds}, {run.build_time:.1f} s"
+        if run.builds
+        else f"loaded          {run.build_time:.1f} s",
         f"memory          {run.memory / 2**20:,.0f} MiB at most" if run.memory else "memory          unknown",
     ]
     if run.original is not None:

@@ -14,7 +14,7 @@ from torchport.cli.command import Command
 from torchport.cli.coverage_view import facts_table, show_coverage
 from torchport.cli.output import Output
 from torchport.cli.text import count, printable_json, quantity
-from torchport.records import PackageSummary
+from torchport.records import ITEM_SIZES, GenerationForm, PackageSummary
 
 
 @click.command(cls=Command, short_help="Show what is in a compiled model's file.")
@@ -48,6 +48,8 @@ def _show(found: PackageSummary, console: Console) -> None:
     facts.add_row("Options", Text(", ".join(f"{key}={value}" for key, value in _options(found))))
     facts.add_row("Compiled form", Text(_compiled_forms(found)))
     facts.add_row("Programs", count(len(found.programs), "program"))
+    if found.generation is not None:
+        facts.add_row("Generates", Text(_generation(found.generation)))
     console.print(facts)
     if found.tries is not None:
         console.print()
@@ -58,6 +60,14 @@ def _show(found: PackageSummary, console: Console) -> None:
         console.print()
         console.print(Text(f"{given}  →  {gives}"))
         show_coverage(record.coverage, console)
+
+
+def _generation(form: GenerationForm) -> str:
+    """Say how much a model generates, and how."""
+    size = form.cache_elements() * ITEM_SIZES.get(form.dtype, 0)
+    cache = f", cache of {quantity(size, 'B', base=1024)} a sequence ({form.dtype})" if size else ""
+    alone = "" if form.library_only else "; prefill and step without transformers"
+    return f"up to {count(form.max_length, 'token')}, prompts in pieces of {form.width}{cache}{alone}"
 
 
 def _options(found: PackageSummary) -> list[tuple[str, object]]:

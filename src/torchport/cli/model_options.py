@@ -21,6 +21,8 @@ MODEL is one of
   timm:NAME            such as timm:vit_base_patch16_224
   hf:NAME_OR_DIR       a transformers model, from the hub or a folder
   hf-small:MODEL_TYPE  a transformers architecture in a small configuration
+  hf-small-lm:MODEL_TYPE
+                       the same with the head that generates
 """
 
 

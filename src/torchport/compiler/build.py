@@ -27,6 +27,7 @@ from torchport.runtime.runnable_program import RunnableProgram
 from torchport.structure import Structure
 from torchport.targets import Options, Target
 from torchport.targets.child_build import is_isolated, isolated
+from torchport.targets.mapped_payload import release_pages
 from torchport.targets.target import GaveNaN, OutOfRange
 from torchport.torch_private import FakeTensor
 from torchport.version import __version__
@@ -156,6 +157,7 @@ class _Made:
         self.meta = self.record.to_text()
         # The user's own options, which may be others than a file's may be.
         self.island = load_island(self.blob, self.meta, options)
+        release_pages(artifact.payload)  # most engines have their weights in a form of their own now
 
 
 def _make(piece: Piece, target: Target, options: Options, *, anew: bool = False) -> _Made:

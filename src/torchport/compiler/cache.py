@@ -1,13 +1,15 @@
 """Keeps built islands on disk, so that nothing is built twice; safe against whatever else writes there.
 
-An entry is one file: a line of JSON and the payload. It is written under another name and renamed, so
-readers see all of it or nothing. Its digest is checked when it is read: a damaged entry is removed and built
-anew. Entries are the user's own: what others could have written is not read; see `user_directory.py`.
+An entry is one file: a line of JSON and the payload, which is mapped, so that the memory of weights is the
+system's to take back. It is written under another name and renamed, so readers see all of it or nothing. Its
+digest is checked when it is read: a damaged entry is removed and built anew. Entries are the user's own: what
+others could have written is not read; see `user_directory.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import logging
@@ -23,6 +25,7 @@ import torch
 from torch import fx
 
 from torchport.targets import Artifact, Island, Options, Target
+from torchport.targets.mapped_payload import map_payload, release_pages
 from torchport.targets.user_directory import (
     NotPrivate,
     cache_directory,
@@ -35,8 +38,10 @@ from torchport.version import __version__
 
 _log = logging.getLogger(__name__)
 
-_MAGIC = "torchport-island-2"
+_MAGIC = "torchport-island-3"
 _LONGEST_HEAD = 2**24
+_PIECE = 1 << 26  # bytes that are compared at a time
+_ALIGNMENT = 64  # payloads begin at multiples of it, as engines want their weights
 _WRITING = ".writing-"
 # Options that decide what is built, or what becomes of it, but nothing in what is built.
 _NOT_BUILT_IN = frozenset("cache check speed_trial child_trial keep_ops keep_modules min_island_size".split())
@@ -138,10 +143,9 @@ def _read_entry(path: Path) -> Artifact:
         # Before memory is taken: a head may say any number.
         if head["magic"] != _MAGIC or head["bytes"] != size or not isinstance(properties, dict):
             raise ValueError("its length or format does not match")
-        payload = numpy.empty(size, dtype=numpy.uint8)
-        whole = file.readinto(payload.data) == size
-    if not whole or _digest(payload, properties) != head["digest"]:
-        raise ValueError("its checksum or length does not match")
+        payload = map_payload(file, len(line), size)
+    if _digest(payload, properties) != head["digest"]:
+        raise ValueError("its checksum does not match")
     with contextlib.suppress(OSError):  # a cache that is read-only is read all the same
         os.utime(path)  # the oldest use is evicted first
     return Artifact(payload, properties)
@@ -172,7 +176,8 @@ def write(key: str, artifact: Artifact) -> None:
         make_private(path.parent)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_WRITING, delete=False) as file:
             temporary = file.name
-            file.write(json.dumps(head).encode() + b"\n")
+            line = json.dumps(head).encode()
+            file.write(line + b" " * (-(len(line) + 1) % _ALIGNMENT) + b"\n")
             file.write(artifact.payload.data)
         os.replace(temporary, path)
         _evict(path)
@@ -255,4 +260,21 @@ def build_or_read(island: Island, target: Target, options: Options, *, anew: boo
         remove(key)
     artifact = target.build(island, options)
     write(key, artifact)
-    return Built(artifact, key)
+    return Built(_mapped(key, artifact), key)
+
+
+def _mapped(key: str, artifact: Artifact) -> Artifact:
+    """Return an artefact that was just kept, its payload mapped; as it is, if it is not there."""
+    try:
+        with open_private(_path(key)) as file:
+            line = file.readline(_LONGEST_HEAD)
+            size = os.fstat(file.fileno()).st_size - len(line)
+            payload = map_payload(file, len(line), size)
+    except (OSError, ValueError, NotPrivate):
+        return artifact
+    for start in range(0, max(size, artifact.payload.size), _PIECE):
+        piece = slice(start, start + _PIECE)
+        if not numpy.array_equal(payload[piece], artifact.payload[piece]):
+            return artifact
+    release_pages(payload)
+    return dataclasses.replace(artifact, payload=payload)

@@ -173,8 +173,12 @@ class CompiledModel(nn.Module):
     def current_programs(self) -> tuple[Specialised, ...]:
         """The programs that hold the weights as they are now, that of the example inputs first."""
         first = self._first
-        current = [made for made in self._programs if made.guard.unchanged()]
-        return tuple(sorted(current, key=lambda made: made is not first))
+        return tuple(sorted(self.built_programs, key=lambda made: made is not first))
+
+    @property
+    def built_programs(self) -> tuple[Specialised, ...]:
+        """Those that were built so far and hold the weights as they are now; none is built for this."""
+        return tuple(made for made in self._programs if made.guard.unchanged())
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """Run the model.

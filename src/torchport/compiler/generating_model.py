@@ -77,6 +77,27 @@ class GeneratingModel(CompiledModel):
         """
         return self.generation.generate(inputs, **kwargs)
 
+    def build_generation(self, batch: int | None = None) -> None:
+        """Compile what `generate` needs, where it is not compiled.
+
+        Args:
+            batch: how many sequences there are; as many as in the example inputs, unless given.
+
+        Raises:
+            CompileError: the model keeps more than keys and values from step to step.
+        """
+        args, kwargs = self._examples
+        name = str(self.original.main_input_name)
+        example = kwargs.get(name, args[0] if args else None)
+        if not isinstance(example, torch.Tensor) or not example.numel():
+            example = torch.zeros(1, 1, dtype=torch.long)
+        if name == "input_ids":
+            example = example[:, -1:].repeat(1, 2)  # a piece of a prompt, and not a step
+        if batch is not None:
+            example = example[:1].expand(batch, *example.shape[1:]).contiguous()
+        wanted = {"max_new_tokens": 2, "min_new_tokens": 2, "do_sample": False}
+        self.generation.generate(example, **wanted)
+
     @property
     def generation_programs(self) -> list[ProgramRecord]:
         """The records of the programs that `generate` has compiled so far."""

@@ -14,8 +14,10 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from torchport.errors import RuntimeRefusal
 from torchport.generation.generation import Generation, like
 from torchport.generation.model_inputs import MaskForm, piece_per_token
+from torchport.generation.pieces import check_room
 from torchport.generation.shells import decoder_call, encoder_call, shell_of
 from torchport.generation.slot_cache import CrossCache, PastCache, SlotCache
+from torchport.records import MaskSpec
 
 _DECODER_MASK = "decoder_attention_mask"
 _PER_TOKEN = ("decoder_position_ids",)
@@ -47,7 +49,7 @@ class EncoderDecoderGeneration(Generation):
         )
         return [compile_call(encoder_call(self._model)), compile_call(decoder_call(self._model))]
 
-    def _methods(self) -> dict[str, Callable[..., object]]:
+    def _methods(self) -> dict[str, Any]:
         encoder = self._model.get_encoder()
         run = like(type(encoder).forward, self._encode)
         return {
@@ -69,7 +71,7 @@ class EncoderDecoderGeneration(Generation):
         ]
         if unusual or len(args) > 1 or name not in given:
             encoder = self._model.get_encoder()
-            return self._fallback.run_eagerly(
+            return self._eagerly(
                 f"generate passes {unusual[0] if unusual else 'no prompt'} to the encoder",
                 lambda: type(encoder).forward(encoder, *args[1:], **given),
             )
@@ -135,6 +137,9 @@ class EncoderDecoderGeneration(Generation):
         width = getattr(config, "hidden_size", None) or config.d_model
         return torch.zeros(1, length, width, dtype=self._model.dtype)
 
+    def _describe_masks(self) -> tuple[dict[str, MaskSpec], str]:
+        return {}, "it has an encoder"
+
     def _mask_form(self) -> MaskForm:
         if self._masks is None:
             one = torch.ones(1, 1, dtype=torch.long)
@@ -168,7 +173,7 @@ class EncoderDecoderGeneration(Generation):
             why = (
                 f"generate passes {unusual[0]}" if unusual else "generate brings another result of an encoder"
             )
-            return self._fallback.run_eagerly(
+            return self._eagerly(
                 why,
                 lambda: self._decode_eagerly(
                     decoder_input_ids, past_key_values, encoder_outputs, attention_mask, given
@@ -177,7 +182,7 @@ class EncoderDecoderGeneration(Generation):
         assert past_key_values is not None
         own: SlotCache = past_key_values.self_attention_cache
         start, count = own.get_seq_length(), decoder_input_ids.shape[1]
-        self._check_room(own, start + count)
+        check_room(own, start + count, self._name)
         batch = decoder_input_ids.shape[0]
         seen = None
         if self._pads:
@@ -231,7 +236,7 @@ class EncoderDecoderGeneration(Generation):
             raise RuntimeRefusal("the decoder is given no tokens", where=self._name)
         own: SlotCache = cache.self_attention_cache
         start = own.get_seq_length()
-        self._check_room(own, start + ids.shape[1])
+        check_room(own, start + ids.shape[1], self._name)
         past = PastCache(*own.buffers, torch.tensor(start))
         seen = CrossCache(past, *cache.cross)
         output = forward(self._model, past_key_values=seen, **arguments)

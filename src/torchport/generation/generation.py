@@ -14,9 +14,12 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from torchport.capture import buffers_kept
 from torchport.errors import CompileError, RuntimeRefusal
-from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm, piece_per_token
+from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm
+from torchport.generation.pieces import Pieces, check_room
+from torchport.generation.plain_masks import describe_masks
 from torchport.generation.shells import cached_call, keeps_logits, shell_of
 from torchport.generation.slot_cache import PastCache, SlotCache
+from torchport.records import GenerationForm, MaskSpec
 from torchport.runtime.eager_fallback import EagerFallback
 
 # Tokens of a prompt that one call takes. On a CPU, about as many as are computed in the time that reading the
@@ -38,19 +41,28 @@ class Generation:
         compile_call: compiles a module for whatever inputs it is called with.
         max_length: how many tokens a sequence may have, prompt and new ones together.
         name: the model's name in messages.
+        form: of a model from a file, which has no weights: the form of its cache, which is otherwise found by
+            a run of the model.
     """
 
     def __init__(
-        self, model: Any, compile_call: Callable[[nn.Module], Any], *, max_length: int, name: str
+        self,
+        model: Any,
+        compile_call: Callable[[nn.Module], Any],
+        *,
+        max_length: int,
+        name: str,
+        form: GenerationForm | None = None,
     ) -> None:
         self._model = model
         self._name = name
         self._lock = threading.Lock()
-        self._shapes: list[tuple[int, int, int]] | None = None
-        self._dtype = torch.float32
+        self._shapes: list[tuple[int, int, int]] | None = None if form is None else list(form.layers)
+        self._dtype: torch.dtype = torch.float32 if form is None else getattr(torch, form.dtype)
+        self._has_weights = form is None
         self._keeps = keeps_logits(model)
         self._max_length = max_length
-        self._width = min(WIDTH, max_length)
+        self._width = min(WIDTH, max_length) if form is None else form.width
         self._masks: MaskForm | None = None
         self._fallback = EagerFallback(name)
         self.calls = self._compile(compile_call)
@@ -83,12 +95,28 @@ class Generation:
         """Return what the library generates with: the model, its forward and its cache the compiled ones."""
         return shell_of(self._model, self._methods())
 
-    def _methods(self) -> dict[str, Callable[..., object]]:
-        return {
+    def _eagerly(self, why: str, run: Callable[[], Any]) -> Any:
+        """Run a call with eager torch, since nothing is compiled for it, and why.
+
+        Raises:
+            RuntimeRefusal: the model is from a file, and has no weights.
+        """
+        if not self._has_weights:
+            raise RuntimeRefusal(
+                f"{why}, and a model from a file can only do what it was compiled for",
+                where=self._name,
+                remedy="generate with the compiled model, or with the model itself",
+            )
+        return self._fallback.run_eagerly(why, run)
+
+    def _methods(self) -> dict[str, Any]:
+        made = {
             "forward": like(type(self._model).forward, self.forward),
             "_prepare_cache_for_generation": lambda _, *given: self._prepare_cache(*given),
             "_valid_auto_compile_criteria": lambda _, *args, **kwargs: False,
         }
+        without_weights = {"device": property(lambda _: torch.device("cpu"))}  # they are nowhere
+        return made if self._has_weights else made | without_weights
 
     def _prepare_cache(self, config: Any, model_kwargs: dict[str, Any], *args: Any) -> None:
         """Give the library's loop a cache of ours."""
@@ -168,6 +196,43 @@ class Generation:
             self._masks = MaskForm(prepared.get(MASK), self._max_length)
         return self._masks
 
+    def describe(self, positions: bool) -> GenerationForm:
+        """Return how the compiled calls are called, for who has them without the model.
+
+        Args:
+            positions: whether they take the tokens' positions.
+        """
+        self.new_cache(1)
+        masks, problem = self._describe_masks()
+        return GenerationForm(
+            max_length=self._max_length,
+            width=self._width,
+            layers=tuple(self._shapes or ()),
+            dtype=str(self._dtype).removeprefix("torch."),
+            keeps_logits=self._keeps,
+            masks=masks,
+            positions=positions,
+            library_only=problem,
+        )
+
+    def _describe_masks(self) -> tuple[dict[str, MaskSpec], str]:
+        return describe_masks(self._prepared_mask, self._max_length)
+
+    def _prepared_mask(self, length: int) -> object:
+        """Return the mask that the library prepares for the last of so many tokens."""
+        cache = self.new_cache(1)
+        cache.forget_all_but(length - 1)
+        ids = torch.ones(1, length, dtype=torch.long)
+        prepared = self._loop().prepare_inputs_for_generation(
+            ids,
+            next_sequence_length=1,
+            past_key_values=cache,
+            attention_mask=ids,
+            position_ids=torch.tensor([[length - 1]]),
+            use_cache=True,
+        )
+        return prepared.get(MASK)
+
     @torch.no_grad()
     def forward(
         self,
@@ -190,50 +255,16 @@ class Generation:
                 if unusual
                 else "generate works without a cache or without tokens"
             )
-            return self._fallback.run_eagerly(
+            return self._eagerly(
                 why, lambda: self._run_eagerly(input_ids, past_key_values, logits_to_keep, given)
             )
         start, count = past_key_values.get_seq_length(), input_ids.shape[1]
-        self._check_room(past_key_values, start + count)
-        logits = self._run_pieces(input_ids, past_key_values, start, given, logits_to_keep or count)
+        check_room(past_key_values, start + count, self._name)
+        pieces = Pieces(self.calls[0], self._width, self._keeps, self._name)
+        logits = pieces.run(
+            input_ids, past_key_values, start, given, logits_to_keep or count, self._mask_form()
+        )
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
-
-    def _check_room(self, cache: SlotCache, length: int) -> None:
-        if length > cache.slots:
-            raise RuntimeRefusal(
-                f"a sequence has {length} tokens, and the model was compiled for {cache.slots} at most",
-                where=self._name,
-                remedy=f"compile it with max_length={length}",
-            )
-
-    def _run_pieces(
-        self, ids: torch.Tensor, cache: SlotCache, start: int, given: Mapping[str, Any], wanted: int
-    ) -> torch.Tensor:
-        batch, total = ids.shape
-        single = total - wanted if self._keeps and wanted > 1 else total  # from here on, every token's logits
-        place = 0
-        logits: list[torch.Tensor] = []
-        while place < total:
-            left = single - place if place < single else 1
-            width = self._width if left > 1 and start + place + self._width <= cache.slots else 1
-            count = min(left, width)
-            inputs: dict[str, object] = {
-                key: piece_per_token(given[key], batch, place, width, count)
-                for key in PER_TOKEN
-                if given.get(key) is not None
-            }
-            inputs[MASK] = self._mask_form().piece(given.get(MASK), batch, start, place, width, count)
-            row, keys, values = self.calls[0](
-                piece_per_token(ids, batch, place, width, count),
-                inputs,
-                torch.tensor(start + place),
-                torch.tensor([count - 1]),
-                *cache.buffers,
-            )
-            cache.write((keys, values), start + place, count)
-            logits.append(row if self._keeps else row[:, :count])
-            place += count
-        return torch.cat(logits, 1)[:, -wanted:] if len(logits) > 1 else logits[0][:, -wanted:]
 
     def _run_eagerly(
         self, ids: torch.Tensor | None, cache: SlotCache | None, logits_to_keep: int, given: Mapping[str, Any]
@@ -248,7 +279,7 @@ class Generation:
             return run(**arguments)
         start = cache.get_seq_length()
         tokens = ids if ids is not None else arguments["inputs_embeds"]
-        self._check_room(cache, start + tokens.shape[1])
+        check_room(cache, start + tokens.shape[1], self._name)
         past = PastCache(*cache.buffers, torch.tensor(start))
         output = run(past_key_values=past, **arguments)
         cache.write(past.new, start, tokens.shape[1])

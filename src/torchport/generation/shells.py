@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from torchport.generation.slot_cache import CrossCache, PastCache
 
 
-def shell_of(model: nn.Module, methods: Mapping[str, Callable[..., object]]) -> Any:
+def shell_of(model: nn.Module, methods: Mapping[str, Any]) -> Any:
     """Return an object of a subclass of the model's class, with other methods and the model's own state."""
     kind = type(model)
     made: Any = type(kind.__name__, (kind,), {**methods, "__module__": kind.__module__})

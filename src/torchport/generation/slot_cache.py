@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
 
+from torchport.generation.pieces import write_slots
+
 
 class _PastLayer(CacheLayerMixin):
     """A layer's past during one call.
@@ -146,9 +148,7 @@ class _SlotLayer(CacheLayerMixin):
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, start: int, count: int) -> None:
         """Put the first `count` new keys and values into the slots from `start` on."""
-        if keys.shape[2]:
-            self.keys[:, :, start : start + count] = keys[:, :, :count]
-            self.values[:, :, start : start + count] = values[:, :, :count]
+        write_slots((self.keys, self.values), (keys, values), start, count)
         self.length = start + count
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -218,6 +218,11 @@ class SlotCache(Cache):
     def slots(self) -> int:
         """How many tokens a sequence may have."""
         return int(self.get_max_length())
+
+    def forget_all_but(self, length: int) -> None:
+        """Keep so many slots, and forget those after them."""
+        for layer in self.layers:
+            layer.length = length
 
     def write(self, new: tuple[list[torch.Tensor], list[torch.Tensor]], start: int, count: int) -> None:
         """Put what a call made into the slots from `start` on: its first `count` tokens."""

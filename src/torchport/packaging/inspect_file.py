@@ -38,8 +38,17 @@ def inspect_package(path: str | os.PathLike[str]) -> PackageSummary:
             )
         package = read_package(where)
     programs = tuple(packaged.record for packaged in package.programs)
+    form = None if package.generation is None else package.generation.form
     return PackageSummary(
-        str(where), "pt2", size, package.model, package.target, programs, package.versions, package.tries
+        str(where),
+        "pt2",
+        size,
+        package.model,
+        package.target,
+        programs,
+        package.versions,
+        package.tries,
+        form,
     )
 
 

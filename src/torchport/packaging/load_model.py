@@ -11,6 +11,7 @@ from torch import fx
 
 from torchport.errors import PackageError, RecordError
 from torchport.packaging.archive import PACKAGE, Archive, reading
+from torchport.packaging.loaded_generation import LoadedGeneratingModel
 from torchport.packaging.loaded_graph import LoadedGraph
 from torchport.packaging.loaded_model import LoadedModel, LoadedProgram
 from torchport.packaging.stored_tensors import StoredTensors
@@ -41,6 +42,7 @@ def load(
 
     Returns:
         A module that is called as the model was, with the kinds of inputs that the file has programs for.
+        One of a model that generates has `generate`, and `prefill` and `step`, which need no other library.
 
     Raises:
         PackageError: the file cannot be read, is damaged, is of another version, or needs a target or
@@ -57,7 +59,10 @@ def load(
         tensors = StoredTensors(archive, package)
         programs = [_program(packaged, tensors, classes) for packaged in package.programs]
         graphs = [_graph(packaged, package, tensors, classes) for packaged in package.graphs]
-        return LoadedModel(package, programs, graphs[0] if graphs else None)
+        graph = graphs[0] if graphs else None
+        if package.generation is not None:
+            return LoadedGeneratingModel(package, programs, graph, classes)
+        return LoadedModel(package, programs, graph)
 
 
 def read_package(path: str | os.PathLike[str]) -> Package:
@@ -101,7 +106,18 @@ def _program(packaged: PackagedProgram, tensors: StoredTensors, classes: Iterabl
     held = {name: tensors.read(key) for name, key in packaged.tensors.items()}
     graph_module = decode_graph(packaged.graph, held, of_host=True)
     _check_tensors(graph_module, packaged, tensors)
-    return LoadedProgram(RunnableProgram(packaged.record, graph_module, result, kind), kind)
+    program = RunnableProgram(packaged.record, graph_module, result, kind)
+    _drop_payloads(graph_module)
+    return LoadedProgram(program, kind)
+
+
+def _drop_payloads(graph_module: fx.GraphModule) -> None:
+    """Let go of the payloads, which nothing reads once the islands are loaded: those keep what they need."""
+    for node in graph_module.graph.nodes:
+        if node.op == "get_attr" and all(
+            user.target is torch.ops.torchport.island.default and user.args[0] is node for user in node.users
+        ):
+            setattr(graph_module, node.target, torch.empty(0, dtype=torch.uint8))
 
 
 def _check_tensors(graph_module: fx.GraphModule, packaged: PackagedProgram, tensors: StoredTensors) -> None:
@@ -116,7 +132,8 @@ def _check_tensors(graph_module: fx.GraphModule, packaged: PackagedProgram, tens
             if user.target is torch.ops.torchport.island.default and user.args[0] is node
         ]
         for island in islands:
-            tensors.count_payload(island.args[1], getattr(graph_module, node.target).nbytes)
+            payload = getattr(graph_module, node.target)
+            tensors.count_payload(packaged.tensors[name], island.args[1], payload.nbytes)
         if len(islands) < len(node.users):  # the runtime itself checks an island's payload
             tensors.check(packaged.tensors[name])
         if any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users):
@@ -133,7 +150,7 @@ def _graph(
 ) -> LoadedGraph:
     payload = tensors.read(packaged.tensor)  # the runtime compares it with its digest
     meta = packaged.island.to_text()
-    tensors.count_payload(meta, payload.nbytes)
+    tensors.count_payload(packaged.tensor, meta, payload.nbytes)
     result = decode_structure(packaged.island.properties.get("result"), classes)
     tries = package.tries
     objective = tries.objective if tries is not None and tries.machine != machine() else ""

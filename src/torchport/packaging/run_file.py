@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
 from torchport.errors import PackageError
 from torchport.packaging.load_model import load
+from torchport.packaging.loaded_generation import LoadedGeneratingModel
 from torchport.packaging.loaded_model import LoadedModel
 from torchport.records import OutputSummary, PackageRun
 from torchport.runtime.input_kind import LeafKey
@@ -31,7 +32,8 @@ def run_package(
 
     Args:
         path: the file.
-        args, kwargs: the inputs; by default random ones of the kind that it was compiled for first.
+        args, kwargs: the inputs; by default random ones of the kind that it was compiled for first. Of a file
+            that only generates: a prompt's tokens, which `prefill` runs; by default one, 0.
         classes, namespaces: as in `torchport.load`.
 
     Raises:
@@ -45,18 +47,29 @@ def run_package(
     start = time.perf_counter()
     model = load(path, classes=classes, namespaces=namespaces)
     loaded = time.perf_counter()
-    if args is None and kwargs is None:
+    call: Callable[..., object] = model
+    if isinstance(model, LoadedGeneratingModel) and not model.kinds:
+        call = _logits_of(model)
+        args = (torch.zeros(1, 1, dtype=torch.long),) if args is None else args
+    elif args is None and kwargs is None:
         args, kwargs = _random_inputs(model)
-    first, result = _timed(model, args or (), kwargs or {})
+    first, result = _timed(call, args or (), kwargs or {})
     summaries = tuple(_summary(name, tensor) for name, tensor in tensors_in(result))
-    second, _ = _timed(model, args or (), kwargs or {})
+    second, _ = _timed(call, args or (), kwargs or {})
     package = model.package
     return PackageRun(
         os.fspath(path), package.model, package.target, loaded - start, first, second, summaries
     )
 
 
-def _timed(model: LoadedModel, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[float, object]:
+def _logits_of(model: LoadedGeneratingModel) -> Callable[[torch.Tensor], dict[str, torch.Tensor]]:
+    """Return the call of a file that holds no forward: a prompt's tokens in, the next one's logits out."""
+    return lambda ids: {"logits": model.prefill(ids)[0]}
+
+
+def _timed(
+    model: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> tuple[float, object]:
     start = time.perf_counter()
     with torch.no_grad():
         result = model(*args, **kwargs)

@@ -16,17 +16,21 @@ from torch.export import ExportedProgram
 from torchport import targets
 from torchport.capture import ANY_SHAPE
 from torchport.compiler import CompiledModel
+from torchport.compiler.generating_model import GeneratingModel
 from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, TargetError, one_line
 from torchport.packaging.archive import PACKAGE
 from torchport.packaging.embedding import embed_compiled
 from torchport.packaging.error_keeping_file import package_file, written_by_torch
 from torchport.packaging.general_form import make_general
+from torchport.packaging.packaged_generation import generation_calls, package_generation
 from torchport.packaging.separate_weights import move_payloads, new_file_beside, payloads_beside
+from torchport.packaging.shared_weights import SharedWeights, payload_metas
 from torchport.packaging.structure_json import encode_structure
 from torchport.packaging.torchscript import plain_result
 from torchport.records import (
     InputTensor,
+    IslandMeta,
     Package,
     PackagedGraph,
     PackagedProgram,
@@ -53,8 +57,9 @@ def save(
     """Write a compiled model to a file, atomically.
 
     The file holds the program of every kind of inputs that the model was compiled for so far, with all
-    weights. It can be loaded where the model's code is not: by `torchport.load`, and by
-    `torch.export.load`, which sees the program of the example inputs.
+    weights. Of a model that generates it holds what `generate` has compiled, and that is compiled now if
+    nothing of the model was. It can be loaded where the model's code is not: by `torchport.load`, and by
+    `torch.export.load`, which sees the first program: that of the example inputs.
 
     Args:
         compiled: what `torchport.compile` returned.
@@ -86,22 +91,27 @@ def save(
             "the name of a package ends in .pt2", where=str(where), remedy=f"call it {where.stem}.pt2"
         )
     compiled.prove_sizes_of_one()
-    programs = compiled.current_programs
-    if not programs:
+    calls = generation_calls(compiled) if isinstance(compiled, GeneratingModel) else []
+    programs = compiled.built_programs if calls and not with_graph else compiled.current_programs
+    if not programs and not calls:
         raise PackageError(
             "a weight changed after the model was compiled",
             where=compiled.record.model,
             remedy="call the model once, so that it is compiled again, then save it",
         )
-    for specialised in programs:  # what `load` would refuse is said now
+    together = [*programs, *(program for call in calls for program in call)]
+    for specialised in together:  # what `load` would refuse is said now
         record = specialised.program.record
         targets.find(record.target).options_from_file(record.options)
     beside = new_file_beside(where) if separate_weights else None
     writer = _Writer(compiled_form, beside)
-    packaged = tuple(writer.add(specialised) for specialised in programs)
-    first = programs[0].program.record
+    packaged = tuple(writer.add(specialised) for specialised in together)
+    first = together[0].program.record
     graphs = (writer.add_graph(compiled.original, programs[0]),) if with_graph else ()
     plan = getattr(compiled.original, "plan", None)  # of a quantized model
+    generation = None
+    if isinstance(compiled, GeneratingModel) and calls:
+        generation = package_generation(compiled, calls, len(programs))
     package = Package(
         first.model,
         first.target,
@@ -111,6 +121,7 @@ def save(
         first.versions,
         compiled.tries,
         plan if isinstance(plan, QuantizationPlan) else None,
+        generation,
     )
     text = json.dumps(package.to_json(), ensure_ascii=False, allow_nan=False)
     with (
@@ -138,6 +149,7 @@ class _Writer:
         self.exported: dict[str, ExportedProgram] = {}
         self.tensors: dict[str, StoredTensor] = {}
         self._names: dict[int, str] = {}
+        self._shared = SharedWeights()
         self._kept: list[fx.GraphModule] = []  # an id names a tensor only as long as the tensor lives
 
     def add(self, specialised: Specialised) -> PackagedProgram:
@@ -161,6 +173,9 @@ class _Writer:
         }
         _refuse_shared_writes(program.record.mutated, attributes, program.record.model)
         own = {name: _own_memory(tensor) for name, tensor in attributes.items()}
+        if self._beside is None:
+            for name, meta in payload_metas(graph_module).items():
+                own[name] = self._share(f"{model}/{name}", attributes[name], own[name], meta)
         packaged = PackagedProgram(
             record=record,
             graph=_graph_json(graph_module.graph, program.record.model),
@@ -175,6 +190,16 @@ class _Writer:
         )
         self.exported[model] = _export(specialised, fx.GraphModule(own, graph_module.graph))
         return packaged
+
+    def _share(self, key: str, tensor: torch.Tensor, own: torch.Tensor, meta: IslandMeta) -> torch.Tensor:
+        """Return what is to be written of a payload: all of it but weights that others have."""
+        if id(tensor) in self._names:
+            return own
+        rest, parts = self._shared.add(key, own, meta)
+        if parts:
+            self._names[id(tensor)] = key
+            self.tensors[key] = StoredTensor(tuple(own.shape), "uint8", own.stride(), meta.digest, parts)
+        return rest
 
     def add_graph(self, model: nn.Module, specialised: Specialised) -> PackagedGraph:
         """Take the model's own graph in: for all shapes that it lets vary, or for those of the program."""

@@ -11,7 +11,7 @@ from torchport.packaging.archive import Archive, weight_files
 from torchport.packaging.structure_json import dtype_of
 from torchport.records import Package, StoredTensor, digest_of
 
-_MOST_REPEATED = 4  # how many times the file's size its islands' payloads may have in all
+MOST_REPEATED = 16  # how many times the file's size its islands' payloads may have in all
 
 
 class StoredTensors:
@@ -34,11 +34,36 @@ class StoredTensors:
     def read(self, key: str) -> torch.Tensor:
         """Return a tensor; those of the same record share its memory."""
         if key not in self._tensors:
-            record = self._record(key)
-            if record not in self._bytes:
-                self._bytes[record] = torch.from_numpy(self._archive.bytes(record, check=False))
-            self._tensors[key] = _view(self._bytes[record], self._stored[key], key)
+            own = self._read_record(key)
+            stored = self._stored[key]
+            payload = self._put_together(own, stored, key) if stored.parts else own
+            self._tensors[key] = _view(payload, stored, key)
         return self._tensors[key]
+
+    def _read_record(self, key: str) -> torch.Tensor:
+        record = self._record(key)
+        if record not in self._bytes:
+            self._bytes[record] = torch.from_numpy(self._archive.bytes(record, check=False))
+        return self._bytes[record]
+
+    def _put_together(self, own: torch.Tensor, stored: StoredTensor, key: str) -> torch.Tensor:
+        """Return the bytes of a payload that has some of its weights in others."""
+        total = math.prod(stored.shape)
+        if sum(size for _, _, size in stored.parts) != total or stored.dtype != "uint8":
+            raise PackageError(f"{key!r} has another size than its parts")
+        # Before memory is taken: parts may name the same bytes again and again.
+        self._count(key, total)
+        made = torch.empty(total, dtype=torch.uint8)
+        at = 0
+        for name, start, size in stored.parts:
+            if name and (name not in self._stored or self._stored[name].parts):
+                raise PackageError(f"{key!r} has a part of {name[:80]!r}, which has no bytes of its own")
+            source = self._read_record(name) if name else own
+            if start < 0 or size < 0 or start + size > source.numel():
+                raise PackageError(f"{key!r} has a part that lies nowhere")
+            made[at : at + size] = source[start : start + size]
+            at += size
+        return made
 
     def check(self, key: str) -> None:
         """Refuse a tensor whose bytes are not those that its digest is of."""
@@ -56,10 +81,20 @@ class StoredTensors:
         if any(other != key and self._record(other) == record for other in self._stored):
             raise PackageError(f"{key!r} is written by the program, and shares its bytes with another tensor")
 
-    def count_payload(self, meta: str, size: int) -> None:
-        """Refuse islands that have the same bytes again and again: each takes memory of its own."""
-        self._payloads[meta] = size
-        if sum(self._payloads.values()) > _MOST_REPEATED * self._archive.size:
+    def count_payload(self, key: str, meta: str, size: int) -> None:
+        """Refuse islands that have the same bytes again and again: each takes memory of its own.
+
+        Args:
+            key: the payload.
+            meta: the island's metadata.
+            size: the payload's, in bytes.
+        """
+        self._payloads.pop(key, None)  # what was put together for it is its own
+        self._count(meta, size)
+
+    def _count(self, name: str, size: int) -> None:
+        self._payloads[name] = size
+        if sum(self._payloads.values()) > MOST_REPEATED * self._archive.size:
             raise PackageError("the islands' payloads are many times as large as the file")
 
     def _record(self, key: str) -> str:

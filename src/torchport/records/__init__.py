@@ -12,6 +12,8 @@ from torchport.records.digest import digest_of
 from torchport.records.fallbacks import Fallbacks
 from torchport.records.file_lock import has_locks, lock_file
 from torchport.records.generated_code import GeneratedCode
+from torchport.records.generation_cost import GenerationCost, PhaseCost
+from torchport.records.generation_form import GenerationForm, MaskSpec
 from torchport.records.generation_run import GenerationRun, GenerationSpeed
 from torchport.records.installation import Check, Installation, TargetStatus
 from torchport.records.json_text import parse_json, parse_object
@@ -32,6 +34,7 @@ from torchport.records.package import (
     InputTensor,
     OutputSummary,
     Package,
+    PackagedGeneration,
     PackagedGraph,
     PackagedProgram,
     PackageRun,
@@ -72,15 +75,18 @@ __all__ = [
     "MOST_GRAPH_OPS", "OpKind",
     "Analysis", "atomic_write", "BenchRecord", "BringUp", "Check", "Comparison", "ConditionalOp", "Cost",
     "COST_FILE", "Coverage", "csv_text", "decode_record", "DEFAULT_TARGET", "digest_of", "Fallbacks",
-    "file_name", "GenerationRun", "GenerationSpeed",
+    "file_name", "GenerationCost", "GenerationForm",
+    "GenerationRun", "GenerationSpeed",
     "FoundFiles", "GeneratedCode", "has_locks", "InputTensor", "Installation", "IslandMeta", "IslandSummary",
-    "ITEM_SIZES", "JSON", "json_text", "list_all_files", "list_files", "lock_file", "MemoryPeak",
+    "ITEM_SIZES", "JSON", "json_text", "list_all_files", "list_files", "lock_file", "MaskSpec",
+    "MemoryPeak",
     "ModuleCost", "ModuleMetadata", "MODULES_FILE", "ModuleTable", "NOT_JSONABLE", "OpConfiguration",
     "OpConfigurations", "OpCost", "open_regular", "OpMetadata", "OpOccurrence", "OPS_FILE", "OpTable",
-    "OpTime", "OutputSummary", "Package", "PackagedGraph", "PackagedProgram", "PackageRun", "PackageSummary",
-    "parent_of", "parse_json", "parse_object", "PCC_THRESHOLD", "ProgramRecord", "RAW_COLUMNS", "RAW_FORMAT",
-    "read_csv_text", "read_json", "read_plain_file", "read_record", "Reason", "REASONS", "Record",
-    "refuse_links", "render_tree_html", "Roofline", "ROOT", "shape_text", "Status", "StayedOp",
+    "OpTime", "OutputSummary", "Package", "PackagedGeneration",
+    "PackagedGraph", "PackagedProgram", "PackageRun", "PackageSummary",
+    "parent_of", "parse_json", "parse_object", "PCC_THRESHOLD", "PhaseCost", "ProgramRecord", "RAW_COLUMNS",
+    "RAW_FORMAT", "read_csv_text", "read_json", "read_plain_file", "read_record", "Reason", "REASONS",
+    "Record", "refuse_links", "render_tree_html", "Roofline", "ROOT", "shape_text", "Status", "StayedOp",
     "StoredTensor", "SUPPORTED", "SurveyRow", "SurveyStatus", "TargetStatus", "temporary_folder",
     "TensorComparison", "TensorSpec", "TensorType", "tree_rows", "TreeRow", "UniqueModule", "UniqueOp",
     "EAGER", "FoldedTime", "FoldKey", "Profile", "ProfiledOp", "EngineTry", "Tries", "TryStatus",

@@ -34,6 +34,10 @@ class BenchRecord(Record):
         simulated: whether the target was only simulated; `compiled_time` is then an estimate of what a
             call would take on the device, and no time that was measured.
         fallbacks: how many calls of the compiled model eager torch ran after all.
+        first_token_time, tokens_per_second: of a model that generated: seconds to the first new token, and
+            how fast the others came; its times above are those of all tokens together.
+        builds: how many programs were built for that.
+        memory: how many bytes more the process held after that than before.
         error: why it failed.
         versions: of python, torch, torchport and the target's library.
         machine: the processor and the number of threads.
@@ -60,6 +64,10 @@ class BenchRecord(Record):
     runs: int = 0
     simulated: bool = False
     fallbacks: Fallbacks | None = None
+    first_token_time: float | None = None
+    tokens_per_second: float | None = None
+    builds: int | None = None
+    memory: int | None = None
     error: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, str] = field(default_factory=dict)

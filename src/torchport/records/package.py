@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torchport.records.generation_form import GenerationForm
 from torchport.records.program_record import IslandMeta, ProgramRecord
 from torchport.records.quantization import QuantizationPlan
 from torchport.records.record import Record
@@ -19,12 +20,15 @@ class StoredTensor(Record):
         shape, dtype: as in `TensorSpec`.
         strides: where its elements lie.
         digest: of its bytes, by `digest_of`.
+        parts: of a payload that shares weights with others: the bytes that it is put together from. Each is
+            a tensor's name in `Package.tensors`, a start and a length; no name stands for its own bytes.
     """
 
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...]
     digest: str
+    parts: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,27 @@ class PackagedGraph(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class PackagedGeneration(Record):
+    """How a compiled model generates, written down.
+
+    Args:
+        form: how its programs are called.
+        calls: the programs of each call, by their places in `Package.programs`: the model's, or an encoder's
+            and its decoder's.
+        model_class: the class of the model, whose library has the loop.
+        attention: the library's name of the attention that it was compiled with; masks depend on it.
+        config, generation_config: the library's own.
+    """
+
+    form: GenerationForm
+    calls: tuple[tuple[int, ...], ...]
+    model_class: str
+    attention: str
+    config: dict[str, object]
+    generation_config: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
 class Package(Record):
     """A compiled model, written down.
 
@@ -93,9 +118,10 @@ class Package(Record):
         versions: of torchport, torch and the target's library at build time.
         tries: what came of each engine, where the target was chosen by `auto`.
         plan: what each layer computes in, if the model was quantized.
+        generation: how it generates, if it does; its programs are among `programs`.
     """
 
-    schema: ClassVar[str] = "torchport.package/3"
+    schema: ClassVar[str] = "torchport.package/4"
 
     model: str
     target: str
@@ -105,6 +131,7 @@ class Package(Record):
     versions: dict[str, str]
     tries: Tries | None = None
     plan: QuantizationPlan | None = None
+    generation: PackagedGeneration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +146,7 @@ class PackageSummary(Record):
         programs: one for each kind of inputs.
         versions: of torchport, torch and the target's library at build time.
         tries: what came of each engine, where the target was chosen by `auto`.
+        generation: how it generates, if it does.
     """
 
     schema: ClassVar[str] = "torchport.package_summary/1"
@@ -131,6 +159,7 @@ class PackageSummary(Record):
     programs: tuple[ProgramRecord, ...]
     versions: dict[str, str]
     tries: Tries | None = None
+    generation: GenerationForm | None = None
 
 
 @dataclass(frozen=True, slots=True)

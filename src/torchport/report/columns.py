@@ -138,6 +138,34 @@ _COLUMNS: tuple[Column, ...] = (
         "how many calls of the compiled model eager torch ran after all: out of range, or the device raised",
         only_if=lambda row: row.fallbacks is not None and row.fallbacks.fallbacks,
     ),
+    Column(
+        "First Token (ms)",
+        ("first_token_time",),
+        lambda row: _milliseconds(row.first_token_time),
+        "from the call to the first new token, median",
+        only_if=lambda row: row.first_token_time is not None,
+    ),
+    Column(
+        "Tokens a Second",
+        ("tokens_per_second",),
+        lambda row: ABSENT if row.tokens_per_second is None else f"{row.tokens_per_second:.1f}",
+        "how fast the tokens after the first come, median",
+        only_if=lambda row: row.tokens_per_second is not None,
+    ),
+    Column(
+        "Builds",
+        ("builds",),
+        lambda row: _number(row.builds),
+        "how many programs were built to generate",
+        only_if=lambda row: row.builds is not None,
+    ),
+    Column(
+        "Memory (MiB)",
+        ("memory",),
+        lambda row: ABSENT if row.memory is None else f"{row.memory / 2**20:.0f}",
+        "how much more memory the process held after generating than before compiling",
+        only_if=lambda row: row.memory is not None,
+    ),
     Column("", ("error",)),
 )
 
@@ -146,7 +174,7 @@ CSV_FIELDS: tuple[str, ...] = tuple(field for column in _COLUMNS for field in co
 
 
 def columns_for(rows: Sequence[BenchRecord]) -> tuple[Column, ...]:
-    """Return the columns of a table for people: that of fallbacks only if there were any."""
+    """Return the columns of a table for people: some only if they say something of a row."""
     return tuple(
         column
         for column in _COLUMNS

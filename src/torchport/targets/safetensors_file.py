@@ -137,6 +137,21 @@ def read_safetensors(content: Bytes) -> dict[str, torch.Tensor]:
     return {name: _tensor(data, entry, name) for name, entry in head.items()}
 
 
+def tensor_places(content: Bytes) -> list[tuple[int, int]]:
+    """Return where in a file's content its tensors lie: starts and lengths.
+
+    Raises:
+        TargetError: it is not such a file.
+    """
+    size = int.from_bytes(content[:_LENGTH].tobytes(), "little")
+    if content.size < _LENGTH or size > content.size - _LENGTH:
+        raise TargetError("the weights are truncated")
+    begin = _LENGTH + size
+    head = _parse_head(content[_LENGTH:begin].tobytes())
+    places = [_described(entry, name, int(content.size) - begin)[2] for name, entry in head.items()]
+    return [(begin + start, end - start) for start, end in places]
+
+
 def read_row_of_bytes(file: BinaryIO, name: str) -> Bytes:
     """Return a tensor of an open file that is a row of bytes; nothing else of the file is read.
 

@@ -227,6 +227,14 @@ class Target(ABC, Generic[OptionsT]):
         """
         return artifact
 
+    def weight_places(self, artifact: Artifact) -> list[tuple[int, int]]:
+        """Return where in the payload weights lie: starts and lengths. A package holds equal ones once.
+
+        Args:
+            artifact: what `build` or `embed` made.
+        """
+        return []
+
     def readable(self, artifact: Artifact) -> dict[str, bytes]:
         """Return what a person may read of a built island: files by their names; kept beside the log."""
         return {}

@@ -45,6 +45,11 @@ SOURCES: Mapping[str, Source] = {
         lambda name, weights, batch: small.load_small_hf(name, batch=batch),
         small.small_hf_names,
     ),
+    small.LANGUAGE_SCHEME: Source(
+        "transformers",
+        lambda name, weights, batch: small.load_small_language_model(name, batch=batch),
+        small.small_language_names,
+    ),
 }
 
 
@@ -64,7 +69,8 @@ def load(
             kwargs) or a `Model`;
             `torchvision:NAME` or `timm:NAME`, a model of that library;
             `hf:NAME_OR_DIR`, a transformers model on the hub or in a folder with a `config.json`;
-            `hf-small:MODEL_TYPE`, a transformers architecture in a small configuration, never with weights.
+            `hf-small:MODEL_TYPE`, a transformers architecture in a small configuration, never with weights;
+            `hf-small-lm:MODEL_TYPE`, the same with the head that generates.
         inputs: `path/file.py::function` that returns the inputs, in place of those made here: a tensor, a
             tuple or list of arguments, a dict of keyword arguments, or a pair of a tuple and a dict.
         weights: whether a library's model gets its pretrained weights. When False they are random, the
@@ -99,7 +105,7 @@ def names(scheme: str) -> list[str]:
     """Return the models that a scheme knows by name, sorted.
 
     Args:
-        scheme: `torchvision`, `timm`, `hf` (those that build without network) or `hf-small`.
+        scheme: `torchvision`, `timm`, `hf` (those that build without network), `hf-small` or `hf-small-lm`.
 
     Returns:
         The names, each to be loaded as `scheme:name`.
@@ -136,7 +142,7 @@ def _load_library(name: str, inputs: str | None, weights: bool, batch: int | Non
     source = _source(scheme)
     if not rest:
         raise ZooError("it names no model", where=name, remedy=f"write {scheme}:NAME")
-    if device == "meta" and weights and scheme != small.SCHEME:
+    if device == "meta" and weights and scheme not in (small.SCHEME, small.LANGUAGE_SCHEME):
         raise ZooError(
             "on the meta device weights have no values",
             where=name,

@@ -7,6 +7,7 @@ without network.
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,6 +23,7 @@ from torchport.zoo.random_weights import fixed_seed, wake_zero_weights
 logger = logging.getLogger(__name__)
 
 SCHEME = "hf-small"
+LANGUAGE_SCHEME = "hf-small-lm"
 MOST_PARAMETERS = 200_000_000
 
 
@@ -57,37 +59,89 @@ def load_small_hf(model_type: str, *, batch: int = 1) -> Model:
         >>> load_small_hf("bert").module.config.num_hidden_layers
         2
     """
-    known = small_hf_names()
+    return _load(SCHEME, model_type, small_hf_names(), batch)
+
+
+def small_language_names() -> list[str]:
+    """Return the model types that transformers has a generating head for, causal or after an encoder, sorted.
+
+    Example:
+        >>> "gpt2" in small_language_names()
+        True
+    """
+    import_library("transformers")
+    from transformers.models.auto import modeling_auto as known
+
+    causal, after_encoder = (
+        known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        known.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    )
+    return sorted({*causal, *after_encoder})
+
+
+def load_small_language_model(model_type: str, *, batch: int = 1) -> Model:
+    """Build the architecture `model_type` with its generating head, small, and check that it runs.
+
+    Args:
+        model_type: one of `small_language_names()`.
+        batch: how many samples the inputs hold.
+
+    Raises:
+        ZooError: as `load_small_hf`.
+
+    Example:
+        >>> type(load_small_language_model("gpt2").module).__name__
+        'GPT2LMHeadModel'
+    """
+    return _load(LANGUAGE_SCHEME, model_type, small_language_names(), batch)
+
+
+def _load(scheme: str, model_type: str, known: list[str], batch: int) -> Model:
     if model_type not in known:
         raise ZooError(f"transformers has no model type {model_type!r}", remedy=nearest(model_type, known))
     refusal: Exception | None = None
     for step in STEPS:
         try:
-            return _load_step(model_type, step, batch)
+            return _load_step(scheme, model_type, step, batch)
         except Exception as error:  # noqa: BLE001 - each architecture refuses in its own way; the first is chained
             logger.debug("%s does not take %s: %s", model_type, step, error)
             refusal = refusal or error
     assert refusal is not None
     raise ZooError(
         f"it does not build and run in a small configuration ({one_line(refusal)})",
-        where=f"{SCHEME}:{model_type}",
+        where=f"{scheme}:{model_type}",
         remedy="write its small configuration in a file of your own: file.py::function",
     ) from refusal
 
 
-def _load_step(model_type: str, step: Shrink, batch: int) -> Model:
-    from transformers import CONFIG_MAPPING, AutoModel
+def _class_for(scheme: str, model_type: str) -> Any:
+    """Return which of the library's classes builds a model of a type."""
+    import transformers
+    from transformers.models.auto import modeling_auto as known
 
+    if scheme == SCHEME:
+        return transformers.AutoModel
+    after_encoder = model_type in known.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+    return transformers.AutoModelForSeq2SeqLM if after_encoder else transformers.AutoModelForCausalLM
+
+
+def _load_step(scheme: str, model_type: str, step: Shrink, batch: int) -> Model:
+    from transformers import CONFIG_MAPPING
+
+    auto = _class_for(scheme, model_type)
     config = shrink_config(CONFIG_MAPPING[model_type](), step)
     config.architectures = config.architectures or []  # a type with several base models looks into it
     with torch.device("meta"):
-        parameters = sum(parameter.numel() for parameter in AutoModel.from_config(config).parameters())
+        parameters = sum(parameter.numel() for parameter in auto.from_config(config).parameters())
     if parameters > MOST_PARAMETERS:
         raise ZooError(f"its smallest configuration has {parameters:,} parameters")
     with fixed_seed():
-        module: nn.Module = AutoModel.from_config(config)
+        module: nn.Module = auto.from_config(config)
         wake_zero_weights(module)
+    generation: Any = getattr(module, "generation_config", None)
+    if scheme == LANGUAGE_SCHEME and config.is_encoder_decoder and generation.decoder_start_token_id is None:
+        generation.decoder_start_token_id = 0
     module.eval()
     sizes = InputSizes(batch=batch, length=16, image_size=64, samples=4000, frames=64)
     inputs = make_inputs(module, config, sizes, try_out=True)
-    return Model(f"{SCHEME}:{model_type}", module, (), inputs)
+    return Model(f"{scheme}:{model_type}", module, (), inputs)

@@ -11,7 +11,7 @@ from torchport.errors import RecordError, TargetError
 from torchport.records import parse_object
 from torchport.targets.artifact_properties import check_format, read_number
 from torchport.targets.graph_json import decode_graph
-from torchport.targets.safetensors_file import read_safetensors, restored
+from torchport.targets.safetensors_file import read_safetensors, restored, tensor_places
 from torchport.targets.target import Artifact, Runner
 
 FORMAT = 3  # raised whenever `build` writes something other than before
@@ -29,6 +29,12 @@ def load(artifact: Artifact) -> Runner:
         return list(forward(*arguments))
 
     return run
+
+
+def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
+    """Return where in the payload the weights lie: starts and lengths."""
+    size = read_number(artifact.properties, "program_bytes", artifact.payload.size, "host")
+    return [(size + start, length) for start, length in tensor_places(artifact.payload[size:])]
 
 
 def read_graph(artifact: Artifact) -> fx.GraphModule:

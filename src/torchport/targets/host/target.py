@@ -11,7 +11,7 @@ from torchport.records import SUPPORTED, OpTime, TensorSpec, Verdict
 from torchport.targets.decompositions import core_decompositions
 from torchport.targets.graph_json import why_not_encoded
 from torchport.targets.host.build import build
-from torchport.targets.host.load import FORMAT, load
+from torchport.targets.host.load import FORMAT, load, weight_places
 from torchport.targets.host.profile import eager_op_times
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
 from torchport.torch_private import OpOverload
@@ -57,6 +57,10 @@ class HostTarget(Target):
     def build(self, island: Island, options: Options) -> Artifact:
         """Write the island down."""
         return build(island)
+
+    def weight_places(self, artifact: Artifact) -> list[tuple[int, int]]:
+        """Return where the safetensors part has its tensors."""
+        return weight_places(artifact)
 
     def load(
         self,

@@ -19,6 +19,7 @@ from torchport.errors import TargetError
 from torchport.records import TensorSpec, digest_of
 from torchport.targets.artifact_properties import check_format, read_number, refuse_property
 from torchport.targets.host.load import read_graph
+from torchport.targets.host.load import weight_places as places_in_host
 from torchport.targets.inductor.compile import compile_graph, from_bytes, lift_weights, to_bytes
 from torchport.targets.inductor.fold import CONVOLUTION, fold_scales
 from torchport.targets.inductor.format import FORMAT
@@ -64,6 +65,15 @@ def load(
     kept = _import(artifact, graph_module, options)
     made = kept or _compile(graph_module, arguments, options, str(device))
     return _Island(made, inputs, outputs, options, str(device))
+
+
+def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
+    """Return where in the payload the graph's weights lie: starts and lengths."""
+    size = read_number(artifact.properties, "island_bytes", int(artifact.payload.size), "inductor")
+    described = artifact.properties.get("island")
+    if not isinstance(described, dict):
+        raise refuse_property("inductor", "island", described)
+    return places_in_host(Artifact(artifact.payload[:size], described))
 
 
 def _example(spec: TensorSpec, device: str) -> torch.Tensor:

@@ -94,6 +94,12 @@ class InductorTarget(Target[InductorOptions]):
 
         return load(artifact, inputs, outputs, options)
 
+    def weight_places(self, artifact: Artifact) -> list[tuple[int, int]]:
+        """Return where the graph's weights lie."""
+        from torchport.targets.inductor.load import weight_places
+
+        return weight_places(artifact)
+
     def embed(self, artifact: Artifact, runner: Runner, options: InductorOptions) -> Artifact:
         """Add the compiled form, sealed."""
         from torchport.targets.inductor.load import embed

@@ -66,8 +66,13 @@ def _is_trusted(artifact: Artifact, entry: Mapping[str, object]) -> bool:
     return is_sealed(_sealed_text(digest, entry, artifact.properties), entry.get("seal"))
 
 
-def import_compiled(artifact: Artifact, device: str, config: Mapping[str, object]) -> Any | None:
-    """Return the compiled model of an artefact's compiled form; None if it has none that fits here."""
+def import_compiled(
+    artifact: Artifact, device: str, config: Mapping[str, object]
+) -> tuple[Any, numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]] | None:
+    """Return the compiled model of an artefact's compiled form, and the memory that it goes on reading.
+
+    That is a copy, so that the payload with all weights need not be kept. None if no form fits here.
+    """
     entry = artifact.properties.get("compiled")
     if not isinstance(entry, Mapping) or not can_import(device):
         return None
@@ -82,12 +87,12 @@ def import_compiled(artifact: Artifact, device: str, config: Mapping[str, object
         return None
     total = int(artifact.payload.size)
     at = read_number(entry, "at", total, "openvino")
-    form = artifact.payload[at : at + read_number(entry, "bytes", total - at, "openvino")]
+    form = artifact.payload[at : at + read_number(entry, "bytes", total - at, "openvino")].copy()
     weights_bytes = read_number(artifact.properties, "weights_bytes", total, "openvino")
     try:
         with _as_file(artifact.payload[:weights_bytes]) as path:
             settings = {**config, **({"WEIGHTS_PATH": path} if _takes_weights(device) else {})}
-            return core().import_model(openvino().Tensor(form, shared_memory=True), device, settings)
+            return core().import_model(openvino().Tensor(form, shared_memory=True), device, settings), form
     except (RuntimeError, OSError) as error:  # the portable form is as good
         _log.warning("OpenVINO refuses the compiled form, so the portable form is compiled: %s", error)
         return None

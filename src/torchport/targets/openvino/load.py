@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 import ctypes
 import math
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -29,6 +31,8 @@ from torchport.targets.target import Artifact, GaveNaN, Meanwhile, OutOfRange, R
 
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
+# As OpenVINO writes a constant's attributes.
+_CONSTANT = re.compile(rb'<data [^>]*offset="([0-9]{1,18})"[^>]* size="([0-9]{1,18})"')
 # In bytes. Up to here a copy is cheaper than to set another output tensor.
 _SMALL_OUTPUTS = 1 << 16
 
@@ -48,9 +52,11 @@ def load(
     properties = read_properties(artifact.properties, inputs, outputs)
     imported = import_compiled(artifact, options.device, compile_config(options))
     gives = properties.model_outputs(outputs)
-    compiled = _compile(artifact, options, len(inputs), len(gives)) if imported is None else imported
+    # OpenVINO reads on in what it was given: in the compiled form, or in the portable form's weights.
+    compiled, kept = imported or (_compile(artifact, options, len(inputs), len(gives)), artifact.payload)
     _check_ports(compiled, inputs, gives, is_open=OUTPUT_SIZES in artifact.properties)
-    return _Island(compiled, artifact, inputs, outputs, properties, imported=imported is not None)
+    light = replace(artifact, payload=kept)
+    return _Island(compiled, light, inputs, outputs, properties, imported=imported is not None)
 
 
 def parts_of(artifact: Artifact) -> tuple[Bytes, Bytes]:
@@ -64,6 +70,13 @@ def parts_of(artifact: Artifact) -> tuple[Bytes, Bytes]:
     at = read_number(artifact.properties, "xml_at", total, "openvino")
     xml_bytes = read_number(artifact.properties, "xml_bytes", total - at, "openvino")
     return artifact.payload[at : at + xml_bytes], artifact.payload[:size]
+
+
+def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
+    """Return where in the payload constants lie: starts and lengths."""
+    xml, _ = parts_of(artifact)
+    found = _CONSTANT.findall(xml.tobytes())
+    return sorted({(int(offset), int(size)) for offset, size in found})
 
 
 def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int) -> Any:
@@ -162,7 +175,7 @@ class _Island:
     ) -> None:
         self.compiled = compiled
         self.imported = imported  # whether the file held what the device computes with
-        self._payload = artifact.payload  # the model's weights lie in it
+        self._kept = artifact.payload
         self._idle: collections.deque[Any] = collections.deque()
         self._floats = [
             (index, index in properties.finite_inputs)

@@ -90,6 +90,12 @@ class OpenVinoTarget(RuleTarget[OpenVinoOptions, Rule]):
 
         return load(artifact, inputs, outputs, options)
 
+    def weight_places(self, artifact: Artifact) -> list[tuple[int, int]]:
+        """Return where the constants lie."""
+        from torchport.targets.openvino.load import weight_places
+
+        return weight_places(artifact)
+
     def readable(self, artifact: Artifact) -> dict[str, bytes]:
         """Return OpenVINO's intermediate representation, which its own tools open."""
         from torchport.targets.openvino.load import parts_of

@@ -22,6 +22,7 @@ import torch
 from torchport.errors import RecordError, TargetError, one_line
 from torchport.records import parse_json
 from torchport.targets.artifact_properties import check_format, read_number
+from torchport.targets.safetensors_file import tensor_places
 from torchport.targets.target import Artifact
 from torchport.targets.ttnn import simulator  # noqa: F401  # a program is checked against the registry that this fills
 from torchport.targets.ttnn.ttnn_program import FORMAT, TtnnProgram
@@ -35,6 +36,12 @@ def pack(program: TtnnProgram, weights: dict[str, torch.Tensor], properties: dic
     blob = safetensors.torch.save(weights)
     payload = numpy.frombuffer(bytearray(text + blob), dtype=numpy.uint8)
     return Artifact(payload, {"format": FORMAT, "program_bytes": len(text), **properties})
+
+
+def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
+    """Return where in the payload the weights lie: starts and lengths."""
+    size = read_number(artifact.properties, "program_bytes", artifact.payload.size, "ttnn")
+    return [(size + start, length) for start, length in tensor_places(artifact.payload[size:])]
 
 
 def unpack(artifact: Artifact) -> tuple[TtnnProgram, dict[str, torch.Tensor]]:

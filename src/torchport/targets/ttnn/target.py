@@ -100,6 +100,12 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
 
         return load(artifact, inputs, outputs, options)
 
+    def weight_places(self, artifact: Artifact) -> list[tuple[int, int]]:
+        """Return where the safetensors part has its tensors."""
+        from torchport.targets.ttnn.format import weight_places
+
+        return weight_places(artifact)
+
     def emit(
         self,
         artifact: Artifact,

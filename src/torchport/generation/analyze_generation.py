@@ -1,0 +1,128 @@
+"""What it costs to generate: a prompt and a step with a cache, on tensors without values."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchport.analysis import analyze
+from torchport.errors import CaptureError, one_line
+from torchport.generation.generating import can_generate
+from torchport.records import GenerationCost, PhaseCost
+
+
+def analyze_generation(
+    model: nn.Module,
+    *,
+    length: int = 2048,
+    batch: int = 1,
+    peak_flops: float | None = None,
+    bandwidth: float | None = None,
+    name: str = "",
+) -> GenerationCost:
+    """Say what a prompt, a step after it, and the cache in between cost.
+
+    As `torchport.analyze`, it needs neither weights nor memory: a model on the meta device will do.
+
+    Args:
+        model: a causal language model of transformers'.
+        length: how many tokens the prompt has.
+        batch: how many sequences there are.
+        peak_flops, bandwidth: of a device, for a roofline's estimate of both calls.
+        name: the model's name in the record.
+
+    Raises:
+        CaptureError: the model does not generate, has an encoder, keeps more than keys and values, or does
+            not take so many tokens.
+        RecordError: the device's numbers are not positive.
+
+    Example:
+        >>> found = analyze_generation(zoo.load("hf:gpt2", weights=False, device="meta").module, length=1000)
+        >>> found.cache_bytes == 1000 * found.cache_bytes_per_token
+        True
+    """
+    where = name or type(model).__name__
+    given: Any = model
+    if not can_generate(model) or given.config.is_encoder_decoder:
+        what = "has an encoder" if can_generate(model) else "does not generate"
+        raise CaptureError(
+            f"the model {what}; the cost of generating is for causal language models of transformers'",
+            where=where,
+            remedy="torchport.analyze says what one run of it costs",
+        )
+    if length < 1 or batch < 1:
+        raise CaptureError("a prompt has one token at least, of one sequence at least", where=where)
+    shapes = _shapes(given, where)
+    filled = _filled(given, shapes, batch, length)
+    costs = []
+    for tokens, cache in ((length, None), (1, filled)):
+        ids = torch.zeros(batch, tokens, dtype=torch.long, device=given.device)
+        wanted = {"input_ids": ids, "past_key_values": cache, "use_cache": True}
+        if "logits_to_keep" in inspect.signature(given.forward).parameters:
+            wanted["logits_to_keep"] = 1  # as the library's loop asks for
+        cost = analyze(given, (), wanted, name=where).cost
+        estimate = cost.roofline(peak_flops, bandwidth) if peak_flops and bandwidth else None
+        costs.append((cost, PhaseCost.of(cost, estimate)))
+    longer = _filled(given, shapes, 1, length + 1)
+    return GenerationCost(
+        model=where,
+        batch=batch,
+        length=length,
+        parameters=costs[0][0].parameters,
+        parameter_bytes=costs[0][0].parameter_bytes,
+        cache_dtype=str(given.dtype).removeprefix("torch."),
+        cache_layers=len(shapes),
+        cache_bytes=_bytes(filled),
+        cache_bytes_per_token=_bytes(longer) - _bytes(filled) // batch,
+        prefill=costs[0][1],
+        step=costs[1][1],
+    )
+
+
+def _shapes(model: Any, where: str) -> dict[int, tuple[torch.Size, torch.Size]]:
+    """Return the shapes of the keys and values that one token leaves, by layer."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+    config = model.config.get_text_config(decoder=True)
+    cache = DynamicCache(config=config)
+    one = torch.zeros(1, 1, dtype=torch.long, device="meta")
+    try:
+        with torch.device("meta"), torch.no_grad():
+            without_values = type(model)(model.config).eval()
+            without_values(input_ids=one, past_key_values=cache, use_cache=True)
+    except Exception as error:  # a model may raise anything
+        raise CaptureError(
+            f"the model does not run on a token without values: {one_line(error)}", where=where
+        ) from error
+    odd = [layer for layer in cache.layers if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer)]
+    if odd or not cache.layers:
+        kind = type(odd[0]).__name__ if odd else "no layer"
+        raise CaptureError(
+            f"the model keeps more than keys and values from step to step ({kind})", where=where
+        )
+    return {
+        place: (layer.keys.shape, layer.values.shape)
+        for place, layer in enumerate(cache.layers)
+        if layer.is_initialized
+    }
+
+
+def _filled(model: Any, shapes: dict[int, tuple[torch.Size, torch.Size]], batch: int, length: int) -> Any:
+    """Return a cache of so many tokens, without values."""
+    from transformers.cache_utils import DynamicCache
+
+    cache = DynamicCache(config=model.config.get_text_config(decoder=True))
+    for place, pair in shapes.items():
+        made = [
+            torch.empty(batch, shape[1], length, shape[3], dtype=model.dtype, device="meta") for shape in pair
+        ]
+        cache.update(*made, place)
+    return cache
+
+
+def _bytes(cache: Any) -> int:
+    layers = [layer for layer in cache.layers if layer.is_initialized]
+    return sum(int(layer.keys.nbytes + layer.values.nbytes) for layer in layers)

@@ -1,0 +1,104 @@
+"""Prompts and steps without the library: tokens in, logits out, and a cache between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchport.errors import RuntimeRefusal
+from torchport.generation.model_inputs import MASK
+from torchport.generation.pieces import Pieces, write_slots
+from torchport.generation.plain_masks import make_masks, mask_form
+from torchport.records import GenerationForm
+
+
+class KeyValueCache:
+    """Keys and values of the tokens so far. Made by `prefill`.
+
+    Args:
+        form: of the model.
+        batch: how many sequences there are.
+    """
+
+    def __init__(self, form: GenerationForm, batch: int) -> None:
+        dtype = getattr(torch, form.dtype)
+        self.slots = form.max_length
+        self.length = 0
+        self.keys = [
+            torch.zeros(batch, heads, self.slots, width, dtype=dtype) for heads, width, _ in form.layers
+        ]
+        self.values = [
+            torch.zeros(batch, heads, self.slots, width, dtype=dtype) for heads, _, width in form.layers
+        ]
+
+    @property
+    def buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The keys and the values, by layer."""
+        return self.keys, self.values
+
+    def write(self, new: tuple[list[torch.Tensor], list[torch.Tensor]], start: int, count: int) -> None:
+        """Put what a call made into the slots from `start` on: its first `count` tokens."""
+        for keys, values, new_keys, new_values in zip(self.keys, self.values, *new, strict=True):
+            write_slots((keys, values), (new_keys, new_values), start, count)
+        self.length = start + count
+
+
+class PlainCalls:
+    """A compiled call, for who has no library to generate with.
+
+    Args:
+        form: how it is called.
+        call: the compiled call.
+        name: the model's name in messages.
+    """
+
+    def __init__(self, form: GenerationForm, call: Callable[..., Any], name: str) -> None:
+        self._form = form
+        self._name = name
+        self._pieces = Pieces(call, form.width, form.keeps_logits, name)
+
+    @torch.no_grad()
+    def run(self, ids: torch.Tensor, cache: KeyValueCache | None) -> tuple[torch.Tensor, KeyValueCache]:
+        """Run tokens that follow those in the cache, and return the last one's logits and the cache.
+
+        Raises:
+            RuntimeRefusal: there are no tokens, too many, or the cache is another model's.
+        """
+        form = self._form
+        if form.library_only:
+            raise RuntimeRefusal(
+                f"only the model's own library can call it: {form.library_only}",
+                where=self._name,
+                remedy="install transformers, and use generate",
+            )
+        if ids.dim() != 2 or not ids.numel():
+            raise RuntimeRefusal(
+                f"tokens are expected as [sequences, tokens], one at least, not {list(ids.shape)}",
+                where=self._name,
+            )
+        cache = KeyValueCache(form, ids.shape[0]) if cache is None else cache
+        self._check(cache, ids.shape[0])
+        start, count = cache.length, ids.shape[1]
+        given: dict[str, object] = {}
+        if start + count <= cache.slots:  # else it is refused below
+            given[MASK] = make_masks(form.masks, start, count, cache.slots)
+        if form.positions:
+            given["position_ids"] = torch.arange(start, start + count)[None]
+        masks = mask_form(form.masks, cache.slots)
+        logits = self._pieces.run(ids, cache, start, given, 1, masks)
+        return logits[:, -1], cache
+
+    def _check(self, cache: object, batch: int) -> None:
+        if (
+            not isinstance(cache, KeyValueCache)
+            or cache.slots != self._form.max_length
+            or [tuple(keys.shape[:2]) for keys in cache.keys]
+            != [(batch, heads) for heads, _, _ in self._form.layers]
+        ):
+            raise RuntimeRefusal(
+                f"a {type(cache).__name__} is not a cache of {batch} sequences of this model",
+                where=self._name,
+                remedy="pass the one that prefill returned",
+            )

@@ -1,0 +1,102 @@
+"""A model of transformers' without its weights, as a file describes it: only its library's loop is wanted.
+
+The file names a class and gives configurations. Only classes of the library that generate are found by name,
+and what would have the library fetch or run something of others is not taken from a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from torchport.errors import PackageError, RuntimeRefusal, one_line
+from torchport.packaging.structure_json import class_name
+from torchport.records import PackagedGeneration
+from torchport.zoo.torchvision_ops import ensure_torchvision_ops
+
+ATTENTIONS = ("sdpa", "eager")  # other names are looked up elsewhere, and may lead to code that is downloaded
+
+_MODULES = re.compile(r"transformers\.models\.[a-z0-9_]+\.(modeling|modular)_[a-z0-9_]+")
+# What has the library load code, kernels or weights from elsewhere.
+_LEFT_OUT = re.compile(
+    r"auto_map|quantization_config|kernel_config|_?(attn|experts)_implementation.*|_name_or_path"
+)
+_REFUSED = re.compile(r".*backbone.*|trust_remote_code|custom_.*")
+
+
+def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type], where: str) -> Any:
+    """Return the model that a file describes, without memory for its weights.
+
+    Args:
+        packaged: what the file says.
+        classes: classes that the caller permits beside the library's.
+        where: the model's name.
+
+    Raises:
+        RuntimeRefusal: the library is not installed.
+        PackageError: the file names something else, or the library does not make a model of it.
+    """
+    ensure_torchvision_ops()  # without them, parts of the library cannot be imported
+    try:
+        transformers = importlib.import_module("transformers")
+    except ImportError as error:
+        raise RuntimeRefusal(
+            "generate needs the library transformers, which is not installed",
+            where=where,
+            remedy="pip install transformers, or use prefill and step",
+        ) from error
+    kind = _find_class(packaged.model_class, classes, transformers)
+    if packaged.attention not in ATTENTIONS:
+        raise PackageError(f"it asks for the attention {packaged.attention[:80]!r}", where=where)
+    try:
+        config = kind.config_class.from_dict(_plain(packaged.config))
+        config._attn_implementation = packaged.attention
+        with torch.device("meta"):
+            model = kind(config)
+        model.generation_config = transformers.GenerationConfig.from_dict(_plain(packaged.generation_config))
+    except PackageError:
+        raise
+    except Exception as error:  # the library raises many kinds
+        raise PackageError(
+            f"transformers {transformers.__version__} does not take its configuration: {one_line(error)}",
+            where=where,
+            remedy="use the version that it was saved with, or prefill and step",
+        ) from error
+    return model.eval()
+
+
+def _find_class(name: str, classes: Iterable[type], transformers: Any) -> Any:
+    given = {class_name(kind): kind for kind in classes}
+    module, _, qualified = name.partition(":")
+    found: object = given.get(name)
+    if found is None and _MODULES.fullmatch(module) and qualified.isidentifier():
+        try:
+            found = getattr(importlib.import_module(module), qualified, None)
+        except (ImportError, RuntimeError):
+            found = None
+    if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
+        made: Any = found
+        if made.can_generate():
+            return made
+    raise PackageError(
+        f"it generates with the class {name[:200].replace(':', '.')}, which is not known here",
+        remedy="give the class: torchport.load(path, classes=[...])",
+    )
+
+
+def _plain(data: object) -> Any:
+    """Return a configuration without what would have the library look elsewhere.
+
+    Raises:
+        PackageError: it would not be the same model without it.
+    """
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if _REFUSED.fullmatch(key) and value not in (None, False, [], {}):
+                raise PackageError(f"its configuration has {key[:80]!r}, which may lead to other files")
+        return {key: _plain(value) for key, value in data.items() if not _LEFT_OUT.fullmatch(key)}
+    return [_plain(item) for item in data] if isinstance(data, list) else data

@@ -1,0 +1,168 @@
+"""A model from a file that generates: with its library's loop, or call by call without the library."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchport.errors import PackageError, RuntimeRefusal
+from torchport.generation.plain_calls import KeyValueCache, PlainCalls
+from torchport.packaging.library_model import model_without_weights
+from torchport.packaging.loaded_graph import LoadedGraph
+from torchport.packaging.loaded_model import LoadedModel, LoadedProgram
+from torchport.packaging.structure_json import dtype_of
+from torchport.records import Fallbacks, GenerationForm, Package, ProgramRecord
+
+if TYPE_CHECKING:
+    from torchport.generation.generation import Generation
+
+_LONGEST = 1 << 31  # tokens of a sequence
+
+
+class LoadedGeneratingModel(LoadedModel):
+    """A compiled model from a file, which generates. Made by `torchport.load`.
+
+    Args:
+        package: what the file says of it.
+        programs: its programs, ready to run.
+        graph: the model's own graph, if the file holds it.
+        classes: classes of the model's, beside the library's.
+    """
+
+    def __init__(
+        self,
+        package: Package,
+        programs: Sequence[LoadedProgram],
+        graph: LoadedGraph | None = None,
+        classes: Iterable[type] = (),
+    ) -> None:
+        packaged = package.generation
+        assert packaged is not None
+        inside = [place for places in packaged.calls for place in places]
+        if any(not 0 <= place < len(programs) for place in inside) or not packaged.calls:
+            raise PackageError("the package generates with programs that it does not contain")
+        _check_form(packaged.form)
+        forward = [program for place, program in enumerate(programs) if place not in inside]
+        super().__init__(package, forward, graph)
+        self._packaged = packaged
+        self._classes = tuple(classes)
+        self._calls = [
+            LoadedModel(package, [programs[place] for place in places]) for places in packaged.calls
+        ]
+        self._plain = PlainCalls(packaged.form, self._calls[0], package.model)
+        self._lock = threading.Lock()
+        self._generation: Generation | None = None
+
+    @property
+    def form(self) -> GenerationForm:
+        """How its programs are called: the size of its cache above all."""
+        return self._packaged.form
+
+    @property
+    def vocabulary(self) -> int | None:
+        """How many tokens there are, if the configuration says so."""
+        found = self._packaged.config.get("vocab_size")
+        return found if isinstance(found, int) else None
+
+    def generate(self, inputs: torch.Tensor | None = None, **kwargs: Any) -> Any:
+        """Generate as the model itself does, with every argument of its library's `generate`.
+
+        Args:
+            inputs: the prompt's tokens, one row a sequence.
+            kwargs: as transformers documents them.
+
+        Raises:
+            RuntimeRefusal: transformers is not installed, or the file has no program for what is asked for.
+            PackageError: transformers knows no such model, or takes another configuration.
+        """
+        return self._library_loop().generate(inputs, **kwargs)
+
+    def _library_loop(self) -> Generation:
+        with self._lock:
+            if self._generation is None:
+                name = self.package.model
+                model = model_without_weights(self._packaged, self._classes, name)
+                from torchport.generation.make_generation import make_generation  # needs the library
+
+                calls = iter(self._calls)
+                self._generation = make_generation(
+                    model, lambda _: next(calls), max_length=self.form.max_length, name=name, form=self.form
+                )
+            return self._generation
+
+    def prefill(self, ids: torch.Tensor) -> tuple[torch.Tensor, KeyValueCache]:
+        """Run a prompt; needs no library but torch.
+
+        Args:
+            ids: its tokens, `[sequences, tokens]`, without padding.
+
+        Returns:
+            The logits of the token that follows, `[sequences, vocabulary]`, and the cache, for `step`.
+
+        Raises:
+            RuntimeRefusal: the prompt is empty or too long, or the file has no program for so many sequences.
+        """
+        return self._plain.run(ids, None)
+
+    def step(self, tokens: torch.Tensor, cache: KeyValueCache) -> torch.Tensor:
+        """Run the next tokens, one for each sequence, and return the logits of those that follow.
+
+        Args:
+            tokens: the tokens, `[sequences]`.
+            cache: what `prefill` returned; it is extended.
+
+        Raises:
+            RuntimeRefusal: the cache is full, or another model's.
+        """
+        return self._plain.run(tokens.reshape(-1, 1), cache)[0]
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Run the model's forward, if the file holds it.
+
+        Raises:
+            RuntimeRefusal: it does not, or not for such inputs.
+        """
+        if not self._programs:
+            raise RuntimeRefusal(
+                "the file holds what generate needs, and not the model's forward",
+                where=self.package.model,
+                remedy="use generate, or prefill and step; or call the compiled model before it is saved",
+            )
+        return super().forward(*args, **kwargs)
+
+    @property
+    def generation_programs(self) -> list[ProgramRecord]:
+        """The records of the programs that `generate` has."""
+        return [self.package.programs[place].record for places in self._packaged.calls for place in places]
+
+    @property
+    def fallbacks(self) -> Fallbacks:
+        """How many calls there were, and how many of them eager torch ran."""
+        records = [super().fallbacks, *(call.fallbacks for call in self._calls)]
+        return Fallbacks(
+            sum(record.calls for record in records),
+            sum(record.fallbacks for record in records),
+            next((record.last_reason for record in records if record.last_reason), ""),
+        )
+
+
+def _check_form(form: GenerationForm) -> None:
+    """Refuse numbers that no cache has.
+
+    Raises:
+        PackageError: says which.
+    """
+    for dtype in (form.dtype, *(spec.dtype for spec in form.masks.values() if spec.dims)):
+        dtype_of(dtype)
+    numbers = [number for layer in form.layers for number in layer]
+    numbers += [spec.window for spec in form.masks.values()]
+    dims = [spec.dims for spec in form.masks.values()]
+    if (
+        not 1 <= form.width <= form.max_length <= _LONGEST
+        or min(numbers, default=0) < 0
+        or any(dim not in (0, 2, 4) for dim in dims)
+    ):
+        raise PackageError("the package generates with a cache or masks of an impossible size")

@@ -1,0 +1,78 @@
+"""How a model generates, as data: gathered from a compiled one, for a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from torchport.compiler.generating_model import GeneratingModel
+from torchport.compiler.specialise import Specialised
+from torchport.errors import CompileError, PackageError
+from torchport.packaging.library_model import ATTENTIONS
+from torchport.packaging.structure_json import class_name
+from torchport.records import PackagedGeneration
+
+
+def generation_calls(compiled: GeneratingModel) -> list[tuple[Specialised, ...]]:
+    """Return the programs of each call of `generate`; they are built, if nothing of the model is.
+
+    Raises:
+        PackageError: a weight changed after they were built.
+    """
+    if not compiled.generation_programs:
+        if compiled.built_programs:
+            return []  # of a model that was called, that is what is wanted
+        try:
+            compiled.build_generation()
+        except CompileError:  # its state is of another kind; its forward can be saved
+            return []
+    calls = [call.built_programs for call in compiled.generation.calls]
+    if len(calls) == 1:  # of a prompt of one token there are only steps
+        widths: dict[int, set[int]] = {}
+        for program in calls[0]:
+            batch, width = program.kind.keys[0][0]
+            widths.setdefault(batch, set()).add(width)
+        for batch in [batch for batch, found in widths.items() if len(found) < 2]:
+            compiled.build_generation(batch)
+        calls = [compiled.generation.calls[0].built_programs]
+    if not all(calls):
+        raise PackageError(
+            "a weight changed after the model was compiled",
+            where=compiled.generation_programs[0].model,
+            remedy="call generate once, so that it is compiled again, then save it",
+        )
+    return calls
+
+
+def package_generation(
+    compiled: GeneratingModel, calls: Sequence[Sequence[Specialised]], first: int
+) -> PackagedGeneration:
+    """Return how a model generates, as data.
+
+    Args:
+        compiled: the model.
+        calls: the programs of each call.
+        first: the place of the first of them in the package.
+
+    Raises:
+        PackageError: the library's attention is of a kind that a file may not ask for.
+    """
+    model: Any = compiled.original
+    attention = str(model.config._attn_implementation)
+    if attention not in ATTENTIONS:
+        raise PackageError(
+            f"the model's attention is {attention!r}, which a file may not ask for",
+            remedy=f"load it with attn_implementation={ATTENTIONS[0]!r}",
+        )
+    places = iter(range(first, first + sum(map(len, calls))))
+    paths = [path for program in calls[0] for path in program.kind.structure.paths]
+    form = compiled.generation.describe(positions=any("position_ids" in path for path in paths))
+    return PackagedGeneration(
+        form=form,
+        calls=tuple(tuple(next(places) for _ in programs) for programs in calls),
+        model_class=class_name(type(model)),
+        attention=attention,
+        config=json.loads(model.config.to_json_string(use_diff=False)),
+        generation_config=json.loads(model.generation_config.to_json_string(use_diff=False)),
+    )

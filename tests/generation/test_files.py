@@ -1,0 +1,269 @@
+"""A model that generates in a file: both programs, the weights once, with and without its library."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from transformers import MistralConfig, MistralForCausalLM
+
+import torchport
+from generation.models import padded_batch, small_causal, small_encoder_decoder, tiny_llama
+from runtime.crafted_files import change_meta, change_package, island_calls
+from torchport.errors import PackageError, RuntimeRefusal
+
+NEW = 8
+GREEDY = {"max_new_tokens": NEW, "do_sample": False}
+
+
+def _prompt(length: int, batch: int = 1) -> torch.Tensor:
+    return torch.randint(3, 97, (batch, length))
+
+
+def _saved(model, path, target="host", **options):
+    compiled = torchport.compile(model, (_prompt(4),), target=target, max_length=48, **options)
+    torchport.save(compiled, path)
+    return torchport.load(path)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_llama()
+
+
+@pytest.fixture(scope="module")
+def file(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("file") / "llama.pt2"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHPORT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        _saved(model, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def loaded(file):
+    return torchport.load(file)
+
+
+def test_it_generates_what_the_model_does(loaded, model):
+    for length in (1, 7, 37):
+        ids = _prompt(length)
+        mask = torch.ones_like(ids)
+        expected = model.generate(ids, attention_mask=mask, **GREEDY)
+        assert torch.equal(loaded.generate(ids, attention_mask=mask, **GREEDY), expected)
+    assert loaded.fallbacks.fallbacks == 0
+    assert loaded.fallbacks.calls > 3
+
+
+def test_steps_without_the_library(loaded, model):
+    ids = _prompt(35, 1)
+    expected = model.generate(ids, **GREEDY)[0, 35:].tolist()
+    logits, cache = loaded.prefill(ids)
+    tokens = [int(logits.argmax())]
+    while len(tokens) < NEW:
+        logits = loaded.step(torch.tensor(tokens[-1:]), cache)
+        tokens.append(int(logits.argmax()))
+    assert tokens == expected
+    assert cache.length == 35 + NEW - 1
+
+
+def test_windows_are_kept_without_the_library(tmp_path):
+    torch.manual_seed(0)
+    config = MistralConfig(
+        vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, sliding_window=5, max_position_embeddings=64,
+    )  # fmt: skip
+    model = MistralForCausalLM(config).eval()
+    loaded = _saved(model, tmp_path / "mistral.pt2")
+    ids = _prompt(20)
+    logits, cache = loaded.prefill(ids)
+    following = loaded.step(logits.argmax(-1), cache)
+    with torch.no_grad():
+        expected = model(torch.cat([ids, logits.argmax(-1)[:, None]], 1)).logits
+    torch.testing.assert_close(logits, expected[:, -2])
+    torch.testing.assert_close(following, expected[:, -1])
+
+
+def test_where_the_library_is_not_installed(file, model):
+    ids = _prompt(6)
+    with torch.no_grad():
+        expected = model(ids).logits[0, -1]
+    script = f"""
+        import sys, torch, torchport
+        class Missing:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] == "transformers":
+                    raise ModuleNotFoundError(name)
+        sys.meta_path.insert(0, Missing())
+        loaded = torchport.load({str(file)!r})
+        logits, cache = loaded.prefill(torch.tensor({ids.tolist()}))
+        loaded.step(logits.argmax(-1), cache)
+        print(logits[0].tolist())
+        try:
+            loaded.generate(torch.tensor({ids.tolist()}))
+        except torchport.TorchportError as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+    )
+    numbers, refusal = done.stdout.strip().splitlines()
+    torch.testing.assert_close(torch.tensor(json.loads(numbers)), expected)
+    assert "transformers, which is not installed" in refusal
+    assert "prefill and step" in refusal
+
+
+@pytest.mark.parametrize("target", ["host", "openvino"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_weights_are_there_once(tmp_path, target, dtype):
+    model = tiny_llama(hidden_size=256, intermediate_size=512, vocab_size=2000).to(dtype)
+    path = tmp_path / "llama.pt2"
+    loaded = _saved(model, path, target)
+    size = sum(parameter.nbytes for parameter in model.parameters())
+    assert len(loaded.generation_programs) == 2
+    # Beside the weights there are two programs, each with tables of positions, and about as much for each
+    # compiled form: kilobytes.
+    assert size < path.stat().st_size < 1.05 * size + 2_000_000
+    ids = torch.randint(3, 2000, (1, 9))
+    given = loaded.generate(ids, return_dict_in_generate=True, output_logits=True, **GREEDY)
+    with torch.no_grad():
+        expected = model(given.sequences).logits[:, 8:-1]
+    torch.testing.assert_close(
+        torch.stack(given.logits, 1),
+        expected.float(),
+        rtol=0.05,
+        atol=0.05 if dtype is torch.bfloat16 else 1e-4,
+    )
+
+
+def test_a_batch_that_it_was_called_with_is_in_the_file(tmp_path, model):
+    compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=48)
+    ids, mask = padded_batch(9, 97)
+    compiled.generate(ids, attention_mask=mask, **GREEDY)
+    torchport.save(compiled, tmp_path / "three.pt2")
+    loaded = torchport.load(tmp_path / "three.pt2")
+    expected = model.generate(ids, attention_mask=mask, **GREEDY)
+    assert torch.equal(loaded.generate(ids, attention_mask=mask, **GREEDY), expected)
+    with pytest.raises(RuntimeRefusal, match="has no program for the inputs"):
+        loaded.generate(ids[:1], **GREEDY)
+
+
+def test_a_model_with_an_encoder(tmp_path):
+    model = small_encoder_decoder("t5")
+    loaded = _saved(model, tmp_path / "t5.pt2")
+    ids = _prompt(11)
+    assert torch.equal(loaded.generate(ids, **GREEDY), model.generate(ids, **GREEDY))
+    with pytest.raises(RuntimeRefusal, match="only the model's own library can call it: it has an encoder"):
+        loaded.prefill(ids)
+
+
+def test_the_forward_is_there_if_it_was_called(tmp_path, model):
+    ids = _prompt(4)
+    compiled = torchport.compile(model, (ids,), {"use_cache": False}, target="host", max_length=48)
+    with torch.no_grad():
+        expected = compiled(ids, use_cache=False).logits
+    compiled.generate(ids, **GREEDY)
+    torchport.save(compiled, tmp_path / "both.pt2")
+    loaded = torchport.load(tmp_path / "both.pt2")
+    with torch.no_grad():
+        assert torch.equal(loaded(ids, use_cache=False).logits, expected)
+    assert torch.equal(loaded.generate(ids, **GREEDY), model.generate(ids, **GREEDY))
+
+
+def test_what_it_cannot_do_is_said(loaded):
+    with pytest.raises(RuntimeRefusal, match="holds what generate needs, and not the model's forward"):
+        loaded(_prompt(4))
+    with pytest.raises(RuntimeRefusal, match=r"inputs_embeds.*a model from a file"):
+        loaded.generate(inputs_embeds=torch.randn(1, 4, 32), **GREEDY)
+    with pytest.raises(RuntimeRefusal, match="are 101, and the model was compiled for 48"):
+        loaded.generate(_prompt(99), max_new_tokens=2)
+    with pytest.raises(RuntimeRefusal, match="49 tokens, and the model was compiled for 48"):
+        loaded.prefill(_prompt(49))
+    with pytest.raises(RuntimeRefusal, match="one at least, not"):
+        loaded.prefill(_prompt(0))
+    with pytest.raises(RuntimeRefusal, match="the prompt is empty"):
+        loaded.generate(_prompt(0), **GREEDY)
+    _, cache = loaded.prefill(_prompt(3))
+    with pytest.raises(RuntimeRefusal, match="not a cache of 2 sequences"):
+        loaded.step(torch.tensor([3, 4]), cache)
+    with pytest.raises(RuntimeRefusal, match="a dict is not a cache"):
+        loaded.step(torch.tensor([3]), {})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data["generation"].update(model_class="os:system"), "os.system, which is not known"),
+        (
+            lambda data: data["generation"].update(
+                model_class="transformers.models.llama.modeling_llama:LlamaModel"
+            ),
+            "LlamaModel, which is not known",
+        ),
+        (
+            lambda data: data["generation"].update(attention="kernels-community/mine"),
+            "asks for the attention",
+        ),
+        (lambda data: data["generation"]["config"].update(backbone="timm/mine"), "may lead to other files"),
+        (lambda data: data["generation"]["config"].update(hidden_size="wide"), "does not take its config"),
+        (lambda data: data["generation"].update(calls=[[0, 7]]), "programs that it does not contain"),
+        (lambda data: data["generation"].update(calls=[]), "programs that it does not contain"),
+        (lambda data: data["generation"]["form"].update(dtype="load"), "dtype"),
+        (lambda data: data["generation"]["form"].update(max_length=-3), "impossible size"),
+        (lambda data: _parts(data).__setitem__(0, ["model/none", 0, 8]), "another size than its parts"),
+    ],
+)
+def test_made_up_files_are_refused(file, tmp_path, change, message):
+    path = change_package(file, tmp_path / "crafted.pt2", change)
+    with pytest.raises((PackageError, RuntimeRefusal), match=message):
+        torchport.load(path).generate(_prompt(3), **GREEDY)
+
+
+def _parts(data):
+    return next(entry for entry in data["tensors"].values() if entry["parts"])["parts"]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (0, "model/none", "which has no bytes of its own"),
+        (1, -8, "a part that lies nowhere"),
+        (1, 1 << 40, "a part that lies nowhere"),
+        (2, 1 << 40, "another size than its parts"),
+        (1, 0, "damaged"),
+    ],
+)
+def test_parts_of_payloads_that_are_not_there(file, tmp_path, place, value, message):
+    def change(data):
+        shared = next(part for part in _parts(data) if part[0] and part[1])
+        shared[place] = value
+        for call in island_calls(data):  # under another name, so that it is none that is loaded already
+            change_meta(call, lambda meta: meta.update(name="crafted"))
+
+    with pytest.raises(PackageError, match=message):
+        torchport.load(change_package(file, tmp_path / "crafted.pt2", change))
+
+
+def test_code_that_a_configuration_names_is_not_looked_for(file, tmp_path, model):
+    def change(data):
+        data["generation"]["config"].update(
+            auto_map={"AutoModel": "mine--code"}, _attn_implementation="kernels-community/mine"
+        )
+
+    loaded = torchport.load(change_package(file, tmp_path / "crafted.pt2", change))
+    ids = _prompt(5)
+    assert torch.equal(loaded.generate(ids, **GREEDY), model.generate(ids, **GREEDY))
+
+
+def test_alibi_models_too(tmp_path):
+    model = small_causal("bloom")
+    loaded = _saved(model, tmp_path / "bloom.pt2")
+    ids = _prompt(11)
+    assert torch.equal(loaded.generate(ids, **GREEDY), model.generate(ids, **GREEDY))
+    logits, _ = loaded.prefill(ids)
+    with torch.no_grad():
+        torch.testing.assert_close(logits, model(ids).logits[:, -1], rtol=1e-4, atol=1e-4)
