@@ -17,7 +17,7 @@ from torchport.version import __version__
 PROGRAM = [sys.executable, "-c", "from torchport.cli.main import main; main()"]
 COMMANDS = [
     "analyze", "explain", "compile", "run", "inspect", "codegen", "generate", "profile", "bench", "survey",
-    "report", "targets", "doctor",
+    "report", "targets", "doctor", "new-target",
 ]  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def test_a_reader_that_stops_reading_is_no_error(tmp_path):
 
 def test_no_command_stands_outside_its_own_file():
     folder = Path(main_module.__file__).parent
-    assert all((folder / f"{name}.py").exists() for name in COMMANDS)
+    assert all((folder / f"{name.replace('-', '_')}.py").exists() for name in COMMANDS)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """`auto`: every engine is tried in a process of its own, and the best that is right runs the model."""
 
 import json
-import os
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -48,6 +48,14 @@ def engines(tmp_path, monkeypatch):
 @pytest.fixture
 def model():
     return Deep().eval()
+
+
+def is_running(pid):
+    """Whether a process runs; one that was killed may wait for its new parent to notice."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Heard(ChoiceProgress):
@@ -111,9 +119,7 @@ def test_an_engine_that_hangs_is_ended_with_what_it_started(model, monkeypatch, 
     assert stuck.reason.startswith("it took more than its ")
     assert eager.seconds > 0, "what is known of eager torch was written before"
     assert tries.chosen == "eager"
-    started = int((tmp_path / "stuck").read_text())
-    with pytest.raises(ProcessLookupError):
-        os.kill(started, 0)
+    assert not is_running(int((tmp_path / "stuck").read_text()))
 
 
 @pytest.mark.usefixtures("engines")

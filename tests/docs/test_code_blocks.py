@@ -7,8 +7,10 @@ A command exits with 0, or with what `# exit code N` behind it says.
 
 import io
 import json
+import os
 import re
 import shlex
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -80,12 +82,15 @@ WITH_BLOCKS = [path for path in DOCUMENTS if any(blocks(path))]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty folder that Python imports from; targets that are installed there are forgotten after."""
+    """An empty folder that Python imports from; modules and targets that are there are forgotten after."""
     folder = tmp_path / "empty"
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     yield folder
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(f"{folder}{os.sep}"):
+            del sys.modules[name]
     registry._all.cache_clear()
 
 

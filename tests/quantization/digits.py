@@ -15,7 +15,7 @@ def digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     labels = torch.tensor(bundle.target)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     images, labels = images[order], labels[order]
-    return images[:1300], labels[:1300], images[1300:], labels[1300:]
+    return images[:1200], labels[:1200], images[1200:], labels[1200:]
 
 
 class ResidualCnn(nn.Module):

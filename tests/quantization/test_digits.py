@@ -5,7 +5,16 @@ import torch
 from torch import nn
 
 import torchport
-from quantization.digits import ResidualCnn, RowLstm, SmallViT, accuracy, calibration, digits, trained
+from quantization.digits import (
+    ResidualCnn,
+    RowLstm,
+    SmallViT,
+    accuracy,
+    calibration,
+    digits,
+    train,
+    trained,
+)
 from torchport.quantization import QuantizedModel
 
 PRODUCTS = ("aten.linear.default", "aten.conv2d.default")
@@ -60,3 +69,43 @@ def test_what_is_rounded_is_rounded_as_the_plan_says() -> None:
     with torch.no_grad():
         assert torch.allclose(quantized(x), expected, atol=16 * step * float(scale.max()))
         assert not torch.equal(quantized(x), model(x))
+
+
+@pytest.mark.parametrize("kind", [SmallViT, RowLstm])
+def test_weights_in_eight_bits_keep_the_accuracy(kind: type[nn.Module]) -> None:
+    model, images = trained(kind), digits()[2]
+    quantized = torchport.quantize(model, calibration()[:2], method="weight_only")
+    assert accuracy(quantized) >= accuracy(model) - 0.2
+    linear = quantized.module.get_submodule("head")
+    weight = model.get_submodule("head").weight.detach()
+    scale = weight.abs().amax(1, keepdim=True) / 127
+    assert linear.values.dtype is torch.int8
+    assert torch.allclose(linear.weight, (weight / scale).round() * scale)
+    compiled = torchport.compile(quantized, (images,))
+    with torch.no_grad():
+        assert torch.allclose(compiled(images), quantized(images), atol=1e-3)
+    assert type(quantized.module) is kind
+
+
+@pytest.mark.parametrize("kind", [ResidualCnn, RowLstm])
+def test_prepare_train_convert_save_load_run(kind: type[nn.Module], tmp_path) -> None:
+    """The whole way of quantization-aware training, to a file and back."""
+    model, images = trained(kind), digits()[2]
+    floats = accuracy(model)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    prepared = torchport.quantize(model, calibration(), method="qat")
+    start = [parameter.detach().clone() for parameter in prepared.parameters()]
+    train(prepared, 2, rate=3e-4)
+    assert any(not torch.equal(old, new) for old, new in zip(start, prepared.parameters(), strict=True))
+    quantized = prepared.convert()
+    assert quantized.plan.count("int8") == len(quantized.plan.layers)
+    assert any(tensor.dtype is torch.int8 for tensor in quantized.parameters())
+    with torch.no_grad():  # what was trained is what was converted
+        assert torch.allclose(quantized(images), prepared(images), atol=1e-3)
+    assert accuracy(quantized) >= floats - 0.2
+    torchport.save(torchport.compile(quantized, (images,)), tmp_path / "digits.pt2")
+    loaded = torchport.load(tmp_path / "digits.pt2")
+    assert accuracy(loaded) >= floats - 0.2
+    assert loaded.plan == quantized.plan
+    after = model.state_dict()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())

@@ -6,7 +6,7 @@ from torch import nn
 
 import torchport
 from torchport.errors import QuantizationError
-from torchport.quantization import AccuracyBudget, QuantizationOptions
+from torchport.quantization import AccuracyBudget
 
 
 class Net(nn.Module):
@@ -106,8 +106,3 @@ def test_other_inputs_than_the_calibrated_are_refused() -> None:
         quantized(torch.rand(4, 5))
     with pytest.raises(QuantizationError, match="the inputs are others"):
         quantized(x=torch.rand(4, 6))
-
-
-def test_the_options_are_one_dataclass() -> None:
-    with pytest.raises(QuantizationError, match="group_size"):
-        QuantizationOptions(group_size=0)

@@ -1,6 +1,8 @@
 """transformers models: built in, from a folder, from the hub."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -144,3 +146,10 @@ def test_the_built_in_names_are_listed():
 
 def refuse(*_, **__):
     raise ConnectionRefusedError("no network")
+
+
+def test_loading_says_nothing():
+    """Other libraries that transformers imports, such as torchao, log what is no concern of the caller's."""
+    code = "from torchport import zoo; zoo.load('hf-small:bert', weights=False)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

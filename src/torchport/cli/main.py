@@ -21,6 +21,7 @@ from torchport.cli.inspect import inspect
 from torchport.cli.new_target import new_target
 from torchport.cli.output import Output
 from torchport.cli.profile import profile_command
+from torchport.cli.quantize import quantize
 from torchport.cli.report import report
 from torchport.cli.run import run_command
 from torchport.cli.survey import survey
@@ -58,6 +59,7 @@ for _command in (
     run_command,
     inspect,
     codegen,
+    quantize,
     generate,
     profile_command,
     bench,

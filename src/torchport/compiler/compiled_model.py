@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from torchport.compiler.emission import emit_program, simulated_seconds
 from torchport.compiler.open_sizes import NotOpen
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.compiler.weights import Changed
-from torchport.errors import CaptureError, RuntimeRefusal
+from torchport.errors import CaptureError, RuntimeRefusal, one_line
 from torchport.records import Coverage, Fallbacks, ModelGraph, ProgramRecord, Tries
 from torchport.runtime.eager_fallback import EagerFallback
 from torchport.runtime.input_kind import refuse_gradients
@@ -101,7 +102,10 @@ class CompiledModel(nn.Module):
         captured, self._captured = self._captured or self._capture_open(), None
         try:
             return self._specialiser.build_open(captured)
-        except NotOpen as reason:
+        except subprocess.TimeoutExpired:
+            raise  # who set a limit wants to know
+        except Exception as error:  # noqa: BLE001  # if it is the model's fault, it is raised again
+            reason = str(error) if isinstance(error, NotOpen) else one_line(error)
             _log.warning("%s: each size is compiled for by itself: %s", self._specialiser.name, reason)
             self._is_open = False
             return None

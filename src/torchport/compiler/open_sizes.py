@@ -128,7 +128,10 @@ class OpenSizes:
         wanted = [self.smallest, largest]
         wanted = [given, *wanted] if given not in wanted else [given, *wanted, between]
         distinct = [choice for place, choice in enumerate(wanted) if choice not in wanted[:place]]
-        return [self._resized(leaves, choice) for choice in distinct if self.allows(choice)]
+        found = [self._resized(leaves, choice) for choice in distinct if self.allows(choice)]
+        if not found:
+            raise NotOpen("the sizes of the example inputs are outside of what one program can be for")
+        return found
 
     def _resized(self, leaves: Sequence[torch.Tensor], symbols: Symbols) -> tuple[torch.Tensor, ...]:
         """Return inputs of other sizes, elements repeated or left out."""

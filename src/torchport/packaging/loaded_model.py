@@ -13,6 +13,7 @@ from torch import nn
 from torchport.errors import RuntimeRefusal
 from torchport.packaging.loaded_graph import LoadedGraph
 from torchport.records import Coverage, Fallbacks, Package, ProgramRecord, Tries
+from torchport.records.quantization import QuantizationPlan
 from torchport.runtime.eager_fallback import EagerFallback
 from torchport.runtime.input_kind import InputKind, autocast_key, refuse_gradients
 from torchport.runtime.island import NO_MODEL
@@ -65,6 +66,11 @@ class LoadedModel(nn.Module):
         """What came of each engine, where `auto` chose: here, if it chose anew, or where it was saved."""
         anew = self._graph.tries if self._graph is not None else None
         return anew or self.package.tries
+
+    @property
+    def plan(self) -> QuantizationPlan | None:
+        """What each layer computes in, if the model was quantized."""
+        return self.package.plan
 
     @property
     def record(self) -> ProgramRecord:

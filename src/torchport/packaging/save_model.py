@@ -37,6 +37,7 @@ from torchport.records import (
     StoredTensor,
     digest_of,
 )
+from torchport.records.quantization import QuantizationPlan
 from torchport.runtime.input_kind import LeafKey
 from torchport.structure import Structure, flatten_call
 from torchport.structure.nodes import Constant, Dict, InputLeaf, Leaf, List, Node, Tuple
@@ -107,6 +108,7 @@ def save(
     packaged = tuple(writer.add(specialised) for specialised in together)
     first = together[0].program.record
     graphs = (writer.add_graph(compiled.original, programs[0]),) if with_graph else ()
+    plan = getattr(compiled.original, "plan", None)  # of a quantized model
     generation = None
     if isinstance(compiled, GeneratingModel) and calls:
         generation = package_generation(compiled, calls, len(programs))
@@ -118,6 +120,7 @@ def save(
         writer.tensors,
         first.versions,
         compiled.tries,
+        plan if isinstance(plan, QuantizationPlan) else None,
         generation,
     )
     text = json.dumps(package.to_json(), ensure_ascii=False, allow_nan=False)

@@ -4,5 +4,13 @@ from torchport.quantization.calibration import Progress
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
 from torchport.quantization.quantize_model import quantize
 from torchport.quantization.quantized_model import QuantizedModel
+from torchport.quantization.training import TrainableModel
 
-__all__ = ["AccuracyBudget", "Progress", "QuantizationOptions", "quantize", "QuantizedModel"]
+__all__ = [
+    "AccuracyBudget",
+    "Progress",
+    "QuantizationOptions",
+    "quantize",
+    "QuantizedModel",
+    "TrainableModel",
+]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -19,7 +20,7 @@ from torchport.quantization.calibration import CalibrationData
 from torchport.quantization.fold_norms import fold_norms
 from torchport.quantization.graph_tensors import add_tensor, tensor_of
 from torchport.quantization.zero_products import take_out_zero_products
-from torchport.structure import Structure
+from torchport.structure import Structure, flatten
 from torchport.targets.decompositions import is_composite
 from torchport.torch_private import FakeTensorMode, OpOverload
 
@@ -38,21 +39,49 @@ _WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKin
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CapturedCall:
+    """What stands around a graph from tensors to tensors.
+
+    Args:
+        name: the model's name.
+        inputs, result: the structures of the model's inputs and of what it returns.
+        limits: the shapes that the graph takes.
+        takes_one: whether it takes a batch of one as well, which torch's limits leave out; it was tried.
+    """
+
+    name: str
+    inputs: Structure
+    result: Structure
+    limits: ShapeLimits
+    takes_one: bool = False
+
+    def check(self, leaves: Sequence[torch.Tensor]) -> None:
+        """Refuse tensors of other shapes.
+
+        Raises:
+            RuntimeRefusal: names the dimension.
+        """
+        if self.takes_one and all(leaf.dim() and leaf.shape[0] == 1 for leaf in leaves):
+            leaves = [leaf.expand(2, *leaf.shape[1:]) for leaf in leaves]
+        self.limits.check(leaves, self.name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FloatGraph:
     """A model in floats, as a graph.
 
     Args:
-        name: the model's name.
         graph_module: from the inputs' tensors to the tensors of the result.
-        inputs, result: the structures around it.
-        limits: the shapes that it takes.
+        call: what stands around it.
     """
 
-    name: str
     graph_module: fx.GraphModule
-    inputs: Structure
-    result: Structure
-    limits: ShapeLimits
+    call: CapturedCall
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.call.name
 
 
 def capture_floats(model: nn.Module, data: CalibrationData, name: str) -> FloatGraph:
@@ -67,7 +96,8 @@ def capture_floats(model: nn.Module, data: CalibrationData, name: str) -> FloatG
     doubled = _doubled(data)
     if doubled is not None:
         try:
-            return _graph_of(capture.export(model, *doubled, name=name, dynamic_shapes=ANY_BATCH))
+            graph = _graph_of(capture.export(model, *doubled, name=name, dynamic_shapes=ANY_BATCH))
+            return replace(graph, call=replace(graph.call, takes_one=_takes_one(graph, model, data)))
         except (CaptureError, QuantizationError, _NotDecomposed):
             pass  # for one batch size, then; or the message of that
     try:
@@ -108,6 +138,23 @@ def _doubled(data: CalibrationData) -> tuple[tuple[object, ...], dict[str, objec
     return data.structure.rebuild(leaves)  # type: ignore[return-value]  # of (args, kwargs)
 
 
+def _takes_one(graph: FloatGraph, model: nn.Module, data: CalibrationData) -> bool:
+    """Whether the graph gives what the model gives for a batch of one."""
+    leaves = [leaf[:1] for leaf in data.load(0)]
+    call: Any = graph.call.inputs.rebuild(leaves)
+    args, kwargs = call
+    try:
+        with torch.no_grad():
+            expected = flatten(model(*args, **kwargs)).leaves
+            found = graph.graph_module(*leaves)
+    except Exception:  # noqa: BLE001  # a model may raise anything
+        return False
+    return len(found) == len(expected) and all(
+        one.shape == other.shape and torch.allclose(one, other, rtol=1e-3, atol=1e-4)
+        for one, other in zip(found, expected, strict=True)
+    )
+
+
 class _NotDecomposed(Exception):
     """A recurrent layer whose steps depend on the batch size cannot be taken apart."""
 
@@ -132,10 +179,12 @@ def _graph_of(captured: CapturedModel) -> FloatGraph:
     for node in list(graph_module.graph.nodes):
         if str(node.target) == "aten._assert_tensor_metadata.default":
             graph_module.graph.erase_node(node)
+    # One that torch made refuses to be put into evaluation mode.
+    graph_module = fx.GraphModule(graph_module, graph_module.graph, captured.name)
     fold_norms(graph_module)
     take_out_zero_products(graph_module)
     limits = ShapeLimits.of(program, captured.inputs.paths)
-    return FloatGraph(captured.name, graph_module, captured.inputs, captured.result, limits)
+    return FloatGraph(graph_module, CapturedCall(captured.name, captured.inputs, captured.result, limits))
 
 
 def fixed_copy(graph: FloatGraph, leaves: Sequence[torch.Tensor]) -> fx.GraphModule:

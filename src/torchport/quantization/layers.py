@@ -106,10 +106,10 @@ def quantizer_before(node: fx.Node, place: int, decisions: Decisions) -> Quantiz
 def _names(nodes: list[fx.Node]) -> list[str]:
     """Name each node by its module; several ops of one by their names too; repeated calls by number."""
     paths = [module_path(node) for node in nodes]
-    several = Counter(paths)
     ops = [str(node.target).split(".")[1] for node in nodes]
+    kinds = Counter(path for path, _ in set(zip(paths, ops, strict=True)))
     written = [
-        (path or op) if several[path] == 1 else "/".join(filter(None, (path, op)))
+        path if path and kinds[path] == 1 else "/".join(filter(None, (path, op)))
         for path, op in zip(paths, ops, strict=True)
     ]
     again = Counter(written)

@@ -7,6 +7,7 @@ works on a copy of the graph whose sizes are fixed; what it decided is read off 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import logging
 import math
@@ -75,19 +76,29 @@ def _quiet() -> Iterator[Any]:
             quiet_torch(),
         ):
             warnings.simplefilter("ignore")
-            try:
-                import nncf
-            except ImportError as error:
-                raise QuantizationError(
-                    "nncf is not installed", where="quantize", remedy="pip install 'torchport[quantize]'"
-                ) from error
-            yield nncf
+            yield _import_nncf()
     finally:
         logging.disable(level)
         if before is None:
             os.environ.pop(_NO_TELEMETRY, None)
         else:
             os.environ[_NO_TELEMETRY] = before
+
+
+def _import_nncf() -> Any:
+    try:
+        import nncf
+    except ImportError as error:
+        raise QuantizationError(
+            "nncf is not installed", where="quantize", remedy="pip install 'torchport[quantize]'"
+        ) from error
+    if importlib.util.find_spec("torchao") is None:
+        raise QuantizationError(
+            "torchao is not installed, and nncf needs it for graphs of torch.export",
+            where="quantize",
+            remedy="pip install torchao",
+        )
+    return nncf
 
 
 def _reader(nncf: Any, data: CalibrationData, items: Sequence[int], progress: Progress) -> Any:

@@ -11,7 +11,7 @@ from torch import nn
 from torchport.errors import QuantizationError, nearest
 from torchport.records.quantization import PRECISIONS, Precision, QuantizationPlan
 
-Method = Literal["ptq", "qat", "weight_only", "dynamic"]
+Method = Literal["ptq", "qat", "weight_only"]
 METHODS: tuple[Method, ...] = get_args(Method)
 Ranges = Literal["mean_min_max", "min_max", "quantile", "histogram"]
 Granularity = Literal["per_channel", "per_tensor"]
@@ -23,7 +23,6 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "weights": get_args(Granularity),
     "activations": get_args(Activations),
     "range_reduction": get_args(RangeReduction),
-    "bits": (8, 4),
 }
 
 
@@ -46,8 +45,6 @@ class QuantizationOptions:
         plan: a plan, perhaps edited: its precisions are taken as they are.
         samples: how many items of the calibration data are used at most.
         hold_back: which share of them is kept for judging.
-        bits: of weights, for `weight_only`: 8 or 4.
-        group_size: how many weights of a row share a scale, for 4 bits.
     """
 
     ranges: Ranges = "mean_min_max"
@@ -61,8 +58,6 @@ class QuantizationOptions:
     plan: QuantizationPlan | None = None
     samples: int = 300
     hold_back: float = 0.2
-    bits: int = 8
-    group_size: int = 64
 
     def __post_init__(self) -> None:
         """Refuse values that mean nothing."""
@@ -87,8 +82,6 @@ class QuantizationOptions:
             )
         if not 0 < self.hold_back < 1:
             raise _refusal(f"hold_back is {self.hold_back}", "give a share between 0 and 1")
-        if self.group_size < 1:
-            raise _refusal(f"group_size is {self.group_size}", "give at least 1")
 
 
 def make_options(given: QuantizationOptions | Mapping[str, object] | None) -> QuantizationOptions:

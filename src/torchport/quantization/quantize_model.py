@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Literal, overload
 
 from torch import nn
 
 from torchport import targets
 from torchport.errors import QuantizationError, nearest
 from torchport.quantization.calibration import CalibrationData, Progress, no_progress
-from torchport.quantization.measure import Measures
+from torchport.quantization.measure import LayerMeasure, Measures
 from torchport.quantization.options import (
     DEFAULT_BUDGET,
     METHODS,
@@ -21,14 +23,47 @@ from torchport.quantization.options import (
 from torchport.quantization.quantized_graph import weight_bytes
 from torchport.quantization.quantized_model import QuantizedModel
 from torchport.quantization.reporting import layer_reports
+from torchport.quantization.speed import Speeds, keep_speed
 from torchport.quantization.static import (
     StaticQuantization,
     calibrate_static,
     keep_accuracy,
     measure_layers,
 )
+from torchport.quantization.training import TrainableModel
+from torchport.quantization.weight_only import quantize_weights
 from torchport.records import DEFAULT_TARGET, temporary_folder
 from torchport.records.quantization import QuantizationPlan, QuantizationReport
+
+
+@overload
+def quantize(
+    model: nn.Module,
+    calibration: Iterable[object],
+    *,
+    method: Literal["ptq", "weight_only"] = "ptq",
+    target: str = DEFAULT_TARGET,
+    accuracy: AccuracyBudget | None = None,
+    speed: bool = True,
+    options: QuantizationOptions | Mapping[str, object] | None = None,
+    name: str = "",
+    progress: Progress = no_progress,
+) -> QuantizedModel: ...
+
+
+@overload
+def quantize(
+    model: nn.Module,
+    calibration: Iterable[object],
+    *,
+    method: Literal["qat"],
+    target: str = DEFAULT_TARGET,
+    accuracy: AccuracyBudget | None = None,
+    speed: bool = True,
+    options: QuantizationOptions | Mapping[str, object] | None = None,
+    name: str = "",
+    progress: Progress = no_progress,
+) -> TrainableModel: ...
 
 
 def quantize(
@@ -42,14 +77,16 @@ def quantize(
     options: QuantizationOptions | Mapping[str, object] | None = None,
     name: str = "",
     progress: Progress = no_progress,
-) -> QuantizedModel:
+) -> QuantizedModel | TrainableModel:
     """Quantize a model: layers compute in eight bits where that is accurate enough.
 
     Args:
         model: the module, in evaluation mode. It is left as it is.
         calibration: inputs: each item a tensor, a tuple of positional or a dict of keyword inputs. They are
             read once, and kept on disk. Part of them is held back, to judge the result.
-        method: `ptq`, static post-training quantization.
+        method: `ptq`, by calibration alone; `qat`, which gives a model to train, with `convert` afterwards;
+            `weight_only`: weights in eight bits, arithmetic in floats. It needs no calibration data: what
+            is given judges the result.
         target: the target that it is meant for.
         accuracy: what must be kept; without it, a PCC of 0.99 of the results on held-back data.
         speed: whether layers that the target has no kernel for, or runs slower, go back to floats.
@@ -58,7 +95,8 @@ def quantize(
         progress: called with what is being done, how much of it is, and how much there is, if known.
 
     Returns:
-        A module that is called as the model is. It has a `plan` and a `report`; `torchport.compile` takes it.
+        A `QuantizedModel`: a module that is called as the model is, with a `plan` and a `report`, which
+        `torchport.compile` takes. For `qat` a `TrainableModel`, whose `convert` gives that.
 
     Raises:
         QuantizationError: the options, the model or the data do not fit, or the accuracy cannot be kept.
@@ -78,18 +116,36 @@ def quantize(
     if not isinstance(model, nn.Module):
         raise QuantizationError(f"a {type(model).__name__} is no module", where="quantize")
     name = name or type(model).__name__
+    if method == "weight_only":
+        return quantize_weights(model, calibration, accuracy or DEFAULT_BUDGET, chosen, target, name)
+    if method == "qat":  # training makes up for what these would
+        chosen = replace(chosen, smooth_quant=False, bias_correction=False)
     with temporary_folder("calibration") as folder:
         data = CalibrationData(calibration, folder, chosen, progress)
         quantization = calibrate_static(model, data, chosen, name, progress)
+        if method == "qat":
+            # Training changes what could be measured now; what it reaches is for its own evaluation to say.
+            nothing = Measures({layer.name: LayerMeasure() for layer in quantization.layers})
+            counts = len(data.calibrating), 0
+            return TrainableModel(
+                quantization, lambda trained: _finish(trained, nothing, Speeds(), counts, method, target)
+            )
         measures = measure_layers(quantization, data, progress)
         keep_accuracy(quantization, accuracy or DEFAULT_BUDGET, measures, data, progress)
-        if any(plan.reason == "sensitive" for plan in quantization.plans.values()):
+        speeds = keep_speed(quantization, data, target, progress) if speed else Speeds()
+        if any(plan.reason in ("sensitive", "slower", "no_kernel") for plan in quantization.plans.values()):
             measures = measure_layers(quantization, data, progress)
-        return _finish(quantization, measures, data, method, target)
+        counts = len(data.calibrating), len(data.held_back)
+        return _finish(quantization, measures, speeds, counts, method, target)
 
 
 def _finish(
-    quantization: StaticQuantization, measures: Measures, data: CalibrationData, method: Method, target: str
+    quantization: StaticQuantization,
+    measures: Measures,
+    speeds: Speeds,
+    counts: tuple[int, int],
+    method: Method,
+    target: str,
 ) -> QuantizedModel:
     module = quantization.module()
     name = quantization.floats.name
@@ -99,14 +155,16 @@ def _finish(
         model=name,
         method=method,
         target=target,
-        layers=layer_reports(plan, measures),
-        calibrated_on=len(data.calibrating),
-        judged_on=len(data.held_back),
-        pcc=measures.results.pcc,
-        sqnr=measures.results.sqnr,
+        layers=layer_reports(plan, measures, speeds.layers),
+        calibrated_on=counts[0],
+        judged_on=counts[1],
+        pcc=measures.results.pcc if counts[1] else None,
+        sqnr=measures.results.sqnr if counts[1] else None,
         score_float=quantization.score_float,
         score=quantization.outcome.value if scored and quantization.outcome else None,
         bytes_float=weight_bytes(quantization.model),
         bytes=weight_bytes(module),
+        seconds_float=speeds.seconds_float,
+        seconds=speeds.seconds,
     )
     return QuantizedModel(module, plan, report)

@@ -48,6 +48,17 @@ def quantized_copy(
     return made
 
 
+def apply_edges(graph_module: fx.GraphModule, decisions: Decisions, chosen: Mapping[str, Precision]) -> None:
+    """Round what layers read, and leave their weights as they are.
+
+    Args:
+        graph_module: the graph; it is changed.
+        decisions: what the calibration decided.
+        chosen: the precision of each layer, by its node's name.
+    """
+    _Application(graph_module, Decisions(decisions.edges), chosen).run()
+
+
 class _Application:
     """Changes a graph.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import fx, nn
 
 from torchport.errors import QuantizationError, RuntimeRefusal
-from torchport.quantization.float_graph import FloatGraph
+from torchport.quantization.float_graph import CapturedCall
 from torchport.records import atomic_write
 from torchport.records.quantization import QuantizationPlan, QuantizationReport
 from torchport.structure import flatten_call
@@ -19,16 +19,13 @@ class GraphCall(nn.Module):
 
     Args:
         graph_module: from the inputs' tensors to the result's tensors.
-        captured: what it was captured as.
+        captured: what stands around it.
     """
 
-    def __init__(self, graph_module: fx.GraphModule, captured: FloatGraph) -> None:
+    def __init__(self, graph_module: fx.GraphModule, captured: CapturedCall) -> None:
         super().__init__()
         self.graph_module = graph_module
-        self._name = captured.name
-        self._inputs = captured.inputs
-        self._result = captured.result
-        self._limits = captured.limits
+        self._captured = captured
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """Call it.
@@ -37,21 +34,23 @@ class GraphCall(nn.Module):
             QuantizationError: the inputs are others than those of the calibration data.
         """
         flat = flatten_call(args, dict(kwargs))
-        if flat.structure != self._inputs:
+        if flat.structure != self._captured.inputs:
             raise QuantizationError(
                 "the inputs are others than those that it was calibrated with",
-                where=self._name,
-                remedy=f"give {', '.join(self._inputs.paths)}",
+                where=self._captured.name,
+                remedy=f"give {', '.join(self._captured.inputs.paths)}",
             )
         if all(isinstance(size, int) for leaf in flat.leaves for size in leaf.shape):
             try:
-                self._limits.check(flat.leaves, self._name)
+                self._captured.check(flat.leaves)
             except RuntimeRefusal as error:
                 raise QuantizationError(
-                    error.what, where=self._name, remedy="quantize it with calibration data of that shape"
+                    error.what,
+                    where=self._captured.name,
+                    remedy="quantize it with calibration data of that shape",
                 ) from error
         results = self.graph_module(*flat.leaves)
-        return self._result.rebuild(list(results), flat.leaves, flat.objects)
+        return self._captured.result.rebuild(list(results), flat.leaves, flat.objects)
 
 
 class QuantizedModel(nn.Module):

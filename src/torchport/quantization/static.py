@@ -18,7 +18,7 @@ from torchport.quantization.nncf_calibration import calibrate
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
 from torchport.quantization.quantized_graph import quantized_copy
 from torchport.quantization.quantized_model import GraphCall
-from torchport.records.quantization import LayerPlan, Precision, QuantizationPlan
+from torchport.records.quantization import LayerPlan, Precision, PrecisionReason, QuantizationPlan
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +51,11 @@ class StaticQuantization:
 
     def module(self, in_floats: Sequence[str] = ()) -> GraphCall:
         """Return the same as a module that is called as the model is."""
-        return GraphCall(self.graph(in_floats), self.floats).eval().requires_grad_(False)
+        return GraphCall(self.graph(in_floats), self.floats.call).eval().requires_grad_(False)
+
+    def put_back(self, name: str, reason: PrecisionReason, detail: str) -> None:
+        """Have a layer compute in floats."""
+        self.plans[name] = replace(self.plans[name], precision="float", reason=reason, detail=detail)
 
     def free(self) -> list[str]:
         """Return the layers that nobody decided on: they may go back to floats."""
@@ -150,6 +154,4 @@ def keep_accuracy(
     for layer in worst_first[:count]:
         sqnr = measures.layers[layer].isolated.sqnr
         detail = f"in int8 its SQNR is {sqnr:.1f} dB on held-back data, and the model misses its accuracy"
-        quantization.plans[layer] = replace(
-            quantization.plans[layer], precision="float", reason="sensitive", detail=detail
-        )
+        quantization.put_back(layer, "sensitive", detail)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torchport.records.generation_form import GenerationForm
 from torchport.records.program_record import IslandMeta, ProgramRecord
+from torchport.records.quantization import QuantizationPlan
 from torchport.records.record import Record
 from torchport.records.tries import Tries
 
@@ -116,6 +117,7 @@ class Package(Record):
         tensors: payloads and weights, by where their bytes are: `MODEL/NAME` of the archive.
         versions: of torchport, torch and the target's library at build time.
         tries: what came of each engine, where the target was chosen by `auto`.
+        plan: what each layer computes in, if the model was quantized.
         generation: how it generates, if it does; its programs are among `programs`.
     """
 
@@ -128,6 +130,7 @@ class Package(Record):
     tensors: dict[str, StoredTensor]
     versions: dict[str, str]
     tries: Tries | None = None
+    plan: QuantizationPlan | None = None
     generation: PackagedGeneration | None = None
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
+from contextlib import suppress
 from types import ModuleType
 
 from torchport.errors import ZooError
@@ -11,6 +13,10 @@ from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
 # The distribution's extra that brings each library.
 EXTRAS = {"torchvision": "torchvision", "timm": "timm", "transformers": "hf"}
+
+
+# Who logs, on the way, that a part of torchao is for other machines, or out of date.
+_TALKERS = ("torchao", "torch.utils._pytree")
 
 
 def is_installed(library: str) -> bool:
@@ -35,9 +41,25 @@ def import_library(library: str) -> ModuleType:
     try:
         # timm and transformers import torchvision where they find it, so it must be importable first.
         ensure_torchvision_ops()
+        if library == "transformers":
+            _import_torchao()
         return importlib.import_module(library)
     except Exception as error:  # a broken installation may raise anything
         raise ZooError(
             f"{library} is installed but its import fails ({type(error).__name__}: {error})",
             remedy="install builds of torch and of this library that belong together",
         ) from error
+
+
+def _import_torchao() -> None:
+    """Import torchao, which transformers imports where it finds it, without what that logs."""
+    loggers = [logging.getLogger(name) for name in _TALKERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with suppress(Exception):  # transformers does without it, or says what is wrong
+            importlib.import_module("torchao.prototype.safetensors.safetensors_support")
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

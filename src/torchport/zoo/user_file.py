@@ -59,6 +59,27 @@ def load_inputs(name: str) -> ModelInputs:
     return read_inputs(_call(name), name)
 
 
+def load_value(name: str) -> object:
+    """Return what `path/file.py::name` is, or, if that is a function, returns.
+
+    Raises:
+        ZooError: the file or function is missing or fails.
+    """
+    return _call(name)
+
+
+def load_function(name: str) -> Callable[..., object]:
+    """Return the function `path/file.py::function` itself.
+
+    Raises:
+        ZooError: the file is missing or fails, or has no such function.
+    """
+    found = _find(name)[0]
+    if not callable(found):
+        raise ZooError(f"it is {_describe(found)}, not a function", where=name, remedy="name a function")
+    return found
+
+
 def _split_result(result: object, where: str) -> tuple[nn.Module, ModelInputs | None]:
     """Return the module and the inputs that came with it."""
     if isinstance(result, nn.Module):
@@ -87,18 +108,22 @@ def _describe(result: object) -> str:
 
 def _call(name: str) -> object:
     """Return what `path/file.py::function` evaluates to."""
+    target, function, path = _find(name)
+    if isinstance(target, (nn.Module, Model, Tensor)) or not callable(target):
+        return target
+    with _importable(path.parent):
+        return _run(target, f"{function}()", path)
+
+
+def _find(name: str) -> tuple[object, str, Path]:
+    """Return what stands at `path/file.py::function`, with the two names."""
     path, function = _split_name(name)
     with _importable(path.parent):
         module = _import_file(path)
-        if not hasattr(module, function):
-            public = [entry for entry in vars(module) if not entry.startswith("_")]
-            raise ZooError(
-                f"it has no function {function!r}", where=str(path), remedy=nearest(function, public)
-            )
-        target = getattr(module, function)
-        if isinstance(target, (nn.Module, Model, Tensor)) or not callable(target):
-            return target
-        return _run(target, f"{function}()", path)
+    if not hasattr(module, function):
+        public = [entry for entry in vars(module) if not entry.startswith("_")]
+        raise ZooError(f"it has no function {function!r}", where=str(path), remedy=nearest(function, public))
+    return getattr(module, function), function, path
 
 
 def _split_name(name: str) -> tuple[Path, str]:

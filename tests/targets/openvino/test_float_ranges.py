@@ -228,6 +228,7 @@ SAMPLES = {
     "index.Tensor": lambda s: ((s.float(3, 4), [s.fixed(torch.tensor([2, 0]))]), {}),
     "full.default": lambda s: (([2, 3], s.number()), {"dtype": s.dtype}),
     "full_like.default": with_number,
+    "fake_quantize_per_tensor_affine_cachemask.default": lambda s: ((s.float(3, 4), 0.02, 10, 0, 255), {}),
     "arange.start_step": lambda s: (s.chance.choice([(-3.5, 9, 2), (9, -3, -0.5)]), {"dtype": s.dtype}),
 }
 WITH_FLOATS = sorted(name for name, rule in RULES.items() if rule.floats is not NO_FLOATS)
@@ -249,7 +250,8 @@ def sample_of(name, seed, dtype=torch.float32):
 
 # torch has no kernel for the others in bfloat16.
 SWEPT = [(name, torch.float32) for name in WITH_FLOATS]
-SWEPT += [(name, torch.bfloat16) for name in WITH_FLOATS if name != "aten.avg_pool3d.default"]
+NOT_IN_HALVES = ("aten.avg_pool3d.default", "aten.fake_quantize_per_tensor_affine_cachemask.default")
+SWEPT += [(name, torch.bfloat16) for name in WITH_FLOATS if name not in NOT_IN_HALVES]
 
 
 @pytest.mark.parametrize(("name", "dtype"), SWEPT, ids=[f"{name}-{dtype}" for name, dtype in SWEPT])

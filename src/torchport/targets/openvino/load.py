@@ -152,6 +152,8 @@ def compile_config(options: OpenVinoOptions) -> dict[str, object]:
     if options.device == "CPU":
         # Threads that stay on their cores wait there for whoever else runs on them, as the caller's own does.
         config["ENABLE_CPU_PINNING"] = False
+        # Left alone, OpenVINO rounds what goes into a product with weights of eight bits to eight bits too.
+        config["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
     if options.threads:
         config["INFERENCE_NUM_THREADS"] = options.threads
     config.update(options.config)

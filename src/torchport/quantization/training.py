@@ -1,0 +1,109 @@
+"""Quantization-aware training: a model that rounds as the quantized one will, and learns to live with it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import fx, nn
+
+from torchport.capture import quiet_torch
+from torchport.quantization.decisions import Decisions, QuantizedWeight
+from torchport.quantization.graph_tensors import tensor_of
+from torchport.quantization.operands import map_operands, operands
+from torchport.quantization.quantized_graph import apply_edges
+from torchport.quantization.quantized_model import GraphCall, QuantizedModel
+from torchport.quantization.static import StaticQuantization
+
+_MOST = 127
+
+
+class TrainableModel(nn.Module):
+    """A model in the training of which weights and activations are rounded. Made by `quantize(method="qat")`.
+
+    Its parameters are the model's own, copied; norms are folded into them. Train it as the model was trained,
+    then call `convert`. Gradients pass through the rounding as if it were not there.
+
+    Args:
+        quantization: the calibrated model; its calibrated ranges stay.
+        finish: makes the quantized model of what was trained.
+    """
+
+    def __init__(
+        self, quantization: StaticQuantization, finish: Callable[[StaticQuantization], QuantizedModel]
+    ) -> None:
+        super().__init__()
+        self._quantization = quantization
+        self._finish = finish
+        self.module = GraphCall(_trainable_copy(quantization), quantization.floats.call)
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Call the model, rounding."""
+        return self.module(*args, **kwargs)
+
+    def convert(self) -> QuantizedModel:
+        """Return the quantized model, with the weights as they are now."""
+        quantization = self._quantization
+        with quiet_torch():
+            floats = copy.deepcopy(quantization.floats.graph_module)
+        trained = dict(self.module.graph_module.named_parameters())
+        with torch.no_grad():
+            for name, parameter in floats.named_parameters():
+                if name in trained:
+                    parameter.copy_(trained[name])
+        decisions = Decisions(dict(quantization.decisions.edges))
+        for node in floats.graph.nodes:
+            for place, operand in enumerate(operands(node)):
+                old = quantization.decisions.weights.get((node.name, place))
+                weight = tensor_of(floats, operand)
+                if old is not None and weight is not None:
+                    scale = _scale(weight, old.scale)
+                    values = (weight / scale).round().clamp(-_MOST, _MOST).to(torch.int8)
+                    decisions.weights[node.name, place] = QuantizedWeight(values, scale)
+        return self._finish(
+            replace(
+                quantization, floats=replace(quantization.floats, graph_module=floats), decisions=decisions
+            )
+        )
+
+
+def _scale(weight: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return the scale of a weight, for each channel or for all, as another one has it."""
+    dims = [dim for dim in range(weight.dim()) if like.dim() != weight.dim() or like.shape[dim] == 1]
+    largest = weight.detach().abs().amax(dims, keepdim=True) if dims else weight.detach().abs()
+    return (largest / _MOST).clamp_min(torch.finfo(torch.float32).tiny)
+
+
+def rounded_weight(weight: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return a weight as eight bits hold it; its gradient is the weight's own."""
+    scale = _scale(weight, like)
+    held = (weight.detach() / scale).round().clamp(-_MOST, _MOST) * scale
+    return weight + (held - weight.detach())
+
+
+def _trainable_copy(quantization: StaticQuantization) -> fx.GraphModule:
+    with quiet_torch():
+        made = copy.deepcopy(quantization.floats.graph_module)
+    chosen = {layer.node: quantization.plans[layer.name].precision for layer in quantization.layers}
+    apply_edges(made, quantization.decisions, chosen)
+    for node in list(made.graph.nodes):
+        if chosen.get(node.name, "float") == "float":
+            continue
+
+        def rounding(place: int, value: fx.Node, node: fx.Node = node) -> fx.Node:
+            weight = quantization.decisions.weights.get((node.name, place))
+            if weight is None:
+                return value
+            name = f"{node.name}_scale_{place}"
+            made.register_buffer(name, weight.scale, persistent=False)
+            with made.graph.inserting_before(node):
+                return made.graph.call_function(rounded_weight, (value, made.graph.get_attr(name)))
+
+        node.args, node.kwargs = map_operands(node, rounding)
+    made.graph.lint()
+    made.recompile()
+    for parameter in made.parameters():
+        parameter.requires_grad_(parameter.is_floating_point())
+    return made

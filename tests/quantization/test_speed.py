@@ -1,0 +1,66 @@
+"""What the target's own clock says decides: with times that are made up, so that no machine's noise does."""
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+from torchport.quantization import speed
+from torchport.records import OpTime
+
+
+def items() -> list[torch.Tensor]:
+    return [torch.rand(4, 6) for _ in range(6)]
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
+
+
+def made_up(monkeypatch, kernels: list[OpTime], calls: list[tuple[float, float]]) -> None:
+    """Give these kernels for the two layers in int8, and these times of calls, floats first."""
+    floats = [OpTime("", 1e-4, "gemm f32", "f32", False)] * 2
+    answers = iter([floats, kernels])
+    monkeypatch.setattr(speed, "_product_times", lambda *given: next(answers))
+    times = iter(calls)
+    monkeypatch.setattr(speed._Timed, "seconds", lambda self: next(times))
+
+
+def kernel(precision: str, seconds: float = 5e-5) -> OpTime:
+    return OpTime("", seconds, f"gemm {precision}", precision, False)
+
+
+def reasons(quantized: torchport.QuantizedModel) -> list[tuple[str, str]]:
+    return [(layer.precision, layer.reason) for layer in quantized.plan.layers]
+
+
+def test_a_layer_without_a_kernel_goes_back(monkeypatch) -> None:
+    made_up(monkeypatch, [kernel("f32"), kernel("I8")], [(1e-3, 5e-4)])
+    quantized = torchport.quantize(model(), items())
+    assert reasons(quantized) == [("float", "no_kernel"), ("int8", "default")]
+    assert "gemm f32" in quantized.plan.layers[0].detail
+    assert (quantized.report.seconds_float, quantized.report.seconds) == (1e-3, 5e-4)
+
+
+def test_a_slow_layer_goes_back_only_if_calls_are_slower(monkeypatch) -> None:
+    kernels = [kernel("I8", 9e-4), kernel("I8")]
+    made_up(monkeypatch, kernels, [(1e-3, 9e-4)])
+    assert reasons(torchport.quantize(model(), items())) == [("int8", "default")] * 2
+    made_up(monkeypatch, kernels, [(1e-3, 2e-3), (1e-3, 9e-4)])
+    assert reasons(torchport.quantize(model(), items())) == [("float", "slower"), ("int8", "default")]
+
+
+def test_if_nothing_helps_all_go_back(monkeypatch) -> None:
+    made_up(monkeypatch, [kernel("I8"), kernel("I8")], [(1e-3, 2e-3), (1e-3, 2e-3)])
+    quantized = torchport.quantize(model(), items())
+    assert reasons(quantized) == [("float", "slower")] * 2
+    x = items()[0]
+    with torch.no_grad():
+        assert torch.allclose(quantized(x), model()(x))
+
+
+def test_without_speed_nothing_is_timed(monkeypatch) -> None:
+    monkeypatch.setattr(speed, "_product_times", lambda *given: pytest.fail("it was timed"))
+    quantized = torchport.quantize(model(), items(), speed=False)
+    assert quantized.report.seconds is None
