@@ -50,6 +50,10 @@ def turn():
     clock = Clock()
     tokens = generate(ids, max_new_tokens=new, streamer=clock, **wanted)[0, prompt:].tolist()
     return clock.times, tokens
+def held():
+    # What is the process's own: pages of files, which the system can take back, are not in it.
+    with open("/proc/self/status") as file:
+        return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(("RssAnon", "RssShmem")))
 turn()
 print(json.dumps({"build": time.perf_counter() - start}), file=say, flush=True)
 for _ in sys.stdin:
@@ -57,7 +61,7 @@ for _ in sys.stdin:
     print(json.dumps({
         "first": times[2] - times[0], "rate": (len(times) - 3) / (times[-1] - times[2]),
         "seconds": times[-1] - times[0], "tokens": tokens,
-        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "held": held(),
     }), file=say, flush=True)
 """
 MODEL = """
@@ -139,11 +143,21 @@ def measure(dtype: str, arguments: argparse.Namespace) -> dict[str, object]:
             f"{contender.median('rate') / best:.2f}",
             f"{contender.build:.1f}",
             f"{float(str(contender.turns[-1]['memory'])) / 1e9:.2f}",
+            f"{float(str(contender.turns[-1]['held'])) / model_bytes:.2f}",
             str(contender.turns[-1]["tokens"] == contenders["eager"].turns[-1]["tokens"]),
         )
         for name, contender in contenders.items()
     ]
-    header = ("contender", "first ms", "tokens/s", "× best", "build s", "GB at most", "tokens = eager's")
+    header = (
+        "contender",
+        "first ms",
+        "tokens/s",
+        "× best",
+        "build s",
+        "GB at most",
+        "held × model",
+        "tokens = eager's",
+    )
     print(render_table(header, rows))
     return {
         "dtype": dtype,
