@@ -255,6 +255,7 @@ NAMES: Mapping[str, PrivateName] = {
 # Names of loggers, whose records repeat what is raised, and of a module that shows that Dynamo is in use.
 FAKE_TENSOR_LOGGER = "torch._subclasses.fake_tensor"
 EXPORT_LOGGER = "torch._export"
+PYTREE_LOGGER = "torch.utils._pytree"
 DYNAMO = "torch._dynamo"
 # Where the functions are defined to which Dynamo takes the transforms of torch.func apart.
 FUNCTORCH_MODULES = ("torch._functorch.", "torch._C._functorch")

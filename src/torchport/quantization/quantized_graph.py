@@ -20,7 +20,7 @@ from torchport.quantization.layers import Layer, is_move, quantizer_before
 from torchport.quantization.operands import map_operands, operands
 from torchport.records.quantization import Precision
 
-ATEN = torch.ops.aten
+aten = torch.ops.aten
 
 
 def quantized_copy(
@@ -122,8 +122,8 @@ class _Application:
     def _weight(self, node: fx.Node, value: fx.Node, weight: QuantizedWeight) -> fx.Node:
         with self._graph.inserting_before(node):
             values, scale = self._stored(node, str(value.target), weight)
-            floats = self._graph.call_function(ATEN._to_copy.default, (values,), {"dtype": torch.float32})
-            product = self._graph.call_function(ATEN.mul.Tensor, (floats, scale))
+            floats = self._graph.call_function(aten._to_copy.default, (values,), {"dtype": torch.float32})
+            product = self._graph.call_function(aten.mul.Tensor, (floats, scale))
         for made in (floats, product):
             made.meta = _origin(node)
         return product
@@ -145,7 +145,7 @@ class _Application:
             key = edge.factor_name, "factor"
             if key not in self._made:
                 with self._graph.inserting_after(value):
-                    product = self._graph.call_function(ATEN.mul.Tensor, (value, value))
+                    product = self._graph.call_function(aten.mul.Tensor, (value, value))
                 with self._graph.inserting_before(product):
                     factor = add_tensor(self._graph_module, f"{reader.name}_factor", edge.factor)
                 product.args = (value, factor)
@@ -159,7 +159,7 @@ class _Application:
         if key not in self._made:
             with self._graph.inserting_after(value):
                 made = self._graph.call_function(
-                    ATEN.fake_quantize_per_tensor_affine.default,
+                    aten.fake_quantize_per_tensor_affine.default,
                     (value, quantizer.scale, quantizer.zero_point, quantizer.low, quantizer.high),
                 )
             made.meta = _origin(reader)

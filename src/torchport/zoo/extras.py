@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import ModuleType
 
 from torchport.errors import ZooError
+from torchport.torch_private import PYTREE_LOGGER
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
 # The distribution's extra that brings each library.
@@ -16,7 +17,7 @@ EXTRAS = {"torchvision": "torchvision", "timm": "timm", "transformers": "hf"}
 
 
 # Who logs, on the way, that a part of torchao is for other machines, or out of date.
-_TALKERS = ("torchao", "torch.utils._pytree")
+_TALKERS = ("torchao", PYTREE_LOGGER)
 
 
 def is_installed(library: str) -> bool:
