@@ -22,7 +22,7 @@ PUBLIC_ATTRIBUTES = {
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
     "_fields", "_asdict", "_replace",  # of named tuples
     "_getframe", "_exit", "_Hash", "_lru_cache_wrapper", "_slotnames",  # of Python's library
-    "_from_config", "_is_user_defined",  # of transformers
+    "_from_config", "_is_user_defined", "_attn_implementation",  # of transformers
     "_has_ops",  # of torchvision
 }  # fmt: skip
 BY_NAME = {"getattr", "hasattr", "setattr", "delattr", "attrgetter", "get", "pop", "setdefault"}
