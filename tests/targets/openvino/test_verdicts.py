@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import torchport
 from targets.graphs import HandMade, aten, planned, verdict_on
 from torchport.records import REASONS
 from torchport.targets import find
@@ -157,3 +158,21 @@ def test_an_op_with_a_rule_is_never_taken_apart():
     target = find("openvino")
     assert not {str(op) for op in target.decompositions()} & RULES.keys()
     assert {str(op) for op in target.kept_composites()} <= RULES.keys()
+
+
+@pytest.mark.parametrize(
+    "lookup",
+    [
+        lambda mask, index: mask[:, index],
+        lambda mask, index: torch.gather(mask, 1, index[:2]),
+        lambda mask, index: torch.where(mask[:, index] & (index > 3), 1.0, float("-inf")),
+    ],
+    ids=["index", "gather", "masked"],
+)
+def test_masks_are_looked_up_in(lookup):
+    """As attention masks are, by batch and position."""
+    mask, index = torch.rand(2, 9) > 0.5, torch.randint(0, 9, (4, 5))
+    compiled = torchport.compile(lookup, (mask, index), target="openvino")
+    assert compiled.coverage.complete
+    torch.testing.assert_close(compiled(mask, index), lookup(mask, index), rtol=0, atol=0)
+    torch.testing.assert_close(compiled(~mask, index), lookup(~mask, index), rtol=0, atol=0)

@@ -76,14 +76,14 @@ def _embedding(node: fx.Node) -> Verdict | None:
     return None
 
 
-@checked("gather.default", "fi", moved, NaN.EXACT, open=any_size)
+@checked("gather.default", "fib", moved, NaN.EXACT, open=any_size)
 def _gather(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0 or value_of(node, 2).dim() == 0:
         return shape("a single number is looked up in")
     return None
 
 
-@checked("index.Tensor", "fi", moved, NaN.EXACT, open=any_size)
+@checked("index.Tensor", "fib", moved, NaN.EXACT, open=any_size)
 def _index(node: fx.Node) -> Verdict | None:
     indices = node.args[1]
     assert isinstance(indices, (list, tuple))
