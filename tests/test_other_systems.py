@@ -39,10 +39,10 @@ except torchport.TorchportError as error:
 """
 ENDS = """
 import subprocess, time
-from torchport.targets.child_build import _end
+from torchport.targets.child_process import end_child
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 child.kill = child.terminate  # what Windows has, there under both names
-_end(child)
+end_child(child)
 print("ended", child.returncode != 0)
 """
 

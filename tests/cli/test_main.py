@@ -16,8 +16,8 @@ from torchport.version import __version__
 
 PROGRAM = [sys.executable, "-c", "from torchport.cli.main import main; main()"]
 COMMANDS = [
-    "analyze", "explain", "compile", "run", "inspect", "codegen", "generate", "profile", "bench", "survey",
-    "report", "targets", "doctor", "new-target",
+    "analyze", "explain", "compile", "run", "inspect", "codegen", "quantize", "generate", "profile", "bench",
+    "survey", "report", "targets", "doctor", "new-target",
 ]  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from torchport.cli import exit_codes
@@ -46,11 +45,11 @@ def _describe(name: str) -> dict[str, str | bool]:
 
 
 def _show(found: list[dict[str, str | bool]], console: Console) -> None:
-    table = Table(box=None, pad_edge=False, show_header=False)
+    width = max(len(str(entry["name"])) for entry in found)
     for entry in found:
         mark = "✅" if entry["ok"] else "❌"
-        table.add_row(mark, Text(str(entry["name"])), Text(str(entry["detail"])), Text(str(entry["path"])))
-    console.print(table)
+        line = Text(f"{mark}  {entry['name']:<{width}}  {entry['detail']}  {entry['path']}")
+        console.print(line, soft_wrap=True)  # a path that is to be copied must stay whole
 
 
 def main() -> None:

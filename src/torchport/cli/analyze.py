@@ -93,7 +93,7 @@ def analyze(
 
     Writes unique_modules.json, pytorch_ops.json and cost.json. A library's model is built without weights;
     they are loaded only if its path depends on values. With several models, each has a folder in DIR.
-    In Python: torchport.analyze; torchport.analyze_generation for --generate.
+    In Python: torchport.analyze or, for --generate, torchport.analyze_generation.
 
     \b
     Examples:

@@ -114,9 +114,10 @@ def _program(packaged: PackagedProgram, tensors: StoredTensors, classes: Iterabl
 def _drop_payloads(graph_module: fx.GraphModule) -> None:
     """Let go of the payloads, which nothing reads once the islands are loaded: those keep what they need."""
     for node in graph_module.graph.nodes:
-        if node.op == "get_attr" and all(
+        readers = [
             user.target is torch.ops.torchport.island.default and user.args[0] is node for user in node.users
-        ):
+        ]
+        if node.op == "get_attr" and readers and all(readers):
             setattr(graph_module, node.target, torch.empty(0, dtype=torch.uint8))
 
 
