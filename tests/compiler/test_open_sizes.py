@@ -322,3 +322,24 @@ def test_sizes_that_depend_on_data_are_right_whatever_is_built(target):
     compiled = torchport.compile(model, (torch.rand(3, 4),), dynamic_shapes=({0: ROWS},), target=target)
     for rows in (2, 4, 6):
         assert_same(model, compiled, torch.rand(rows, 4))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x: ((y := x * 2).view(-1), y[0]),
+        lambda x: ((y := x * 2).reshape(-1), y),
+        lambda x: ((y := x * 2), y[:, 0]),
+    ],
+    ids=["two views", "reshaped", "a column"],
+)
+@pytest.mark.parametrize("target", ["host", "openvino"])
+def test_results_that_share_memory_share_it_at_every_size(model, target):
+    dims = {0: torch.export.Dim("rows", min=2, max=9)}
+    compiled = torchport.compile(model, (torch.ones(3, 2),), target=target, dynamic_shapes=(dims,))
+    for rows in (3, 2, 7):
+        ours, theirs = compiled(torch.ones(rows, 2)), model(torch.ones(rows, 2))
+        for results in (ours, theirs):
+            results[0].zero_()
+        torch.testing.assert_close(ours[1], theirs[1])
+        assert torch.equal(theirs[1], torch.zeros_like(theirs[1]))

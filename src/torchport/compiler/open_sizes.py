@@ -16,6 +16,7 @@ from torch import fx
 
 from torchport.capture import CapturedModel, guards_of, input_shapes, size_term
 from torchport.compiler.normalise import NormalGraph
+from torchport.compiler.views import is_view_of
 from torchport.errors import CaptureError
 from torchport.runtime.shape_guards import holds
 from torchport.targets.open_sizes import Evaluator, Symbols
@@ -52,6 +53,7 @@ class OpenSizes:
         guards: what holds of the inputs' sizes, as terms.
         unproved: what torch takes for granted of them besides, as terms.
         assumed: how often torch had assumed something of sizes when the graph was captured.
+        shared: which results share memory, with which others, in a way that depends on sizes.
     """
 
     ranges: Mapping[Any, tuple[int, int]]
@@ -61,6 +63,7 @@ class OpenSizes:
     guards: list[object]
     unproved: list[object]
     assumed: int
+    shared: Sequence[tuple[int, int | None]] = ()
 
     @property
     def smallest(self) -> Symbols:
@@ -193,7 +196,7 @@ def find_open_sizes(captured: CapturedModel) -> OpenSizes:
         if low < _TAKEN_FOR_GRANTED:
             unproved.append([">=", place, _TAKEN_FOR_GRANTED])
     assumed = count_size_guards(_a_size(captured.program.graph_module))
-    return OpenSizes(ranges, unlimited, places, inputs, guards, unproved, assumed)
+    return OpenSizes(ranges, unlimited, places, inputs, guards, unproved, assumed, captured.shared_by_size)
 
 
 def name_sizes(graph: NormalGraph, sizes: OpenSizes) -> None:
@@ -202,8 +205,9 @@ def name_sizes(graph: NormalGraph, sizes: OpenSizes) -> None:
     Sizes that depend on data stay as they are.
 
     Raises:
-        NotOpen: a size has no form as data.
+        NotOpen: a size has no form as data, or results share memory in a way that the graph does not show.
     """
+    _check_sharing(graph, sizes)
     nodes = graph.graph_module.graph
     inputs = [node for node in nodes.nodes if node.op == "placeholder"]
     known = {str(symbol): ["size", *place] for symbol, place in sizes.places.items()}
@@ -232,6 +236,20 @@ def name_sizes(graph: NormalGraph, sizes: OpenSizes) -> None:
             _take_parts(node)
     nodes.eliminate_dead_code()
     graph.graph_module.recompile()
+
+
+def _is_shown(one: fx.Node, other: fx.Node) -> bool:
+    """Whether the graph shows that two nodes share memory."""
+    return one is other or is_view_of(one, other) or is_view_of(other, one)
+
+
+def _check_sharing(graph: NormalGraph, sizes: OpenSizes) -> None:
+    for index, other in sizes.shared:
+        ours = graph.returned[index]
+        theirs = None if other is None else graph.returned[other]
+        if isinstance(ours, fx.Node) and isinstance(theirs, fx.Node) and _is_shown(ours, theirs):
+            continue
+        raise NotOpen("results share memory in a way that depends on their sizes")
 
 
 # They take -1 for a size that follows from others, which a device's compiler may not find if those are open.

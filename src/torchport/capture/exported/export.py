@@ -47,6 +47,7 @@ class CapturedModel:
         result: the structure of what the model returns.
         state: the Python state that the graph stands for, but for what the model itself changes.
         shared: which results share memory in a way that the graph does not show.
+        shared_by_size: which results share memory, with which others, where sizes are open.
     """
 
     name: str
@@ -57,6 +58,7 @@ class CapturedModel:
     result: Structure
     state: ModuleState
     shared: tuple[SharedResult, ...] = ()
+    shared_by_size: tuple[tuple[int, int | None], ...] = ()
 
 
 @leaves_torch_as_it_was
@@ -101,7 +103,15 @@ def export(
     state.forget(call.changes)
     assert call.result is not None
     return CapturedModel(
-        name, module, program, tuple(flat.leaves), flat.structure, call.result, state, call.shared
+        name,
+        module,
+        program,
+        tuple(flat.leaves),
+        flat.structure,
+        call.result,
+        state,
+        call.shared,
+        call.shared_by_size,
     )
 
 
@@ -113,6 +123,7 @@ class _Call:
     saw_transforms: bool = False
     changes: Sequence[str] = ()
     shared: tuple[SharedResult, ...] = ()
+    shared_by_size: tuple[tuple[int, int | None], ...] = ()
 
 
 class _TensorsInTensorsOut(nn.Module):
@@ -145,6 +156,7 @@ class _TensorsInTensorsOut(nn.Module):
         torch.fx.traceback.current_meta.pop("stack_trace", None)
         flat = flatten_result(value, leaves, objects, self._structure, by_reference=self._shared)
         self._call.shared = memory.shared(flat.leaves)
+        self._call.shared_by_size = memory.shared_by_size(flat.leaves)
         write_replaced(buffers)
         self._call.result, self._call.changes = flat.structure, state.changed()
         return tuple(flat.leaves)

@@ -73,6 +73,24 @@ class WatchedMemory:
                     found.append(_view(index, result, "result", cover, results[cover]))
         return tuple(shared for shared in found if shared is not None)
 
+    def shared_by_size(self, results: Sequence[torch.Tensor]) -> tuple[tuple[int, int | None], ...]:
+        """Return which results share memory where sizes are open, so that `shared` cannot say in which way.
+
+        Each with the other result, or with None for memory that is written.
+        """
+        owned = {_storage(tensor) for _, _, tensor, _ in self._bases}
+        written = {_storage(tensor) for _, _, tensor, version in self._bases if _version(tensor) != version}
+        open_ones = {index for index, result in enumerate(results) if _place(result) is None}
+        found: list[tuple[int, int | None]] = []
+        for index, result in enumerate(results):
+            key = _storage(result)
+            if key in written and index in open_ones:
+                found.append((index, None))
+            elif key is not None and key not in owned:
+                others = [other for other in range(index) if _storage(results[other]) == key]
+                found += [(index, other) for other in others if {index, other} & open_ones]
+        return tuple(found)
+
 
 def _storage(tensor: torch.Tensor) -> int | None:
     return storage_key(tensor.untyped_storage()) if tensor.layout is torch.strided else None
