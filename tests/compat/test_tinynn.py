@@ -111,3 +111,52 @@ def test_a_model_that_cannot_be_trained_is_not_returned(model, monkeypatch):
 def test_bfloat16_needs_no_quantizer(model):
     with pytest.raises(torchport.TorchportError, match="BF16Quantizer is not supported"):
         BF16Quantizer(model, torch.rand(1, 8)).quantize()
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 8, 3), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.conv(x)).mean((2, 3)))
+
+
+def correlation(one, other):
+    return float(torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1])
+
+
+def test_the_whole_way_of_post_training_quantization():
+    torch.manual_seed(0)
+    model, data = Small().eval(), [torch.rand(4, 3, 8, 8) for _ in range(8)]
+    quantizer = PostQuantizer(model, data[0], work_dir="out", config={"per_tensor": False})
+    calibrating = quantizer.quantize()
+    with torch.no_grad():
+        for batch in data:
+            calibrating(batch)
+        quantized = quantizer.convert(calibrating)
+        chosen = {layer.name: layer for layer in quantized.plan.layers}
+        assert {"conv", "head"} <= chosen.keys()
+        for layer in chosen.values():  # what this machine runs slower in eight bits goes back to floats
+            assert layer.precision == "int8" or layer.reason in ("slower", "no_kernel")
+        assert correlation(quantized(data[1]), model(data[1])) > 0.99
+
+
+def test_the_whole_way_of_training_with_quantization():
+    torch.manual_seed(0)
+    model, data = Small().eval(), [torch.rand(4, 3, 8, 8) for _ in range(8)]
+    wanted = [torch.rand(4, 4) for _ in data]
+    quantizer = QATQuantizer(model, data[0], work_dir="out", calibration=data)
+    trained = quantizer.quantize().train()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.5)
+    losses = []
+    for _ in range(10):
+        loss = sum((trained(x) - y).square().mean() for x, y in zip(data, wanted, strict=True)) / len(data)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0]
+    with torch.no_grad():
+        quantized = quantizer.convert(trained)
+        assert correlation(quantized(data[1]), trained.eval()(data[1])) > 0.99
