@@ -48,7 +48,7 @@ def prepare(contender: str, model: torch.nn.Module, args: tuple[torch.Tensor, ..
         coverage = compiled.coverage
         stayed = [f"{row.op}: {row.reason}, {row.detail}" for row in coverage.stayed]
         print(f"  {coverage.ops_remain} of {coverage.ops_before} ops stay {stayed[:3]}", file=sys.stderr)
-        prepare.compiled = compiled  # type: ignore[attr-defined]  # for the package
+        prepare.compiled = compiled  # for the package
         return lambda: compiled(*args)
     torch._dynamo.reset()
     made = torch.compile(model, mode=contender)
@@ -97,7 +97,7 @@ def measure(name: str, dtype: str, device: str, small: bool, seconds: float) -> 
 def ratio(rows: dict[str, dict[str, object]]) -> float | None:
     """Return torchport's time relative to `reduce-overhead`'s."""
     ours, theirs = (rows.get(name, {}).get("seconds") for name in ("torchport", "reduce-overhead"))
-    return float(ours) / float(theirs) if ours and theirs else None  # type: ignore[arg-type]
+    return float(ours) / float(theirs) if ours and theirs else None
 
 
 def time_package(name: str, dtype: str, device: str, small: bool) -> dict[str, object]:
@@ -105,7 +105,7 @@ def time_package(name: str, dtype: str, device: str, small: bool) -> dict[str, o
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder, "model.pt2"))
         try:
-            torchport.save(prepare.compiled, path)  # type: ignore[attr-defined]
+            torchport.save(prepare.compiled, path)
             loaded, compiled = (
                 _child(way, name, dtype, device, small, path, folder) for way in ("load", "compile")
             )
@@ -156,7 +156,7 @@ def measure_apart(name: str, dtype: str, device: str, small: bool, seconds: floa
         return {"error": "it took longer than 400 seconds"}
     if done.returncode:
         return {"error": f"the process ended with {done.returncode}"}
-    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def machine(device: str) -> dict[str, object]:
@@ -189,13 +189,13 @@ def main() -> int:
     for name in given.models:
         for dtype in given.dtypes:
             found = measure_apart(name, dtype, given.device, given.small, given.seconds)
-            results["models"][f"{name} {dtype}"] = found  # type: ignore[index]
+            results["models"][f"{name} {dtype}"] = found
             given.out.write_text(json.dumps(results, indent=1))
             share = found.get("ratio")
             good = good and isinstance(share, float) and share <= ALLOWED
             times = {
                 key: row.get("seconds", row.get("error")) for key, row in found.get("contenders", {}).items()
-            }  # type: ignore[attr-defined]
+            }
             print(f"{name} {dtype}: {times}, ratio {share}, package {found.get('package')}", flush=True)
     return int(not good)
 

@@ -150,13 +150,11 @@ def measure_apart(name: str, settings: Settings) -> dict[str, dict[str, object]]
 
 def ratios(rows: Mapping[str, Mapping[str, object]]) -> dict[str, float]:
     """Return the time of each of ours relative to the best of the others."""
-    others = [float(rows[name]["seconds"]) for name in OTHERS if "seconds" in rows.get(name, {})]  # type: ignore[arg-type]
+    others = [float(rows[name]["seconds"]) for name in OTHERS if "seconds" in rows.get(name, {})]
     if not others:
         return {}
     return {
-        name: float(rows[name]["seconds"]) / min(others)  # type: ignore[arg-type]
-        for name in OURS
-        if "seconds" in rows.get(name, {})
+        name: float(rows[name]["seconds"]) / min(others) for name in OURS if "seconds" in rows.get(name, {})
     }
 
 
@@ -182,7 +180,7 @@ def render(results: Mapping[str, Mapping[str, Mapping[str, object]]], skip: Sequ
 def _remarks(row: Mapping[str, object]) -> list[str]:
     notes = row.get("notes", [])
     assert isinstance(notes, list)
-    noise = float(row.get("spread", 0.0))  # type: ignore[arg-type]
+    noise = float(row.get("spread", 0.0))
     noisy = [f"the quartiles are ±{noise:.0%} apart: the machine is not quiet"] if noise > NOISY else []
     return [*([str(row["error"])] if "error" in row else []), *notes, *noisy]
 
@@ -192,7 +190,7 @@ def _cell(row: Mapping[str, object]) -> str:
         return "wrong" if "pcc" in row else "error"
     if "seconds" not in row:
         return ABSENT
-    return f"{1000 * float(row['seconds']):.2f}{'*' if row.get('notes') else ''}"  # type: ignore[arg-type]
+    return f"{1000 * float(row['seconds']):.2f}{'*' if row.get('notes') else ''}"
 
 
 def main() -> int:

@@ -105,3 +105,14 @@ def test_the_reference_is_eager_torch_and_draws_nothing():
     values = reference_values(module, [torch.tensor([-1.0, 2.0])], {nodes["relu"]})
     assert values[nodes["relu"]].tolist() == [0.0, 2.0]
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_booleans_of_rounded_numbers_are_judged_together():
+    numbers = torch.linspace(-1, 1, 1000)
+    expected, near, far = numbers > 0, numbers > 0.002, numbers > 0.2
+    assert difference([near], [expected], low_precision=True, whole=True) == ""
+    assert "differ" in difference([far], [expected], low_precision=True, whole=True)
+    assert "differ" in difference([near], [expected], low_precision=False, whole=True)
+    assert "differ" in difference([near], [expected], low_precision=True, whole=False)
+    always = torch.ones(1000, dtype=torch.bool)
+    assert "differ" in difference([numbers < 0.9], [always], low_precision=True, whole=True)

@@ -161,7 +161,7 @@ class _Measured:
         with torch.random.fork_rng(devices=[]):
             for _ in range(_RUNS + 1):
                 leaves = [leaf.clone() for leaf in self._leaves]
-                taken.append(seconds_of(lambda given=leaves: self._program.run(given)))  # type: ignore[misc]
+                taken.append(seconds_of(lambda given=leaves: self._program.run(given)))  # type: ignore[misc]  # a lambda's default has no type
         return statistics.median(taken[1:])
 
     def op_times(self) -> list[_Timed]:

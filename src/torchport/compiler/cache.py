@@ -63,12 +63,7 @@ def island_key(island: Island, target: Target, options: Options) -> str:
     torch, torchport and the target's library.
     """
     digest = hashlib.sha256()
-    settings = {
-        key: value
-        for key, value in target.options_json(options).items()
-        if key
-        not in ("cache", "check", "speed_trial", "keep_ops", "keep_modules", "min_island_size", "child_trial")
-    }
+    settings = {key: value for key, value in target.options_json(options).items() if key not in _NOT_BUILT_IN}
     head = [
         _MAGIC,
         __version__,

@@ -36,7 +36,7 @@ def isolated(
         run: whether the child also runs what it built, on zeros.
     """
     made = copy.copy(target)
-    made.build = _ChildBuild(target, timeout, None if workdir is None else Path(workdir), run)  # type: ignore[method-assign]
+    made.build = _ChildBuild(target, timeout, None if workdir is None else Path(workdir), run)  # type: ignore[method-assign]  # of this copy alone
     return made
 
 

@@ -17,5 +17,5 @@ __all__ = ["analyze_model", "trace"]
 _other = getattr(torch, "neuron", neuron)
 if _other is not neuron:
     raise NameTaken("torch.neuron is there already, and is not torchport's", where=repr(_other))
-torch.neuron = neuron  # type: ignore[attr-defined]
+torch.neuron = neuron  # type: ignore[attr-defined]  # as the real package does
 sys.modules.setdefault("torch.neuron", neuron)
