@@ -34,3 +34,13 @@ def test_tables_without_them_have_no_such_columns(tmp_path):
     rows = run_benches(["hf-small:gpt2"], targets=["host"], directory=tmp_path, settings=settings)
     assert rows[0].status == "ok", rows[0].error
     assert "Tokens a Second" not in render_markdown(Report(rows))
+
+
+def test_a_simulator_s_time_is_not_taken_for_the_device_s(tmp_path):
+    settings = BenchSettings(runs=1, warmup=0, new_tokens=2)
+    [row] = run_benches(["hf-small-lm:gpt2"], targets=["ttnn"], directory=tmp_path, settings=settings)
+    assert row.status == "ok", row.error
+    assert row.simulated
+    assert (row.compiled_time, row.first_token_time, row.tokens_per_second) == (None, None, None)
+    assert "ttnn (simulated)" in render_markdown(Report((row,)))
+    assert "(estimate)" not in render_markdown(Report((row,)))

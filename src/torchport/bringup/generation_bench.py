@@ -11,11 +11,13 @@ from typing import Any
 
 import torch
 
+from torchport import targets
 from torchport.bringup.bench import BenchSettings, Measurement
 from torchport.bringup.generation_run import Listener, check_generates
 from torchport.bringup.machine import describe_machine, versions_for
 from torchport.bringup.memory import held_memory
 from torchport.compiler import compile
+from torchport.compiler.emission import simulated_seconds
 from torchport.compiler.generating_model import GeneratingModel
 from torchport.compiler.timing import time_interleaved
 from torchport.errors import SurveyError, one_line
@@ -91,6 +93,7 @@ def _measure(
     counted = speeds[1][-timing.runs :]
     rates = [speed.tokens_per_second for speed in counted if speed.tokens_per_second]
     good = compared.pcc >= row.pcc_threshold
+    simulated = _is_simulated(compiled, target, options)  # its time says nothing of the device's
     found = replace(
         row,
         status="ok" if good else "inaccurate",
@@ -101,18 +104,26 @@ def _measure(
         unique_remain=step.coverage.unique_remain,
         transfers=step.coverage.transfers,
         original_time=timing.first,
-        compiled_time=timing.second,
+        compiled_time=None if simulated else timing.second,
         first_run_time=first_run_time,
         pcc=compared.pcc,
         max_absolute=compared.max_absolute,
         runs=timing.runs,
+        simulated=simulated,
         fallbacks=compiled.fallbacks,
-        first_token_time=statistics.median(speed.first_token_time for speed in counted),
-        tokens_per_second=statistics.median(rates) if rates else None,
+        first_token_time=None if simulated else statistics.median(each.first_token_time for each in counted),
+        tokens_per_second=statistics.median(rates) if rates and not simulated else None,
         builds=len(compiled.generation_programs),
         memory=None if before is None or after is None else max(after - before, 0),
     )
     return Measurement(found, step.coverage)
+
+
+def _is_simulated(compiled: GeneratingModel, target: str, options: Mapping[str, object] | None) -> bool:
+    found = targets.find(target)
+    chosen = found.make_options(options)
+    programs = [program for call in compiled.generation.calls for program in call.built_programs]
+    return any(simulated_seconds(program, found, chosen) is not None for program in programs)
 
 
 def _prompt(model: Model) -> torch.Tensor:

@@ -87,9 +87,17 @@ class LoadedGeneratingModel(LoadedModel):
                 model = model_without_weights(self._packaged, self._classes, name)
                 from torchport.generation.make_generation import make_generation  # needs the library
 
-                calls = iter(self._calls)
+                left = list(self._calls)
+
+                def take(_: object) -> LoadedModel:
+                    if not left:
+                        raise PackageError(
+                            "the package lacks a program that the model generates with", where=name
+                        )
+                    return left.pop(0)
+
                 self._generation = make_generation(
-                    model, lambda _: next(calls), max_length=self.form.max_length, name=name, form=self.form
+                    model, take, max_length=self.form.max_length, name=name, form=self.form
                 )
             return self._generation
 

@@ -59,8 +59,9 @@ class TrainableModel(nn.Module):
                 old = quantization.decisions.weights.get((node.name, place))
                 weight = tensor_of(floats, operand)
                 if old is not None and weight is not None:
-                    scale = _scale(weight, old.scale)
-                    values = (weight / scale).round().clamp(-_MOST, _MOST).to(torch.int8)
+                    most = _largest_step(old)
+                    scale = _scale(weight, old.scale, most)
+                    values = (weight / scale).round().clamp(-most, most).to(torch.int8)
                     decisions.weights[node.name, place] = QuantizedWeight(values, scale)
         return self._finish(
             replace(
@@ -69,17 +70,22 @@ class TrainableModel(nn.Module):
         )
 
 
-def _scale(weight: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _largest_step(calibrated: QuantizedWeight) -> int:
+    """Return the largest number that a weight's steps go to: fewer where seven bits were chosen."""
+    return min(_MOST, max(1, int(calibrated.values.abs().max())))
+
+
+def _scale(weight: torch.Tensor, like: torch.Tensor, most: int) -> torch.Tensor:
     """Return the scale of a weight, for each channel or for all, as another one has it."""
     dims = [dim for dim in range(weight.dim()) if like.dim() != weight.dim() or like.shape[dim] == 1]
     largest = weight.detach().abs().amax(dims, keepdim=True) if dims else weight.detach().abs()
-    return (largest / _MOST).clamp_min(torch.finfo(torch.float32).tiny)
+    return (largest / most).clamp_min(torch.finfo(torch.float32).tiny)
 
 
-def rounded_weight(weight: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def rounded_weight(weight: torch.Tensor, like: torch.Tensor, most: int = _MOST) -> torch.Tensor:
     """Return a weight as eight bits hold it; its gradient is the weight's own."""
-    scale = _scale(weight, like)
-    held = (weight.detach() / scale).round().clamp(-_MOST, _MOST) * scale
+    scale = _scale(weight, like, most)
+    held = (weight.detach() / scale).round().clamp(-most, most) * scale
     return weight + (held - weight.detach())
 
 
@@ -99,7 +105,8 @@ def _trainable_copy(quantization: StaticQuantization) -> fx.GraphModule:
             name = f"{node.name}_scale_{place}"
             made.register_buffer(name, weight.scale, persistent=False)
             with made.graph.inserting_before(node):
-                return made.graph.call_function(rounded_weight, (value, made.graph.get_attr(name)))
+                scale = made.graph.get_attr(name)
+                return made.graph.call_function(rounded_weight, (value, scale, _largest_step(weight)))
 
         node.args, node.kwargs = map_operands(node, rounding)
     made.graph.lint()

@@ -106,7 +106,9 @@ _COLUMNS: tuple[Column, ...] = (
     Column(
         "Compiled Run Time (ms)",
         ("compiled_time",),
-        lambda row: _milliseconds(row.compiled_time) + (" (estimate)" if row.simulated else ""),
+        lambda row: (
+            _milliseconds(row.compiled_time) + (" (estimate)" if row.simulated and row.compiled_time else "")
+        ),
         "one call of the compiled model, median of runs interleaved with the original's; of a simulated "
         "target an estimate for the device",
     ),
