@@ -183,6 +183,10 @@ def main() -> int:
     if given.one:
         print(json.dumps(measure(*given.one, given.device, given.small, given.seconds)))
         return 0
+    # torch's modules are compiled once, as on any machine where they can be written; the image of a machine
+    # that cannot write them would compile them in every process.
+    pycache = tempfile.TemporaryDirectory()
+    os.environ |= {"PYTHONPYCACHEPREFIX": pycache.name, "PYTHONDONTWRITEBYTECODE": ""}
     results: dict[str, object] = {"machine": machine(given.device), "allowed": ALLOWED, "models": {}}
     given.out.parent.mkdir(parents=True, exist_ok=True)
     good = True

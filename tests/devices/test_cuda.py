@@ -87,3 +87,28 @@ def test_analyze_counts_as_on_the_cpu(model, x):
     there = torchport.analyze(model, (x,))
     here = torchport.analyze(model.cpu(), (x.cpu(),))
     assert there.cost.flops == here.cost.flops
+
+
+def test_a_weight_that_changes_is_noticed_while_the_gpu_computes(model, x):
+    with torch.no_grad():
+        compiled = torchport.compile(model, (x,), target="inductor")
+        torch.testing.assert_close(compiled(x), model(x))
+        model[0].weight.mul_(2)
+        torch.testing.assert_close(compiled(x), model(x))
+        model[2] = nn.Linear(8, 4).cuda()
+        torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_auto_takes_the_gpu_and_tells_what_it_tried(model, x):
+    with torch.no_grad():
+        compiled = torchport.compile(model, (x,), target="auto")
+        torch.testing.assert_close(compiled(x), model(x))
+    rows = {row.engine: row for row in compiled.tries.rows}
+    assert rows["inductor"].status == "ok"
+    assert rows["openvino"].status == "refused"
+
+
+def test_a_profile_names_the_gpu_s_kernels(model, x):
+    profile = torchport.profile(model, (x,), target="inductor")
+    assert profile.ops
+    assert all(op.seconds > 0 and op.kernel for op in profile.ops)

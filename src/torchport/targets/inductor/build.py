@@ -23,15 +23,7 @@ def build(island: Island) -> Artifact:
     devices = {value.device.type for value in values if isinstance(value, torch.Tensor)} - {"meta"}
     if len(devices) > 1:
         raise TargetError(f"tensors are on several devices: {', '.join(sorted(devices))}", where=island.name)
-    on_host = fx.GraphModule(
-        {
-            str(node.target): getattr(island.graph_module, str(node.target)).detach().cpu()
-            for node in island.graph_module.graph.nodes
-            if node.op == "get_attr"
-        },
-        island.graph_module.graph,
-    )
-    portable = build_portable(replace(island, graph_module=on_host))
+    portable = build_portable(on_host(island))
     properties: dict[str, object] = {
         "format": FORMAT,
         "device": next(iter(devices), "cpu"),
@@ -39,3 +31,13 @@ def build(island: Island) -> Artifact:
         "island_bytes": int(portable.payload.size),
     }
     return Artifact(portable.payload, properties)
+
+
+def on_host(island: Island) -> Island:
+    """Return the island with its weights in the CPU's memory, from where a file gets them."""
+    weights = {
+        str(node.target): getattr(island.graph_module, str(node.target)).detach().cpu()
+        for node in island.graph_module.graph.nodes
+        if node.op == "get_attr"
+    }
+    return replace(island, graph_module=fx.GraphModule(weights, island.graph_module.graph))

@@ -26,7 +26,7 @@ from torchport.targets.inductor.format import FORMAT
 from torchport.targets.inductor.options import InductorOptions
 from torchport.targets.machine import machine
 from torchport.targets.seal import is_sealed, seal
-from torchport.targets.target import Artifact, Runner
+from torchport.targets.target import Artifact, Meanwhile, Runner
 
 _log = logging.getLogger(__name__)
 
@@ -194,19 +194,30 @@ class _Island:
         self._specs = [(spec.shape, getattr(torch, spec.dtype)) for spec in inputs]
         self._outputs = [(spec.shape, getattr(torch, spec.dtype), not spec.order) for spec in outputs]
         self._device = torch.empty(0, device=device).device  # with its number
-        self._call = _CudaGraph(made) if device == "cuda" and options.cuda_graphs else made
+        self._on_gpu = device == "cuda"
+        self._call = _CudaGraph(made) if self._on_gpu and options.cuda_graphs else made
         self._kept = {weight.untyped_storage().data_ptr() for weight in made.weights}
 
-    @torch.no_grad()
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the island once."""
+        return self.run_overlapped(arguments, None)
+
+    @torch.no_grad()
+    def run_overlapped(
+        self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile | None
+    ) -> list[torch.Tensor]:
+        """Run the island once; on a GPU `meanwhile` runs while that computes, on a CPU before."""
+        if meanwhile is not None and not self._on_gpu:
+            meanwhile()
         given = [argument.detach().contiguous().resolve_neg() for argument in arguments]
         for argument, (shape, dtype) in zip(given, self._specs, strict=True):
             if argument.device != self._device or argument.shape != shape or argument.dtype is not dtype:
                 raise TargetError(
                     "a tensor is not of the kind that the island was compiled for", where="inductor"
                 )
-        results = self._call(given)
+        results = self._call(given)  # on a GPU it returns as soon as the work is handed over
+        if meanwhile is not None and self._on_gpu:
+            meanwhile()
         if len(results) != len(self._outputs):
             raise TargetError("the compiled island gives other tensors than it should", where="inductor")
         taken = self._kept | {argument.untyped_storage().data_ptr() for argument in given}

@@ -14,6 +14,7 @@ from torchport.records import OpTime
 from torchport.targets.host.build import build as build_graph
 from torchport.targets.host.load import read_graph
 from torchport.targets.host.profile import profiling
+from torchport.targets.inductor.build import on_host
 from torchport.targets.inductor.compile import compile_graph, lift_weights
 from torchport.targets.inductor.fold import fold_scales
 from torchport.targets.inductor.options import InductorOptions
@@ -26,7 +27,7 @@ _RUNS = 4  # of which the first is not counted
 def op_times(island: Island, options: InductorOptions, arguments: Sequence[torch.Tensor]) -> list[OpTime]:
     """Compile the island so that its kernels are noted, run it, and return the times of its fastest run."""
     on_gpu = any(argument.is_cuda for argument in arguments)
-    graph_module = read_graph(build_graph(island)).to(arguments[0].device if arguments else "cpu")
+    graph_module = read_graph(build_graph(on_host(island))).to(arguments[0].device if arguments else "cpu")
     fold_scales(graph_module)
     lifted, weights = lift_weights(graph_module)
     given = [argument.detach().contiguous() for argument in arguments]
