@@ -15,6 +15,7 @@ import numpy
 from torchport.errors import TargetError
 from torchport.records import TensorSpec, temporary_folder
 from torchport.targets.open_sizes import copy_for_sizes
+from torchport.targets.openvino.conversions import place_conversions
 from torchport.targets.openvino.format import FORMAT, aligned
 from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
@@ -104,6 +105,10 @@ def _convert(island: Island) -> Any:
         # Norms are folded into weights here, and not at each load. The weights are then those that the device
         # computes with, and its compiled form need hold none of its own.
         frontend_parts["simplify"](model, cf=False, smart_reshape=False)
+        if island.sizes is not None:
+            place_conversions(model)
+    except TargetError:
+        raise
     except Exception as error:  # the frontend raises many kinds; each is a refusal
         raise TargetError(
             f"OpenVINO refuses the island: {_first_line(error)}", where=f"openvino, {island.name}"
