@@ -21,6 +21,7 @@ from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
 from torchport.targets.openvino.nan_walk import Watch
 from torchport.targets.openvino.pool_rounding import round_pools_down
+from torchport.targets.openvino.packed_weights import stack_halves
 from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.openvino.wide_ops import widen_ops
 from torchport.targets.target import Artifact, Island
@@ -38,6 +39,7 @@ def build(island: Island) -> Artifact:
     watches, finite_inputs = _watches(island)
     with_sums, sums = add_sums(island.graph_module, watches)
     widen_ops(with_sums)
+    stack_halves(with_sums)
     numbers = (TensorSpec((), "float32"),) * len(sums)
     model = _convert(replace(island, graph_module=with_sums, outputs=(*island.outputs, *numbers)))
     copies = _take_copies(model)
