@@ -31,6 +31,14 @@ export interface Coverage {
   transfers: number;
   groups: Group[];
 }
+export interface Tries {
+  model: string;
+  chosen: string;
+  objective: string;
+  seconds: number | string | null;
+  columns: { title: string; numeric: boolean }[];
+  rows: Cell[][];
+}
 export interface Accuracy {
   model: string;
   target: string;
@@ -90,6 +98,7 @@ export interface Data {
   title: string;
   columns: { title: string; explanation: string; numeric: boolean }[];
   rows: Row[];
+  tries: Tries[];
   coverages: Coverage[];
   accuracies: Accuracy[];
   problems: [string, string][];

@@ -1,5 +1,5 @@
 // Models by targets: what runs, how well, what changed, and what to do next.
-import type { Coverage, Data, Group, Row } from "./data";
+import type { Cell, Coverage, Data, Group, Row, Tries } from "./data";
 import { bytes, count, flops, percent, plural, shown } from "./format";
 import { Meter, Name, Section, Tile } from "./parts";
 import { linkTo } from "./route";
@@ -16,6 +16,7 @@ export function Overview({ data }: { data: Data }) {
           <Results data={data} />
         </Section>
       )}
+      {data.tries.length > 0 && <AllTries data={data} />}
       {data.coverages.length > 0 && <Coverages data={data} />}
       <Complaints data={data} />
     </>
@@ -150,6 +151,35 @@ function SpeedUp({ value, longest }: { value: number; longest: number }) {
       <span>{value.toFixed(2)}x</span>
     </span>
   );
+}
+
+function AllTries({ data }: { data: Data }) {
+  return (
+    <Section title="What auto tried" id="tries-title">
+      {data.tries.map((tries, place) => (
+        <details class="card coverage" open={data.tries.length === 1}>
+          <summary>
+            <b>
+              <Name text={tries.model} />
+            </b>
+            : {shown(tries.chosen, 60)} by {shown(tries.objective, 60)}
+          </summary>
+          {typeof tries.seconds === "number" && <p class="faint">all trials took {tries.seconds.toFixed(0)} s</p>}
+          <Table id={`tries-${place}`} label="engines" columns={triesColumns(tries)} rows={tries.rows} />
+        </details>
+      ))}
+    </Section>
+  );
+}
+
+function triesColumns(tries: Tries): Column<Cell[]>[] {
+  return tries.columns.map((column, place) => ({
+    title: column.title,
+    numeric: column.numeric,
+    wide: column.title === "Reason",
+    value: (row) => row[place]![1],
+    cell: (row) => shown(row[place]![0], 1000),
+  }));
 }
 
 const coverageId = (model: string, target: string) => `stays-${encodeURIComponent(`${model} ${target}`)}`;

@@ -9,6 +9,7 @@ from torchport.records import (
     Cost,
     Coverage,
     DifferenceHistogram,
+    EngineTry,
     GraphModule,
     GraphOp,
     MemoryPeak,
@@ -24,6 +25,7 @@ from torchport.records import (
     StayedOp,
     TensorComparison,
     TensorType,
+    Tries,
     UniqueModule,
     UniqueOp,
     Verdict,
@@ -32,6 +34,29 @@ from torchport.records import (
 )
 
 GROUND = {"versions": {"torch": "2.13.0"}, "machine": {"processor": "Some CPU"}}
+
+
+def tries() -> Tries:
+    """Return what came of an engine that is fast, and of one that crashed."""
+    rows = (
+        EngineTry("eager", "ok", 0.02, 0.02, 1.0, 0.0, 0.0, 0, None, 0),
+        EngineTry(
+            "swift",
+            "ok",
+            0.005,
+            0.02,
+            0.9999,
+            1e-6,
+            2.25,
+            3_000_000,
+            None,
+            2,
+            fastest=0.004,
+            eager_fastest=0.016,
+        ),
+        EngineTry("broken", "crashed", reason="its process | ended"),
+    )
+    return Tries("torchvision:resnet18", "latency", "swift", rows, "machine")
 
 
 def bench(model: str = "torchvision:resnet18", target: str = "openvino", **changes) -> BenchRecord:

@@ -10,7 +10,7 @@ from torchport.analysis import ModelOrigin, analyze
 from torchport.compiler.explain_model import explain_graph
 from torchport.report import Report, read_report, render_html
 
-from .records_at_hand import accuracy, analysis, bench, coverage, failed, graph, stayed, write
+from .records_at_hand import accuracy, analysis, bench, coverage, failed, graph, stayed, tries, write
 from .survey.surveys_at_hand import convolution, relu, write_model, write_row
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -251,6 +251,15 @@ def test_a_failing_model_says_why(show):
     assert "✕ failed" in page.locator("#results").inner_text()
     assert "there is no such op" in page.locator(".complaints").inner_text()
     assert page.locator(".actions li").count() == 1
+
+
+def test_all_engines_that_auto_tried_are_in_a_table(show):
+    page = show(Report((bench(target="auto", tries=tries()),)))
+    rows = page.locator("#tries-0 tbody tr")
+    assert rows.count() == 3
+    assert "its process | ended" in rows.nth(2).inner_text()
+    page.locator("#tries-0").get_by_role("button", name="Of Eager", exact=True).click()
+    expect(rows.first).to_contain_text("swift")
 
 
 def test_a_survey_of_twenty_models(show, tmp_path):

@@ -10,7 +10,7 @@ from torchport.report import page_graph, read_report, render_html
 from torchport.report.html_page import _bundled
 
 from .pages import blocks_of, data_of
-from .records_at_hand import accuracy, analysis, bench, coverage, failed, graph, stayed, write
+from .records_at_hand import accuracy, analysis, bench, coverage, failed, graph, stayed, tries, write
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -49,6 +49,20 @@ def test_the_cells_are_those_of_the_markdown_table(tmp_path):
 def test_cells_carry_the_number_they_are_sorted_by(tmp_path):
     data = data_of(page(tmp_path, bench(), failed()))
     assert [row["cells"][7][1] for row in data["rows"]] == [None, 0.03]
+
+
+def test_what_auto_tried_is_there_with_the_numbers_it_is_sorted_by(tmp_path):
+    data = data_of(page(tmp_path, bench(target="auto", tries=tries()), bench(target="openvino")))
+    [found] = data["tries"]
+    assert (found["model"], found["chosen"], found["objective"]) == (
+        "torchvision:resnet18",
+        "swift",
+        "latency",
+    )
+    assert [column["title"] for column in found["columns"]][:3] == ["Engine", "Status", "Time (ms)"]
+    assert [row[0][0] for row in found["rows"]] == ["eager", "swift", "broken"]
+    assert found["rows"][1][2:4] == [["5.00", 0.005], ["0.25x", 0.25]]
+    assert found["rows"][2][2] == ["-", None]
 
 
 def test_nothing_is_loaded_and_no_other_script_runs(tmp_path):

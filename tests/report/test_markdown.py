@@ -1,9 +1,9 @@
 """The results table in Markdown."""
 
-from torchport.records import EngineTry, Fallbacks, Tries
+from torchport.records import Fallbacks
 from torchport.report import read_report, render_markdown
 
-from .records_at_hand import analysis, bench, failed, write
+from .records_at_hand import analysis, bench, failed, tries, write
 
 HEADINGS = [
     "Model", "Target", "Status", "Batch", "Torch Ops Before (Unique)", "Torch Ops Remain (Unique)",
@@ -77,26 +77,7 @@ def test_analyses_have_a_table_of_their_own(tmp_path):
 
 
 def test_what_auto_tried_stands_below_the_table(tmp_path):
-    rows = (
-        EngineTry("eager", "ok", 0.02, 0.02, 1.0, 0.0, 0.0, 0, None, 0),
-        EngineTry(
-            "swift",
-            "ok",
-            0.005,
-            0.02,
-            0.9999,
-            1e-6,
-            2.25,
-            3_000_000,
-            None,
-            2,
-            fastest=0.004,
-            eager_fastest=0.016,
-        ),
-        EngineTry("broken", "crashed", reason="its process | ended"),
-    )
-    tries = Tries("torchvision:resnet18", "latency", "swift", rows, "machine")
-    out = lines(tmp_path, bench(target="auto", tries=tries))
+    out = lines(tmp_path, bench(target="auto", tries=tries()))
     assert cells(out[2])[1] == "auto (swift)"
     assert out[3:5] == ["", "torchvision:resnet18: auto chose swift by latency"]
     assert cells(out[9]) == ["swift", "ok", "5.00", "0.25x", "0.999900", "2.2", "3", "2", ""]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from torchport.records import Analysis, BenchRecord, Coverage
+from torchport.records import Analysis, BenchRecord, Coverage, Tries
 from torchport.report.actions import next_actions
 from torchport.report.changes import changes_since
 from torchport.report.columns import columns_for, complaint
@@ -14,6 +14,7 @@ from torchport.report.grouping import group_stayed
 from torchport.report.page_graph import attribute_texts, graph_as_written, graph_of_target, tensor_text
 from torchport.report.page_survey import survey_data
 from torchport.report.reading import Report
+from torchport.report.tries_table import TRIES_HEADER, TRIES_NUMERIC, tries_cells, tries_values
 
 _MOST_PLACES = 50
 _MOST_POINTS = 2000
@@ -59,6 +60,7 @@ def page_data(report: Report, title: str, baseline: Report | None) -> Iterator[A
             }
             for row in report.benches
         ],
+        "tries": [_tries(row.model, row.tries) for row in report.benches if row.tries is not None],
         "coverages": [_coverage(coverage) for coverage in report.coverages],
         "accuracies": [accuracy.to_json() for accuracy in report.accuracies],
         "problems": [[problem.path, problem.detail] for problem in report.every_problem],
@@ -109,6 +111,22 @@ def _coverage(coverage: Coverage) -> dict[str, Any]:
                 "more": max(0, len(group.places) - _MOST_PLACES),
             }
             for group in group_stayed(coverage.stayed)
+        ],
+    }
+
+
+def _tries(model: str, tries: Tries) -> dict[str, Any]:
+    return {
+        "model": model,
+        "chosen": tries.chosen,
+        "objective": tries.objective,
+        "seconds": tries.seconds,
+        "columns": [
+            {"title": title, "numeric": numeric}
+            for title, numeric in zip(TRIES_HEADER, TRIES_NUMERIC, strict=True)
+        ],
+        "rows": [
+            list(map(list, zip(tries_cells(row), tries_values(row), strict=True))) for row in tries.rows
         ],
     }
 

@@ -38,5 +38,13 @@ def tries_cells(row: EngineTry) -> list[str]:
     ]
 
 
+def tries_values(row: EngineTry) -> list[str | int | float | None]:
+    """Return what a row is sorted by, in the same order."""
+    return [
+        row.engine, row.status, row.seconds, row.ratio, row.pcc,
+        row.build_seconds, row.memory_bytes, row.transfers, row.reason,
+    ]  # fmt: skip
+
+
 def _number(value: float | None, scale: float, digits: int) -> str:
     return "-" if value is None else f"{value * scale:.{digits}f}"
