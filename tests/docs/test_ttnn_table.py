@@ -1,5 +1,6 @@
 """docs/results/ttnn.md says what its records say, and shows every row of the table that it answers."""
 
+import dataclasses
 import sys
 
 import pytest
@@ -13,7 +14,7 @@ def page(monkeypatch):
     import page
 
     yield page
-    for name in ("page", "models", "small_nets"):
+    for name in ("page", "models", "rows", "small_nets"):
         sys.modules.pop(name, None)
 
 
@@ -30,8 +31,33 @@ def test_every_row_is_shown(page):
     ]
 
 
-def test_a_record_changes_the_page(page):
+@pytest.mark.parametrize("kind", ["run", "explained", "trained"])
+def test_a_record_changes_the_page(page, kind):
     records = page.read_records()
-    name = next(iter(records))
-    del records[name]
-    assert page.render(records) != page.PAGE.read_text(encoding="utf-8")
+    changed = {
+        name: dataclasses.replace(record, ops_before=123456, error="changed")
+        for name, record in getattr(records, kind).items()
+    }
+    text = page.render(dataclasses.replace(records, **{kind: changed}))
+    assert text != page.PAGE.read_text(encoding="utf-8")
+    assert "123456" in text
+
+
+def test_what_is_explained_without_weights_is_what_is_compiled(page):
+    records = page.read_records()
+    both = [name for name in records.run if name in records.explained and name not in page.NOTES]
+    run = {name: records.run[name] for name in both if records.run[name].ops_remain is not None}
+    assert run
+    explained = {name: records.explained[name] for name in run}
+    assert {name: (each.ops_before, each.ops_remain, each.transfers) for name, each in run.items()} == {
+        name: (each.ops_before, each.ops_remain, each.transfers) for name, each in explained.items()
+    }
+
+
+def test_a_row_that_is_only_explained_is_marked(page):
+    records = page.read_records()
+    name = next(name for name, row in records.explained.items() if row.ops_remain == 0)
+    alone = page.Records({}, {name: records.explained[name]}, {})
+    [line] = [line for line in page.render(alone).splitlines() if line.startswith(f"| {name} |")]
+    assert " ○ " in line
+    assert "✅ |" not in line.split("○")[1]
