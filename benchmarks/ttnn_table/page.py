@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from models import ABSENT, NOTES
-from rows import Explained, Trained, upstream
+from rows import Explained, Stayed, Trained, upstream
 
 from torchport.records import PCC_THRESHOLD, BenchRecord, atomic_write
 from torchport.records.record import Record
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGE = RESULTS / "ttnn.md"
-# Where records are kept, and the folder of a run that they come from.
+# Where records are kept, and the folders of a run that they come from, the best last.
 _KEPT = {
     BenchRecord: ("ttnn.json", "bench"),
     Explained: ("ttnn_explained.json", "explained"),
-    Trained: ("ttnn_trained.json", "trained"),
+    Stayed: ("ttnn_stayed.json", "stayed"),
+    Trained: ("ttnn_trained.json", "trained_explained", "trained"),
 }
 _MOST_LEFT = 0.05  # of the ops in training
 _MOST_EXCESS = 2.0  # of gradients that rounding decides: two roundings differ
@@ -35,6 +36,7 @@ class Records:
     run: Mapping[str, BenchRecord]
     explained: Mapping[str, Explained]
     trained: Mapping[str, Trained]
+    stayed: Mapping[str, Stayed]
 
 
 def read(kind: type[RowRecord]) -> dict[str, RowRecord]:
@@ -46,16 +48,21 @@ def read(kind: type[RowRecord]) -> dict[str, RowRecord]:
 
 def read_records() -> Records:
     """Return the records that the page is made from."""
-    return Records(read(BenchRecord), read(Explained), read(Trained))
+    return Records(read(BenchRecord), read(Explained), read(Trained), read(Stayed))
 
 
 def write_page(directory: Path) -> None:
     """Add the records of a run to those that are kept, and write the page anew."""
-    for kind, (kept, folder) in _KEPT.items():
+    for kind, (kept, *folders) in _KEPT.items():
         rows = {name: record.to_json() for name, record in read(kind).items()}
-        for path in sorted((directory / folder).glob("*.json")):
+        for path in [path for folder in folders for path in sorted((directory / folder).glob("*.json"))]:
             record = kind.from_json(json.loads(path.read_text(encoding="utf-8")))
-            rows[record.model] = record.to_json()
+            if isinstance(record, Trained) and record.ops_before is None and record.model in rows:
+                continue  # what was explained says more
+            if not isinstance(record, Stayed) or record.reasons:
+                rows[record.model] = record.to_json()
+            else:
+                rows.pop(record.model, None)
         ordered = [rows[row["name"]] for row in upstream() if row["name"] in rows]
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in ordered)
         _write(RESULTS / kept, f"[\n{lines}\n]\n")
@@ -83,21 +90,30 @@ def totals(records: Records) -> list[str]:
     complete = sum(record.ops_remain == 0 for record in explained)
     trained = [record for record in records.trained.values() if record.pcc is not None]
     good = sum(_trains(record) for record in trained)
+    counted = [record for record in records.trained.values() if record.ops_before is not None]
+    few = sum(_few_left(record) for record in counted)
     theirs = sum(row["status"] == "✅" for row in evaluated)
     return [
         f"- evaluation, {len(evaluated)} rows: {len(run)} were run, {whole} of them with no op left and a",
         f"  PCC of at least {PCC_THRESHOLD:g}; {len(explained)} were explained without weights, {complete}",
         f"  of them with no op left. Upstream, {theirs} rows have no op left.",
         f"- training, {len(rows) - len(evaluated)} rows: {len(trained)} were run, {good} of them with at",
-        f"  most {_MOST_LEFT:.0%} of the ops left and every gradient right.",
+        f"  most {_MOST_LEFT:.0%} of the ops left and every gradient right; {len(counted)} were run or",
+        f"  explained, {few} of them with at most {_MOST_LEFT:.0%} left.",
     ]
 
 
 def _trains(record: Trained) -> bool:
-    if record.pcc is None or not record.ops_before or record.ops_remain is None:
+    if record.pcc is None:
         return False
     right = record.pcc >= PCC_THRESHOLD or (record.excess is not None and record.excess <= _MOST_EXCESS)
-    return right and record.ops_remain <= _MOST_LEFT * record.ops_before
+    return right and _few_left(record)
+
+
+def _few_left(record: Trained) -> bool:
+    if record.ops_before is None or record.ops_remain is None:
+        return False
+    return record.ops_remain <= _MOST_LEFT * record.ops_before
 
 
 def _head(records: Records) -> list[str]:
@@ -138,17 +154,22 @@ def _ours(name: str, records: Records) -> list[str]:
     notes = [NOTES[name]] if name in NOTES else []
     if run is not None and (run.ops_before is not None or explained is None):
         mark = "✅" if run.status == "ok" and run.ops_remain == 0 else "❌"
-        if explained is not None and run.ops_remain:
-            notes += explained.reasons
+        notes += records.stayed[name].reasons if name in records.stayed else ()
         return _figures(mark, run, run.pcc, [*notes, run.error])
     if trained is not None:
         notes = [_gradients(trained), *trained.reasons, trained.error]
-        return _figures("✅" if _trains(trained) else "❌", trained, trained.pcc, notes)
+        return _figures(_mark_of_training(trained), trained, trained.pcc, notes)
     if explained is not None:
         why_not_run = [f"not run: {run.error}"] if run is not None else []
         mark = "○" if explained.ops_remain is not None else "❌"
         return _figures(mark, explained, None, [*notes, *explained.reasons, explained.error, *why_not_run])
     return ["", "", "", "", "", ABSENT.get(name, "not run yet")]
+
+
+def _mark_of_training(record: Trained) -> str:
+    if record.pcc is None and not record.error:
+        return "○"
+    return "✅" if _trains(record) else "❌"
 
 
 def _gradients(record: Trained) -> str:

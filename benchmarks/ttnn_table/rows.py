@@ -40,6 +40,21 @@ class Explained(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class Stayed(Record):
+    """Why ops of a row that was run stay on the host.
+
+    Args:
+        model: the row's name.
+        reasons: each reason once.
+    """
+
+    schema: ClassVar[str] = "torchport.benchmarks.stayed/1"
+
+    model: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Trained(Record):
     """One step of training: forward, loss and backward.
 
@@ -78,9 +93,14 @@ def upstream() -> list[dict[str, str]]:
 
 
 def reasons(coverages: Iterable[Coverage]) -> tuple[str, ...]:
-    """Return why ops stay on the host, the most frequent first."""
-    counts = Counter((op.op, op.detail, op.remedy) for coverage in coverages for op in coverage.stayed)
+    """Return why ops stay on the host, and which: the ops of a reason together."""
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for coverage in coverages:
+        for op in coverage.stayed:
+            found.setdefault((op.detail, op.remedy), Counter())[op.op] += 1
     return tuple(
-        f"{count} × {op}: {detail}" + (f" ({remedy})" if remedy else "")
-        for (op, detail, remedy), count in counts.most_common()
+        ", ".join(f"{count} × {op}" for op, count in ops.most_common())
+        + f": {detail}"
+        + (f" ({remedy})" if remedy else "")
+        for (detail, remedy), ops in found.items()
     )

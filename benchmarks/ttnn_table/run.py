@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from page import read, write_page
-from rows import Explained, Trained, upstream
+from rows import Explained, Stayed, Trained, reasons, upstream
 
 from torchport.bringup import BenchSettings, run_benches
-from torchport.records import BenchRecord, file_name, read_record, write_record
+from torchport.records import BenchRecord, Coverage, file_name, read_record, write_record
 from torchport.records.record import Record
 
 TARGET = "ttnn"
@@ -94,9 +94,10 @@ def work(pattern: str, kinds: list[str]) -> Iterator[tuple[str, str]]:
 
     if "bench" in kinds:
         yield from (("bench", name) for name in sorted(evaluated, key=size))
-    if "train" in kinds:
-        trained = [row["name"] for row in rows if row["mode"] == "train"]
-        yield from (("train", name) for name in sorted(trained, key=size))
+    trained = [row["name"] for row in rows if row["mode"] == "train"]
+    for kind in ("explain-train", "train"):
+        if kind in kinds:
+            yield from ((kind, name) for name in sorted(trained, key=size))
 
 
 def run_row(kind: str, name: str, directory: Path, seconds: float, gigabytes: float) -> None:
@@ -135,6 +136,15 @@ def _bench(name: str, directory: Path) -> None:
 
     settings = BenchSettings(runs=1, warmup=0, new_tokens=GENERATING.get(name, 0))
     run_benches([name], targets=[TARGET], directory=directory, load=load_to_run, settings=settings)
+    coverage = directory / "coverage" / file_name(name, TARGET)
+    found = [read_record(coverage, Coverage)] if coverage.exists() else []
+    write_record(Stayed(name, reasons(found)), directory / "stayed" / file_name(name, TARGET))
+
+
+def _explain_training(name: str, directory: Path) -> None:
+    from train_row import explain_training
+
+    write_record(explain_training(name), directory / "trained_explained" / file_name(name, TARGET))
 
 
 def _train(name: str, directory: Path) -> None:
@@ -150,6 +160,9 @@ def _bench_failed(name: str, problem: str) -> BenchRecord:
 KINDS = {
     "explain": Kind("explained", Explained, _explain, lambda name, why: Explained(name, error=why)),
     "bench": Kind("bench", BenchRecord, _bench, _bench_failed),
+    "explain-train": Kind(
+        "trained_explained", Trained, _explain_training, lambda name, why: Trained(name, error=why)
+    ),
     "train": Kind("trained", Trained, _train, lambda name, why: Trained(name, error=why)),
 }
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from models import load_to_run
 from rows import Trained, reasons
-from torch import nn
+from torch import fx, nn
 
 import torchport
+from torchport import targets
 from torchport.compiler.graph_programs import recording_coverage
+from torchport.compiler.plan import Planner
+from torchport.compiler.training_graph import normal_graph
 from torchport.errors import one_line
 from torchport.records import PCC_THRESHOLD, Coverage
 from torchport.structure import tensors_in
+from torchport.torch_private import aot_autograd, make_boxed_func, min_cut_partition
 from torchport.verification import compare
 from torchport.zoo.model import Model
 
@@ -38,6 +42,33 @@ def train_row(name: str) -> Trained:
     if before.fallbacks:
         return _with_ops(Trained(name, error=f"eager torch ran it: {before.last_reason}"), built)
     return record
+
+
+def explain_training(name: str) -> Trained:
+    """Say what the target would take of a row's graphs in training, which run with eager torch."""
+    target = targets.find_engine("ttnn")
+    options = target.make_options({"dtype": _OPTIONS["dtype"]})
+    graphs: list[fx.GraphModule] = []
+
+    def explain(graph: fx.GraphModule, inputs: Sequence[object]) -> Callable[..., object]:
+        graphs.append(graph)
+        return make_boxed_func(graph)
+
+    backend = aot_autograd(
+        fw_compiler=explain,
+        bw_compiler=explain,
+        decompositions=dict(target.training_decompositions()),
+        partition_fn=min_cut_partition,
+    )
+    try:
+        model = load_to_run(name)
+        without_chance(model.module.train())
+        gradients(model, torch.compile(model.module, backend=backend))
+        plans = [Planner(name, normal_graph(graph), target, options).plan() for graph in graphs]
+    except Exception as error:  # noqa: BLE001  # as above
+        _log.debug("%s failed", name, exc_info=True)
+        return Trained(name, error=one_line(error))
+    return _with_ops(Trained(name), [plan.coverage for plan in plans])
 
 
 # In bfloat16 gradients are off by as much as eager torch's in bfloat16: they would show the dtype's error.

@@ -43,6 +43,14 @@ def test_a_record_changes_the_page(page, kind):
     assert "123456" in text
 
 
+def test_every_row_with_ops_left_says_why(page):
+    records = page.read_records()
+    left = [name for name, record in records.run.items() if record.ops_remain]
+    assert all(records.stayed[name].reasons for name in left)
+    assert all(record.reasons for record in records.trained.values() if record.ops_remain)
+    assert all(record.reasons for record in records.explained.values() if record.ops_remain)
+
+
 def test_what_is_explained_without_weights_is_what_is_compiled(page):
     records = page.read_records()
     both = [name for name in records.run if name in records.explained and name not in page.NOTES]
@@ -57,7 +65,7 @@ def test_what_is_explained_without_weights_is_what_is_compiled(page):
 def test_a_row_that_is_only_explained_is_marked(page):
     records = page.read_records()
     name = next(name for name, row in records.explained.items() if row.ops_remain == 0)
-    alone = page.Records({}, {name: records.explained[name]}, {})
+    alone = page.Records({}, {name: records.explained[name]}, {}, {})
     [line] = [line for line in page.render(alone).splitlines() if line.startswith(f"| {name} |")]
     assert " ○ " in line
     assert "✅ |" not in line.split("○")[1]
