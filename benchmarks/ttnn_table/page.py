@@ -16,6 +16,8 @@ from torchport.records.record import Record
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGE = RESULTS / "ttnn.md"
+README = RESULTS.parents[1] / "README.md"
+_BEGIN, _END = "<!-- ttnn: begin -->\n", "<!-- ttnn: end -->\n"  # around the totals in the README
 # Where records are kept, and the folders of a run that they come from, the best last.
 _KEPT = {
     BenchRecord: ("ttnn.json", "bench"),
@@ -66,7 +68,15 @@ def write_page(directory: Path) -> None:
         ordered = [rows[row["name"]] for row in upstream() if row["name"] in rows]
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in ordered)
         _write(RESULTS / kept, f"[\n{lines}\n]\n")
-    _write(PAGE, render(read_records()))
+    records = read_records()
+    _write(PAGE, render(records))
+    before, _, rest = README.read_text(encoding="utf-8").partition(_BEGIN)
+    _write(README, before + _BEGIN + shown_totals(records) + _END + rest.partition(_END)[2])
+
+
+def shown_totals(records: Records) -> str:
+    """Return what the README says of the table."""
+    return "\n".join(["", *totals(records), ""]) + "\n"
 
 
 def _write(path: Path, text: str) -> None:

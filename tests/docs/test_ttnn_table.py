@@ -22,6 +22,10 @@ def test_the_page_is_what_the_records_give(page):
     assert page.PAGE.read_text(encoding="utf-8") == page.render(page.read_records())
 
 
+def test_the_readme_has_the_totals(page):
+    assert page.shown_totals(page.read_records()) in page.README.read_text(encoding="utf-8")
+
+
 def test_every_row_is_shown(page):
     text = page.PAGE.read_text(encoding="utf-8")
     rows = page.upstream()
