@@ -20,8 +20,8 @@ from torchport.targets.openvino.format import FORMAT, aligned
 from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
 from torchport.targets.openvino.nan_walk import Watch
-from torchport.targets.openvino.pool_rounding import round_pools_down
 from torchport.targets.openvino.packed_weights import stack_halves
+from torchport.targets.openvino.pool_rounding import round_pools_down
 from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.openvino.wide_ops import widen_ops
 from torchport.targets.target import Artifact, Island
