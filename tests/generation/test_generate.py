@@ -8,9 +8,11 @@ from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
 import torchport
-from generation.models import padded_batch, tiny_llama
+from generation.models import padded_batch, small_causal, tiny_llama
 from torchport.compiler.generating_model import GeneratingModel
+from torchport.compiler.open_call import OpenCall
 from torchport.errors import CompileError, RuntimeRefusal
+from torchport.generation.open_width import FixedWidth
 
 NEW = 12
 
@@ -41,14 +43,33 @@ def _assert_same(compiled, model, ids, **arguments):
     assert torch.equal(compiled.generate(ids, **arguments), expected)
 
 
-def test_twenty_prompts_need_two_builds(compiled, model):
+def test_twenty_prompts_need_one_build_where_sizes_are_open(compiled, model):
     assert isinstance(compiled, GeneratingModel)
     for length in range(1, 80, 4):
         ids = _prompt(length)
         mask = torch.ones_like(ids)
         _assert_same(compiled, model, ids, attention_mask=mask, max_new_tokens=3)
+    assert len(compiled.generation_programs) == 1
+    assert compiled.fallbacks.fallbacks == 0
+
+
+def test_two_builds_where_no_program_is_for_all_widths(model, monkeypatch):
+    def refuse(*_):
+        raise FixedWidth("for a test")
+
+    monkeypatch.setattr(OpenCall, "_build_for_all_widths", refuse)
+    compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=64)
+    for length in (5, 34, 1):
+        _assert_same(compiled, model, _prompt(length), max_new_tokens=3)
     assert len(compiled.generation_programs) == 2
     assert compiled.fallbacks.fallbacks == 0
+
+
+def test_keys_and_values_of_one_product_need_one_build():
+    model = small_causal("gpt2")
+    compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=64)
+    _assert_same(compiled, model, _prompt(9))
+    assert len(compiled.generation_programs) == 1
 
 
 def test_logits_of_every_step_equal_those_of_the_model(compiled, model):
@@ -183,7 +204,7 @@ def test_on_openvino(model):
     compiled = torchport.compile(model, (_prompt(4),), target="openvino", max_length=64)
     ids, mask = padded_batch(9, 97)
     _assert_same(compiled, model, ids, attention_mask=mask)
-    assert [record.coverage.ops_remain for record in compiled.generation_programs] == [0, 0]
+    assert [record.coverage.ops_remain for record in compiled.generation_programs] == [0]
     assert compiled.fallbacks.fallbacks == 0
 
 

@@ -147,8 +147,12 @@ def _forced_logits(model: Any, prompt: torch.Tensor, sequences: torch.Tensor) ->
 
 
 def _tokens_taken(record: ProgramRecord) -> int:
-    """Return how many tokens a program takes, by the sizes of its integers; an encoder takes most."""
-    whole = [spec.elements for spec in record.inputs.values() if spec.dtype == "int64"]
+    """Return how many tokens a program takes, by the sizes of its integers; an encoder takes most.
+
+    One for any number of tokens counts for more than a step's, if there are both.
+    """
+    specs = [spec for spec in record.inputs.values() if spec.dtype == "int64"]
+    whole = [1 << 31 if -1 in spec.shape else spec.elements for spec in specs]
     return sum(whole) if len(record.inputs) > 2 else 1 << 62
 
 

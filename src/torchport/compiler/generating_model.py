@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from torchport.compiler.compiled_model import CompiledModel
+from torchport.compiler.open_call import OpenCall
 from torchport.compiler.specialise import Specialiser
 from torchport.records import Fallbacks, ProgramRecord
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 class GeneratingModel(CompiledModel):
     """A model of transformers' compiled for a target, which generates as the model does.
 
-    `generate` compiles a call for pieces of prompts and one for single tokens when it is first called, and no
-    further one for other prompts. The model's own forward is compiled when that is called or asked about.
+    `generate` compiles a call for any number of tokens when it is first called, or one for pieces of prompts
+    and one for single tokens if the target's sizes are fixed, and no further one for other prompts. The
+    model's own forward is compiled when that is called or asked about.
 
     Args:
         specialiser: compiles the model for inputs.
@@ -52,14 +54,14 @@ class GeneratingModel(CompiledModel):
                     self._compile_call,
                     max_length=self._max_length,
                     name=self._specialiser.name,
+                    open_width=self._specialiser.target.takes_open_sizes(self._specialiser.options),
                 )
             return self._generation
 
-    def _compile_call(self, module: nn.Module) -> CompiledModel:
+    def _compile_call(self, module: nn.Module, width: int) -> CompiledModel:
         inner = self._specialiser
-        return CompiledModel(
-            Specialiser(module, inner.target, inner.options, inner.name), (), {}, lazily=True
-        )
+        specialiser = Specialiser(module, inner.target, inner.options, inner.name)
+        return OpenCall(specialiser, width) if width else CompiledModel(specialiser, (), {}, lazily=True)
 
     def generate(self, inputs: torch.Tensor | None = None, **kwargs: Any) -> Any:
         """Generate as the model itself does, with every argument of its library's `generate`.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
@@ -38,7 +37,7 @@ class EncoderDecoderGeneration(Generation):
     such as sounds, have the shape that they have.
     """
 
-    def _compile(self, compile_call: Callable[[nn.Module], Any]) -> list[Any]:
+    def _compile(self) -> list[Any]:
         self._encoded = (
             threading.local()
         )  # who generates in another thread has an encoder's result of his own
@@ -47,7 +46,9 @@ class EncoderDecoderGeneration(Generation):
         self._encoder_length = min(
             self._max_length, getattr(config, "max_position_embeddings", self._max_length)
         )
-        return [compile_call(encoder_call(self._model)), compile_call(decoder_call(self._model))]
+        self._is_open = False  # a decoder's tokens come one at a time
+        modules = encoder_call(self._model), decoder_call(self._model)
+        return [self._compile_call(module, 0) for module in modules]
 
     def _methods(self) -> dict[str, Any]:
         encoder = self._model.get_encoder()

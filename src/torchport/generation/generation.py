@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from torchport.capture import buffers_kept
 from torchport.errors import CompileError, RuntimeRefusal
 from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm
+from torchport.generation.open_width import FixedWidth
 from torchport.generation.pieces import Pieces, check_room
 from torchport.generation.plain_masks import describe_masks
 from torchport.generation.shells import cached_call, keeps_logits, shell_of
@@ -31,6 +33,10 @@ MAX_LENGTH = 512
 _CACHES_TAKEN = (None, "static", "dynamic")
 # Arguments that say nothing new to a compiled call.
 _PASSED_OVER = ("use_cache", "return_dict", "cache_position")
+# Compiles a module; for all numbers of tokens up to the given one, unless that is 0.
+Compile = Callable[[nn.Module, int], Any]
+
+_log = logging.getLogger(__name__)
 
 
 class Generation:
@@ -38,9 +44,11 @@ class Generation:
 
     Args:
         model: the model, one of transformers'.
-        compile_call: compiles a module for whatever inputs it is called with.
+        compile_call: compiles a module for whatever inputs it is called with; for all numbers of tokens, if
+            it is given how many they are at most.
         max_length: how many tokens a sequence may have, prompt and new ones together.
         name: the model's name in messages.
+        open_width: whether one program is wanted for all numbers of tokens.
         form: of a model from a file, which has no weights: the form of its cache, which is otherwise found by
             a run of the model.
     """
@@ -48,10 +56,11 @@ class Generation:
     def __init__(
         self,
         model: Any,
-        compile_call: Callable[[nn.Module], Any],
+        compile_call: Compile,
         *,
         max_length: int,
         name: str,
+        open_width: bool = False,
         form: GenerationForm | None = None,
     ) -> None:
         self._model = model
@@ -65,11 +74,14 @@ class Generation:
         self._width = min(WIDTH, max_length) if form is None else form.width
         self._masks: MaskForm | None = None
         self._fallback = EagerFallback(name)
-        self.calls = self._compile(compile_call)
+        self._compile_call = compile_call
+        self._is_open = open_width and self._width > 1
+        self.calls = self._compile()
 
-    def _compile(self, compile_call: Callable[[nn.Module], Any]) -> list[Any]:
+    def _compile(self) -> list[Any]:
         """Return the calls that are compiled."""
-        return [compile_call(cached_call(self._model))]
+        width = self._width if self._is_open else 0
+        return [self._compile_call(cached_call(self._model, width), width)]
 
     @property
     def fallbacks(self) -> EagerFallback:
@@ -213,6 +225,7 @@ class Generation:
             masks=masks,
             positions=positions,
             library_only=problem,
+            open_width=self._is_open,
         )
 
     def _describe_masks(self) -> tuple[dict[str, MaskSpec], str]:
@@ -260,11 +273,31 @@ class Generation:
             )
         start, count = past_key_values.get_seq_length(), input_ids.shape[1]
         check_room(past_key_values, start + count, self._name)
-        pieces = Pieces(self.calls[0], self._width, self._keeps, self._name)
-        logits = pieces.run(
-            input_ids, past_key_values, start, given, logits_to_keep or count, self._mask_form()
+        run = functools.partial(
+            self._run_pieces, input_ids, past_key_values, start, given, logits_to_keep or count
         )
+        try:
+            logits = run()
+        except FixedWidth as error:
+            self._compile_for_fixed_widths(error)
+            logits = run()
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
+
+    def _run_pieces(
+        self, ids: torch.Tensor, cache: SlotCache, start: int, given: Mapping[str, Any], wanted: int
+    ) -> torch.Tensor:
+        with self._lock:  # another thread may have both replaced
+            call, is_open = self.calls[0], self._is_open
+        pieces = Pieces(call, self._width, self._keeps, self._name, is_open=is_open)
+        return pieces.run(ids, cache, start, given, wanted, self._mask_form())
+
+    def _compile_for_fixed_widths(self, why: FixedWidth) -> None:
+        """Have two programs from now on: for pieces of a prompt, and for steps."""
+        with self._lock:
+            if self._is_open:
+                _log.info("%s: pieces of prompts and steps have a program each: %s", self._name, why)
+                self._is_open = False
+                self.calls = self._compile()
 
     def _run_eagerly(
         self, ids: torch.Tensor | None, cache: SlotCache | None, logits_to_keep: int, given: Mapping[str, Any]

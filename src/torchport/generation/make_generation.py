@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from torch import nn
-
 from torchport.generation.encoder_decoder import EncoderDecoderGeneration
-from torchport.generation.generation import MAX_LENGTH, Generation
+from torchport.generation.generation import MAX_LENGTH, Compile, Generation
 from torchport.records import GenerationForm
 
 
 def make_generation(
     model: Any,
-    compile_call: Callable[[nn.Module], Any],
+    compile_call: Compile,
     *,
     max_length: int | None,
     name: str,
+    open_width: bool = False,
     form: GenerationForm | None = None,
 ) -> Generation:
     """Return what a model generates with.
 
     Args:
         model: the model, one of transformers'.
-        compile_call: compiles a module for whatever inputs it is called with.
+        compile_call: compiles a module; for all numbers of tokens up to the given one, unless that is 0.
         max_length: how many tokens a sequence may have, prompt and new ones together.
         name: the model's name in messages.
+        open_width: whether one program is wanted for all numbers of tokens.
         form: of a model from a file: the form of its cache.
     """
     kind = EncoderDecoderGeneration if model.config.is_encoder_decoder else Generation
-    return kind(model, compile_call, max_length=max_length or MAX_LENGTH, name=name, form=form)
+    return kind(
+        model,
+        compile_call,
+        max_length=max_length or MAX_LENGTH,
+        name=name,
+        open_width=open_width,
+        form=form,
+    )

@@ -1,4 +1,4 @@
-"""Runs tokens through a compiled call, in pieces of a fixed width; needs no library but torch."""
+"""Runs tokens through a compiled call, in pieces; needs no library but torch."""
 
 from __future__ import annotations
 
@@ -35,13 +35,17 @@ class Pieces:
     Args:
         call: the compiled call; see `shells.cached_call`.
         width: how many tokens of a prompt a call takes.
+        is_open: whether it takes fewer as well; else pieces are padded.
         keeps: whether a call gives the logits of one token only.
         name: the model's name in messages.
     """
 
-    def __init__(self, call: Callable[..., Any], width: int, keeps: bool, name: str) -> None:
+    def __init__(
+        self, call: Callable[..., Any], width: int, keeps: bool, name: str, *, is_open: bool = False
+    ) -> None:
         self._call = call
         self._width = width
+        self._is_open = is_open
         self._keeps = keeps
         self._name = name
 
@@ -72,6 +76,8 @@ class Pieces:
         while place < total:
             left = single - place if place < single else 1
             width = self._width if left > 1 and start + place + self._width <= cache.slots else 1
+            if self._is_open:
+                width = min(left, self._width)
             count = min(left, width)
             inputs: dict[str, object] = {
                 key: piece_per_token(given[key], batch, place, width, count)

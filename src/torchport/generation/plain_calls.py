@@ -57,7 +57,7 @@ class PlainCalls:
     def __init__(self, form: GenerationForm, call: Callable[..., Any], name: str) -> None:
         self._form = form
         self._name = name
-        self._pieces = Pieces(call, form.width, form.keeps_logits, name)
+        self._pieces = Pieces(call, form.width, form.keeps_logits, name, is_open=form.open_width)
 
     @torch.no_grad()
     def run(self, ids: torch.Tensor, cache: KeyValueCache | None) -> tuple[torch.Tensor, KeyValueCache]:

@@ -30,11 +30,16 @@ def keeps_logits(model: nn.Module) -> bool:
     return "logits_to_keep" in inspect.signature(type(model).forward).parameters
 
 
-def cached_call(model: nn.Module) -> nn.Module:
+def cached_call(model: nn.Module, open_width: int = 0) -> nn.Module:
     """Return the model without effects: new tokens and the past in, logits, new keys and values out.
 
     Its arguments are the tokens, what goes with them (masks, positions), how many tokens came before, which
     token's logits are wanted, and the keys and values of the past by layer.
+
+    Args:
+        model: the model.
+        open_width: how many tokens there are at most, if any number is to be taken. The logits are the last
+            token's then.
     """
     forward = type(model).forward
     keeps = keeps_logits(model)
@@ -48,10 +53,14 @@ def cached_call(model: nn.Module) -> nn.Module:
         keys: list[torch.Tensor],
         values: list[torch.Tensor],
     ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
-        past = PastCache(keys, values, start)
-        wanted = {"logits_to_keep": last} if keeps else {}
+        past = PastCache(keys, values, start, last if open_width else None, open_width)
+        wanted = {"logits_to_keep": 1 if open_width else last} if keeps else {}
         output = forward(self, input_ids=ids, past_key_values=past, use_cache=True, **given, **wanted)
-        return (output.logits, *past.new)
+        if not open_width:
+            return (output.logits, *past.new)
+        # They may be parts of one product, and a program for all sizes gives no results that share memory.
+        made_keys, made_values = [[tensor.clone() for tensor in tensors] for tensors in past.new]
+        return output.logits, made_keys, made_values
 
     made: nn.Module = shell_of(model, {"forward": call})
     return made

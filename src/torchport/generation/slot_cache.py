@@ -20,14 +20,24 @@ class _PastLayer(CacheLayerMixin):
     Args:
         keys, values: the past, `[batch, heads, slots, width]`.
         start: how many slots are filled: a tensor, so that one program serves all lengths.
+        last: which of the new tokens is the last, if there may be any number of them.
+        width: how many new tokens there are at most.
     """
 
     is_compileable = True
     is_sliding = False  # a window is a matter of the mask: every token keeps its slot
 
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor, start: torch.Tensor) -> None:
+    def __init__(
+        self,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        start: torch.Tensor,
+        last: torch.Tensor | None = None,
+        width: int = 1,
+    ) -> None:
         super().__init__()
         self.keys, self.values, self.start = keys, values, start
+        self.last, self.width = last, width
         self.new: tuple[torch.Tensor, torch.Tensor] | None = None
         self.is_initialized = True
 
@@ -43,12 +53,19 @@ class _PastLayer(CacheLayerMixin):
         return self.keys, self.values
 
     def _merge(self, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        count = new.shape[2]
         places = torch.arange(past.shape[2], device=past.device) - self.start
-        inside = ((places >= 0) & (places < count)).view(1, 1, -1, 1)
+        if self.last is None:
+            count = new.shape[2]
+            inside = (places >= 0) & (places < count)
+        else:
+            # No number that is compared with or looked up depends on how many new ones there are: the program
+            # is for any of them. What follows them is never taken.
+            count = self.width
+            inside = (places >= 0) & (places <= self.last)
+            new = torch.cat([new, past[:, :, :count]], 2)[:, :, :count]
         if count > 1:
             new = new.index_select(2, places.clamp(0, count - 1))
-        return torch.where(inside, new, past)
+        return torch.where(inside.view(1, 1, -1, 1), new, past)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return the length and the first slot of what a mask is for."""
@@ -67,9 +84,15 @@ class PastCache(Cache):
     """A cache that a model is called with once; see `new`."""
 
     def __init__(
-        self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor], start: torch.Tensor
+        self,
+        keys: Sequence[torch.Tensor],
+        values: Sequence[torch.Tensor],
+        start: torch.Tensor,
+        last: torch.Tensor | None = None,
+        width: int = 1,
     ) -> None:
-        super().__init__(layers=[_PastLayer(*pair, start) for pair in zip(keys, values, strict=True)])
+        pairs = zip(keys, values, strict=True)
+        super().__init__(layers=[_PastLayer(*pair, start, last, width) for pair in pairs])
 
     @property
     def new(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

@@ -89,7 +89,7 @@ class LoadedGeneratingModel(LoadedModel):
 
                 left = list(self._calls)
 
-                def take(_: object) -> LoadedModel:
+                def take(*_: object) -> LoadedModel:
                     if not left:
                         raise PackageError(
                             "the package lacks a program that the model generates with", where=name
@@ -97,7 +97,12 @@ class LoadedGeneratingModel(LoadedModel):
                     return left.pop(0)
 
                 self._generation = make_generation(
-                    model, take, max_length=self.form.max_length, name=name, form=self.form
+                    model,
+                    take,
+                    max_length=self.form.max_length,
+                    name=name,
+                    open_width=self.form.open_width,
+                    form=self.form,
                 )
             return self._generation
 

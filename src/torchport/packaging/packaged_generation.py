@@ -6,12 +6,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from torchport.compiler.generating_model import GeneratingModel
 from torchport.compiler.specialise import Specialised
 from torchport.errors import CompileError, PackageError
 from torchport.packaging.library_model import ATTENTIONS
 from torchport.packaging.structure_json import class_name
 from torchport.records import PackagedGeneration
+from torchport.runtime.input_kind import InputKind, LeafKey
 
 
 def generation_calls(compiled: GeneratingModel) -> list[tuple[Specialised, ...]]:
@@ -28,11 +31,10 @@ def generation_calls(compiled: GeneratingModel) -> list[tuple[Specialised, ...]]
         except CompileError:  # its state is of another kind; its forward can be saved
             return []
     calls = [call.built_programs for call in compiled.generation.calls]
-    if len(calls) == 1:  # of a prompt of one token there are only steps
+    if len(calls) == 1:  # of a prompt of one token there are only steps, or of a piece of it no steps
         widths: dict[int, set[int]] = {}
         for program in calls[0]:
-            batch, width = program.kind.keys[0][0]
-            widths.setdefault(batch, set()).add(width)
+            widths.setdefault(program.kind.keys[0][0][0], set()).update(_widths(program.kind))
         for batch in [batch for batch, found in widths.items() if len(found) < 2]:
             compiled.build_generation(batch)
         calls = [compiled.generation.calls[0].built_programs]
@@ -43,6 +45,20 @@ def generation_calls(compiled: GeneratingModel) -> list[tuple[Specialised, ...]]
             remedy="call generate once, so that it is compiled again, then save it",
         )
     return calls
+
+
+def _widths(kind: InputKind) -> list[int]:
+    """Return how many tokens a program takes; of one for any number, those of a step and of a piece."""
+    width = kind.keys[0][0][1]
+    if width >= 0:
+        return [width]
+    return [width for width in (1, 2) if kind.fits_leaves([_example(key, width) for key in kind.keys])]
+
+
+def _example(key: LeafKey, width: int) -> torch.Tensor:
+    """Return a tensor of a kind, of any values."""
+    shape = [width if size < 0 else size for size in key[0]]
+    return torch.empty(shape, dtype=key[1], device=key[2])
 
 
 def package_generation(

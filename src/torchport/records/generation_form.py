@@ -35,6 +35,7 @@ class GenerationForm(Record):
         masks: what is known of masks, by their names; the name of one alone is empty.
         positions: whether a call takes the tokens' positions.
         library_only: why only the library's own loop can call it; empty if anybody can.
+        open_width: whether a call takes fewer tokens of a prompt as well; else they are padded.
     """
 
     max_length: int
@@ -45,6 +46,7 @@ class GenerationForm(Record):
     masks: dict[str, MaskSpec] = field(default_factory=dict)
     positions: bool = False
     library_only: str = ""
+    open_width: bool = False
 
     def cache_elements(self, length: int = 0) -> int:
         """Return how many numbers the cache of one sequence holds; with a length, those of so many tokens."""

@@ -7,6 +7,9 @@ OpenVINO trusts a compiled form wholly: it holds ops of the device's own that ch
 code. So each is sealed with a secret of the user's, and only who made it uses it; see `seal.py`. Others
 compile the portable form, which is checked, or say that they trust what they load, by
 TORCHPORT_TRUST_COMPILED_FORM=1.
+
+Islands with open sizes have none: OpenVINO 2026.4 ends in a segmentation fault when it imports one of a
+language model without weights, and one with weights would double the file.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import numpy
 from torchport.records import digest_of
 from torchport.targets.artifact_properties import read_number
 from torchport.targets.machine import processor
+from torchport.targets.open_sizes import OUTPUT_SIZES
 from torchport.targets.openvino.format import aligned
 from torchport.targets.openvino.library import core, openvino
 from torchport.targets.seal import is_sealed, seal
@@ -37,7 +41,7 @@ WITHOUT_WEIGHTS = {"CACHE_MODE": "OPTIMIZE_SIZE"}
 
 def add_compiled(artifact: Artifact, compiled: Any, device: str, config: Mapping[str, object]) -> Artifact:
     """Return the artefact with the device's own compiled form; as it is, if the device gives none."""
-    if "compiled" in artifact.properties or not can_import(device):
+    if "compiled" in artifact.properties or OUTPUT_SIZES in artifact.properties or not can_import(device):
         return artifact
     try:
         form = numpy.frombuffer(compiled.export_model().getvalue(), dtype=numpy.uint8)
@@ -74,7 +78,7 @@ def import_compiled(
     That is a copy, so that the payload with all weights need not be kept. None if no form fits here.
     """
     entry = artifact.properties.get("compiled")
-    if not isinstance(entry, Mapping) or not can_import(device):
+    if not isinstance(entry, Mapping) or OUTPUT_SIZES in artifact.properties or not can_import(device):
         return None
     if entry.get("made_for") != made_for(device, config):
         _log.info("the compiled form was made for something else, so the portable form is compiled")
