@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import torch.export.exported_program
     import torch.fx._lazy_graph_module
     import torch.fx.passes.shape_prop
+    import torch.onnx._internal.exporter._core
     import torch.overrides
     import torch.utils._python_dispatch
     from torch import fx
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from torch.export.pt2_archive._package import package_pt2 as package_pt2
     from torch.jit._script import OrderedDictWrapper as OrderedDictWrapper
     from torch.jit._script import OrderedModuleDict as OrderedModuleDict
+    from torch.onnx._internal.exporter._registration import ONNXRegistry as ONNXRegistry
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
     from torch.utils._pytree import tree_leaves as tree_leaves
     from torch.utils._pytree import tree_map as tree_map
@@ -113,6 +115,7 @@ if TYPE_CHECKING:
     tracing_state = torch._guards._TLS
     default_device_state = torch._GLOBAL_DEVICE_CONTEXT
     export_program = torch.export._trace._export
+    export_onnx = torch.onnx._internal.exporter._core.export
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +142,15 @@ _STREAMED = "to note every op as a model calls it (torchport.analyze)"
 _RESTORED = "to leave torch as it was, whatever a capture does"
 _SCRIPTED = "to capture TorchScript's modules without touching them"
 _INDUCTOR = "to compile islands with torch's own compiler (the target inductor)"
+_ONNX = "to write islands as ONNX (the target onnxruntime)"
 _DECOMPOSED = "to apply a target's decompositions (torchport.compile, torchport.explain)"
 
 NAMES: Mapping[str, PrivateName] = {
     "standalone_compile": _at("torch._inductor:standalone_compile", _INDUCTOR),
     "CompiledArtifact": _at("torch._inductor.standalone_compile:CompiledArtifact", _INDUCTOR),
     "cpp_compiler": _at("torch._inductor.cpp_builder:get_cpp_compiler", _INDUCTOR),
+    "export_onnx": _at("torch.onnx._internal.exporter._core:export", _ONNX),
+    "ONNXRegistry": _at("torch.onnx._internal.exporter._registration:ONNXRegistry", _ONNX),
     "OpOverload": _at("torch._ops:OpOverload", _OPS),
     "OpOverloadPacket": _at("torch._ops:OpOverloadPacket", _OPS),
     "HigherOrderOperator": _at("torch._ops:HigherOrderOperator", _OPS),

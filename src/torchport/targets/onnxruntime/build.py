@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy
@@ -19,6 +21,7 @@ from torchport.targets.onnxruntime.rules import RULES
 from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.target import Artifact, Island
 from torchport.targets.value_ranges import input_ranges
+from torchport.torch_private import ONNXRegistry, export_onnx
 
 _OPSET = 20  # the newest that torch 2.11's exporter writes without converting
 
@@ -53,10 +56,13 @@ def _export(graph_module: fx.GraphModule, name: str) -> bytes:
     arguments = tuple(torch.zeros(value.shape, dtype=value.dtype) for value in values)
     try:
         with _quiet(), torch.no_grad():
-            program = torch.onnx.export(
-                graph_module, arguments, dynamo=True, verbose=False, opset_version=_OPSET,
+            program = _exporter()(
+                graph_module,
+                arguments,
+                opset_version=_OPSET,
                 input_names=[f"input_{index}" for index in range(len(arguments))],
-            )  # fmt: skip
+                verbose=False,
+            )
             assert program is not None
             return bytes(program.model_proto.SerializeToString())
     except Exception as error:  # the exporter raises many kinds; each is a refusal
@@ -65,6 +71,17 @@ def _export(graph_module: fx.GraphModule, name: str) -> bytes:
         raise TargetError(
             f"torch's ONNX exporter refuses the island: {one_line(error)}", where=f"onnxruntime, {name}"
         ) from error
+
+
+@functools.cache
+def _exporter() -> Callable[..., torch.onnx.ONNXProgram | None]:
+    """Return torch's exporter with its lowerings, which `torch.onnx.export` reads again for each island.
+
+    That takes seconds. A torch whose inner function does not choose the opset is called from outside.
+    """
+    if "opset_version" not in inspect.signature(export_onnx).parameters:
+        return functools.partial(torch.onnx.export, dynamo=True)
+    return functools.partial(export_onnx, registry=ONNXRegistry.from_torchlib(opset_version=_OPSET))
 
 
 @contextmanager

@@ -15,11 +15,13 @@ import numpy
 from torchport.errors import TargetError
 from torchport.records import TensorSpec, temporary_folder
 from torchport.targets.open_sizes import copy_for_sizes
+from torchport.targets.openvino.conversions import place_conversions
 from torchport.targets.openvino.format import FORMAT, aligned
 from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
 from torchport.targets.openvino.nan_walk import Watch
 from torchport.targets.openvino.packed_weights import stack_halves
+from torchport.targets.openvino.pool_rounding import round_pools_down
 from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.openvino.wide_ops import widen_ops
 from torchport.targets.target import Artifact, Island
@@ -103,9 +105,14 @@ def _convert(island: Island) -> Any:
         model = frontend.convert(frontend.load(decoder))
         _fix_inputs(model, island)
         model.validate_nodes_and_infer_types()
+        round_pools_down(model)
         # Norms are folded into weights here, and not at each load. The weights are then those that the device
         # computes with, and its compiled form need hold none of its own.
         frontend_parts["simplify"](model, cf=False, smart_reshape=False)
+        if island.sizes is not None:
+            place_conversions(model)
+    except TargetError:
+        raise
     except Exception as error:  # the frontend raises many kinds; each is a refusal
         raise TargetError(
             f"OpenVINO refuses the island: {_first_line(error)}", where=f"openvino, {island.name}"
