@@ -116,6 +116,28 @@ def test_layers_get_eight_bits_where_the_accuracy_asks_for_it() -> None:
     assert torch.equal(again(data[0]), found(data[0]))
 
 
+def test_a_language_model_generates_with_weights_in_four_bits() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    floats = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, eos_token_id=None)).eval()
+    data = [{"input_ids": torch.randint(0, 97, (2, 16))} for _ in range(5)]
+    quantized = torchport.quantize(
+        floats, data, method="weight_only", accuracy=LOOSE, options={"bits": 4, "group_size": 32}
+    )
+    assert {layer.bits for layer in quantized.plan.layers} == {4}
+    assert quantized.report.pcc > 0.95
+    ids = data[0]["input_ids"]
+    made = quantized.module.generate(ids, max_new_tokens=4, do_sample=False)
+    # As the simulation itself goes on, token by token.
+    for _ in range(4):
+        with torch.no_grad():
+            following = quantized(input_ids=ids).logits[:, -1].argmax(-1, keepdim=True)
+        ids = torch.cat([ids, following], 1)
+    assert torch.equal(made, ids)
+
+
 def test_layers_that_do_not_divide_into_groups_get_eight_bits() -> None:
     quantized = torchport.quantize(model(), (), method="weight_only", options={"bits": 4, "group_size": 64})
     assert [(plan.bits, plan.reason) for plan in quantized.plan.layers] == [

@@ -56,7 +56,15 @@ def test_a_mask_that_is_read_and_integers_that_are_no_weights_stay_on_the_host()
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.to(torch.float32) * 2
 
-    for model, x in ((Mask(), torch.randn(3)), (Cast(), torch.tensor([1, -2], dtype=torch.int8))):
+    class Unpack(nn.Module):
+        """Takes bytes apart that are no weight."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.stack([x & 15, x >> 4], -1).view(2, 6).to(torch.float32)
+
+    whole = torch.randint(0, 128, (2, 3))
+    given = ((Mask(), torch.randn(3)), (Cast(), whole.to(torch.int8)), (Cast(), whole.to(torch.uint8)))
+    for model, x in (*given, (Unpack(), whole.to(torch.uint8))):
         compiled = torchport.compile(model.eval(), (x,))
         assert torch.equal(compiled(x), model(x))
         assert not compiled.coverage.complete
