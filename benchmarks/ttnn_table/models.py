@@ -13,7 +13,7 @@ from torch import nn
 from torchport.zoo.model import Model
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
-Build = Callable[[], tuple[nn.Module, Mapping[str, torch.Tensor] | tuple[object, ...]]]
+Build = Callable[..., tuple[nn.Module, Mapping[str, torch.Tensor] | tuple[object, ...]]]
 
 # What cannot be had, with the reason.
 ABSENT = {
@@ -21,16 +21,35 @@ ABSENT = {
     "GaussianSplatting-train": "the renderer is a program of its own that no package has",
     "YOLOv5": "its package is for Python up to 3.10; the network of that name in ultralytics is another one",
 }
-# Too large for 8 GB: explained without weights, and run with fewer layers.
-LARGE = ("Falcon-7B", "Llama")
-# Rows of `generate`.
-GENERATING = (
-    "FLAN-T5", "GPTNeo", "OPT", "Whisper", "codegen", "speecht5-tts", "t5-base", "t5-large", "t5-small",
-)  # fmt: skip
+# Too large for 8 GB: explained whole, without weights, and run in a small configuration.
+LARGE = {
+    "Falcon-7B": {"num_hidden_layers": 2, "hidden_size": 1136},
+    "Llama": {
+        "num_hidden_layers": 2,
+        "hidden_size": 1024,
+        "intermediate_size": 2752,
+        "num_attention_heads": 16,
+    },
+}
+# Rows of `generate`, and how many tokens each generates.
+GENERATING = {
+    "FLAN-T5": 19, "GPTNeo": 55, "OPT": 30, "Whisper": 19, "codegen": 15, "t5-base": 19, "t5-large": 19,
+    "t5-small": 19,
+}  # fmt: skip
+# Said of a row beside its figures.
+NOTES = {
+    "Falcon-7B": "run with 2 layers, 1,136 wide",
+    "Llama": "run with 2 layers, 1,024 wide",
+    "speecht5-tts": "the forward that generate_speech calls, with 24 frames",
+}
 
 
-def load(row: str) -> Model:
+def load(row: str, *, small: bool = False) -> Model:
     """Return a row's model, in evaluation mode.
+
+    Args:
+        row: the row's name.
+        small: whether models that are too large to be run are made in a small configuration.
 
     Raises:
         KeyError: there is no such row, or its model cannot be had.
@@ -38,15 +57,20 @@ def load(row: str) -> Model:
     name = row.removesuffix("-train")
     ensure_torchvision_ops()  # transformers imports torchvision, whose compiled ops need not fit this torch
     torch.manual_seed(0)
-    module, given = _builder(name)()
+    module, given = _builder(name, LARGE.get(name, {}) if small else {})()
     inputs = given if isinstance(given, tuple) else ()
     return Model(row, module.eval(), inputs, {} if isinstance(given, tuple) else dict(given))
 
 
-def _builder(name: str) -> Build:
-    found = _BUILDERS.get(name)
-    if found is not None:
-        return found
+def load_to_run(row: str) -> Model:
+    """Return a row's model in the size in which it is run."""
+    return load(row, small=True)
+
+
+def _builder(name: str, changes: Mapping[str, object]) -> Build:
+    if name in _BUILDERS:
+        found = _BUILDERS[name]
+        return functools.partial(found, **changes) if changes else found
     if "." in name or name in ("dla34", "hrnet_w18"):
         return functools.partial(_timm, name)
     return functools.partial(_torchvision, name)
@@ -97,11 +121,11 @@ def _tokens(
 def _transformers(kind: str, inputs: Callable[[Any], Mapping[str, torch.Tensor]], **config: object) -> Build:
     """Return what builds a class of transformers from its configuration."""
 
-    def build() -> tuple[nn.Module, Mapping[str, torch.Tensor]]:
+    def build(**changes: object) -> tuple[nn.Module, Mapping[str, torch.Tensor]]:
         import transformers
 
         model_class = getattr(transformers, kind)
-        made = model_class.config_class(**config)
+        made = model_class.config_class(**{**config, **changes})
         return model_class(made), inputs(made)
 
     return build
@@ -127,6 +151,18 @@ def _vilt(config: Any) -> dict[str, torch.Tensor]:
         "input_ids": torch.randint(3, config.vocab_size, (1, 8)),
         "pixel_values": torch.rand(1, 3, 384, 512),
         "pixel_mask": torch.ones(1, 384, 512, dtype=torch.int64),
+    }
+
+
+def _t5(*size: int, **config: object) -> Build:
+    return _of_tokens("T5ForConditionalGeneration", *size, decoder_start_token_id=0, **config)
+
+
+def _speech(config: Any) -> dict[str, torch.Tensor]:
+    return {
+        "input_ids": torch.randint(3, config.vocab_size, (1, 24)),
+        "decoder_input_values": torch.randn(1, 24, config.num_mel_bins),
+        "speaker_embeddings": torch.randn(1, config.speaker_embedding_dim),
     }
 
 
@@ -214,4 +250,29 @@ _BUILDERS: dict[str, Build] = {
     "Falcon-7B": _of_tokens("FalconForCausalLM", 1, 7, num_hidden_layers=32, **_FALCON),
     "Llama": _of_tokens("LlamaForCausalLM", 1, 32, names=_MASKED, padded=20),
     "ViLT": _transformers("ViltForQuestionAnswering", _vilt, num_labels=3129),
+    "FLAN-T5": _t5(
+        1, 15, d_model=512, d_ff=1024, num_layers=8, num_decoder_layers=8, num_heads=6, d_kv=64,
+        feed_forward_proj="gated-gelu",
+    ),
+    "t5-small": _t5(1, 10),
+    "t5-base": _t5(1, 10, d_model=768, d_ff=3072, num_layers=12, num_decoder_layers=12, num_heads=12),
+    "t5-large": _t5(1, 10, d_model=1024, d_ff=4096, num_layers=24, num_decoder_layers=24, num_heads=16),
+    "GPTNeo": _of_tokens(
+        "GPTNeoForCausalLM", 1, 45, hidden_size=768, num_layers=12, num_heads=12,
+        attention_types=[[["global", "local"], 6]],
+    ),
+    "OPT": _of_tokens(
+        "OPTForCausalLM", 1, 59, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, ffn_dim=4096,
+        word_embed_proj_dim=512, do_layer_norm_before=False,
+    ),
+    "codegen": _of_tokens(
+        "CodeGenForCausalLM", 1, 5, vocab_size=51200, n_positions=2048, n_ctx=2048, n_embd=1024, n_layer=20,
+        n_head=16, rotary_dim=32,
+    ),
+    "Whisper": _transformers(
+        "WhisperForConditionalGeneration", lambda made: {"input_features": torch.randn(1, 80, 3000)},
+        d_model=768, encoder_layers=12, decoder_layers=12, encoder_attention_heads=12,
+        decoder_attention_heads=12, encoder_ffn_dim=3072, decoder_ffn_dim=3072,
+    ),
+    "speecht5-tts": _transformers("SpeechT5ForTextToSpeech", _speech),
 }  # fmt: skip

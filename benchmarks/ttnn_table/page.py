@@ -2,95 +2,199 @@
 
 from __future__ import annotations
 
-import csv
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from torchport.records import BenchRecord, atomic_write
+from models import ABSENT, NOTES
+from rows import Explained, Stayed, Trained, upstream
 
-HERE = Path(__file__).parent
-RESULTS = HERE.parents[1] / "docs" / "results"
-RECORDS = RESULTS / "ttnn.json"
+from torchport.records import PCC_THRESHOLD, BenchRecord, atomic_write
+from torchport.records.record import Record
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGE = RESULTS / "ttnn.md"
-_MARKS = {"ok": "✅", "inaccurate": "❌", "failed": "❌"}
+README = RESULTS.parents[1] / "README.md"
+_BEGIN, _END = "<!-- ttnn: begin -->\n", "<!-- ttnn: end -->\n"  # around the totals in the README
+# Where records are kept, and the folders of a run that they come from, the best last.
+_KEPT = {
+    BenchRecord: ("ttnn.json", "bench"),
+    Explained: ("ttnn_explained.json", "explained"),
+    Stayed: ("ttnn_stayed.json", "stayed"),
+    Trained: ("ttnn_trained.json", "trained_explained", "trained"),
+}
+_MOST_LEFT = 0.05  # of the ops in training
+_MOST_EXCESS = 2.0  # of gradients that rounding decides: two roundings differ
+
+RowRecord = TypeVar("RowRecord", bound=Record)
 
 
-def upstream() -> list[dict[str, str]]:
-    """Return torch_ttnn's rows."""
-    with (HERE / "upstream.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+@dataclass(frozen=True, slots=True)
+class Records:
+    """All that the page is made from, by row."""
+
+    run: Mapping[str, BenchRecord]
+    explained: Mapping[str, Explained]
+    trained: Mapping[str, Trained]
+    stayed: Mapping[str, Stayed]
 
 
-def read_records() -> dict[str, BenchRecord]:
-    """Return the records that the page is made from, by row."""
-    rows = json.loads(RECORDS.read_text(encoding="utf-8")) if RECORDS.exists() else []
-    return {row["model"]: BenchRecord.from_json(row) for row in rows}
+def read(kind: type[RowRecord]) -> dict[str, RowRecord]:
+    """Return the kept records of a kind, by row."""
+    path = RESULTS / _KEPT[kind][0]
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return {row["model"]: kind.from_json(row) for row in found}
+
+
+def read_records() -> Records:
+    """Return the records that the page is made from."""
+    return Records(read(BenchRecord), read(Explained), read(Trained), read(Stayed))
 
 
 def write_page(directory: Path) -> None:
     """Add the records of a run to those that are kept, and write the page anew."""
-    kept = read_records()
-    for path in sorted((directory / "bench").glob("*.json")):
-        record = BenchRecord.from_json(json.loads(path.read_text(encoding="utf-8")))
-        kept[record.model] = record
-    ordered = [kept[row["name"]].to_json() for row in upstream() if row["name"] in kept]
-    text = "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in ordered) + "\n]\n"
-    for path, content in ((RECORDS, text), (PAGE, render(kept))):
-        with atomic_write(path) as made:
-            made.write_text(content, encoding="utf-8")
+    for kind, (kept, *folders) in _KEPT.items():
+        rows = {name: record.to_json() for name, record in read(kind).items()}
+        for path in [path for folder in folders for path in sorted((directory / folder).glob("*.json"))]:
+            record = kind.from_json(json.loads(path.read_text(encoding="utf-8")))
+            if isinstance(record, Trained) and record.ops_before is None and record.model in rows:
+                continue  # what was explained says more
+            if not isinstance(record, Stayed) or record.reasons:
+                rows[record.model] = record.to_json()
+            else:
+                rows.pop(record.model, None)
+        ordered = [rows[row["name"]] for row in upstream() if row["name"] in rows]
+        lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in ordered)
+        _write(RESULTS / kept, f"[\n{lines}\n]\n")
+    records = read_records()
+    _write(PAGE, render(records))
+    before, _, rest = README.read_text(encoding="utf-8").partition(_BEGIN)
+    _write(README, before + _BEGIN + shown_totals(records) + _END + rest.partition(_END)[2])
 
 
-def render(records: dict[str, BenchRecord]) -> str:
+def shown_totals(records: Records) -> str:
+    """Return what the README says of the table."""
+    return "\n".join(["", *totals(records), ""]) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_write(path) as made:
+        made.write_text(text, encoding="utf-8")
+
+
+def render(records: Records) -> str:
     """Return the page."""
-    from models import ABSENT
+    lines = [_cells([*_theirs(row), *_ours(row["name"], records)]) for row in upstream()]
+    return "\n".join([*_head(records), *lines, ""])
 
+
+def totals(records: Records) -> list[str]:
+    """Return in sentences what came of the rows."""
     rows = upstream()
-    lines = [_line(row, records.get(row["name"]), ABSENT.get(row["name"], "")) for row in rows]
-    return "\n".join([*_head(rows, records), *lines, ""])
+    evaluated = [row for row in rows if row["mode"] == "eval"]
+    run = [record for record in records.run.values() if record.pcc is not None]
+    whole = sum(record.status == "ok" and record.ops_remain == 0 for record in run)
+    explained = [record for record in records.explained.values() if record.ops_remain is not None]
+    complete = sum(record.ops_remain == 0 for record in explained)
+    trained = [record for record in records.trained.values() if record.pcc is not None]
+    good = sum(_trains(record) for record in trained)
+    counted = [record for record in records.trained.values() if record.ops_before is not None]
+    few = sum(_few_left(record) for record in counted)
+    theirs = sum(row["status"] == "✅" for row in evaluated)
+    return [
+        f"- evaluation, {len(evaluated)} rows: {len(run)} were run, {whole} of them with no op left and a",
+        f"  PCC of at least {PCC_THRESHOLD:g}; {len(explained)} were explained without weights, {complete}",
+        f"  of them with no op left. Upstream, {theirs} rows have no op left.",
+        f"- training, {len(rows) - len(evaluated)} rows: {len(trained)} were run, {good} of them with at",
+        f"  most {_MOST_LEFT:.0%} of the ops left and every gradient right; {len(counted)} were run or",
+        f"  explained, {few} of them with at most {_MOST_LEFT:.0%} left.",
+    ]
 
 
-def totals(records: dict[str, BenchRecord]) -> str:
-    """Return in a sentence what came of the evaluation rows."""
-    rows = [row for row in upstream() if row["mode"] == "eval"]
-    done = [records[row["name"]] for row in rows if row["name"] in records]
-    whole = sum(record.status == "ok" and record.ops_remain == 0 for record in done)
-    theirs = sum(row["status"] == "✅" for row in rows)
-    return (
-        f"Of the table's {len(rows)} rows in evaluation {len(done)} were run: {whole} with no op left and a "
-        f"PCC of at least 0.99. Upstream, {theirs} of them have no op left."
-    )
+def _trains(record: Trained) -> bool:
+    if record.pcc is None:
+        return False
+    right = record.pcc >= PCC_THRESHOLD or (record.excess is not None and record.excess <= _MOST_EXCESS)
+    return right and _few_left(record)
 
 
-def _head(rows: list[dict[str, str]], records: dict[str, BenchRecord]) -> list[str]:
+def _few_left(record: Trained) -> bool:
+    if record.ops_before is None or record.ops_remain is None:
+        return False
+    return record.ops_remain <= _MOST_LEFT * record.ops_before
+
+
+def _head(records: Records) -> list[str]:
     return [
         "# torch_ttnn's own table, row by row",
         "",
-        f"The {len(rows)} rows of torch_ttnn's results table, its figures beside those of torchport's `ttnn`",
-        "target. Weights are random, sizes are the table's. Results come from the [simulator](../ttnn.md).",
-        "`python benchmarks/ttnn_table/run.py` writes this page from the records in `ttnn.json`, and can be",
+        f"The {len(upstream())} rows of torch_ttnn's results table, its figures beside those of torchport's",
+        "`ttnn` target. Weights are random, sizes are the table's. Results come from the",
+        "[simulator](../ttnn.md). `make ttnn-table` writes this page from the records beside it, and can be",
         "stopped and started again.",
         "",
-        totals(records),
+        *totals(records),
         "",
+        "○ was explained and not run: ops and moves are what `torchport.explain` says without weights.",
         "Counts of ops differ where the two capture models differently. Moves are tensors that cross to or",
-        "from the device.",
+        "from the device, in training weights among them. Rows of `generate` count the ops of the compiled",
+        "step, and their PCC is that of the logits, for the tokens that were generated. Rows in training",
+        "count the ops of the forward and backward graphs together, [taken apart](../ttnn.md#training) as",
+        "the target gets them; the loss is the mean square of the results, dropout is off, floats are",
+        "float32 on the device, and the PCC is that of the gradient that is furthest off, named in the note.",
+        "The gradient of a weight that the next normalisation undoes is almost zero, and rounding",
+        "decides it in eager torch too: where a PCC is below the threshold, ours and eager torch's are both",
+        "compared with float64's, and the note says how many times as far off ours is; up to",
+        f"{_MOST_EXCESS:g} times is taken for right.",
         "",
         "| Model | Theirs | Ops | Left | Moves | Accuracy (%) | Ours | Ops | Left | Moves | PCC | Note |",
         "|---|---|--:|--:|--:|--:|---|--:|--:|--:|--:|---|",
     ]
 
 
-def _line(row: dict[str, str], record: BenchRecord | None, absent: str) -> str:
-    theirs = [
-        row["name"],
-        row["status"],
-        *(row[key] or "-" for key in ("ops_before", "ops_remain", "transfers", "accuracy")),
-    ]
-    if record is None:
-        return _cells([*theirs, "", "", "", "", "", absent or "not run yet"])
-    numbers = [_number(record.ops_before), _number(record.ops_remain), _number(record.transfers)]
-    pcc = "-" if record.pcc is None else f"{record.pcc:.4f}"
-    return _cells([*theirs, _MARKS[record.status], *numbers, pcc, " ".join(record.error.split())])
+def _theirs(row: dict[str, str]) -> list[str]:
+    numbers = [row[key] or "-" for key in ("ops_before", "ops_remain", "transfers", "accuracy")]
+    return [row["name"], row["status"], *numbers]
+
+
+def _ours(name: str, records: Records) -> list[str]:
+    run, explained, trained = records.run.get(name), records.explained.get(name), records.trained.get(name)
+    notes = [NOTES[name]] if name in NOTES else []
+    if run is not None and (run.ops_before is not None or explained is None):
+        mark = "✅" if run.status == "ok" and run.ops_remain == 0 else "❌"
+        notes += records.stayed[name].reasons if name in records.stayed else ()
+        return _figures(mark, run, run.pcc, [*notes, run.error])
+    if trained is not None:
+        notes = [_gradients(trained), *trained.reasons, trained.error]
+        return _figures(_mark_of_training(trained), trained, trained.pcc, notes)
+    if explained is not None:
+        why_not_run = [f"not run: {run.error}"] if run is not None else []
+        mark = "○" if explained.ops_remain is not None else "❌"
+        return _figures(mark, explained, None, [*notes, *explained.reasons, explained.error, *why_not_run])
+    return ["", "", "", "", "", ABSENT.get(name, "not run yet")]
+
+
+def _mark_of_training(record: Trained) -> str:
+    if record.pcc is None and not record.error:
+        return "○"
+    return "✅" if _trains(record) else "❌"
+
+
+def _gradients(record: Trained) -> str:
+    if record.excess is None:
+        return record.worst
+    which = f"{record.worst}; {record.below} of {record.parameters} gradients are below the threshold"
+    return f"{which}, {record.excess:.2g} times as far off as eager torch's"
+
+
+def _figures(
+    mark: str, record: BenchRecord | Explained | Trained, pcc: float | None, notes: list[str]
+) -> list[str]:
+    counts = (record.ops_before, record.ops_remain, record.transfers)
+    note = "; ".join(" ".join(each.split()) for each in notes if each)
+    return [mark, *map(_number, counts), "-" if pcc is None else f"{pcc:.4f}", note]
 
 
 def _number(value: int | None) -> str:

@@ -2,28 +2,52 @@
 
     python benchmarks/ttnn_table/run.py                      # the rows that are not done yet
     python benchmarks/ttnn_table/run.py --only 'vgg*' --again
+    python benchmarks/ttnn_table/run.py --page               # only write the page
 
-Each row runs in a process of its own, with a limit of time and memory, and its record is written when it is
-done: a run that is stopped goes on where it was. At the end the page is written, `docs/results/ttnn.md`.
+First every row's model is explained without weights, then the rows are run, the smallest first, then those
+in training. Each runs in a process of its own, with a limit of time and memory, and its record is written
+when it is done: a run that is stopped goes on where it was. The page, `docs/results/ttnn.md`, is written
+after each.
+
+Three rows need packages that torchport does not: `pip install --no-deps pytorchcv diffusers`.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import fnmatch
 import multiprocessing
 import resource
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from page import write_page
+from page import read, write_page
+from rows import Explained, Stayed, Trained, reasons, upstream
 
 from torchport.bringup import BenchSettings, run_benches
-from torchport.records import BenchRecord, file_name, read_record, write_record
+from torchport.records import BenchRecord, Coverage, file_name, read_record, write_record
+from torchport.records.record import Record
 
-HERE = Path(__file__).parent
 TARGET = "ttnn"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of work on a row.
+
+    Args:
+        folder: where its records go.
+        record: their class.
+        run: does the work for a name, and writes the record into a directory.
+        failed: gives the record for a name and the reason for which there is no result.
+    """
+
+    folder: str
+    record: type[Record]
+    run: Callable[[str, Path], None]
+    failed: Callable[[str, str], Record]
 
 
 def main() -> None:
@@ -31,7 +55,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--directory", type=Path, default=Path("out/ttnn-table"), help="where records go")
     parser.add_argument("--only", default="*", help="a pattern of rows' names")
+    parser.add_argument("--kind", choices=sorted(KINDS), action="append", help="some of the work alone")
     parser.add_argument("--again", action="store_true", help="run rows that are done, too")
+    parser.add_argument("--page", action="store_true", help="run nothing, and write the page")
     parser.add_argument("--seconds", type=float, default=300, help="the limit of a row")
     parser.add_argument(
         "--gigabytes", type=float, default=8, help="likewise; of memory beyond the libraries'"
@@ -39,35 +65,46 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=1, help="begin no row after so long")
     chosen = parser.parse_args()
     end = time.monotonic() + 3600 * chosen.hours
-    for name in rows(chosen.only):
-        record = chosen.directory / "bench" / file_name(name, TARGET)
+    for kind, name in [] if chosen.page else work(chosen.only, chosen.kind or list(KINDS)):
+        record = chosen.directory / KINDS[kind].folder / file_name(name, TARGET)
         if time.monotonic() > end:
             break
         if record.exists() and not chosen.again:
             continue
         began = time.monotonic()
-        run_row(name, chosen.directory, chosen.seconds, chosen.gigabytes)
-        done = read_record(record, BenchRecord)
-        took = f"({time.monotonic() - began:.0f} s)"
-        print(
-            f"{name}: {done.status}, {done.ops_remain} left, PCC {done.pcc} {done.error} {took}", flush=True
-        )
+        run_row(kind, name, chosen.directory, chosen.seconds, chosen.gigabytes)
+        print(_line(kind, read_record(record, KINDS[kind].record), time.monotonic() - began), flush=True)
+        write_page(chosen.directory)
     write_page(chosen.directory)
 
 
-def rows(pattern: str) -> list[str]:
-    """Return the names of the evaluation rows that can be run, in the table's order."""
-    from models import ABSENT, GENERATING, LARGE
+def work(pattern: str, kinds: list[str]) -> Iterator[tuple[str, str]]:
+    """Return what there is to do: kinds of work and names of rows."""
+    from models import ABSENT, GENERATING
 
-    with (HERE / "upstream.csv").open(encoding="utf-8") as file:
-        found = [row["name"] for row in csv.DictReader(file) if row["mode"] == "eval"]
-    left_out = {*ABSENT, *GENERATING, *LARGE}
-    return [name for name in found if name not in left_out and fnmatch.fnmatch(name, pattern)]
+    rows = [row for row in upstream() if row["name"] not in ABSENT and fnmatch.fnmatch(row["name"], pattern)]
+    evaluated = [row["name"] for row in rows if row["mode"] == "eval"]
+    if "explain" in kinds:
+        yield from (("explain", name) for name in evaluated if name not in GENERATING)
+    explained = read(Explained)  # now, when they are there: who is run first depends on them
+
+    def size(name: str) -> float:
+        found = explained.get(name.removesuffix("-train"))
+        return found.flops if found is not None and found.flops else float("inf")
+
+    if "bench" in kinds:
+        yield from (("bench", name) for name in sorted(evaluated, key=size))
+    trained = [row["name"] for row in rows if row["mode"] == "train"]
+    for kind in ("explain-train", "train"):
+        if kind in kinds:
+            yield from ((kind, name) for name in sorted(trained, key=size))
 
 
-def run_row(name: str, directory: Path, seconds: float, gigabytes: float) -> None:
-    """Run one row in a process of its own; whatever ends it, there is a record."""
-    process = multiprocessing.get_context("spawn").Process(target=_run, args=(name, directory, gigabytes))
+def run_row(kind: str, name: str, directory: Path, seconds: float, gigabytes: float) -> None:
+    """Do the work for one row in a process of its own; whatever ends it, there is a record."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=_run, args=(kind, name, directory, gigabytes)
+    )
     process.start()
     process.join(seconds)
     if process.is_alive():
@@ -78,19 +115,63 @@ def run_row(name: str, directory: Path, seconds: float, gigabytes: float) -> Non
         problem = f"the process ended with {process.exitcode}, with a limit of {gigabytes:g} GB"
     else:
         return
-    write_record(
-        BenchRecord(name, TARGET, "failed", error=problem), directory / "bench" / file_name(name, TARGET)
-    )
+    found = KINDS[kind]
+    write_record(found.failed(name, problem), directory / found.folder / file_name(name, TARGET))
 
 
-def _run(name: str, directory: Path, gigabytes: float) -> None:
-    from models import load
-
+def _run(kind: str, name: str, directory: Path, gigabytes: float) -> None:
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + int(gigabytes * 1e9),) * 2)
-    run_benches(
-        [name], targets=[TARGET], directory=directory, load=load, settings=BenchSettings(runs=1, warmup=0)
-    )
+    KINDS[kind].run(name, directory)
+
+
+def _explain(name: str, directory: Path) -> None:
+    from explain_rows import explain_row
+
+    write_record(explain_row(name), directory / "explained" / file_name(name, TARGET))
+
+
+def _bench(name: str, directory: Path) -> None:
+    from models import GENERATING, load_to_run
+
+    settings = BenchSettings(runs=1, warmup=0, new_tokens=GENERATING.get(name, 0))
+    run_benches([name], targets=[TARGET], directory=directory, load=load_to_run, settings=settings)
+    coverage = directory / "coverage" / file_name(name, TARGET)
+    found = [read_record(coverage, Coverage)] if coverage.exists() else []
+    write_record(Stayed(name, reasons(found)), directory / "stayed" / file_name(name, TARGET))
+
+
+def _explain_training(name: str, directory: Path) -> None:
+    from train_row import explain_training
+
+    write_record(explain_training(name), directory / "trained_explained" / file_name(name, TARGET))
+
+
+def _train(name: str, directory: Path) -> None:
+    from train_row import train_row
+
+    write_record(train_row(name), directory / "trained" / file_name(name, TARGET))
+
+
+def _bench_failed(name: str, problem: str) -> BenchRecord:
+    return BenchRecord(name, TARGET, "failed", error=problem)
+
+
+KINDS = {
+    "explain": Kind("explained", Explained, _explain, lambda name, why: Explained(name, error=why)),
+    "bench": Kind("bench", BenchRecord, _bench, _bench_failed),
+    "explain-train": Kind(
+        "trained_explained", Trained, _explain_training, lambda name, why: Trained(name, error=why)
+    ),
+    "train": Kind("trained", Trained, _train, lambda name, why: Trained(name, error=why)),
+}
+
+
+def _line(kind: str, done: Record, seconds: float) -> str:
+    assert isinstance(done, (Explained, BenchRecord, Trained))
+    pcc = "" if isinstance(done, Explained) else f", PCC {done.pcc}"
+    left = f"{done.ops_remain} of {done.ops_before} left"
+    return f"{kind} {done.model}: {left}{pcc} {done.error} ({seconds:.0f} s)"
 
 
 if __name__ == "__main__":

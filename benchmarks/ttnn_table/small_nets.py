@@ -46,12 +46,12 @@ class Mnist(nn.Module):
         super().__init__()
         self.first, self.second = nn.Conv2d(1, 32, 3), nn.Conv2d(32, 64, 3)
         self.third, self.fourth = nn.Linear(9216, 128), nn.Linear(128, 10)
+        self.drop, self.drop_more = nn.Dropout(0.25), nn.Dropout(0.5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Take images of 28 by 28."""
         x = functional.max_pool2d(functional.relu(self.second(functional.relu(self.first(x)))), 2)
-        x = torch.flatten(functional.dropout(x, 0.25, self.training), 1)
-        x = functional.dropout(functional.relu(self.third(x)), 0.5, self.training)
+        x = self.drop_more(functional.relu(self.third(torch.flatten(self.drop(x), 1))))
         return functional.log_softmax(self.fourth(x), dim=1)
 
 

@@ -81,6 +81,13 @@ def test_weights_alone_need_no_data(command, model):
     assert QuantizationPlan.from_json(ran.json["plan"]).count("weight_only") == 2
 
 
+def test_weights_in_four_bits(command, model):
+    ran = command("quantize", f"{model}::load", "--method", "weight_only", "--bits", "4", "--group-size", "8")
+    assert ran.code == 0, ran.err
+    assert "2 weight_only (1 of them in 4 bits)" in ran.out
+    assert "6 inputs do not divide into groups of 8" in " ".join(ran.out.split())
+
+
 def test_nothing_in_eight_bits_is_a_finding(command, model):
     ran = command(
         "quantize", f"{model}::load", "--calibration", f"{model}::data", "--keep", "*", "--no-speed"

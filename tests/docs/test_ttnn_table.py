@@ -1,5 +1,6 @@
 """docs/results/ttnn.md says what its records say, and shows every row of the table that it answers."""
 
+import dataclasses
 import sys
 
 import pytest
@@ -13,12 +14,16 @@ def page(monkeypatch):
     import page
 
     yield page
-    for name in ("page", "models", "small_nets"):
+    for name in ("page", "models", "rows", "small_nets"):
         sys.modules.pop(name, None)
 
 
 def test_the_page_is_what_the_records_give(page):
     assert page.PAGE.read_text(encoding="utf-8") == page.render(page.read_records())
+
+
+def test_the_readme_has_the_totals(page):
+    assert page.shown_totals(page.read_records()) in page.README.read_text(encoding="utf-8")
 
 
 def test_every_row_is_shown(page):
@@ -30,8 +35,41 @@ def test_every_row_is_shown(page):
     ]
 
 
-def test_a_record_changes_the_page(page):
+@pytest.mark.parametrize("kind", ["run", "explained", "trained"])
+def test_a_record_changes_the_page(page, kind):
     records = page.read_records()
-    name = next(iter(records))
-    del records[name]
-    assert page.render(records) != page.PAGE.read_text(encoding="utf-8")
+    changed = {
+        name: dataclasses.replace(record, ops_before=123456, error="changed")
+        for name, record in getattr(records, kind).items()
+    }
+    text = page.render(dataclasses.replace(records, **{kind: changed}))
+    assert text != page.PAGE.read_text(encoding="utf-8")
+    assert "123456" in text
+
+
+def test_every_row_with_ops_left_says_why(page):
+    records = page.read_records()
+    left = [name for name, record in records.run.items() if record.ops_remain]
+    assert all(records.stayed[name].reasons for name in left)
+    assert all(record.reasons for record in records.trained.values() if record.ops_remain)
+    assert all(record.reasons for record in records.explained.values() if record.ops_remain)
+
+
+def test_what_is_explained_without_weights_is_what_is_compiled(page):
+    records = page.read_records()
+    both = [name for name in records.run if name in records.explained and name not in page.NOTES]
+    run = {name: records.run[name] for name in both if records.run[name].ops_remain is not None}
+    assert run
+    explained = {name: records.explained[name] for name in run}
+    assert {name: (each.ops_before, each.ops_remain, each.transfers) for name, each in run.items()} == {
+        name: (each.ops_before, each.ops_remain, each.transfers) for name, each in explained.items()
+    }
+
+
+def test_a_row_that_is_only_explained_is_marked(page):
+    records = page.read_records()
+    name = next(name for name, row in records.explained.items() if row.ops_remain == 0)
+    alone = page.Records({}, {name: records.explained[name]}, {}, {})
+    [line] = [line for line in page.render(alone).splitlines() if line.startswith(f"| {name} |")]
+    assert " ○ " in line
+    assert "✅ |" not in line.split("○")[1]

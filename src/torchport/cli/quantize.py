@@ -38,6 +38,14 @@ _MOST_ROWS = 20
     help="By calibration, or weights alone.",
 )  # fmt: skip
 @click.option(
+    "--bits", type=click.Choice(["4", "8"]), default="8", show_default=True,
+    help="Of weights, with --method weight_only.",
+)  # fmt: skip
+@click.option(
+    "--group-size", type=click.IntRange(min=2), default=64, show_default=True,
+    help="How many inputs share a scale, with --bits 4.",
+)  # fmt: skip
+@click.option(
     "--eval", "evaluate", metavar="FILE.py::FUNCTION", help="A function that gives a model's score."
 )  # fmt: skip
 @click.option(
@@ -65,6 +73,8 @@ def quantize(
     model: str,
     calibration: str | None,
     method: str,
+    bits: str,
+    group_size: int,
     evaluate: str | None,
     max_drop: float | None,
     pcc: float | None,
@@ -87,7 +97,7 @@ def quantize(
     Examples:
       torchport quantize torchvision:resnet18 --calibration data.py::images -o resnet18.pt2
       torchport quantize model.py::load --calibration data.py::data --eval data.py::score --max-drop 0.5
-      torchport quantize model.py::load --method weight_only --json
+      torchport quantize model.py::load --method weight_only --bits 4 --json
     """
     if method == "ptq" and calibration is None:
         raise click.UsageError("--calibration is missing: a function that returns inputs")
@@ -113,7 +123,12 @@ def quantize(
         given = (
             None if plan is None else QuantizationPlan.from_json(parse_object(plan.read_text(), str(plan)))
         )
-        options = QuantizationOptions(overrides=dict.fromkeys(keep, "float"), plan=given)
+        options = QuantizationOptions(
+            overrides=dict.fromkeys(keep, "float"),
+            plan=given,
+            bits=4 if bits == "4" else 8,
+            group_size=group_size,
+        )
     with _progress(output, model) as progress:
         made = quantize_model(
             loaded.module.eval(),
@@ -151,6 +166,8 @@ def _progress(output: Output, model: str) -> Iterator[Callable[[str, int, int | 
 def _show(plan: QuantizationPlan, report: QuantizationReport, console: Console) -> None:
     console.print(f"{report.model}, {report.method} for {report.target}", style="bold", markup=False)
     counts = [f"{plan.count(precision)} {precision}" for precision in ("int8", "weight_only", "float")]
+    four = sum(layer.precision == "weight_only" and layer.bits == 4 for layer in plan.layers)
+    counts[1] += f" ({four} of them in 4 bits)" if four else ""
     console.print(f"layers    {', '.join(text for text in counts if text[0] != '0')}")
     console.print(f"weights   {report.bytes_float / 2**20:.2f} → {report.bytes / 2**20:.2f} MiB")
     if report.pcc is not None:

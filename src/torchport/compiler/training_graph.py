@@ -106,9 +106,7 @@ class _AtenGraph:
             raise NotCompiled(f"the graph was called with more than {MOST_PROGRAMS} shapes")
         try:
             copy = _copied(self._graph_module) if self._static else _specialised(self._graph_module, args)
-            _refuse_writes(copy)
-            remove_no_ops(copy)
-            graph = NormalGraph(copy, _constants(copy), ())
+            graph = _normalised(copy)
             result = Structure(Tuple(tuple(Leaf(index) for index in range(len(graph.returned)))), ())
             names = tuple(node.name for node in copy.graph.nodes if node.op == "placeholder")
             leaves = tuple(item for item in args if isinstance(item, torch.Tensor))
@@ -118,6 +116,17 @@ class _AtenGraph:
             return program
         except Exception as error:  # noqa: BLE001  # whatever it is, eager torch still gives the answer
             return f"the graph cannot be compiled: {one_line(error)}"
+
+
+def normal_graph(graph_module: fx.GraphModule) -> NormalGraph:
+    """Return what a target is handed of a forward or backward graph whose sizes are numbers."""
+    return _normalised(_copied(graph_module))
+
+
+def _normalised(copy: fx.GraphModule) -> NormalGraph:
+    _refuse_writes(copy)
+    remove_no_ops(copy)
+    return NormalGraph(copy, _constants(copy), ())
 
 
 def _is_static(graph_module: fx.GraphModule) -> bool:

@@ -11,7 +11,6 @@ from torch import fx
 
 from torchport.errors import PackageError, RecordError
 from torchport.packaging.archive import PACKAGE, Archive, reading
-from torchport.packaging.loaded_generation import LoadedGeneratingModel
 from torchport.packaging.loaded_graph import LoadedGraph
 from torchport.packaging.loaded_model import LoadedModel, LoadedProgram
 from torchport.packaging.stored_tensors import StoredTensors
@@ -61,6 +60,8 @@ def load(
         graphs = [_graph(packaged, package, tensors, classes) for packaged in package.graphs]
         graph = graphs[0] if graphs else None
         if package.generation is not None:
+            from torchport.packaging.loaded_generation import LoadedGeneratingModel  # imports a stage
+
             return LoadedGeneratingModel(package, programs, graph, classes)
         return LoadedModel(package, programs, graph)
 

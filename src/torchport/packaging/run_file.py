@@ -6,16 +6,19 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from torchport.errors import PackageError
 from torchport.packaging.load_model import load
-from torchport.packaging.loaded_generation import LoadedGeneratingModel
 from torchport.packaging.loaded_model import LoadedModel
 from torchport.records import OutputSummary, PackageRun
 from torchport.runtime.input_kind import LeafKey
 from torchport.structure import tensors_in
+
+if TYPE_CHECKING:
+    from torchport.packaging.loaded_generation import LoadedGeneratingModel
 
 _MOST_ELEMENTS = 1 << 31  # of an input of random numbers
 
@@ -48,8 +51,8 @@ def run_package(
     model = load(path, classes=classes, namespaces=namespaces)
     loaded = time.perf_counter()
     call: Callable[..., object] = model
-    if isinstance(model, LoadedGeneratingModel) and not model.kinds:
-        call = _logits_of(model)
+    if model.package.generation is not None and not model.kinds:
+        call = _logits_of(model)  # type: ignore[arg-type]  # `load` makes that class of such a file
         args = (torch.zeros(1, 1, dtype=torch.long),) if args is None else args
     elif args is None and kwargs is None:
         args, kwargs = _random_inputs(model)

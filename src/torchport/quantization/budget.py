@@ -70,16 +70,20 @@ def outcome_of(budget: AccuracyBudget, noise: Noise) -> Outcome:
 
 
 def count_sensitive(
-    worst_first: Sequence[str], judge: Callable[[Sequence[str]], Outcome], where: str
+    worst_first: Sequence[str],
+    judge: Callable[[Sequence[str]], Outcome],
+    where: str,
+    fallback: str = "in floats",
 ) -> tuple[int, Outcome]:
-    """Return how many of the worst layers must be in floats, and what is reached then.
+    """Return how many of the worst layers must be finer, in floats for one, and what is reached then.
 
-    Few models are judged: the more layers are in floats, the better, so halving finds the number.
+    Few models are judged: the more layers are finer, the better, so halving finds the number.
 
     Args:
         worst_first: the layers' names.
-        judge: judges the model with these layers in floats.
+        judge: judges the model with these layers finer.
         where: the model's name.
+        fallback: what the worst layers become, in words.
 
     Raises:
         QuantizationError: not even with all of them is it reached.
@@ -91,7 +95,7 @@ def count_sensitive(
     best = judge(worst_first)
     if not best.holds:
         raise QuantizationError(
-            f"the accuracy cannot be kept: with all layers in floats {best}",
+            f"the accuracy cannot be kept: with all layers {fallback} {best}",
             where=where,
             remedy="ask for less, or look at the overrides and at the evaluation function",
         )

@@ -22,6 +22,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "ranges": get_args(Ranges),
     "weights": get_args(Granularity),
     "activations": get_args(Activations),
+    "bits": (4, 8),
     "range_reduction": get_args(RangeReduction),
 }
 
@@ -38,6 +39,9 @@ class QuantizationOptions:
         bias_correction: whether biases take up the mean error of their layers.
         smooth_quant: whether outliers of activations are moved into weights; None: where there is attention.
         equalize: whether ranges of neighbouring channels are aligned first.
+        bits: of weights, with `weight_only`: 8, or 4, two of them in a byte.
+        group_size: how many inputs share a scale where weights have 4 bits; with 8 each output has one.
+        symmetric_weights: whether weights have no zero point, with `weight_only`.
         range_reduction: whether weights use 7 bits, against saturation on x86 processors without VNNI;
             `auto` looks at the processor.
         overrides: precisions by pattern: a glob of module paths or of ops, such as `{"head.*": "float",
@@ -53,6 +57,9 @@ class QuantizationOptions:
     bias_correction: bool = True
     smooth_quant: bool | None = None
     equalize: bool = False
+    bits: Literal[4, 8] = 8
+    group_size: int = 64
+    symmetric_weights: bool = True
     range_reduction: RangeReduction = "auto"
     overrides: Mapping[str, Precision] = field(default_factory=dict)
     plan: QuantizationPlan | None = None
@@ -71,7 +78,9 @@ class QuantizationOptions:
                 raise _refusal(
                     f"the override {pattern!r} is {precision!r}", f"choose one of {', '.join(PRECISIONS)}"
                 )
-        for name in ("bias_correction", "equalize"):
+        if self.group_size < 2 or self.group_size % 2:
+            raise _refusal(f"group_size is {self.group_size}", "give an even number, such as 32, 64 or 128")
+        for name in ("bias_correction", "equalize", "symmetric_weights"):
             if not isinstance(getattr(self, name), bool):
                 raise _refusal(f"{name} is {getattr(self, name)!r}", "choose True or False")
         if self.plan is not None and not isinstance(self.plan, QuantizationPlan):

@@ -85,8 +85,8 @@ def quantize(
         calibration: inputs: each item a tensor, a tuple of positional or a dict of keyword inputs. They are
             read once, and kept on disk. Part of them is held back, to judge the result.
         method: `ptq`, by calibration alone; `qat`, which gives a model to train, with `convert` afterwards;
-            `weight_only`: weights in eight bits, arithmetic in floats. It needs no calibration data: what
-            is given judges the result.
+            `weight_only`: weights in eight or four bits, arithmetic in floats. It needs no calibration
+            data: what is given judges the result, and says which inputs matter.
         target: the target that it is meant for.
         accuracy: what must be kept; without it, a PCC of 0.99 of the results on held-back data.
         speed: whether layers that the target has no kernel for, or runs slower, go back to floats.
@@ -118,6 +118,12 @@ def quantize(
     name = name or type(model).__name__
     if method == "weight_only":
         return quantize_weights(model, calibration, accuracy or DEFAULT_BUDGET, chosen, target, name)
+    if chosen.bits != 8:
+        raise QuantizationError(
+            f"{method} computes in eight bits, and bits is {chosen.bits}",
+            where="the options of quantize",
+            remedy='use method="weight_only"',
+        )
     if method == "qat":  # training makes up for what these would
         chosen = replace(chosen, smooth_quant=False, bias_correction=False)
     with temporary_folder("calibration") as folder:

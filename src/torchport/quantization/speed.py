@@ -14,7 +14,8 @@ from torchport.compiler import compile
 from torchport.compiler.island_trial import reference_values
 from torchport.compiler.normalise import normalise
 from torchport.compiler.plan import Planner
-from torchport.compiler.speed_trial import time_in_turns
+from torchport.compiler.speed_trial import seconds_of
+from torchport.compiler.timing import time_in_turns
 from torchport.errors import TorchportError
 from torchport.quantization.calibration import CalibrationData, Progress
 from torchport.quantization.quantized_model import GraphCall
@@ -31,7 +32,7 @@ _PRODUCTS = (
 )  # fmt: skip
 _EIGHT_BITS = ("i8", "u8", "s8")
 _RATIO = 1.3  # from which a layer is slower, by the engine's own clock
-_SLOWER = 1.03  # the fastest of several calls, against the median of the float model's
+_SLOWER = 1.03  # times the float model's fastest call, from which the quantized model's fastest is slower
 _SECONDS = 2.0  # for timing whole calls
 
 
@@ -103,10 +104,13 @@ class _Timed:
         self._floats = self._compiled(floats)
 
     def seconds(self) -> tuple[float, float]:
-        """Return the float model's median, and the quantized one's fastest."""
+        """Return what the fastest calls take, in floats and quantized: whatever else runs only adds to it."""
         quantized = self._compiled(self._quantization.module())
-        speed = time_in_turns(quantized, self._floats, _SECONDS)
-        return speed.eager, speed.seconds
+        with torch.no_grad():
+            floats, own = time_in_turns(
+                lambda: seconds_of(self._floats), lambda: seconds_of(quantized), budget=_SECONDS
+            )
+        return min(floats), min(own)
 
     def _compiled(self, module: nn.Module) -> Callable[[], object]:
         made = compile(module, self._args, self._kwargs, target=self._target, options={"speed_trial": False})

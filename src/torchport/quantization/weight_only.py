@@ -1,4 +1,4 @@
-"""Weights in eight bits, arithmetic in floats: linear layers of a copy of the model are replaced.
+"""Weights in eight or four bits, arithmetic in floats: linear layers of a copy of the model are replaced.
 
 The copy stays the model's own class, so that whatever the model can do, such as `generate`, it can too.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import torch
 from torch import nn
 
 from torchport.capture import quiet_torch
-from torchport.errors import QuantizationError
+from torchport.errors import QuantizationError, nearest
 from torchport.quantization.budget import Outcome, count_sensitive, outcome_of, score_of
 from torchport.quantization.calibration import call_of
 from torchport.quantization.layers import Layer, overridden
@@ -21,38 +23,12 @@ from torchport.quantization.noise import Noise
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
 from torchport.quantization.quantized_graph import weight_bytes
 from torchport.quantization.quantized_model import QuantizedModel
+from torchport.quantization.weight_layers import FourBitLinear, WeightOnlyLinear
 from torchport.records.quantization import LayerPlan, LayerReport, QuantizationPlan, QuantizationReport
 from torchport.structure import flatten
 
 _OP = "aten.linear.default"
-
-
-class WeightOnlyLinear(nn.Module):
-    """A linear layer whose weight is stored in eight bits, with a scale for each output.
-
-    Args:
-        linear: the layer in floats.
-    """
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        weight = linear.weight.detach()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        largest = weight.float().abs().amax(1, keepdim=True)
-        scale = (largest / 127).clamp_min(torch.finfo(torch.float32).tiny)
-        # Parameters, not buffers: the compiler computes with constants beforehand.
-        self.values = nn.Parameter((weight / scale).round().clamp(-127, 127).to(torch.int8), False)
-        self.scale = nn.Parameter(scale.to(weight.dtype), False)
-        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().clone(), False)
-
-    @property
-    def weight(self) -> torch.Tensor:
-        """The weight that is stored, in floats."""
-        return self.values.to(self.scale.dtype) * self.scale
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute in floats."""
-        return nn.functional.linear(x, self.weight, self.bias)
+_Quantized = WeightOnlyLinear | FourBitLinear
 
 
 def quantize_weights(
@@ -63,13 +39,14 @@ def quantize_weights(
     target: str,
     name: str,
 ) -> QuantizedModel:
-    """Return a copy of a model whose linear layers have their weights in eight bits.
+    """Return a copy of a model whose linear layers have their weights in eight or four bits.
 
     Args:
         model: the model.
-        data: inputs to judge by; nothing is calibrated, so there may be none.
+        data: inputs to judge by; there may be none. With four bits most of them say how much each input of a
+            layer matters, and the others judge.
         budget: what must be kept.
-        options: only the overrides matter.
+        options: the bits, groups and symmetry of weights, the overrides, a plan.
         target, name: for the records.
 
     Raises:
@@ -85,66 +62,160 @@ def quantize_weights(
     if not layers:
         raise QuantizationError("it has no linear layer", where=name, remedy='use method="ptq"')
     plans = _plans(model, layers, options, name)
-    quantized = {
-        layer.name: WeightOnlyLinear(model.get_submodule(layer.node))  # type: ignore[arg-type]  # a linear layer
-        for layer in layers
-        if plans[layer.name].precision == "weight_only"
-    }
-    paths = {layer.name: layer.node for layer in layers}
-    noise = {each: _weight_noise(quantized[each], model.get_submodule(paths[each])) for each in quantized}
-    items = list(data)
+    items = list(islice(data, options.samples))
+    fitting, judging = _split(items, options) if options.bits == 4 else ([], items)
+    made = _WeightQuantization(model, {layer.name: layer.node for layer in layers}, plans, options)
+    made.quantize(_mean_squares(model, fitting))
     score_float = score_of(budget, model, "float", name) if budget.evaluate is not None else None
 
-    def build(in_floats: Collection[str]) -> nn.Module:
-        with quiet_torch():
-            made = copy.deepcopy(model)
-        for each, new in quantized.items():
-            if each not in in_floats:
-                made = _put(made, paths[each], new)
-        return made.eval().requires_grad_(False)
-
-    def judge(in_floats: Sequence[str]) -> Outcome:
+    def judge(finer: Sequence[str]) -> Outcome:
         if score_float is not None:
-            score = score_of(budget, build(in_floats), "quantized", name)
+            score = score_of(budget, made.build(finer), "quantized", name)
             return Outcome(score, score_float - budget.max_drop, "the score is")
-        return outcome_of(budget, _compare(model, build(in_floats), items))
+        return outcome_of(budget, _compare(model, made.build(finer), judging))
 
-    free = [each for each in quantized if plans[each].reason == "default"]
-    worst_first = sorted(free, key=lambda each: noise[each].sqnr)
-    count, outcome = 0, None
-    if items or score_float is not None:
-        count, outcome = count_sensitive(worst_first, judge, name)
-    for each in worst_first[:count]:
-        detail = f"its weight's SQNR in int8 is {noise[each].sqnr:.1f} dB, and the model misses its accuracy"
-        plans[each] = LayerPlan(each, _OP, "float", "sensitive", detail)
-    made = build(worst_first[:count])
-    results = _compare(model, made, items)
-    rows = [
-        LayerReport(
-            plan.name, _OP, plan.precision, plan.reason,
-            sqnr_isolated=noise[plan.name].sqnr if plan.name in noise else None,
-        )
-        for plan in plans.values()
-    ]  # fmt: skip
+    count, outcome, worst_first = 0, None, made.worst_first()
+    if judging or score_float is not None:
+        fallback = "in eight bits" if options.bits == 4 else "in floats"
+        count, outcome = count_sensitive(worst_first, judge, name, fallback)
+    made.settle(worst_first[:count])
+    result = made.build()
+    results = _compare(model, result, judging)
     report = QuantizationReport(
         model=name,
         method="weight_only",
         target=target,
-        layers=tuple(sorted(rows, key=_sqnr)),
-        calibrated_on=0,
-        judged_on=len(items),
-        pcc=results.pcc if items else None,
-        sqnr=results.sqnr if items else None,
+        layers=made.reports(),
+        calibrated_on=len(fitting),
+        judged_on=len(judging),
+        pcc=results.pcc if judging else None,
+        sqnr=results.sqnr if judging else None,
         score_float=score_float,
         score=outcome.value if outcome is not None and score_float is not None else None,
         bytes_float=weight_bytes(model),
-        bytes=weight_bytes(made),
+        bytes=weight_bytes(result),
     )
-    return QuantizedModel(made, QuantizationPlan(name, "weight_only", target, tuple(plans.values())), report)
+    plan = QuantizationPlan(name, "weight_only", target, tuple(plans.values()))
+    return QuantizedModel(result, plan, report)
+
+
+@dataclass(slots=True, eq=False)
+class _WeightQuantization:
+    """A model in the making.
+
+    Args:
+        model: the caller's own.
+        paths: those of the linear layers, by the layers' names.
+        plans: what each has, by its name.
+        options: how.
+        quantized: the new layers, by name.
+        noise: of each new layer's weight.
+    """
+
+    model: nn.Module
+    paths: Mapping[str, str]
+    plans: dict[str, LayerPlan]
+    options: QuantizationOptions
+    quantized: dict[str, _Quantized] = field(default_factory=dict)
+    noise: dict[str, Noise] = field(default_factory=dict)
+
+    def quantize(self, mean_squares: Mapping[str, torch.Tensor]) -> None:
+        """Make the layers that the plan asks for."""
+        for name, plan in self.plans.items():
+            if plan.precision == "weight_only":
+                self._set(name, plan.bits, mean_squares.get(self.paths[name]))
+
+    def _set(self, name: str, bits: int, importance: torch.Tensor | None = None) -> None:
+        linear = self.model.get_submodule(self.paths[name])
+        assert isinstance(linear, nn.Linear)
+        self.quantized[name] = self._layer(linear, bits, importance)
+        self.noise[name] = Noise()
+        self.noise[name].add(self.quantized[name].weight, linear.weight)
+
+    def _layer(self, linear: nn.Linear, bits: int, importance: torch.Tensor | None = None) -> _Quantized:
+        symmetric = self.options.symmetric_weights
+        if bits == 4:
+            return FourBitLinear(linear, self.options.group_size, symmetric, importance)
+        return WeightOnlyLinear(linear, symmetric)
+
+    def worst_first(self) -> list[str]:
+        """Return the layers that nobody decided on and that can be finer, those that lose most first."""
+        free = [name for name in self.noise if self.plans[name].reason == "default"]
+        return sorted(free, key=lambda name: self.noise[name].sqnr)
+
+    def build(self, finer: Collection[str] = ()) -> nn.Module:
+        """Return the quantized model, with some layers finer: in eight bits instead of four, or in floats."""
+        with quiet_torch():
+            made = copy.deepcopy(self.model)
+        for name, new in self.quantized.items():
+            if name not in finer:
+                made = _put(made, self.paths[name], new)
+            elif self.plans[name].bits == 4:
+                linear = self.model.get_submodule(self.paths[name])
+                assert isinstance(linear, nn.Linear)
+                made = _put(made, self.paths[name], self._layer(linear, 8))
+        return made.eval().requires_grad_(False)
+
+    def settle(self, sensitive: Sequence[str]) -> None:
+        """Make these layers finer for good."""
+        for name in sensitive:
+            plan, sqnr = self.plans[name], self.noise[name].sqnr
+            detail = (
+                f"its weight's SQNR in int{plan.bits} is {sqnr:.1f} dB, and the model misses its accuracy"
+            )
+            if plan.bits == 4:
+                self.plans[name] = replace(plan, bits=8, reason="sensitive", detail=detail)
+                self._set(name, 8)
+            else:
+                self.plans[name] = replace(plan, precision="float", reason="sensitive", detail=detail)
+                del self.quantized[name]
+
+    def reports(self) -> tuple[LayerReport, ...]:
+        """Return what is known of each layer, worst first."""
+        rows = [
+            LayerReport(
+                plan.name, _OP, plan.precision, plan.reason,
+                sqnr_isolated=self.noise[plan.name].sqnr if plan.name in self.noise else None,
+            )
+            for plan in self.plans.values()
+        ]  # fmt: skip
+        return tuple(sorted(rows, key=_sqnr))
 
 
 def _sqnr(row: LayerReport) -> float:
     return math.inf if row.sqnr_isolated is None else row.sqnr_isolated
+
+
+def _split(items: list[object], options: QuantizationOptions) -> tuple[list[object], list[object]]:
+    """Return what says how much inputs matter, and what judges: a single item judges."""
+    step = max(2, round(1 / options.hold_back))
+    judging = [item for place, item in enumerate(items) if place % step == 0]
+    return [item for place, item in enumerate(items) if place % step], judging
+
+
+def _mean_squares(model: nn.Module, items: Sequence[object]) -> dict[str, torch.Tensor]:
+    """Return, for each linear layer that items reach, the mean square of each of its inputs."""
+    totals: dict[str, torch.Tensor] = {}
+    if not items:
+        return totals
+    with quiet_torch():
+        copied = copy.deepcopy(model)  # hooks are never put into the caller's model
+
+    def watch(path: str, linear: nn.Linear) -> None:
+        def add(module: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+            squares = args[0].detach().float().reshape(-1, linear.in_features).square().mean(0)
+            totals[path] = totals.get(path, torch.zeros(())) + squares / len(items)
+
+        linear.register_forward_pre_hook(add)
+
+    for path, module in copied.named_modules():
+        if type(module) is nn.Linear:
+            watch(path, module)
+    with torch.no_grad():
+        for item in items:
+            args, kwargs = call_of(item)
+            copied(*args, **kwargs)
+    return totals
 
 
 def _plans(
@@ -152,28 +223,50 @@ def _plans(
 ) -> dict[str, LayerPlan]:
     choices = overridden(layers, options.overrides, name)
     embedded = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    given = {plan.name: plan for plan in options.plan.layers} if options.plan is not None else {}
+    for unknown in set(given) - {layer.name for layer in layers}:
+        raise QuantizationError(
+            f"the plan names the layer {unknown!r}, which the model has not",
+            where=name,
+            remedy=nearest(unknown, [layer.name for layer in layers]),
+        )
     found = {}
     for layer in layers:
-        precision, pattern = choices.get(layer.name, ("weight_only", ""))
-        plan = LayerPlan(layer.name, layer.op, "weight_only")
-        if precision == "int8":
-            raise QuantizationError(
-                f"{layer.name} is to be int8", where=name, remedy='use method="ptq", or weight_only for it'
-            )
-        if precision == "float":
-            plan = LayerPlan(layer.name, layer.op, "float", "kept_by_option", f"by the override {pattern!r}")
-        elif id(model.get_submodule(layer.node).weight) in embedded:
-            detail = "its weight is that of an embedding, which stays in floats"
-            plan = LayerPlan(layer.name, layer.op, "float", "not_supported", detail)
-        found[layer.name] = plan
+        plan = LayerPlan(layer.name, layer.op, "weight_only", bits=options.bits)
+        if layer.name in given and given[layer.name] != plan:
+            plan = given[layer.name]
+            if plan.reason == "default":
+                plan = replace(plan, reason="kept_by_option", detail="by the plan")
+        if layer.name in choices:
+            precision, pattern = choices[layer.name]
+            detail = f"by the override {pattern!r}"
+            plan = replace(plan, precision=precision, reason="kept_by_option", detail=detail)
+        linear = model.get_submodule(layer.node)
+        assert isinstance(linear, nn.Linear)
+        found[layer.name] = _possible(plan, linear, options, id(linear.weight) in embedded, name)
     return found
 
 
-def _weight_noise(new: WeightOnlyLinear, old: nn.Module) -> Noise:
-    assert isinstance(old, nn.Linear)
-    noise = Noise()
-    noise.add(new.weight, old.weight)
-    return noise
+def _possible(
+    plan: LayerPlan, linear: nn.Linear, options: QuantizationOptions, is_embedded: bool, where: str
+) -> LayerPlan:
+    """Return a layer's plan as far as it can be followed, with the reason."""
+    if plan.precision == "int8":
+        raise QuantizationError(
+            f"{plan.name} is to be int8", where=where, remedy='use method="ptq", or weight_only for it'
+        )
+    if plan.precision == "float":
+        return plan
+    if is_embedded:
+        detail = "its weight is that of an embedding, which stays in floats"
+        return replace(plan, precision="float", reason="not_supported", detail=detail)
+    if not bool(linear.weight.isfinite().all()):
+        detail = "its weight is not finite"
+        return replace(plan, precision="float", reason="not_supported", detail=detail)
+    if plan.bits == 4 and linear.in_features % options.group_size:
+        detail = f"its {linear.in_features} inputs do not divide into groups of {options.group_size}"
+        return replace(plan, bits=8, reason="not_supported", detail=detail)
+    return plan
 
 
 def _compare(model: nn.Module, made: nn.Module, items: Iterable[object]) -> Noise:

@@ -48,6 +48,9 @@ _INTERNAL = frozenset(
     """.split()
 )
 
+# Quantization simulated in floats: each element is rounded, and their numbers are checked.
+_SIMULATED = frozenset(("fake_quantize_per_tensor_affine", "fake_quantize_per_tensor_affine_cachemask"))
+
 # They give nothing and raise: what torch.export noted that a graph relies on.
 _ASSERTIONS = frozenset(
     """
@@ -153,7 +156,7 @@ def _aten_refusal(op: OpOverload) -> str:
         return "gives something other than tensors and numbers"
     if base.startswith("_") and base not in _INTERNAL:
         return "is internal to torch, and does not check its arguments"
-    if base not in _INTERNAL and _WORDS & set(base.split("_")):
+    if base not in _INTERNAL | _SIMULATED and _WORDS & set(base.split("_")):
         return "works on memory, layouts or devices as such, or on what a forward pass kept"
     if base in _WRITE_UNSAID:
         return "writes to its arguments"

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
+from analysis.quantized_engines import quantized_by_each
 from torchport.capture import StandIn, copy_of
 from torchport.errors import CaptureError
 
@@ -265,12 +266,13 @@ def kinds():
         "parallel": (nn.DataParallel(nn.Sequential(nn.Linear(3, 3), nn.ReLU())), x),
         "graph": (torch.fx.symbolic_trace(linear), x),
         "transformer": (nn.TransformerEncoderLayer(4, 2, 8).eval(), torch.randn(2, 1, 4)),
-        "quantized": (
-            torch.ao.quantization.quantize_dynamic(linear, {nn.Linear}, dtype=torch.qint8).eval(),
-            x,
-        ),
+        "quantized": (quantized_by_each(lambda: quantize(linear), x)[0][1], x),
         "parameter list": (ParameterLists(), x),
     }
+
+
+def quantize(linear):
+    return torch.ao.quantization.quantize_dynamic(linear, {nn.Linear}, dtype=torch.qint8).eval()
 
 
 class ParameterLists(nn.Module):

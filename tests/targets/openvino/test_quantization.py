@@ -1,5 +1,6 @@
 """Simulated quantization: OpenVINO rounds as torch does, and stores weights in eight bits."""
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -67,3 +68,49 @@ def test_what_is_no_number_gives_what_torch_gives(value: float) -> None:
     model = OnlyRounds().eval()
     compiled = torchport.compile(model, (torch.ones(2),))
     assert torch.equal(compiled(x), model(x))
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("axes", [[2, 3], [0, 2], [-1, 0, 1, 2], [3]])
+@pytest.mark.parametrize("kind", ["sum", "mean", "max", "min", "prod"])
+def test_reductions_over_several_axes_become_one_over_one(kind: str, axes: list[int], keep: bool) -> None:
+    """As OpenVINO for ARM needs it beside a FakeQuantize; the numbers are numpy's."""
+    import openvino
+    from openvino import opset13 as opset
+
+    from torchport.targets.openvino.single_axis import merge_axes
+
+    x = opset.parameter([-1, 3, 4, 5], numpy.float32)
+    model = openvino.Model([getattr(opset, f"reduce_{kind}")(x, opset.constant(axes), keep)], [x])
+    merge_axes(model)
+    reductions = [node for node in model.get_ops() if node.get_type_name().startswith("Reduce")]
+    assert [node.input_value(1).get_node().get_data().size for node in reductions] == [1]
+    given = numpy.random.default_rng(0).random((2, 3, 4, 5), dtype=numpy.float32)
+    [found] = (
+        openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([given]).values()
+    )
+    numpy.testing.assert_allclose(found, getattr(given, kind)(tuple(axes), keepdims=keep), rtol=1e-4)
+
+
+def test_a_quantized_model_with_a_mean_over_an_image_is_compiled() -> None:
+    class Pooled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.fake_quantize_per_tensor_affine(x, 0.05, 100, 0, 255).mean((2, 3), keepdim=True)
+
+    x = torch.randn(2, 3, 4, 5)
+    compiled = torchport.compile(Pooled().eval(), (x,))
+    assert compiled.coverage.complete
+    assert torch.allclose(compiled(x), Pooled()(x), atol=1e-5)
+
+
+def test_rounding_that_stays_on_the_host_is_saved(tmp_path) -> None:
+    class Mask(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rounded, inside = torch.ops.aten.fake_quantize_per_tensor_affine_cachemask(x, 0.1, 0, -8, 7)
+            return torch.relu(rounded) + inside
+
+    x = torch.randn(8)
+    compiled = torchport.compile(Mask().eval(), (x,))
+    assert not compiled.coverage.complete
+    torchport.save(compiled, tmp_path / "mask.pt2")
+    assert torch.equal(torchport.load(tmp_path / "mask.pt2")(x), Mask()(x))

@@ -180,7 +180,7 @@ ARISES = {
     "norm": (lambda x, y: x.norm(dim=-1, keepdim=True) - y * y, 1e30),
     "softmax of inf": (lambda x, y: torch.softmax(torch.exp(x), -1) + y, 100.0),
     "softmax of nothing": (lambda x, y: torch.softmax(x.masked_fill(x > 0, -INF), -1) + y, 1.0),
-    "layer norm": (lambda x, y: F.layer_norm(x * torch.arange(4.0), (4,)) * y, 1e30),
+    "layer norm": (lambda x, y: F.layer_norm(x * y * torch.arange(1.0, 5.0), (4,)), 1e30),
     "batch norm": (
         lambda x, y: F.batch_norm(x, torch.zeros(4), torch.full((4,), 1e-38), eps=0.0)
         - F.batch_norm(y, torch.zeros(4), torch.full((4,), 1e-38), eps=0.0),

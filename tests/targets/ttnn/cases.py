@@ -57,6 +57,8 @@ CASES = {
     "where": (lambda m, x, y: torch.where(m, x, y), (MASK, X, random(5))),
     "where_numbers": (lambda m: torch.where(m, 1.0, -2.0), (MASK,)),
     "where_integers": (lambda m, x: torch.where(m, x, 3), (MASK, _integers(2, 3, 5))),
+    "where_least": (lambda m, x: torch.where(m, x, torch.finfo(torch.float32).min), (MASK, X)),
+    "full_least": (lambda x: x + torch.full((5,), torch.finfo(torch.float32).min), (X,)),
     "masked_fill": (lambda x, m: x.masked_fill(m, -3.0), (X, MASK)),
     "relu_integers": (torch.relu, (_integers(3, 4),)),
     "gelu": (functional.gelu, (X,)),

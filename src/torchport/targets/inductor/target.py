@@ -17,7 +17,7 @@ from torchport.targets.inductor.format import FORMAT
 from torchport.targets.inductor.options import InductorOptions, check_options
 from torchport.targets.node_checks import tensors_of
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Runner, Target
-from torchport.torch_private import OpOverload, cpp_compiler
+from torchport.torch_private import OpOverload
 
 _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 # On a CPU an integer divided by 0 ends the process in compiled code; torch raises.
@@ -124,6 +124,8 @@ class InductorTarget(Target[InductorOptions]):
 @functools.cache
 def _compiler() -> str:
     """Return the C++ compiler that inductor would take; empty if there is none."""
+    from torchport.torch_private import cpp_compiler  # imports dynamo, which takes seconds
+
     try:
         return str(cpp_compiler())
     except Exception:  # noqa: BLE001  # it raises a class of its own

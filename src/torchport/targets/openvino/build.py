@@ -15,10 +15,12 @@ import numpy
 from torchport.errors import TargetError
 from torchport.records import TensorSpec, temporary_folder
 from torchport.targets.open_sizes import copy_for_sizes
+from torchport.targets.openvino.conversions import place_conversions
 from torchport.targets.openvino.format import FORMAT, aligned
 from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
 from torchport.targets.openvino.nan_walk import Watch
+from torchport.targets.openvino.packed_weights import stack_halves
 from torchport.targets.openvino.pool_rounding import round_pools_down
 from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.openvino.wide_ops import widen_ops
@@ -37,6 +39,7 @@ def build(island: Island) -> Artifact:
     watches, finite_inputs = _watches(island)
     with_sums, sums = add_sums(island.graph_module, watches)
     widen_ops(with_sums)
+    stack_halves(with_sums)
     numbers = (TensorSpec((), "float32"),) * len(sums)
     model = _convert(replace(island, graph_module=with_sums, outputs=(*island.outputs, *numbers)))
     copies = _take_copies(model)
@@ -106,6 +109,10 @@ def _convert(island: Island) -> Any:
         # Norms are folded into weights here, and not at each load. The weights are then those that the device
         # computes with, and its compiled form need hold none of its own.
         frontend_parts["simplify"](model, cf=False, smart_reshape=False)
+        if island.sizes is not None:
+            place_conversions(model)
+    except TargetError:
+        raise
     except Exception as error:  # the frontend raises many kinds; each is a refusal
         raise TargetError(
             f"OpenVINO refuses the island: {_first_line(error)}", where=f"openvino, {island.name}"

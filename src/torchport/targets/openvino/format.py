@@ -30,7 +30,7 @@ from torchport.targets.artifact_properties import (
     refuse_property,
 )
 
-FORMAT = 7
+FORMAT = 8
 _SUMS = ("crossing", "inside")
 
 

@@ -27,6 +27,7 @@ from torchport.targets.openvino.format import FORMAT, Properties, read_propertie
 from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import core, element_types, openvino
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
+from torchport.targets.openvino.single_axis import mend_for_arm
 from torchport.targets.target import Artifact, GaveNaN, Meanwhile, OutOfRange, Runner
 
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
@@ -85,6 +86,7 @@ def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs:
     check_ir(text, int(weights.size), inputs=inputs, outputs=outputs)
     try:
         model = core().read_model(text, openvino().Tensor(weights, shared_memory=True))
+        mend_for_arm(model)
         return core().compile_model(model, options.device, compile_config(options))
     except Exception as error:  # OpenVINO raises many kinds; each is a refusal
         raise TargetError(

@@ -77,7 +77,7 @@ class Rule(BaseRule):
     KINDS: ClassVar[Kinds] = {
         **BaseRule.KINDS,
         "f": frozenset({torch.float32, *HALVES}),
-        "q": frozenset({torch.int8}),  # quantized weights
+        "q": frozenset({torch.int8, torch.uint8}),  # quantized weights
     }
 
     floats: Floats

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import fx
 
-from torchport.records import OpTime, TensorSpec, Verdict
+from torchport.records import SUPPORTED, OpTime, TensorSpec, Verdict
 from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import (
     REMEDY,
@@ -19,6 +19,7 @@ from torchport.targets.openvino.library import (
 from torchport.targets.openvino.open_dims import check_size_arguments
 from torchport.targets.openvino.ops import RULES
 from torchport.targets.openvino.options import OpenVinoOptions, check_file_options
+from torchport.targets.openvino.packed_weights import is_unpacking
 from torchport.targets.openvino.rules import Rule
 from torchport.targets.rule_target import RuleTarget
 from torchport.targets.target import Artifact, Availability, Island, Runner
@@ -58,6 +59,10 @@ class OpenVinoTarget(RuleTarget[OpenVinoOptions, Rule]):
     def rules(self) -> Mapping[str, Rule]:
         """Return what OpenVINO computes as torch does."""
         return RULES
+
+    def verdict(self, node: fx.Node, options: OpenVinoOptions) -> Verdict:
+        """Say whether OpenVINO computes a node as torch does; a weight of four bits is taken as a whole."""
+        return SUPPORTED if is_unpacking(node) else super().verdict(node, options)
 
     def takes_open_sizes(self, options: OpenVinoOptions) -> bool:
         """Whether the device computes tensors of any size: CPUs do."""

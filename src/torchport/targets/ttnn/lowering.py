@@ -28,6 +28,7 @@ Transform = Callable[[torch.Tensor], torch.Tensor]
 TILE_LAYOUT, ROW_MAJOR_LAYOUT = Name("TILE_LAYOUT"), Name("ROW_MAJOR_LAYOUT")
 _LAYOUTS = {"tile": TILE_LAYOUT, "row_major": ROW_MAJOR_LAYOUT}
 _BFLOAT16_EXACT = (-256, 256)  # bfloat16 holds these integers exactly
+_BFLOAT16_MOST = torch.finfo(torch.bfloat16).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,6 +186,7 @@ class Lowering:
 
     def full(self, shape: Sequence[int], number: float, dtype: Dtype) -> Value:
         """Return a tensor of one number."""
+        number = finite_in(number, dtype)
         return self.call("full", tuple(shape), number, dtype=Name(dtype), layout=TILE_LAYOUT, device=DEVICE)
 
     def cast(self, value: Value, dtype: Dtype | None) -> Value:
@@ -308,3 +310,10 @@ def size_pair(value: object, default: Sequence[int] = ()) -> tuple[int, int]:
     """Return one or two numbers as two."""
     numbers = [value] if isinstance(value, int) else list(value or default)  # type: ignore[call-overload]
     return (numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+
+
+def finite_in(number: float, dtype: Dtype) -> float:
+    """Return a number to be filled in, within a dtype: the least float32, in masks, would become -inf."""
+    if dtype != "bfloat16" or math.isinf(number):
+        return number
+    return max(-_BFLOAT16_MOST, min(_BFLOAT16_MOST, number))

@@ -87,7 +87,12 @@ def write_program(island: Island, options: TtnnOptions) -> tuple[TtnnProgram, di
 
 def _stored(tensor: torch.Tensor, dtype: Dtype) -> torch.Tensor:
     # Detached from the model's own memory: what is stored must not change with it.
-    return tensor.to(_STORED_IN[dtype]).clone(memory_format=torch.contiguous_format)
+    stored = tensor.to(_STORED_IN[dtype])
+    overflown = stored.isinf() & tensor.isfinite()  # the least float32, in masks
+    if overflown.any():
+        stored = torch.where(overflown, torch.finfo(stored.dtype).max * tensor.sign(), stored)
+        stored = stored.to(_STORED_IN[dtype])
+    return stored.clone(memory_format=torch.contiguous_format)
 
 
 class _Writer:

@@ -170,7 +170,8 @@ def _masked_fill(node: fx.Node) -> Verdict | None:
 
 
 def _copied_range(node: fx.Node, values: Values) -> Range:
-    return Range(-128.0, 127.0) if value_of(node).dtype is torch.int8 else values.of(node.args[0])
+    known = {torch.int8: Range(-128.0, 127.0), torch.uint8: Range(0.0, 255.0)}
+    return known.get(value_of(node).dtype) or values.of(node.args[0])
 
 
 # Floats are copied as they are, integers and booleans as the floats that they are.
@@ -178,10 +179,12 @@ def _copied_range(node: fx.Node, values: Values) -> Range:
 def _to_copy(node: fx.Node) -> Verdict | None:
     source = node.args[0]
     assert isinstance(source, fx.Node)
-    if torch.int8 in (value_of(node).dtype, node.meta["val"].dtype) and not (
+    if {torch.int8, torch.uint8} & {value_of(node).dtype, node.meta["val"].dtype} and not (
         source.op == "get_attr" and node.meta["val"].dtype is torch.float32
     ):
-        return Verdict(False, "dtype", "int8 is taken as quantized weights only, which become float32")
+        return Verdict(
+            False, "dtype", "integers of eight bits are taken as quantized weights only, which become float32"
+        )
     extra = {key for key, value in node.kwargs.items() if value not in (None, False)}
     if extra - {"dtype", "device", "layout", "memory_format"}:
         return argument(f"{', '.join(sorted(extra))} cannot be kept")

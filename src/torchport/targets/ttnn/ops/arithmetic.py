@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import Lowering, Result, arguments, packet, torch_value
+from torchport.targets.ttnn.lowering import Lowering, Result, arguments, finite_in, packet, torch_value
 from torchport.targets.ttnn.operand_forms import elementwise, meeting_dtype, number_in
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import Given, lowers
@@ -215,8 +215,9 @@ def choice(lowering: Lowering, node: fx.Node, condition: object, yes: object, no
         refuse("argument", "NaN is filled in")
 
     def compute(mask: Value, a: Any, b: Any) -> Value:
-        first = a if isinstance(a, Value) else _number(a, dtype)
-        second = b if isinstance(b, Value) else _number(b, dtype)
+        first, second = (
+            item if isinstance(item, Value) else finite_in(_number(item, dtype), dtype) for item in (a, b)
+        )
         if not isinstance(first, Value) and not isinstance(second, Value):
             first = lowering.full(mask.shape, first, dtype)
         return lowering.call("where", mask, first, second)

@@ -1,0 +1,43 @@
+"""Explains rows of the table without weights: what the ttnn target would take of each model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from models import load
+from rows import Explained, reasons
+
+import torchport
+from torchport.errors import one_line
+from torchport.zoo.model import Model
+
+
+def explain_row(name: str) -> Explained:
+    """Explain one row; whatever a model raises is in the record."""
+    try:
+        model = _without_weights(name)
+        found = torchport.explain(model.module, model.args, model.kwargs, target="ttnn", name=name)
+    except Exception as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
+        return Explained(name, error=one_line(error))
+    return Explained(
+        name,
+        ops_before=found.ops_before,
+        ops_remain=found.ops_remain,
+        transfers=found.transfers,
+        flops=found.flops,
+        conditional=len(found.conditional),
+        reasons=reasons([found]),
+    )
+
+
+def _without_weights(name: str) -> Model:
+    """Return a row's model on the `meta` device."""
+    try:
+        with torch.device("meta"):
+            return load(name)
+    except NotImplementedError:  # it computes with tensors when it is made, as RegNet does
+        model = load(name)
+        args = tuple(each.to("meta") if isinstance(each, torch.Tensor) else each for each in model.args)
+        kwargs = {key: each.to("meta") for key, each in model.kwargs.items()}
+        return replace(model, module=model.module.to("meta"), args=args, kwargs=kwargs)

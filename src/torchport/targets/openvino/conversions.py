@@ -1,0 +1,92 @@
+"""Keeps OpenVINO from converting the wrong tensor where sizes are open.
+
+OpenVINO 2026.4 merges a conversion into the elementwise op that reads it. On ARM, where that op's sizes are
+open, it then converts the first input, whichever input was meant: `x + mask.to(x.dtype)` loses the fraction
+of `x`. So a conversion becomes the first input, or gets an op between: all of it gives the same numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from torchport.errors import TargetError
+from torchport.targets.openvino.library import openvino
+
+# What an op is with its inputs swapped.
+_SWAPPED = {
+    "Add": "Add",
+    "Multiply": "Multiply",
+    "Maximum": "Maximum",
+    "Minimum": "Minimum",
+    "SquaredDifference": "SquaredDifference",
+    "Equal": "Equal",
+    "NotEqual": "NotEqual",
+    "Greater": "Less",
+    "Less": "Greater",
+    "GreaterEqual": "LessEqual",
+    "LessEqual": "GreaterEqual",
+    "LogicalAnd": "LogicalAnd",
+    "LogicalOr": "LogicalOr",
+    "LogicalXor": "LogicalXor",
+    "BitwiseAnd": "BitwiseAnd",
+    "BitwiseOr": "BitwiseOr",
+    "BitwiseXor": "BitwiseXor",
+}
+# OpenVINO writes these as products of their second input first.
+_SAFE = frozenset({"Subtract", "Divide"})
+_OTHERS = frozenset({"Power", "Mod", "FloorMod"})
+_CREATE = {"Less": "less", "Greater": "greater", "LessEqual": "less_equal", "GreaterEqual": "greater_equal"}
+
+_LOWEST = {
+    "f16": -65504.0,
+    "bf16": -3.3895313892515355e38,
+    "f32": -3.4028234663852886e38,
+    "f64": -1.7976931348623157e308,
+}
+
+
+def place_conversions(model: Any) -> None:
+    """Change a model of open sizes so that no elementwise op has a conversion as its second input.
+
+    Raises:
+        TargetError: such an op can be written in no other way.
+    """
+    for node in model.get_ordered_ops():
+        kind = node.get_type_name()
+        if kind in _SWAPPED or kind in _SAFE or kind in _OTHERS:
+            second = node.input_value(1).get_node()
+            if second.get_type_name() == "Convert":
+                _place(node, kind, second)
+
+
+def _place(node: Any, kind: str, conversion: Any) -> None:
+    if kind in _SWAPPED and node.input_value(0).get_node().get_type_name() != "Convert":
+        _swap(node, kind)
+    elif not conversion.input_value(0).get_element_type().is_real():
+        node.input(1).replace_source_output(_above_lowest(conversion).output(0))
+    elif kind not in _SAFE:
+        raise TargetError(
+            f"OpenVINO's {kind} reads a converted tensor wrong where sizes are open", where="openvino"
+        )
+
+
+def _swap(node: Any, kind: str) -> None:
+    first, second = node.input_value(0), node.input_value(1)
+    if _SWAPPED[kind] == kind:
+        node.input(0).replace_source_output(second)
+        node.input(1).replace_source_output(first)
+        return
+    made = getattr(openvino().opset13, _CREATE[_SWAPPED[kind]])(second, first)
+    made.set_friendly_name(node.get_friendly_name())
+    node.output(0).replace(made.output(0))
+
+
+def _above_lowest(conversion: Any) -> Any:
+    """Return a tensor of converted integers, none of which is below the least number, as a new node."""
+    kind = conversion.get_output_element_type(0)
+    lowest = _LOWEST.get(kind.get_type_name())
+    if lowest is None:
+        lowest = numpy.iinfo(kind.to_dtype()).min
+    return openvino().opset13.maximum(conversion, openvino().opset13.constant(lowest, dtype=kind))

@@ -1,0 +1,149 @@
+"""Weights in four bits: two in a byte, a scale for each group, finer where the accuracy asks for it."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+from torchport.errors import QuantizationError
+from torchport.quantization import AccuracyBudget
+from torchport.quantization.weight_grids import Grid
+from torchport.quantization.weight_layers import FourBitLinear, WeightOnlyLinear
+from torchport.records.quantization import QuantizationPlan
+
+LOOSE = AccuracyBudget(pcc=0.01)
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 32)).eval()
+
+
+def items() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(8, 64, generator=generator) for _ in range(10)]
+
+
+def correlation(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1])
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_what_four_bits_hold_is_held_exactly(symmetric: bool) -> None:
+    """Whole numbers times a power of two, over the whole range, with another step in each group."""
+    linear = nn.Linear(64, 8)
+    whole = torch.randint(-8, 8, (8, 2, 32)).float() + (0.0 if symmetric else 5.0)
+    whole[..., 0], whole[..., 1] = (-8.0, 7.0) if symmetric else (-3.0, 12.0)
+    steps = 2.0 ** torch.randint(-6, 3, (8, 2, 1))
+    linear.weight.data = (whole * steps).flatten(1)
+    made = FourBitLinear(linear, 32, symmetric)
+    assert torch.equal(made.weight, linear.weight)
+    assert made.packed.nbytes == 64 * 8 // 2
+    x = torch.randn(3, 64)
+    assert torch.equal(made(x), linear(x))
+
+
+def test_eight_bits_with_a_zero_point_hold_what_lies_on_one_side() -> None:
+    linear = nn.Linear(64, 4)
+    linear.weight.data = torch.rand(4, 64) + 0.5
+    errors = [
+        float((WeightOnlyLinear(linear, symmetric).weight - linear.weight).detach().abs().max())
+        for symmetric in (True, False)
+    ]
+    step = float(linear.weight.detach().max()) / 255  # from 0 to the largest in 255 steps
+    assert errors[1] <= step / 2 + 1e-6 < errors[0]
+
+
+def test_inputs_that_matter_are_rounded_better() -> None:
+    weight, importance = torch.randn(32, 4, 16), torch.rand(4, 16) ** 8
+    alike, fitted = (Grid.fitted(weight, 4, True, given).hold(weight) for given in (None, importance))
+    errors = [float((importance * (held - weight).square()).sum()) for held in (alike, fitted)]
+    assert errors[1] < 0.95 * errors[0]
+    spanning = Grid.around(weight, 4, True).hold(weight)
+    assert (alike - weight).square().sum() < (spanning - weight).square().sum()
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_it_is_small_and_runs_on_openvino(symmetric: bool, tmp_path) -> None:
+    floats, data = model(), items()
+    before = {name: tensor.clone() for name, tensor in floats.state_dict().items()}
+    options = {"bits": 4, "group_size": 32, "symmetric_weights": symmetric}
+    quantized = torchport.quantize(floats, data, method="weight_only", accuracy=LOOSE, options=options)
+    assert [(plan.precision, plan.bits) for plan in quantized.plan.layers] == [("weight_only", 4)] * 2
+    assert (quantized.report.calibrated_on, quantized.report.judged_on) == (8, 2)
+    # Half a byte a weight; scales of two bytes, and zero points of one, for every 32; biases.
+    weights = 64 * 96 + 96 * 32
+    expected = weights // 2 + weights // 32 * (2 if symmetric else 3) + 4 * (96 + 32)
+    assert quantized.report.bytes == expected
+    with torch.no_grad():
+        assert correlation(quantized(data[0]), floats(data[0])) > 0.98
+    compiled = torchport.compile(quantized, (data[0],))
+    assert compiled.coverage.complete
+    [island] = compiled.record.islands
+    assert int(island.properties["weights_bytes"]) < expected + 512
+    torchport.save(compiled, tmp_path / "four.pt2")
+    for each in (compiled, torchport.load(tmp_path / "four.pt2")):
+        assert torch.allclose(each(data[0]), quantized(data[0]), atol=1e-4)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in floats.state_dict().items())
+    assert not any(module._forward_pre_hooks for module in floats.modules())
+
+
+def test_layers_get_eight_bits_where_the_accuracy_asks_for_it() -> None:
+    floats, data = model(), items()
+    options = {"bits": 4, "group_size": 32}
+    loose = torchport.quantize(floats, data, method="weight_only", accuracy=LOOSE, options=options)
+    wanted = loose.report.sqnr + 1.5
+    found = torchport.quantize(
+        floats, data, method="weight_only", accuracy=AccuracyBudget(sqnr=wanted), options=options
+    )
+    assert found.report.sqnr >= wanted
+    assert sorted(plan.bits for plan in found.plan.layers) == [4, 8]
+    [finer] = [plan for plan in found.plan.layers if plan.bits == 8]
+    assert (finer.precision, finer.reason) == ("weight_only", "sensitive")
+    assert "in int4" in finer.detail
+    with pytest.raises(QuantizationError, match="with all layers in eight bits"):
+        torchport.quantize(
+            floats, data, method="weight_only", accuracy=AccuracyBudget(sqnr=90.0), options=options
+        )
+    # The plan is given back, and followed.
+    plan = QuantizationPlan.from_json(json.loads(json.dumps(found.plan.to_json())))
+    again = torchport.quantize(
+        floats, data, method="weight_only", accuracy=LOOSE, options={**options, "plan": plan}
+    )
+    assert [layer.bits for layer in again.plan.layers] == [layer.bits for layer in plan.layers]
+    assert torch.equal(again(data[0]), found(data[0]))
+
+
+def test_layers_that_do_not_divide_into_groups_get_eight_bits() -> None:
+    quantized = torchport.quantize(model(), (), method="weight_only", options={"bits": 4, "group_size": 64})
+    assert [(plan.bits, plan.reason) for plan in quantized.plan.layers] == [
+        (4, "default"),
+        (8, "not_supported"),
+    ]
+    assert "96 inputs" in quantized.plan.layers[1].detail
+
+
+def test_a_weight_that_is_not_finite_stays_in_floats() -> None:
+    floats = model()
+    floats[0].weight.data[3, 5] = float("inf")
+    quantized = torchport.quantize(floats, (), method="weight_only")
+    assert [(plan.precision, plan.reason) for plan in quantized.plan.layers] == [
+        ("float", "not_supported"),
+        ("weight_only", "default"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "words"),
+    [
+        ({"bits": 3}, "weight_only", "bits is 3"),
+        ({"bits": 4, "group_size": 7}, "weight_only", "group_size is 7"),
+        ({"bits": 4}, "ptq", "computes in eight bits"),
+        ({"symmetric_weights": "yes"}, "weight_only", "symmetric_weights is 'yes'"),
+    ],
+)
+def test_what_means_nothing_is_refused(options: dict[str, object], method: str, words: str) -> None:
+    with pytest.raises(QuantizationError, match=words):
+        torchport.quantize(model(), items(), method=method, options=options)
