@@ -16,7 +16,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from torchport.capture import CapturedModel, ModuleState, SharedResult
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.engine_choice import FOUND, FOUND_EAGER, INPUTS, PROGRAM, REQUEST
 from torchport.compiler.island_trial import difference
-from torchport.compiler.normalise import normalise
+from torchport.compiler.normalise import is_op, normalise
 from torchport.compiler.speed_trial import seconds_of
 from torchport.compiler.timing import time_in_turns
 from torchport.errors import TorchportError, one_line
@@ -40,8 +40,12 @@ from torchport.structure import flatten_call
 from torchport.structure.flatten import flatten_result
 from torchport.targets import Options, Target
 from torchport.targets.child_process import end_with_caller, resident_bytes
+from torchport.torch_private import tree_leaves
 from torchport.verification import compare
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
+
+# Runs the model on the tensors of its inputs, and returns those of its result.
+Program = Callable[[list[torch.Tensor]], object]
 
 _SECONDS = 2.0  # about how long two programs are timed for
 _SHARE = 0.1  # of the time that the build took, if that is longer
@@ -69,7 +73,7 @@ def main(folder: Path) -> int:
 def _try(request: Mapping[str, Any], folder: Path) -> EngineTry:
     torch.set_num_threads(request["threads"])
     trial = _Trial(request, folder)
-    eager = trial.program(targets.find("auto"), targets.find("auto").make_options({}))
+    eager = trial.eager()
     expected = trial.call(eager)
     held = trial.held()
     taken = [trial.seconds(eager) for _ in range(_ROUNDS)]
@@ -83,7 +87,7 @@ def _try(request: Mapping[str, Any], folder: Path) -> EngineTry:
         build_seconds=0.0,
         memory_bytes=max(0, held - trial.held_before),
         transfers=0,
-        ops=eager.record.coverage.ops_before,
+        ops=trial.ops,
         ops_taken=0,
     )
     write_record(measured, folder / FOUND_EAGER)
@@ -94,7 +98,7 @@ def _try(request: Mapping[str, Any], folder: Path) -> EngineTry:
     options = engine.make_options(request["options"])
     began = time.perf_counter()
     program = trial.program(engine, options)
-    actual = trial.call(program)
+    actual = trial.call(program.run)
     built = time.perf_counter() - began
     coverage = program.record.coverage
     row = EngineTry(
@@ -113,7 +117,7 @@ def _try(request: Mapping[str, Any], folder: Path) -> EngineTry:
     problem = difference(actual, expected, low_precision=rough, whole=True) if not found.ok else ""
     if problem:
         return replace(row, status="wrong", reason=f"differs from eager torch: {problem}")
-    own, its = trial.time(program, eager, built)
+    own, its = trial.time(program.run, eager, built)
     return replace(
         row,
         seconds=statistics.median(own),
@@ -155,6 +159,21 @@ class _Trial:
         self.leaves: tuple[torch.Tensor, ...] = tuple(kept)
         self.held_before = self.held()
 
+    @property
+    def ops(self) -> int:
+        """How many ops the model has as it was captured."""
+        return sum(map(is_op, self._program.graph.nodes))
+
+    def eager(self) -> Program:
+        """Return the captured graph as it is: to take it apart, as for a target, takes seconds."""
+        module = self._program.module(check_guards=False)
+
+        def run(leaves: list[torch.Tensor]) -> tuple[object, ...]:
+            with torch.no_grad():
+                return tuple(tree_leaves(module.forward(*leaves)))  # without the hooks that check inputs
+
+        return run
+
     def program(self, target: Target, options: Options) -> RunnableProgram:
         """Compile the model."""
         flat = flatten_call(self.leaves, {})
@@ -175,21 +194,19 @@ class _Trial:
         source = Source(self._name, graph, self.leaves, flat.structure.paths, result)
         return build_program(source, target, options)[0]
 
-    def call(self, program: RunnableProgram) -> list[torch.Tensor]:
+    def call(self, program: Program) -> list[torch.Tensor]:
         """Run a program once, on inputs of its own, with the same random numbers each time."""
         torch.manual_seed(0)
-        outputs = program.run([leaf.clone() for leaf in self.leaves])
+        outputs = program([leaf.clone() for leaf in self.leaves])
         assert isinstance(outputs, tuple)
         return [item.clone() for item in outputs if isinstance(item, torch.Tensor)]
 
-    def seconds(self, program: RunnableProgram) -> float:
+    def seconds(self, program: Program) -> float:
         """Run a program once and return how long it took."""
         leaves = [leaf.clone() for leaf in self.leaves]
-        return seconds_of(lambda: program.run(leaves))
+        return seconds_of(lambda: program(leaves))
 
-    def time(
-        self, program: RunnableProgram, eager: RunnableProgram, built: float
-    ) -> tuple[list[float], list[float]]:
+    def time(self, program: Program, eager: Program, built: float) -> tuple[list[float], list[float]]:
         """Return how long calls take with a program and with eager torch, timed in turns."""
         if self._objective == "throughput":
             rounds = [(self._crowded(program), self._crowded(eager)) for _ in range(_ROUNDS)]
@@ -201,7 +218,7 @@ class _Trial:
             budget=max(_SECONDS, _SHARE * built),
         )
 
-    def _crowded(self, program: RunnableProgram) -> float:
+    def _crowded(self, program: Program) -> float:
         """Return how long a call takes when several threads call at a time."""
         at_a_time = min(_AT_A_TIME, os.cpu_count() or 1)
         calls = 4 * at_a_time
