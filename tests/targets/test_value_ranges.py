@@ -7,15 +7,8 @@ import torch
 
 from targets.graphs import HandMade, aten
 from torchport.targets import find
-from torchport.targets.value_ranges import (
-    ASSUMED,
-    annotate,
-    bounds_of,
-    fits,
-    index_limits,
-    input_ranges,
-    integers,
-)
+from torchport.targets.integer_bounds import bounds_of, integers
+from torchport.targets.value_ranges import ASSUMED, annotate, fits, index_limits, input_ranges
 
 UNKNOWN = (-(2**63), 2**63 - 1)
 LOW, HIGH = -5, 9

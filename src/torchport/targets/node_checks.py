@@ -9,7 +9,8 @@ import torch
 from torch import fx
 
 from torchport.records import Verdict
-from torchport.targets.value_ranges import Bounds, bounds_of, fits, index_limits
+from torchport.targets.integer_bounds import Bounds, bounds_of
+from torchport.targets.value_ranges import fits, index_limits
 from torchport.torch_private import OpOverload
 
 _KEEPS = "it stays on the host; cast the model to float32 if that precision will do"

@@ -18,9 +18,10 @@ from typing_extensions import TypeVar
 
 from torchport.records import SUPPORTED, Verdict
 from torchport.targets.decompositions import core_decompositions, find_op, full_names, is_composite
+from torchport.targets.integer_bounds import Bounds
 from torchport.targets.node_checks import check_integers, check_tensors
 from torchport.targets.target import Decompositions, OptionsT, Target
-from torchport.targets.value_ranges import Bounds, annotate, condition_of
+from torchport.targets.value_ranges import annotate, condition_of
 from torchport.torch_private import OpOverload
 
 Check = Callable[[fx.Node], "Verdict | None"]

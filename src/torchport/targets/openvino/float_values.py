@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 from torch import fx
 
+from torchport.targets.integer_bounds import bounds_of
 from torchport.targets.openvino.float_ranges import (
     ANYTHING,
     FINITE,
@@ -16,7 +17,6 @@ from torchport.targets.openvino.float_ranges import (
     range_of_tensor,
     union,
 )
-from torchport.targets.value_ranges import bounds_of
 
 T = TypeVar("T")
 

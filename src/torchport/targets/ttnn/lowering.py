@@ -16,10 +16,11 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
+from torchport.targets.integer_bounds import bounds_of
 from torchport.targets.ttnn.builder import Builder, Value
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.ttnn_program import COMPUTE, DEVICE, Dtype, Layout, Name
-from torchport.targets.value_ranges import bounds_of, fits
+from torchport.targets.value_ranges import fits
 from torchport.torch_private import OpOverload
 
 Form = Literal["plain", "last"]

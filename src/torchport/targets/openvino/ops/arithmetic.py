@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from torchport.records import Verdict
+from torchport.targets.integer_bounds import bounds_of
 from torchport.targets.openvino.float_ranges import (
     ANYTHING,
     Range,
@@ -35,7 +36,6 @@ from torchport.targets.openvino.rules import (
 )
 from torchport.targets.openvino.rules import checked as checked_op
 from torchport.targets.openvino.rules import takes as takes_op
-from torchport.targets.value_ranges import bounds_of
 
 # Elements that belong together, whatever their number.
 takes = partial(takes_op, open=any_size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import fx
 
 from torchport.records import Verdict
+from torchport.targets.integer_bounds import bounds_of
 from torchport.targets.openvino.float_ranges import (
     ANYTHING,
     SAFE,
@@ -31,7 +32,6 @@ from torchport.targets.openvino.rules import (
     takes,
     value_of,
 )
-from torchport.targets.value_ranges import bounds_of
 
 takes("amax.default", "fi", moved, misread=Misread.MINUS_ROWS, open=any_size)
 takes("amin.default", "fi", moved, misread=Misread.PLUS, open=any_size)

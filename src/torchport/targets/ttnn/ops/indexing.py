@@ -7,13 +7,13 @@ import math
 import torch
 from torch import fx
 
+from torchport.targets.integer_bounds import bounds_of
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import TILE_LAYOUT, Lowering, Result, positive, torch_value
 from torchport.targets.ttnn.ops.matrix import is_weight
 from torchport.targets.ttnn.ops.shaping import cut
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import Given, lowers
-from torchport.targets.value_ranges import bounds_of
 
 _MOST_RUNS = 8  # more pieces than this are looked up one by one
 
