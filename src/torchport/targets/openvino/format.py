@@ -10,9 +10,7 @@ a file. The properties are:
 - `compiled`, if there is such a form: `at` and `bytes`, where it lies; `made_for`, what must be the same here
   for it to be used; see `compiled_form.py`;
 - `copies`: which outputs are an input, reshaped at most, by their indices; the model lacks them;
-- `input_ranges`: which integer inputs must lie within which bounds, by their indices;
-- `finite_inputs`: which inputs must be finite, by their indices; the other float inputs may be infinite;
-- `sums`: the names of the numbers that the model gives after its outputs; see `watches.py`;
+- `input_ranges`, `finite_inputs`, `sums`: see `call_checks.py`;
 - `output_sizes` and `guards`, if sizes are open: see `open_sizes.py`.
 """
 
@@ -22,16 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchport.records import TensorSpec
-from torchport.targets.artifact_properties import (
-    is_whole,
-    read_by_place,
-    read_input_ranges,
-    read_places,
-    refuse_property,
-)
+from torchport.targets.artifact_properties import is_whole, read_by_place, refuse_property
+from torchport.targets.call_checks import CallChecks
 
 FORMAT = 8
-_SUMS = ("crossing", "inside")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +31,14 @@ class Properties:
     """The properties that a run needs, checked."""
 
     copies: dict[int, int]
-    input_ranges: list[tuple[int, int, int]]
-    finite_inputs: list[int]
-    sums: list[str]
+    checks: CallChecks
 
     def model_outputs(self, outputs: Sequence[TensorSpec]) -> list[TensorSpec]:
         """Return what the model itself gives of an island's outputs, and its sums."""
-        if len(self.copies) == len(outputs) and not self.sums:
+        if len(self.copies) == len(outputs) and not self.checks.sums:
             return list(outputs)  # a model without any is none; see `build.py`
         given = [spec for index, spec in enumerate(outputs) if index not in self.copies]
-        return given + [TensorSpec((), "float32")] * len(self.sums)
+        return given + [TensorSpec((), "float32")] * len(self.checks.sums)
 
 
 def read_properties(
@@ -68,15 +58,7 @@ def read_properties(
         if given_one.dtype != made.dtype or not (is_open or given_one.elements == made.elements):
             raise refuse_property("openvino", "copies", source)
         copies[output] = source
-    sums = given.get("sums")
-    if not isinstance(sums, list) or not all(name in _SUMS for name in sums):
-        raise refuse_property("openvino", "sums", sums)
-    return Properties(
-        copies,
-        read_input_ranges(given, inputs, "openvino"),
-        read_places(given, "finite_inputs", len(inputs), "openvino"),
-        sums,
-    )
+    return Properties(copies, CallChecks(given, inputs, "openvino"))
 
 
 def aligned(size: int) -> int:

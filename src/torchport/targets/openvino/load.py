@@ -6,7 +6,7 @@ import collections
 import ctypes
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import core, element_types, openvino
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.openvino.single_axis import mend_for_arm
-from torchport.targets.target import Artifact, GaveNaN, Meanwhile, OutOfRange, Runner
+from torchport.targets.target import Artifact, Meanwhile, Runner
 
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
@@ -179,12 +179,7 @@ class _Island:
         self.imported = imported  # whether the file held what the device computes with
         self._kept = artifact.payload
         self._idle: collections.deque[Any] = collections.deque()
-        self._floats = [
-            (index, index in properties.finite_inputs)
-            for index, spec in enumerate(inputs)
-            if "float" in spec.dtype
-        ]
-        self._sums = properties.sums
+        self._checks = properties.checks
         self._copies = sorted(properties.copies.items())
         self._shapes = [spec.shape for spec in outputs]
         self._own = [index for index in range(len(outputs)) if index not in properties.copies]
@@ -192,7 +187,6 @@ class _Island:
         self._open_sizes = artifact.properties if OUTPUT_SIZES in artifact.properties else None
         if self._open_sizes is None and any(-1 in spec.shape for spec in (*inputs, *outputs)):
             raise refuse_property("openvino", OUTPUT_SIZES, None)
-        self._ranges = properties.input_ranges
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the island once."""
@@ -202,8 +196,7 @@ class _Island:
         self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile | None
     ) -> list[torch.Tensor]:
         """Run the island once, and `meanwhile` in this thread while the device computes."""
-        for index, low, high in self._ranges:
-            _check_range(arguments[index], low, high)
+        self._checks.before(arguments)
         # The request does not keep the memory of its tensors alive: this list does, until it has run.
         kept = [_as_in_memory(argument) for argument in arguments]
         shapes = self._shapes if self._open_sizes is None else self._shapes_for(kept)
@@ -211,7 +204,8 @@ class _Island:
             request: _Request = self._idle.pop()
         except IndexError:
             kind = _Request if self._open_sizes is None else _OpenRequest
-            request = kind(self.compiled.create_infer_request(), len(kept), self._outputs, len(self._sums))
+            sums_given = len(self._checks.sums)
+            request = kind(self.compiled.create_infer_request(), len(kept), self._outputs, sums_given)
         try:
             if isinstance(request, _OpenRequest):
                 request.size_outputs([shapes[index] for index in self._own])
@@ -225,16 +219,14 @@ class _Island:
             finally:
                 request.request.wait()  # whatever happens: it writes to memory that is freed afterwards
             results = request.take()
-            # In double precision, so that a total of finite sums is finite.
-            odd = () if math.isfinite(sum(request.sums)) else self._odd(request.sums)
+            sums = request.sums.tolist()
         except RuntimeError as error:
             raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:
             self._idle.append(request)
         for output, source in self._copies:  # in the order of the outputs
             results.insert(output, kept[source].reshape(shapes[output]).clone())
-        if odd:
-            self._refuse(odd, kept, results)
+        self._checks.after(kept, results, sums)
         return results
 
     def _shapes_for(self, kept: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
@@ -251,19 +243,6 @@ class _Island:
     def counters(self) -> list[Any]:
         """Return OpenVINO's counters of the last run, if it was compiled with them."""
         return list(self._idle[-1].request.profiling_info)
-
-    def _odd(self, sums: Iterable[float]) -> Sequence[str]:
-        return [name for name, total in zip(self._sums, sums, strict=True) if not math.isfinite(total)]
-
-    def _refuse(self, odd: Sequence[str], kept: Sequence[torch.Tensor], results: list[torch.Tensor]) -> None:
-        """Raise if a sum is not finite because of something that OpenVINO does not treat as torch does."""
-        for index, must_be_finite in self._floats:
-            if kept[index].isnan().any() or (must_be_finite and kept[index].isinf().any()):
-                raise OutOfRange(f"the float input {index} of the island is not finite")
-        if "inside" in odd:
-            raise OutOfRange("a value inside the model is not finite, or so large that others could overflow")
-        if any(result.is_floating_point() and result.isnan().any() for result in results):
-            raise GaveNaN(results)
 
 
 class _Request:
@@ -356,15 +335,6 @@ class _OpenRequest(_Request):
             if found != shape:
                 raise RuntimeError(f"output {index} has the shape {found} instead of {shape}")
         return super().take()
-
-
-def _check_range(argument: torch.Tensor, low: int, high: int) -> None:
-    """Refuse integers that the device would cut off, or that index nothing."""
-    if argument.numel() == 0:
-        return
-    values = argument.numpy(force=True)
-    if values.min() < low or values.max() > high:
-        raise OutOfRange(f"an integer input holds values outside {low} … {high}")
 
 
 def _as_in_memory(tensor: torch.Tensor) -> torch.Tensor:
