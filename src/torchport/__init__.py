@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torchport.compiler import CompiledModel
     from torchport.compiler.backend import backend
     from torchport.compiler.compile_model import compile
+    from torchport.compiler.explain_generation import explain_generation
     from torchport.compiler.explain_model import explain
     from torchport.compiler.graph_programs import fallbacks
     from torchport.errors import TorchportError
@@ -44,6 +45,7 @@ _NAMES = {
     "codegen": ("TraceGraph", "model_tracer", "trace_graph"),
     "compiler": ("CompiledModel", "compile", "explain"),
     "compiler.backend": ("backend",),
+    "compiler.explain_generation": ("explain_generation",),
     "compiler.graph_programs": ("fallbacks",),
     "errors": ("TorchportError",),
     "generation": ("analyze_generation",),
@@ -66,9 +68,9 @@ __all__ = [
     "AccuracyBudget", "BenchSettings", "CompiledModel", "QuantizationOptions", "QuantizedModel",
     "SurveySettings", "TorchportError", "TraceGraph", "TraceSettings",
     "__version__", "analyze", "analyze_generation", "backend", "compare", "compile", "explain",
-    "extract_pytorch_ops", "extract_unique_modules", "fallbacks", "inspect_package", "load", "model_tracer",
-    "profile", "quantize", "RooflineLimits", "run_bench", "run_benches", "run_generation", "run_package",
-    "run_survey", "save", "structure", "trace", "trace_graph", "zoo",
+    "explain_generation", "extract_pytorch_ops", "extract_unique_modules", "fallbacks", "inspect_package",
+    "load", "model_tracer", "profile", "quantize", "RooflineLimits", "run_bench", "run_benches",
+    "run_generation", "run_package", "run_survey", "save", "structure", "trace", "trace_graph", "zoo",
 ]  # fmt: skip
 
 

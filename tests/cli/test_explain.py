@@ -63,3 +63,22 @@ def test_a_model_that_raises_is_named_with_its_line(command, models):
     assert "ValueError: three is odd" in ran.err
     assert "models.py:" in ran.err
     assert "Traceback" not in ran.err
+
+
+def test_what_a_model_generates_with(command):
+    ran = command(
+        "explain",
+        "hf-small-lm:gpt2",
+        "--no-weights",
+        "--generate",
+        "--max-length",
+        "16",
+        "--target",
+        "openvino",
+    )
+    assert ran.code == 0, ran.err
+    assert "(prompt) on openvino" in ran.out
+    assert "(step) on openvino" in ran.out
+    refused = command("explain", "hf-small-lm:gpt2", "--max-length", "16")
+    assert refused.code == 2
+    assert "--max-length goes with --generate" in refused.err

@@ -18,7 +18,7 @@ from torchport.cli.output import Output
 from torchport.cli.profile_view import show_profile
 from torchport.cli.target_options import options_of, settings_option, target_option
 from torchport.cli.text import count
-from torchport.records import Coverage, Profile
+from torchport.records import Coverage, GenerationCoverage, Profile
 from torchport.report import Report
 
 if TYPE_CHECKING:
@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 @click.option(
     "--measure", is_flag=True, help="Also build it, and show each op's kernel and time on the target."
 )
+@click.option(
+    "--generate", is_flag=True, help="Explain what the model generates with: a piece of a prompt, and a step."
+)
+@click.option(
+    "--max-length", type=click.IntRange(min=4), help="For --generate: tokens of a sequence; by default 512."
+)
 @html_option
 @click.pass_obj
 def explain(
@@ -48,12 +54,15 @@ def explain(
     weights: bool,
     batch: int | None,
     measure: bool,
+    generate: bool,
+    max_length: int | None,
     html_path: Path | None,
 ) -> int:
     """Say what a target would take of MODEL, and why the rest would stay on the host.
 
     Nothing is built and no device is needed, but for --measure. Exits with 0 if everything is covered, 1 if
-    an op stays, 2 if it failed. In Python: torchport.explain.
+    an op stays, 2 if it failed. In Python: torchport.explain or, for --generate,
+    torchport.explain_generation.
 
     \b
     Examples:
@@ -62,7 +71,15 @@ def explain(
       torchport explain my_model.py::load --inputs my_model.py::inputs
       torchport explain hf:gpt2 --no-weights --html gpt2.html
       torchport explain torchvision:squeezenet1_1 --no-weights --measure
+      torchport explain hf:gpt2 --no-weights --generate --target ttnn
     """
+    if generate and (measure or html_path is not None):
+        raise click.UsageError("--generate goes without --measure and --html")
+    if max_length is not None and not generate:
+        raise click.UsageError("--max-length goes with --generate")
+    if generate:
+        request = ModelRequest(inputs, weights, batch)
+        return _explain_generation(output, model, request, target, settings, max_length)
     with output.working(f"Loading {model}"):
         from torchport.compiler.explain_model import explain_graph
 
@@ -80,6 +97,33 @@ def explain(
     data = coverage.to_json() | ({} if measured is None else {"profile": measured.to_json()})
     output.result(data, lambda console: _show(coverage, measured, console))
     return exit_codes.FINE if coverage.complete else exit_codes.FINDING
+
+
+def _explain_generation(
+    output: Output,
+    model: str,
+    request: ModelRequest,
+    target: str,
+    settings: tuple[str, ...],
+    max_length: int | None,
+) -> int:
+    with output.working(f"Explaining {model} on {target}"):
+        from torchport.compiler.explain_generation import explain_generation
+
+        options = options_of(settings, target)
+        loaded = request.load(model)
+        found = explain_generation(
+            loaded.module, target=target, options=options, max_length=max_length, name=model
+        )
+    output.result(found.to_json(), lambda console: _show_calls(found, console))
+    return exit_codes.FINE if found.complete else exit_codes.FINDING
+
+
+def _show_calls(found: GenerationCoverage, console: Console) -> None:
+    for place, coverage in enumerate(found.calls.values()):
+        if place:
+            console.print()
+        _show(coverage, None, console)
 
 
 def _measure(output: Output, loaded: Model, model: str, target: str, options: dict[str, object]) -> Profile:

@@ -55,7 +55,7 @@ def analyze_generation(
         )
     if length < 1 or batch < 1:
         raise CaptureError("a prompt has one token at least, of one sequence at least", where=where)
-    shapes = _shapes(given, where)
+    shapes = cache_shapes(given, where)
     filled = _filled(given, shapes, batch, length)
     costs = []
     for tokens, cache in ((length, None), (1, filled)):
@@ -82,7 +82,7 @@ def analyze_generation(
     )
 
 
-def _shapes(model: Any, where: str) -> dict[int, tuple[torch.Size, torch.Size]]:
+def cache_shapes(model: Any, where: str) -> dict[int, tuple[torch.Size, torch.Size]]:
     """Return the shapes of the keys and values that one token leaves, by layer."""
     from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 

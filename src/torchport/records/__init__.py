@@ -13,6 +13,7 @@ from torchport.records.fallbacks import Fallbacks
 from torchport.records.file_lock import has_locks, lock_file
 from torchport.records.generated_code import GeneratedCode
 from torchport.records.generation_cost import GenerationCost, PhaseCost
+from torchport.records.generation_coverage import GenerationCoverage
 from torchport.records.generation_form import GenerationForm, MaskSpec
 from torchport.records.generation_run import GenerationRun, GenerationSpeed
 from torchport.records.installation import Check, Installation, TargetStatus
@@ -75,7 +76,7 @@ __all__ = [
     "MOST_GRAPH_OPS", "OpKind",
     "Analysis", "atomic_write", "BenchRecord", "BringUp", "Check", "Comparison", "ConditionalOp", "Cost",
     "COST_FILE", "Coverage", "csv_text", "decode_record", "DEFAULT_TARGET", "digest_of", "Fallbacks",
-    "file_name", "GenerationCost", "GenerationForm",
+    "file_name", "GenerationCost", "GenerationCoverage", "GenerationForm",
     "GenerationRun", "GenerationSpeed",
     "FoundFiles", "GeneratedCode", "has_locks", "InputTensor", "Installation", "IslandMeta", "IslandSummary",
     "ITEM_SIZES", "JSON", "json_text", "list_all_files", "list_files", "lock_file", "MaskSpec",

@@ -1,0 +1,53 @@
+"""What a target would take of a prompt and of a step, without building anything."""
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import torchport
+from generation.models import small_encoder_decoder, tiny_llama
+from torchport.errors import CaptureError
+from torchport.records import GenerationCoverage
+
+IDS = torch.arange(1, 6)[None]
+KEEP = {"keep_ops": ["aten.silu"]}
+
+
+def test_it_agrees_with_what_is_compiled():
+    model = tiny_llama()
+    found = torchport.explain_generation(model, target="ttnn", options=KEEP, max_length=64)
+    assert GenerationCoverage.from_json(found.to_json()) == found
+    compiled = torchport.compile(model, (IDS,), target="ttnn", options=KEEP, max_length=64)
+    compiled.generate(IDS, max_new_tokens=2, do_sample=False)
+    built = sorted(
+        (each.coverage.ops_before, each.coverage.ops_remain) for each in compiled.generation_programs
+    )
+    explained = {name: (each.ops_before, each.ops_remain) for name, each in found.calls.items()}
+    assert sorted(explained.values()) == built
+    assert set(explained) == {"prompt", "step"}
+    assert {row.op for each in found.calls.values() for row in each.stayed} == {"aten.silu.default"}
+    assert not found.complete
+
+
+def test_a_model_without_values():
+    config = LlamaConfig(**{**tiny_llama().config.to_dict(), "vocab_size": 97})
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config).eval()
+    found = torchport.explain_generation(model, target="openvino", max_length=64)
+    assert found.complete
+    assert found.calls["prompt"].flops > found.calls["step"].flops > 0
+
+
+def test_an_encoder_and_its_decoder():
+    found = torchport.explain_generation(small_encoder_decoder("bart"), target="openvino", max_length=32)
+    assert set(found.calls) == {"encoder", "step"}
+    assert found.calls["encoder"].complete
+
+
+def test_what_does_not_generate_is_refused():
+    with pytest.raises(CaptureError, match="does not generate"):
+        torchport.explain_generation(torch.nn.Linear(2, 2))
+    with torch.device("meta"):
+        model = small_encoder_decoder("bart").to("meta")
+    with pytest.raises(CaptureError, match="needs values"):
+        torchport.explain_generation(model)
