@@ -6,6 +6,7 @@ import { shown } from "./format";
 import { GraphSection } from "./graph/section";
 import { NumbersSection } from "./numbers";
 import { Overview } from "./overview";
+import { QuantizationSection } from "./quantization";
 import { linkTo, useRoute } from "./route";
 import { SurveySection } from "./survey";
 import { TablesSection } from "./tables";
@@ -25,6 +26,7 @@ export function App({ data }: { data: Data }) {
     ["cost", "Cost", data.analyses.length > 0],
     ["survey", "Survey", data.survey !== null],
     ["numbers", "Numbers", data.accuracies.length > 0],
+    ["quantization", "Quantization", data.quantizations.length > 0],
   ];
   const there = sections.filter(([, , shownHere]) => shownHere);
   const open = there.find(([id]) => id === route.section)?.[0] ?? there[0]?.[0] ?? "overview";
@@ -54,6 +56,7 @@ export function App({ data }: { data: Data }) {
         {open === "cost" && <CostSection data={data} route={route} />}
         {open === "survey" && <SurveySection survey={data.survey!} />}
         {open === "numbers" && <NumbersSection data={data} />}
+        {open === "quantization" && <QuantizationSection data={data} />}
       </main>
       <footer>
         {data.rows.length > 0 && (
@@ -78,6 +81,7 @@ function lead(data: Data): string {
   } else if (data.analyses.length) {
     parts.push(data.analyses.map((each) => shown(each.model, 80)).join(", "));
   }
+  for (const each of data.quantizations) parts.push(`${shown(each.model, 80)}, quantized for ${shown(each.target, 60)}`);
   if (data.survey) {
     const ok = data.survey.models.filter((model) => model.status === "ok").length;
     parts.push(`survey: ${ok} of ${data.survey.models.length} models ok`);

@@ -52,6 +52,33 @@ export interface Accuracy {
   }[];
   histograms: { path: string; zero: number; decades: number[]; not_finite: number }[];
 }
+export interface QuantizedLayer {
+  name: string;
+  op: string;
+  precision: string;
+  reason: string;
+  sqnr_isolated: number | string | null;
+  sqnr: number | string | null;
+  pcc: number | string | null;
+  clipped: number | string | null;
+  seconds_float: number | string | null;
+  seconds: number | string | null;
+}
+export interface Quantization {
+  model: string;
+  method: string;
+  target: string;
+  layers: QuantizedLayer[];
+  judged_on: number;
+  pcc: number | string | null;
+  score_float: number | string | null;
+  score: number | string | null;
+  bytes_float: number;
+  bytes: number;
+  seconds_float: number | string | null;
+  seconds: number | string | null;
+  note: string;
+}
 export interface SurveyModel {
   model: string;
   status: string;
@@ -101,6 +128,7 @@ export interface Data {
   tries: Tries[];
   coverages: Coverage[];
   accuracies: Accuracy[];
+  quantizations: Quantization[];
   problems: [string, string][];
   survey: Survey | null;
   analyses: { block: number; model: string }[];

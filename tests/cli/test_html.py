@@ -71,3 +71,30 @@ def test_either_name_of_the_option(command, tmp_path, option):
     ran = command("report", tmp_path, option, tmp_path / "page.html")
     assert ran.code == 2
     assert "holds no bench records" in ran.err
+
+
+def test_quantize(command, tmp_path):
+    model = tmp_path / "net.py"
+    model.write_text(
+        "import torch\n"
+        "def load():\n"
+        "    torch.manual_seed(0)\n"
+        "    return torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))\n"
+        "def inputs():\n"
+        "    return torch.ones(2, 16)\n"
+    )
+    page = tmp_path / "page.html"
+    ran = command(
+        "quantize",
+        f"{model}::load",
+        "--inputs",
+        f"{model}::inputs",
+        "--method",
+        "weight_only",
+        "--html",
+        page,
+    )
+    assert ran.code == 0, ran.err
+    [found] = data_of(page)[0]["quantizations"]
+    assert {layer["name"] for layer in found["layers"]} == {"0", "2"}
+    assert found["bytes"] < found["bytes_float"]

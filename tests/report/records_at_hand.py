@@ -32,8 +32,23 @@ from torchport.records import (
     file_name,
     write_record,
 )
+from torchport.records.quantization import LayerReport, QuantizationReport
 
 GROUND = {"versions": {"torch": "2.13.0"}, "machine": {"processor": "Some CPU"}}
+
+
+def quantization() -> QuantizationReport:
+    """Return what became of a model of three layers, one of which stays in floats."""
+    layers = (
+        LayerReport("head", "linear", "float", "sensitive", 11.5, 18.25, 0.991),
+        LayerReport("stem", "conv2d", "int8", "default", 31.0, float("inf"), 1.0, clipped=0.0025),
+        LayerReport(
+            "body", "conv2d", "int8", "default", 35.5, 29.0, 0.9995, seconds_float=2e-3, seconds=1e-3
+        ),
+    )
+    return QuantizationReport(
+        "net.py:load", "ptq", "openvino", layers, 24, 8, pcc=0.99987, bytes_float=4_000_000, bytes=1_250_000
+    )
 
 
 def tries() -> Tries:

@@ -10,7 +10,18 @@ from torchport.analysis import ModelOrigin, analyze
 from torchport.compiler.explain_model import explain_graph
 from torchport.report import Report, read_report, render_html
 
-from .records_at_hand import accuracy, analysis, bench, coverage, failed, graph, stayed, tries, write
+from .records_at_hand import (
+    accuracy,
+    analysis,
+    bench,
+    coverage,
+    failed,
+    graph,
+    quantization,
+    stayed,
+    tries,
+    write,
+)  # fmt: skip
 from .survey.surveys_at_hand import convolution, relu, write_model, write_row
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -262,6 +273,16 @@ def test_all_engines_that_auto_tried_are_in_a_table(show):
     expect(rows.first).to_contain_text("swift")
 
 
+def test_layers_of_a_quantized_model_are_drawn_and_sorted(show):
+    page = show(Report(quantizations=(quantization(),)))
+    rows = page.locator("#layers-0 tbody tr")
+    assert "sensitive" in rows.first.inner_text()
+    page.locator("#layers-0").get_by_role("button", name="SQNR", exact=True).click()
+    expect(rows.last).to_contain_text("18.3 dB")
+    assert "3.8 MiB → 1.2 MiB" in page.locator("dl.facts").inner_text()
+    page.wait_for_selector("svg[aria-label^='Signal to quantization noise']")
+
+
 def test_a_survey_of_twenty_models(show, tmp_path):
     for place in range(19):
         write_model(tmp_path / "stat", f"model{place}", convolution(flops=10), *[relu()] * (place + 1))
@@ -317,12 +338,13 @@ def test_axe_finds_no_serious_violation(show, resnet18, scheme, tmp_path):
         (coverage("torchvision:resnet18", stayed()),),
         survey=read_report(tmp_path / "stat").survey,
         accuracies=(accuracy(),),
+        quantizations=(quantization(),),
         analyses=resnet18.analyses,
         graphs=resnet18.graphs,
     )
     page = show(report, baseline=Report((bench(ops_remain=9),)))
     page.emulate_media(color_scheme=scheme)
-    for section in ("overview", "graph", "tables", "cost", "survey", "numbers"):
+    for section in ("overview", "graph", "tables", "cost", "survey", "numbers", "quantization"):
         page.evaluate("section => location.hash = `#/${section}`", section)
         page.wait_for_timeout(300)
         assert audit(page) == [], section

@@ -15,11 +15,13 @@ from rich.text import Text
 
 from torchport.cli import exit_codes
 from torchport.cli.command import Command
+from torchport.cli.html_option import html_option, write_page
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
 from torchport.cli.output import Output
 from torchport.cli.target_options import target_option
 from torchport.records import parse_object
 from torchport.records.quantization import LayerReport, QuantizationPlan, QuantizationReport
+from torchport.report import Report
 
 _MOST_ROWS = 20
 
@@ -67,6 +69,7 @@ _MOST_ROWS = 20
 @click.option(
     "-o", "--output", "file", type=click.Path(path_type=Path), help="Compile it, and write it to this file."
 )  # fmt: skip
+@html_option
 @click.pass_obj
 def quantize(
     output: Output,
@@ -87,6 +90,7 @@ def quantize(
     weights: bool,
     batch: int | None,
     file: Path | None,
+    html_path: Path | None,
 ) -> int:
     """Quantize MODEL: layers compute in eight bits where that is accurate enough and no slower.
 
@@ -98,6 +102,7 @@ def quantize(
       torchport quantize torchvision:resnet18 --calibration data.py::images -o resnet18.pt2
       torchport quantize model.py::load --calibration data.py::data --eval data.py::score --max-drop 0.5
       torchport quantize model.py::load --method weight_only --bits 4 --json
+      torchport quantize model.py::load --calibration data.py::data --html layers.html
     """
     if method == "ptq" and calibration is None:
         raise click.UsageError("--calibration is missing: a function that returns inputs")
@@ -146,6 +151,8 @@ def quantize(
     if file is not None:
         with output.working(f"Compiling {model} for {target}"):
             save(compile(made, loaded.args, loaded.kwargs, target=target, name=model), file)
+    if html_path is not None:
+        write_page(output, Report(quantizations=(made.report,)), html_path)
     data_out = {"plan": made.plan.to_json(), "report": made.report.to_json()}
     output.result(data_out, lambda console: _show(made.plan, made.report, console))
     return exit_codes.FINE if made.plan.count("float") < len(made.plan.layers) else exit_codes.FINDING

@@ -63,6 +63,7 @@ def page_data(report: Report, title: str, baseline: Report | None) -> Iterator[A
         "tries": [_tries(row.model, row.tries) for row in report.benches if row.tries is not None],
         "coverages": [_coverage(coverage) for coverage in report.coverages],
         "accuracies": [accuracy.to_json() for accuracy in report.accuracies],
+        "quantizations": [quantization.to_json() for quantization in report.quantizations],
         "problems": [[problem.path, problem.detail] for problem in report.every_problem],
         "survey": survey_data(report.survey) if report.survey else None,
         "analyses": analyses,

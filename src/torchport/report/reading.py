@@ -23,13 +23,14 @@ from torchport.records import (
     list_all_files,
     read_json,
 )
+from torchport.records.quantization import QuantizationReport
 from torchport.report.problem import Problem
 from torchport.report.survey.database import DEFAULT_LIMITS, Limits
 from torchport.report.survey.files import PROFILE, RAW, ROWS, holds_survey
 from torchport.report.survey.reading import read_survey
 from torchport.report.survey.records import Survey
 
-_Rows = TypeVar("_Rows", BenchRecord, Coverage, Accuracy, ModelGraph)
+_Rows = TypeVar("_Rows", BenchRecord, Coverage, Accuracy, ModelGraph, QuantizationReport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Report(Record):
         accuracies: how far each model's outputs are off, output by output.
         analyses: what models are made of, and what they cost.
         graphs: what each target was handed, op by op.
+        quantizations: what became of models that were quantized, layer by layer.
     """
 
     schema: ClassVar[str] = "torchport.report/1"
@@ -55,15 +57,19 @@ class Report(Record):
     accuracies: tuple[Accuracy, ...] = ()
     analyses: tuple[Analysis, ...] = ()
     graphs: tuple[ModelGraph, ...] = ()
+    quantizations: tuple[QuantizationReport, ...] = ()
 
     def to_json(self) -> dict[str, JSON]:
         """Return the report as a JSON-ready dict.
 
-        `survey` is in it if there is one. Analyses and graphs are files of their own, and are not.
+        `survey` and `quantizations` are in it if there are some. Analyses and graphs are files of their own,
+        and are not.
         """
         data = Record.to_json(replace(self, analyses=(), graphs=()))
         if self.survey is None:
             del data["survey"]
+        if not self.quantizations:
+            del data["quantizations"]
         del data["analyses"], data["graphs"]
         return data
 
@@ -122,6 +128,7 @@ def read_report(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Report:
         _sorted(Accuracy, records),
         tuple(sorted(analyses, key=lambda analysis: analysis.model)),
         _sorted(ModelGraph, records),
+        _sorted(QuantizationReport, records),
     )
 
 
@@ -130,7 +137,7 @@ _REMEDY = (
     "`torchport survey MODEL… -o DIR`"
 )
 _KINDS: tuple[type[Record], ...] = (
-    BenchRecord, Coverage, Accuracy, ModelGraph, ModuleTable, OpTable, Cost,
+    BenchRecord, Coverage, Accuracy, ModelGraph, ModuleTable, OpTable, Cost, QuantizationReport,
 )  # fmt: skip
 
 
