@@ -70,7 +70,6 @@ ON_DIMENSION_1 = {
     "compare with a count": (lambda x: (x > torch.arange(x.shape[1])[:, None] - 2).float() + x, "f"),
     "two conversions": (lambda x: x.float() + torch.arange(x.shape[1])[:, None].float() * 0.5, "i"),
     "one number, converted": (lambda x: x.float() + torch.arange(x.shape[1])[:, None].float(), "i"),
-    "product with a rounded tensor": (lambda x: x * x.half().float(), "f"),
     "embedding": (lambda x: F.embedding(x, torch.linspace(0, 1, 24).reshape(6, 4)), "i"),
     "index": (lambda x: x[:, torch.arange(x.shape[1] - 1, -1, -1)] + 1, "f"),
     "index_select": (lambda x: x.index_select(1, torch.arange(x.shape[1])) + 1, "f"),

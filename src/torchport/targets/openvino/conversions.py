@@ -62,11 +62,12 @@ def place_conversions(model: Any) -> None:
 
 
 def _place(node: Any, kind: str, conversion: Any) -> None:
-    if kind in _SWAPPED and node.input_value(0).get_node().get_type_name() != "Convert":
+    both_are = node.input_value(0).get_node().get_type_name() == "Convert"
+    if kind in _SWAPPED and not both_are:
         _swap(node, kind)
     elif not conversion.input_value(0).get_element_type().is_real():
         node.input(1).replace_source_output(_above_lowest(conversion).output(0))
-    elif kind not in _SAFE:
+    elif not both_are and kind not in _SAFE:  # of two, only one of integers is merged
         raise TargetError(
             f"OpenVINO's {kind} reads a converted tensor wrong where sizes are open", where="openvino"
         )
