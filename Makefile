@@ -62,7 +62,7 @@ site: setup
 
 benchmarks: setup
 	# All run, and any one's failure is the target's.
-	status=0; for part in inference overhead analysis simulator trace package survey aggregation; do \
+	status=0; for part in inference overhead analysis simulator trace package survey aggregation report_page; do \
 	  $(BIN)/python benchmarks/$$part.py || status=1; done; exit $$status
 
 format: setup

@@ -23,6 +23,16 @@ def test_explain(command, models, tmp_path):
     assert data["coverages"][0]["ops"][0] == data["coverages"][0]["ops"][1] == len(blocks[1]["names"])
 
 
+def test_explain_with_the_time_of_each_op(command, models, tmp_path):
+    page = tmp_path / "page.html"
+    ran = command("explain", f"{models}::load", "--target", "openvino", "--measure", "--html", page)
+    assert ran.code == 0, ran.err
+    _, _, graph, *_ = data_of(page)
+    times = graph["measures"]["Milliseconds"]
+    assert len(times) == len(graph["names"])
+    assert max(times) > 0
+
+
 def test_analyze(command, models, tmp_path):
     page = tmp_path / "page.html"
     ran = command("analyze", f"{models}::load", "--dir", tmp_path / "net", "--html", page)

@@ -119,8 +119,10 @@ def test_where_the_library_is_not_installed(file, model):
     assert "prefill and step" in refusal
 
 
-@pytest.mark.parametrize("target", ["host", "openvino"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("target", "dtype"),
+    [("host", torch.float32), ("openvino", torch.float32), ("openvino", torch.bfloat16)],
+)
 def test_the_weights_are_there_once(tmp_path, target, dtype):
     model = tiny_llama(hidden_size=256, intermediate_size=512, vocab_size=2000).to(dtype)
     path = tmp_path / "llama.pt2"

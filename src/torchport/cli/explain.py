@@ -90,10 +90,12 @@ def explain(
         coverage, graph = explain_graph(
             loaded.module, loaded.args, loaded.kwargs, target=target, options=options, name=model
         )
+    measured = _measure(output, loaded, model, target, options) if measure else None
     if html_path is not None:
         analyses = analyses_for_page(output, [model], request)
-        write_page(output, Report(coverages=(coverage,), analyses=analyses, graphs=(graph,)), html_path)
-    measured = _measure(output, loaded, model, target, options) if measure else None
+        profiles = () if measured is None else (measured,)
+        report = Report(coverages=(coverage,), analyses=analyses, graphs=(graph,), profiles=profiles)
+        write_page(output, report, html_path)
     data = coverage.to_json() | ({} if measured is None else {"profile": measured.to_json()})
     output.result(data, lambda console: _show(coverage, measured, console))
     return exit_codes.FINE if coverage.complete else exit_codes.FINDING

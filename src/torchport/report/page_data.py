@@ -35,8 +35,9 @@ def page_data(report: Report, title: str, baseline: Report | None) -> Iterator[A
         for analysis in found.analyses:
             later.append(graph_as_written(analysis))
             graphs.append(_entry(len(later), run, analysis.model, "", "written", len(analysis.cost.ops)))
+        profiles = {(profile.model, profile.target): profile for profile in found.profiles}
         for graph in found.graphs:
-            later.append(graph_of_target(graph))
+            later.append(graph_of_target(graph, profiles.get((graph.model, graph.target))))
             graphs.append(_entry(len(later), run, graph.model, graph.target, "aten", len(graph.ops)))
     analyses = []
     for analysis in report.analyses:

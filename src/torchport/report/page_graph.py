@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torchport.records import ROOT, Analysis, ModelGraph, TensorType
+from torchport.records import ROOT, Analysis, ModelGraph, Profile, TensorType
 
 _LONGEST = 300  # characters of an attribute's value
 
 
-def graph_of_target(graph: ModelGraph) -> dict[str, Any]:
-    """Return the graph that a target was handed."""
+def graph_of_target(graph: ModelGraph, profile: Profile | None = None) -> dict[str, Any]:
+    """Return the graph that a target was handed, with the time of each op if it was measured."""
     return {
         "modules": [[module.path, module.class_name] for module in graph.modules],
         "lines": graph.lines,
@@ -28,8 +28,16 @@ def graph_of_target(graph: ModelGraph) -> dict[str, Any]:
         "island": [op.island for op in graph.ops],
         "verdict": [op.verdict for op in graph.ops],
         "sources": [op.sources for op in graph.ops],
-        "measures": {},
+        "measures": {} if profile is None else {"Milliseconds": _milliseconds(graph, profile)},
     }
+
+
+def _milliseconds(graph: ModelGraph, profile: Profile) -> list[float]:
+    """Return how long each op takes; one that is fused with another counts there."""
+    taken: dict[str, float] = {}
+    for op in profile.ops:
+        taken[op.node] = taken.get(op.node, 0.0) + 1e3 * op.seconds
+    return [taken.get(op.name, 0.0) for op in graph.ops]
 
 
 def graph_as_written(analysis: Analysis) -> dict[str, Any]:

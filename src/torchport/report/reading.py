@@ -18,6 +18,7 @@ from torchport.records import (
     ModelGraph,
     ModuleTable,
     OpTable,
+    Profile,
     Record,
     decode_record,
     list_all_files,
@@ -30,7 +31,7 @@ from torchport.report.survey.files import PROFILE, RAW, ROWS, holds_survey
 from torchport.report.survey.reading import read_survey
 from torchport.report.survey.records import Survey
 
-_Rows = TypeVar("_Rows", BenchRecord, Coverage, Accuracy, ModelGraph, QuantizationReport)
+_Rows = TypeVar("_Rows", BenchRecord, Coverage, Accuracy, ModelGraph, QuantizationReport, Profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Report(Record):
         analyses: what models are made of, and what they cost.
         graphs: what each target was handed, op by op.
         quantizations: what became of models that were quantized, layer by layer.
+        profiles: how long each op took, for the graphs of the same model and target.
     """
 
     schema: ClassVar[str] = "torchport.report/1"
@@ -58,19 +60,20 @@ class Report(Record):
     analyses: tuple[Analysis, ...] = ()
     graphs: tuple[ModelGraph, ...] = ()
     quantizations: tuple[QuantizationReport, ...] = ()
+    profiles: tuple[Profile, ...] = ()
 
     def to_json(self) -> dict[str, JSON]:
         """Return the report as a JSON-ready dict.
 
-        `survey` and `quantizations` are in it if there are some. Analyses and graphs are files of their own,
-        and are not.
+        `survey` and `quantizations` are in it if there are some. Analyses, graphs and profiles are files of
+        their own, and are not.
         """
-        data = Record.to_json(replace(self, analyses=(), graphs=()))
+        data = Record.to_json(replace(self, analyses=(), graphs=(), profiles=()))
         if self.survey is None:
             del data["survey"]
         if not self.quantizations:
             del data["quantizations"]
-        del data["analyses"], data["graphs"]
+        del data["analyses"], data["graphs"], data["profiles"]
         return data
 
     @property
@@ -129,6 +132,7 @@ def read_report(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Report:
         tuple(sorted(analyses, key=lambda analysis: analysis.model)),
         _sorted(ModelGraph, records),
         _sorted(QuantizationReport, records),
+        _sorted(Profile, records),
     )
 
 
@@ -138,6 +142,7 @@ _REMEDY = (
 )
 _KINDS: tuple[type[Record], ...] = (
     BenchRecord, Coverage, Accuracy, ModelGraph, ModuleTable, OpTable, Cost, QuantizationReport,
+    Profile,
 )  # fmt: skip
 
 
