@@ -1,6 +1,7 @@
-"""Makes the pictures of report.md: python docs/screenshots.py REPORT.html SURVEY.html
+"""Makes the pictures of report.md: python docs/screenshots.py REPORT.html SURVEY.html QUANTIZED.html [NAME…]
 
-Takes the page of a bench of BERT and others, and that of a survey; writes docs/images/report-*.png.
+Takes the page of a bench of BERT and others, that of a survey, and that of a model that was quantized; writes
+docs/images/report-*.png, or those alone that are named.
 """
 
 import shutil
@@ -24,7 +25,7 @@ def side_by_side(page: Page) -> None:
 
 
 def main() -> None:
-    report, survey = (Path(argument).resolve().as_uri() for argument in sys.argv[1:3])
+    report, survey, quantized = (Path(argument).resolve().as_uri() for argument in sys.argv[1:4])
     shots = [
         ("overview", report, "#/overview", "light", None),
         ("graph", report, f"#/graph?model={MODEL}", "light", side_by_side),
@@ -33,12 +34,16 @@ def main() -> None:
         ("cost", report, f"#/cost?model={MODEL}", "light", None),
         ("numbers", report, "#/numbers", "dark", None),
         ("survey", survey, "#/survey", "light", None),
+        ("quantization", quantized, "#/quantization", "light", None),
     ]
+    wanted = sys.argv[4:] or [name for name, *_ in shots]
     IMAGES.mkdir(exist_ok=True)
     with sync_playwright() as driver:
         chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
         browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
         for name, address, place, scheme, prepare in shots:
+            if name not in wanted:
+                continue
             page = browser.new_page(viewport={"width": 1300, "height": 860}, color_scheme=scheme)
             page.goto(f"{address}{place}")
             page.wait_for_selector("main")
