@@ -125,8 +125,12 @@ def _widened(value: object) -> object:
     flat = flatten(value)
     wide = flat.structure.rebuild([_wide_copy(leaf.detach()) for leaf in flat.leaves])
     if isinstance(wide, dict):
-        return {key: torch.float32 if item in HALVES else item for key, item in wide.items()}
-    return wide
+        return {key: _wide_dtype(item) for key, item in wide.items()}
+    return tuple(map(_wide_dtype, wide)) if isinstance(wide, tuple) else wide
+
+
+def _wide_dtype(item: object) -> object:
+    return torch.float32 if isinstance(item, torch.dtype) and item in HALVES else item
 
 
 def _wide_copy(tensor: torch.Tensor) -> torch.Tensor:
