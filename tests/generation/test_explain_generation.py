@@ -47,6 +47,8 @@ def test_an_encoder_and_its_decoder():
 def test_what_does_not_generate_is_refused():
     with pytest.raises(CaptureError, match="does not generate"):
         torchport.explain_generation(torch.nn.Linear(2, 2))
+    with pytest.raises(CaptureError, match="too few tokens"):
+        torchport.explain_generation(tiny_llama(), max_length=1)
     with torch.device("meta"):
         model = small_encoder_decoder("bart").to("meta")
     with pytest.raises(CaptureError, match="needs values"):

@@ -59,7 +59,13 @@ def explain_generation(
     from torchport.generation.generation import MAX_LENGTH
     from torchport.generation.make_generation import make_generation
 
-    length = max_length or MAX_LENGTH
+    length = MAX_LENGTH if max_length is None else max_length
+    if length < _PROMPT:
+        raise CaptureError(
+            f"max_length is {length}, too few tokens to generate",
+            where=where,
+            remedy=f"give {_PROMPT} at least",
+        )
     found: dict[str, Coverage] = {}
 
     def explaining(module: nn.Module, _: int) -> _Explained:

@@ -78,8 +78,8 @@ class QuantizationOptions:
                 raise _refusal(
                     f"the override {pattern!r} is {precision!r}", f"choose one of {', '.join(PRECISIONS)}"
                 )
-        if self.group_size < 2 or self.group_size % 2:
-            raise _refusal(f"group_size is {self.group_size}", "give an even number, such as 32, 64 or 128")
+        if not isinstance(self.group_size, int) or self.group_size < 2 or self.group_size % 2:
+            raise _refusal(f"group_size is {self.group_size!r}", "give an even number, such as 32, 64 or 128")
         for name in ("bias_correction", "equalize", "symmetric_weights"):
             if not isinstance(getattr(self, name), bool):
                 raise _refusal(f"{name} is {getattr(self, name)!r}", "choose True or False")
