@@ -180,6 +180,8 @@ def _show(plan: QuantizationPlan, report: QuantizationReport, console: Console) 
     counts[1] += f" ({four} of them in 4 bits)" if four else ""
     console.print(f"layers    {', '.join(text for text in counts if text[0] != '0')}")
     console.print(f"weights   {report.bytes_float / 2**20:.2f} → {report.bytes / 2**20:.2f} MiB")
+    if report.note:
+        console.print(f"note      {report.note}", markup=False)
     if report.pcc is not None:
         console.print(f"results   PCC {report.pcc:.5f} on {report.judged_on} items that were held back")
     if report.score is not None:

@@ -19,6 +19,7 @@ from torchport.quantization.dynamic_graph import divide_by_largest, scale_back
 from torchport.quantization.graph_tensors import add_tensor
 from torchport.quantization.layers import Layer, is_move, quantizer_before
 from torchport.quantization.operands import map_operands, operands
+from torchport.quantization.own_weights import OwnFormLinear
 from torchport.records.quantization import Precision
 
 aten = torch.ops.aten
@@ -209,6 +210,9 @@ def _drop_empty(module: nn.Module) -> None:
 
 
 def weight_bytes(module: nn.Module) -> int:
-    """Return how many bytes a module's tensors take, each counted once."""
-    tensors = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
-    return sum(tensor.nbytes for tensor in tensors.values())
+    """Return how many bytes a module's tensors take, each counted once, as the target stores them."""
+    tensors = {id(tensor): tensor.nbytes for tensor in (*module.parameters(), *module.buffers())}
+    for layer in module.modules():
+        if isinstance(layer, OwnFormLinear):
+            tensors[id(layer.weight)] = layer.stored_bytes
+    return sum(tensors.values())

@@ -14,6 +14,7 @@ from itertools import islice
 import torch
 from torch import nn
 
+from torchport import targets
 from torchport.capture import quiet_torch
 from torchport.errors import QuantizationError, nearest
 from torchport.quantization.budget import Outcome, count_sensitive, outcome_of, score_of
@@ -21,6 +22,7 @@ from torchport.quantization.calibration import call_of
 from torchport.quantization.layers import Layer, overridden
 from torchport.quantization.noise import Noise
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
+from torchport.quantization.own_weights import OwnFormLinear
 from torchport.quantization.quantized_graph import weight_bytes
 from torchport.quantization.quantized_model import QuantizedModel
 from torchport.quantization.weight_layers import FourBitLinear, WeightOnlyLinear
@@ -28,7 +30,7 @@ from torchport.records.quantization import LayerPlan, LayerReport, QuantizationP
 from torchport.structure import flatten
 
 _OP = "aten.linear.default"
-_Quantized = WeightOnlyLinear | FourBitLinear
+_Quantized = WeightOnlyLinear | FourBitLinear | OwnFormLinear
 
 
 def quantize_weights(
@@ -61,10 +63,10 @@ def quantize_weights(
     ]
     if not layers:
         raise QuantizationError("it has no linear layer", where=name, remedy='use method="ptq"')
-    plans = _plans(model, layers, options, name)
+    plans = _plans(model, layers, options, name, target)
     items = list(islice(data, options.samples))
     fitting, judging = _split(items, options) if options.bits == 4 else ([], items)
-    made = _WeightQuantization(model, {layer.name: layer.node for layer in layers}, plans, options)
+    made = _WeightQuantization(model, {layer.name: layer.node for layer in layers}, plans, options, target)
     made.quantize(_mean_squares(model, fitting))
     score_float = score_of(budget, model, "float", name) if budget.evaluate is not None else None
 
@@ -94,6 +96,7 @@ def quantize_weights(
         score=outcome.value if outcome is not None and score_float is not None else None,
         bytes_float=weight_bytes(model),
         bytes=weight_bytes(result),
+        note=made.note(),
     )
     plan = QuantizationPlan(name, "weight_only", target, tuple(plans.values()))
     return QuantizedModel(result, plan, report)
@@ -108,6 +111,7 @@ class _WeightQuantization:
         paths: those of the linear layers, by the layers' names.
         plans: what each has, by its name.
         options: how.
+        target: the target, which may store weights in floats of its own.
         quantized: the new layers, by name.
         noise: of each new layer's weight.
     """
@@ -116,6 +120,7 @@ class _WeightQuantization:
     paths: Mapping[str, str]
     plans: dict[str, LayerPlan]
     options: QuantizationOptions
+    target: str
     quantized: dict[str, _Quantized] = field(default_factory=dict)
     noise: dict[str, Noise] = field(default_factory=dict)
 
@@ -133,6 +138,9 @@ class _WeightQuantization:
         self.noise[name].add(self.quantized[name].weight, linear.weight)
 
     def _layer(self, linear: nn.Linear, bits: int, importance: torch.Tensor | None = None) -> _Quantized:
+        own = targets.find(self.target).own_weight(linear.weight.detach(), bits)
+        if own is not None:
+            return OwnFormLinear(linear, own)
         symmetric = self.options.symmetric_weights
         if bits == 4:
             return FourBitLinear(linear, self.options.group_size, symmetric, importance)
@@ -169,6 +177,11 @@ class _WeightQuantization:
             else:
                 self.plans[name] = replace(plan, precision="float", reason="sensitive", detail=detail)
                 del self.quantized[name]
+
+    def note(self) -> str:
+        """Say which floats of the target's own hold the weights."""
+        own = {layer.dtype for layer in self.quantized.values() if isinstance(layer, OwnFormLinear)}
+        return f"{self.target} stores weights in {' and '.join(sorted(own))}" if own else ""
 
     def reports(self) -> tuple[LayerReport, ...]:
         """Return what is known of each layer, worst first."""
@@ -219,8 +232,9 @@ def _mean_squares(model: nn.Module, items: Sequence[object]) -> dict[str, torch.
 
 
 def _plans(
-    model: nn.Module, layers: Sequence[Layer], options: QuantizationOptions, name: str
+    model: nn.Module, layers: Sequence[Layer], options: QuantizationOptions, name: str, target: str
 ) -> dict[str, LayerPlan]:
+    has_groups = targets.find(target).own_weight(torch.zeros(1, 1), options.bits) is None
     choices = overridden(layers, options.overrides, name)
     embedded = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     given = {plan.name: plan for plan in options.plan.layers} if options.plan is not None else {}
@@ -243,12 +257,17 @@ def _plans(
             plan = replace(plan, precision=precision, reason="kept_by_option", detail=detail)
         linear = model.get_submodule(layer.node)
         assert isinstance(linear, nn.Linear)
-        found[layer.name] = _possible(plan, linear, options, id(linear.weight) in embedded, name)
+        found[layer.name] = _possible(plan, linear, options, has_groups, id(linear.weight) in embedded, name)
     return found
 
 
 def _possible(
-    plan: LayerPlan, linear: nn.Linear, options: QuantizationOptions, is_embedded: bool, where: str
+    plan: LayerPlan,
+    linear: nn.Linear,
+    options: QuantizationOptions,
+    has_groups: bool,
+    is_embedded: bool,
+    where: str,
 ) -> LayerPlan:
     """Return a layer's plan as far as it can be followed, with the reason."""
     if plan.precision == "int8":
@@ -263,7 +282,7 @@ def _possible(
     if not bool(linear.weight.isfinite().all()):
         detail = "its weight is not finite"
         return replace(plan, precision="float", reason="not_supported", detail=detail)
-    if plan.bits == 4 and linear.in_features % options.group_size:
+    if has_groups and plan.bits == 4 and linear.in_features % options.group_size:
         detail = f"its {linear.in_features} inputs do not divide into groups of {options.group_size}"
         return replace(plan, bits=8, reason="not_supported", detail=detail)
     return plan
