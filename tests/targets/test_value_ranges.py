@@ -12,6 +12,7 @@ from torchport.targets.value_ranges import ASSUMED, annotate, fits, index_limits
 
 UNKNOWN = (-(2**63), 2**63 - 1)
 LOW, HIGH = -5, 9
+EXACT = (-(2**31) + 1, 2**31 - 1)
 
 
 def is_input(node):
@@ -200,10 +201,29 @@ class TestInputs:
         assert self.ranges(graph, moved) == {0: ASSUMED}
         assert bounds_of(moved) == (ASSUMED[0] + 1, ASSUMED[1] + 1)
 
+    def test_of_integers_that_would_grow_too_large_less_is_assumed(self):
+        graph = HandMade()
+        mask, ids = graph.input(4), graph.input(4)
+        places = graph.call(aten.mul.Tensor, graph.call(aten.cumsum.default, mask, 0), mask)
+        assert self.ranges(graph, places, ids, exact=EXACT) == {0: (-(2**12), 2**12), 1: ASSUMED}
+        assert bounds_of(places) == (-4 * 2**24, 4 * 2**24)
+
+    def test_no_less_is_assumed_in_vain(self):
+        graph = HandMade()
+        mask = graph.input(4)
+        large = graph.call(aten.mul.Tensor, mask, 2**40)
+        assert self.ranges(graph, large, exact=EXACT) == {0: ASSUMED}
+
+    def test_what_is_an_index_is_assumed_to_lie_in_its_table_whatever_else_it_is(self):
+        graph = HandMade()
+        table, ids = graph.weight(torch.zeros(2**20, 1)), graph.input(3)
+        outputs = graph.call(aten.embedding.default, table, ids), graph.call(aten.mul.Tensor, ids, ids)
+        assert self.ranges(graph, *outputs, exact=EXACT) == {0: (0, 2**20 - 1)}
+
     @staticmethod
-    def ranges(graph, *outputs):
+    def ranges(graph, *outputs, exact=UNKNOWN):
         module = graph.module(*outputs)
-        annotate(module, is_input)
+        annotate(module, is_input, exact)
         return input_ranges(module)
 
 
