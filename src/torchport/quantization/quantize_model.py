@@ -114,7 +114,7 @@ def quantize(
         )
     targets.find(target)
     if not isinstance(model, nn.Module):
-        raise QuantizationError(f"a {type(model).__name__} is no module", where="quantize")
+        raise QuantizationError(f"a {type(model).__name__} is not a module", where="quantize")
     name = name or type(model).__name__
     if method == "weight_only":
         return quantize_weights(model, calibration, accuracy or DEFAULT_BUDGET, chosen, target, name)
