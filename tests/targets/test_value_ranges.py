@@ -193,13 +193,22 @@ class TestInputs:
         ids, x = graph.input(3), graph.input(7, 2, dtype=torch.float32)
         assert self.ranges(graph, graph.call(aten.index.Tensor, x, [ids])) == {0: (-7, 6)}
 
-    def test_arithmetic_before_the_index_is_not_undone(self):
+    @pytest.mark.parametrize(("op", "limits"), [(aten.add.Tensor, (-2, 7)), (aten.sub.Scalar, (2, 11))])
+    def test_an_offset_that_is_added_to_the_index_is_undone(self, op, limits):
+        graph = HandMade()
+        table, places = graph.weight(torch.zeros(10, 4)), graph.input(3)
+        moved = graph.call(op, graph.call(aten.view.default, places, [3, 1]), 2)
+        graph.call(aten.embedding.default, table, moved)
+        assert self.ranges(graph, moved) == {0: limits}
+        assert bounds_of(moved) == (0, 9)
+
+    def test_other_arithmetic_before_the_index_is_not_undone(self):
         graph = HandMade()
         table, ids = graph.weight(torch.zeros(10, 4)), graph.input(3)
-        moved = graph.call(aten.add.Tensor, ids, 1)
-        graph.call(aten.embedding.default, table, moved)
+        for moved in (graph.call(aten.mul.Tensor, ids, 2), graph.call(aten.add.Tensor, ids, 1, alpha=2)):
+            graph.call(aten.embedding.default, table, moved)
         assert self.ranges(graph, moved) == {0: ASSUMED}
-        assert bounds_of(moved) == (ASSUMED[0] + 1, ASSUMED[1] + 1)
+        assert bounds_of(moved) == (ASSUMED[0] + 2, ASSUMED[1] + 2)
 
     def test_of_integers_that_would_grow_too_large_less_is_assumed(self):
         graph = HandMade()

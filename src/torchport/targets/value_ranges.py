@@ -32,6 +32,7 @@ ASSUMED: Bounds = (-(2**22), 2**22)
 _NARROWER = (2**16, 2**12, 2**8)  # what is assumed instead where that could grow too large
 _ASSUMED_KEY = "torchport_range_is_assumed"  # and checked on each call, rather than proved
 _NO_VALUES = "torchport_no_values"
+_SIGNS = {"aten.add.Tensor": 1, "aten.add.Scalar": 1, "aten.sub.Tensor": -1, "aten.sub.Scalar": -1}
 
 
 def annotate(
@@ -146,7 +147,7 @@ def index_limits(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
 def condition_of(node: fx.Node) -> str:
     """Say what must hold of weights without values for an op's indexes to fit; empty if nothing must."""
     for index, (low, high) in index_limits(node):
-        origin = _through_lookups(index)
+        origin, _ = _through_lookups(index)
         if origin.meta.get(_NO_VALUES):
             return f"its indices must be within {low} … {high}, and {origin} has no values here"
     return ""
@@ -159,38 +160,50 @@ def _has_no_values(graph_module: fx.GraphModule, node: fx.Node) -> bool:
 
 
 def _wanted(
-    nodes: list[fx.Node], is_assumed: Callable[[fx.Node], bool], origin_of: Callable[[fx.Node], fx.Node]
+    nodes: list[fx.Node],
+    is_assumed: Callable[[fx.Node], bool],
+    origin_of: Callable[[fx.Node], tuple[fx.Node, int]],
 ) -> dict[fx.Node, Bounds]:
     """Narrow the assumption on integers to what the ops that index with them need."""
     wanted: dict[fx.Node, Bounds] = {}
     for node in nodes:
         for index, (low, high) in index_limits(node):
-            origin = origin_of(index)
+            origin, added = origin_of(index)
             if is_assumed(origin) and is_integer(origin):
                 lower, upper = wanted.get(origin, ASSUMED)
-                wanted[origin] = (max(low, lower), min(high, upper))
+                wanted[origin] = (max(low - added, lower), min(high - added, upper))
     return wanted
 
 
-def _through_views(node: fx.Node) -> fx.Node:
+def _through_views(node: fx.Node) -> tuple[fx.Node, int]:
+    """Return what an index is, all or some elements of it, and which number is added to them."""
+    added = 0
     while node.op == "call_function":
         known = INTEGERS.get(str(node.target))
         source = node.args[0] if node.args else None
-        if known is None or not known.is_view or not isinstance(source, fx.Node) or not is_integer(source):
-            return node
-        node = source
-    return node
+        more = 0 if known is not None and known.is_view else _added_number(node)
+        if more is None or not isinstance(source, fx.Node) or not is_integer(source):
+            break
+        node, added = source, added + more
+    return node, added
 
 
-def _through_lookups(node: fx.Node) -> fx.Node:
-    """Return what an index is taken from, whichever of its elements."""
+def _added_number(node: fx.Node) -> int | None:
+    """Return the number that an op adds to its first operand, as offsets are to positions."""
+    sign = _SIGNS.get(str(node.target))
+    number = node.args[1] if len(node.args) == 2 and not node.kwargs else None
+    return sign * number if sign is not None and type(number) is int else None
+
+
+def _through_lookups(node: fx.Node) -> tuple[fx.Node, int]:
+    """Return what an index is taken from, whichever of its elements, and that nothing is added to them."""
     while node.op == "call_function":
         known = INTEGERS.get(str(node.target))
         source = node.args[0] if node.args else None
         if known is None or known.bounds not in (of_first, of_copied) or not isinstance(source, fx.Node):
-            return node
+            break
         node = source
-    return node
+    return node, 0
 
 
 def _computed(graph_module: fx.GraphModule, node: fx.Node) -> Bounds:
