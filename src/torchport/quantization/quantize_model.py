@@ -86,7 +86,7 @@ def quantize(
             read once, and kept on disk. Part of them is held back, to judge the result.
         method: `ptq`, by calibration alone; `qat`, which gives a model to train, with `convert` afterwards;
             `weight_only`: weights in eight or four bits, arithmetic in floats. It needs no calibration
-            data: what is given judges the result, and says which inputs matter.
+            data: what is given judges the result and its speed, and four bits are fitted to it.
         target: the target that it is meant for.
         accuracy: what must be kept; without it, a PCC of 0.99 of the results on held-back data.
         speed: whether layers that the target has no kernel for, or runs slower, go back to floats.
@@ -117,7 +117,16 @@ def quantize(
         raise QuantizationError(f"a {type(model).__name__} is no module", where="quantize")
     name = name or type(model).__name__
     if method == "weight_only":
-        return quantize_weights(model, calibration, accuracy or DEFAULT_BUDGET, chosen, target, name)
+        return quantize_weights(
+            model,
+            calibration,
+            accuracy or DEFAULT_BUDGET,
+            chosen,
+            target,
+            name,
+            speed=speed,
+            progress=progress,
+        )
     if chosen.bits != 8:
         raise QuantizationError(
             f"{method} computes in eight bits, and bits is {chosen.bits}",
