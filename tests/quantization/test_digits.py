@@ -84,7 +84,7 @@ def test_ranges_at_each_call_keep_the_accuracy(kind: type[nn.Module]) -> None:
 @pytest.mark.parametrize("kind", [SmallViT, RowLstm])
 def test_weights_in_eight_bits_keep_the_accuracy(kind: type[nn.Module]) -> None:
     model, images = trained(kind), digits()[2]
-    quantized = torchport.quantize(model, calibration()[:2], method="weight_only")
+    quantized = torchport.quantize(model, calibration()[:2], method="weight_only", speed=False)
     assert accuracy(quantized) >= accuracy(model) - 0.2
     linear = quantized.module.get_submodule("head")
     weight = model.get_submodule("head").weight.detach()

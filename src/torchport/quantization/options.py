@@ -37,6 +37,7 @@ _HEEDED_BY: dict[str, tuple[Method, ...]] = {
     "bits": ("weight_only",),
     "group_size": ("weight_only",),
     "symmetric_weights": ("weight_only",),
+    "size_ratio": ("weight_only",),
 }
 
 
@@ -54,6 +55,8 @@ class QuantizationOptions:
         equalize: whether ranges of neighbouring channels are aligned first.
         bits: of weights, with `weight_only`: 8, or 4, two of them in a byte.
         group_size: how many inputs share a scale where weights have 4 bits; with 8 each output has one.
+        size_ratio: with 4 bits and data, the layers that change the results most get 8 bits as long as the
+            model takes no more than this share of what it takes in bfloat16.
         symmetric_weights: whether weights have no zero point, with `weight_only`.
         range_reduction: whether weights use 7 bits, against saturation on x86 processors without VNNI;
             `auto` looks at the processor.
@@ -72,6 +75,7 @@ class QuantizationOptions:
     equalize: bool = False
     bits: Literal[4, 8] = 8
     group_size: int = 64
+    size_ratio: float = 0.29
     symmetric_weights: bool = True
     range_reduction: RangeReduction = "auto"
     overrides: Mapping[str, Precision] = field(default_factory=dict)
@@ -93,6 +97,10 @@ class QuantizationOptions:
                 )
         if not isinstance(self.group_size, int) or self.group_size < 2 or self.group_size % 2:
             raise _refusal(f"group_size is {self.group_size!r}", "give an even number, such as 32, 64 or 128")
+        if not isinstance(self.size_ratio, (int, float)) or not 0 <= self.size_ratio <= 1:
+            raise _refusal(
+                f"size_ratio is {self.size_ratio!r}", "give a share of bfloat16's size between 0 and 1"
+            )
         for name in ("bias_correction", "equalize", "symmetric_weights"):
             if not isinstance(getattr(self, name), bool):
                 raise _refusal(f"{name} is {getattr(self, name)!r}", "choose True or False")

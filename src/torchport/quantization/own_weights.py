@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Sequence
+from typing import Any
+
 from torch import nn
 
-from torchport.targets import OwnWeight
+from torchport import targets
+from torchport.quantization.calibration import Progress
+from torchport.quantization.own_form import OwnFormLinear
+from torchport.quantization.weight_quantization import WeightQuantization
+from torchport.quantization.weight_rounding import Rounded
 
 
-class OwnFormLinear(nn.Module):
-    """A linear layer with the numbers that a target's narrow floats hold, in floats.
+class OwnWeightQuantization(WeightQuantization):
+    """A model in the making whose linear layers get the target's own floats; nothing is fitted to data."""
 
-    The target finds that its own floats hold them exactly, and stores them so.
+    def __init__(self, target: str, *given: Any) -> None:
+        super().__init__(*given)
+        self._target = target
 
-    Args:
-        linear: the layer in floats.
-        own: its weight in the target's floats.
-    """
+    def quantize(self, items: Sequence[object], progress: Progress) -> int:
+        """Make the layers that the plans ask for."""
+        for name in self._chosen():
+            self._set(name, None)
+        return 0
 
-    def __init__(self, linear: nn.Linear, own: OwnWeight) -> None:
-        super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.weight = nn.Parameter(own.values, False)
-        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().clone(), False)
-        self.dtype, self.stored_bytes = own.dtype, own.bytes
+    def note(self) -> str:
+        """Say which floats hold the weights."""
+        own = {layer.dtype for layer in self.quantized.values() if isinstance(layer, OwnFormLinear)}
+        return f"{self._target} stores weights in {' and '.join(sorted(own))}" if own else ""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute in floats."""
-        return nn.functional.linear(x, self.weight, self.bias)
+    def _four_bits(self, name: str, rounded: Rounded | None = None) -> OwnFormLinear:
+        return self._own(name, 4)
+
+    def _eight_bits(self, name: str) -> OwnFormLinear:
+        return self._own(name, 8)
+
+    def _own(self, name: str, bits: int) -> OwnFormLinear:
+        linear = self._model.get_submodule(self._paths[name])
+        assert isinstance(linear, nn.Linear)
+        own = targets.find(self._target).own_weight(linear.weight.detach(), bits)
+        assert own is not None
+        return OwnFormLinear(linear, own)

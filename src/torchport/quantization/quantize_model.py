@@ -90,7 +90,7 @@ def quantize(
             `dynamic`: weights in eight bits beforehand, activations by the range that they have at each call.
             It calibrates nothing: one item says what the model is called with, and all judge the result;
             `weight_only`: weights in eight or four bits, arithmetic in floats. It needs no calibration
-            data: what is given judges the result, and says which inputs matter.
+            data: what is given judges the result and its speed, and four bits are fitted to it.
         target: the target that it is meant for.
         accuracy: what must be kept; without it, a PCC of 0.99 of the results on held-back data.
         speed: whether layers that the target has no kernel for, or runs slower, go back to floats.
@@ -119,10 +119,19 @@ def quantize(
     check_heeded(chosen, method)
     targets.find(target)
     if not isinstance(model, nn.Module):
-        raise QuantizationError(f"a {type(model).__name__} is no module", where="quantize")
+        raise QuantizationError(f"a {type(model).__name__} is not a module", where="quantize")
     name = name or type(model).__name__
     if method == "weight_only":
-        return quantize_weights(model, calibration, accuracy or DEFAULT_BUDGET, chosen, target, name)
+        return quantize_weights(
+            model,
+            calibration,
+            accuracy or DEFAULT_BUDGET,
+            chosen,
+            target,
+            name,
+            speed=speed,
+            progress=progress,
+        )
     if method == "qat":  # training makes up for what these would
         chosen = replace(chosen, smooth_quant=False, bias_correction=False)
     with temporary_folder("calibration") as folder:
