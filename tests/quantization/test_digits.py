@@ -71,6 +71,16 @@ def test_what_is_rounded_is_rounded_as_the_plan_says() -> None:
         assert not torch.equal(quantized(x), model(x))
 
 
+@pytest.mark.parametrize("kind", [SmallViT, RowLstm])
+def test_ranges_at_each_call_keep_the_accuracy(kind: type[nn.Module]) -> None:
+    """Nothing is calibrated; the steps of the LSTM are quantized too."""
+    model = trained(kind)
+    quantized = torchport.quantize(model, calibration()[:1], method="dynamic", speed=False)
+    assert accuracy(quantized) >= accuracy(model) - 0.5
+    assert quantized.plan.count("int8") == len(quantized.plan.layers)
+    assert (quantized.report.calibrated_on, quantized.report.judged_on) == (0, 1)
+
+
 @pytest.mark.parametrize("kind", [ResidualCnn, SmallViT, RowLstm])
 def test_weights_in_eight_bits_keep_the_accuracy(kind: type[nn.Module]) -> None:
     model, images = trained(kind), digits()[2]

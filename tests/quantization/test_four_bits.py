@@ -166,7 +166,7 @@ def test_a_weight_that_is_not_finite_stays_in_floats() -> None:
         ({"bits": 3}, "weight_only", "bits is 3"),
         ({"bits": 4, "group_size": 7}, "weight_only", "group_size is 7"),
         ({"bits": 4, "group_size": "64"}, "weight_only", "group_size is '64'"),
-        ({"bits": 4}, "ptq", "computes in eight bits"),
+        ({"bits": 4}, "ptq", "ptq has no use for the option bits"),
         ({"symmetric_weights": "yes"}, "weight_only", "symmetric_weights is 'yes'"),
     ],
 )

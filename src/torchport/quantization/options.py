@@ -11,7 +11,7 @@ from torch import nn
 from torchport.errors import QuantizationError, nearest
 from torchport.records.quantization import PRECISIONS, Precision, QuantizationPlan
 
-Method = Literal["ptq", "qat", "weight_only"]
+Method = Literal["ptq", "qat", "dynamic", "weight_only"]
 METHODS: tuple[Method, ...] = get_args(Method)
 Ranges = Literal["mean_min_max", "min_max", "quantile", "histogram"]
 Granularity = Literal["per_channel", "per_tensor"]
@@ -24,6 +24,20 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "activations": get_args(Activations),
     "bits": (4, 8),
     "range_reduction": get_args(RangeReduction),
+}
+# The methods that heed an option; all heed those that are not named.
+_HEEDED_BY: dict[str, tuple[Method, ...]] = {
+    "ranges": ("ptq", "qat"),
+    "weights": ("ptq", "qat", "dynamic"),
+    "activations": ("ptq", "qat"),
+    "bias_correction": ("ptq",),
+    "smooth_quant": ("ptq",),
+    "equalize": ("ptq", "qat"),
+    "range_reduction": ("ptq", "qat", "dynamic"),
+    "bits": ("weight_only",),
+    "group_size": ("weight_only",),
+    "size_ratio": ("weight_only",),
+    "symmetric_weights": ("weight_only",),
 }
 
 
@@ -113,6 +127,23 @@ def make_options(given: QuantizationOptions | Mapping[str, object] | None) -> Qu
         if key not in known:
             raise _refusal(f"there is no option {key!r}", nearest(str(key), known))
     return QuantizationOptions(**dict(given or {}))  # type: ignore[arg-type]  # checked by itself
+
+
+def check_heeded(options: QuantizationOptions, method: Method) -> None:
+    """Refuse options that a method would ignore.
+
+    Raises:
+        QuantizationError: names the option, and the methods that heed it.
+    """
+    for entry in fields(QuantizationOptions):
+        heeding = _HEEDED_BY.get(entry.name, METHODS)
+        value = getattr(options, entry.name)
+        if method in heeding or value == entry.default or value is False:
+            continue
+        raise _refusal(
+            f"{method} has no use for the option {entry.name}, and it is {value!r}",
+            f"leave it out, or use method={' or '.join(repr(each) for each in heeding)}",
+        )
 
 
 def _refusal(what: str, remedy: str) -> QuantizationError:

@@ -324,7 +324,7 @@ class Target(ABC, Generic[OptionsT]):
 
 
 def _check_ops(target: str, names: object) -> None:
-    """Refuse a name that is no op of torch's: `aten.softmax.int`, or `aten.softmax` for all its overloads."""
+    """Refuse names that torch has no op for: `aten.softmax.int`, or `aten.softmax` for all overloads."""
     assert isinstance(names, tuple)
     if not names:
         return

@@ -61,7 +61,7 @@ def need(kind: str, name: object, known: Collection[str]) -> str:
         return name
     remedy = nearest(name, known) if isinstance(name, str) else ""
     raise TargetError(
-        f"{name!r:.100} is no {kind} that torchport's programs use", where="ttnn", remedy=remedy
+        f"{name!r:.100} is not a {kind} that torchport's programs use", where="ttnn", remedy=remedy
     )
 
 
