@@ -14,12 +14,13 @@ from torch import fx, nn
 
 from torchport import capture
 from torchport.compiler.build import Source, build_program
-from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, watched
+from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, note_coverage, watched
 from torchport.compiler.normalise import normalise
 from torchport.compiler.open_sizes import find_open_sizes, name_sizes
 from torchport.compiler.varying_sizes import Varying, find_varying
 from torchport.compiler.weights import Changed, WeightGuard
 from torchport.errors import CaptureError, one_line
+from torchport.generation import is_generating
 from torchport.runtime.eager_fallback import NotCompiled
 from torchport.runtime.input_kind import InputKind
 from torchport.runtime.runnable_program import RunnableProgram
@@ -61,10 +62,24 @@ class InferenceGraph:
         self._varying = find_varying(placeholders, self._free)
         self._is_open = self._varying is not None and target.takes_open_sizes(options)
         self._open: _Specialised | None = None
+        self._may_wait = self._varying is None and target.takes_open_sizes(options)
 
     def __call__(self, *args: object) -> object:
         """Run the graph."""
+        if self._may_wait and self._waits():
+            why = "generate calls it for the first time, and may call it with other sizes next"
+            return self._fallback.run_eagerly(why, lambda: self._graph_module(*args))
         return self._fallback.run(lambda: self._run(args), lambda: self._graph_module(*args))
+
+    def _waits(self) -> bool:
+        """Whether nothing is built for this call, the first.
+
+        Sizes that change from call to call are open in Dynamo's second graph only, so that what is built for
+        the first one would be used once. In the loop of `generate` they mostly do.
+        """
+        with self._lock:
+            waits, self._may_wait = self._may_wait, False
+        return waits and is_generating()
 
     def _run(self, args: tuple[object, ...]) -> object:
         leaves = [value for index in self._free if isinstance(value := args[index], torch.Tensor)]
@@ -151,7 +166,8 @@ class InferenceGraph:
         frozen = [weight for name, weight in graph.weights.items() if name not in written]
         guard = WeightGuard(frozen)  # before any value is read: another thread may change it meanwhile
         source = Source("graph", graph, captured.leaves, captured.inputs.paths, captured.result, sizes)
-        program, _ = build_program(source, self._target, self._options)
+        program, plan = build_program(source, self._target, self._options)
+        note_coverage(plan.coverage)
         if sizes is None:
             return _Specialised(program, guard, weights)
         shapes = [spec.shape for spec in program.record.inputs.values()]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+from types import FrameType
 
 
 def can_generate(model: object) -> bool:
@@ -17,3 +19,15 @@ def can_generate(model: object) -> bool:
         return False
     asked = getattr(model, "can_generate", None)
     return bool(asked()) if callable(asked) else True
+
+
+def is_generating() -> bool:
+    """Whether a call comes from the loop of transformers' `generate`."""
+    utils = sys.modules.get("transformers.generation.utils")
+    if utils is None:
+        return False
+    loop = inspect.unwrap(utils.GenerationMixin.generate).__code__
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not loop:
+        frame = frame.f_back
+    return frame is not None
