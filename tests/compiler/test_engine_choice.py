@@ -207,7 +207,6 @@ def test_where_nothing_gains_eager_torch_runs_the_model_and_says_so(model, found
     assert torch.equal(torchport.load(tmp_path / "model.pt2")(X)["y"], model(X)["y"])
 
 
-@pytest.mark.usefixtures("engines")
 def test_the_model_is_captured_once(model, found, monkeypatch):
     found([row("openvino", 0.5)])
     captured = []
@@ -220,6 +219,7 @@ def test_the_model_is_captured_once(model, found, monkeypatch):
     assert (compiled.coverage.target, len(captured)) == ("openvino", 1)
 
 
+@pytest.mark.usefixtures("engines")
 def test_an_engine_that_fails_here_after_all_makes_room_for_the_next(model, found):
     found([EAGER, row("raises", 0.1), row("quick", 0.5)])
 
@@ -290,6 +290,23 @@ def test_the_budget_is_shared_and_ends(monkeypatch):
     assert given == [119 / 3, 59 / 2]
     assert [each.status for each in tries.rows] == ["ok", "timeout", "timeout", "skipped"]
     assert "the budget of 120 s was spent" in tries.rows[3].reason
+
+
+def test_who_had_too_little_memory_among_others_is_tried_alone(monkeypatch):
+    given = []
+
+    def child(module, folder, log, *, memory, **more):
+        given.append(memory)
+        log.write_text("")
+        return engine_choice.ChildEnd("memory" if "waits" in more else "timeout", -9, 2 * 10**9)
+
+    monkeypatch.setattr(engine_processes, "run_child", child)
+    monkeypatch.setattr(engine_choice, "at_a_time", lambda *given: (2, 10**9))
+    monkeypatch.setattr(engine_choice, "_free_memory", lambda: 10**10)
+    options = AutoOptions(engines=("openvino", "onnxruntime"), cache=False)
+    tries = choose_engine(capture.export(nn.ReLU(), (X,)), options)
+    assert given == [10**9, 10**9, 5 * 10**9, 5 * 10**9]
+    assert [each.status for each in tries.rows] == ["ok", "timeout", "timeout"]
 
 
 def test_tensors_elsewhere_are_for_engines_that_take_them():

@@ -14,9 +14,10 @@ import json
 import logging
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -182,6 +183,9 @@ def _try_all(
         while left:
             rows |= turns.try_some(left[:number], len(left), memory)
             left = left[number:]
+        shared = number > 1 and not options.memory_mb
+        for name in [name for name in names if shared and rows[name].status == "memory"]:
+            rows |= turns.try_some([name], 1, _free_memory() // 2)  # it was one of several
     return [_eager_row(turns.eager, list(rows.values())), *[rows[name] for name in names]]
 
 
@@ -234,10 +238,11 @@ class _Turns:
         share = seconds * len(some) / left * (_BUILDING if len(some) > 1 else 1)
         bounds = Bounds(share, memory)
         folders = [self._prepare(name) for name in some]
-        for index, end in run_trials(folders, bounds, lambda index: told.timing(some[index])):
-            row = rows[some[index]] = self._read(some[index], folders[index], end, bounds)
-            _log.info("%s on %s: %s %s", self._captured.name, row.engine, row.status, row.reason)
-            told.tried(row)
+        with closing(run_trials(folders, bounds, lambda index: told.timing(some[index]))) as ends:
+            for index, end in ends:
+                row = rows[some[index]] = self._read(some[index], folders[index], end, bounds)
+                _log.info("%s on %s: %s %s", self._captured.name, row.engine, row.status, row.reason)
+                told.tried(row)
         return rows
 
     def _prepare(self, name: str) -> Path:
@@ -251,8 +256,7 @@ class _Turns:
             "namespaces": sorted(namespaces_of(self._captured.program.graph) - {"aten", "prim", "prims"}),
             "shared": [dataclasses.asdict(item) for item in self._captured.shared],
         }
-        folder = self._folder / name
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix=name, dir=self._folder))
         (folder / REQUEST).write_text(json.dumps(request))
         return folder
 

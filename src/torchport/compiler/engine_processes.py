@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +70,7 @@ def at_a_time(engines: int, limit: int, weights: int, free: int) -> tuple[int, i
 
 def run_trials(
     folders: Sequence[Path], bounds: Bounds, timing: Callable[[int], None]
-) -> Iterator[tuple[int, ChildEnd]]:
+) -> Generator[tuple[int, ChildEnd]]:
     """Run the trials of some folders, and yield how each ended, as it ends.
 
     Args:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 _INTERVAL = 0.05  # seconds between looks at the memory that a child holds
+_WHILE_WAITING = 0.5  # the same for one that waits: looking costs time, while another is timed perhaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +99,16 @@ def _watch(
     peak = 0
     seen = time.monotonic()
     while True:
+        waiting = waits is not None and waits()
         try:
-            return ChildEnd("exited", child.wait(_INTERVAL), peak)
+            return ChildEnd("exited", child.wait(_WHILE_WAITING if waiting else _INTERVAL), peak)
         except subprocess.TimeoutExpired:
-            held = memory_of_group(child.pid)
+            held = 0 if waiting else memory_of_group(child.pid)
         peak = max(peak, held)
         if memory is not None and held > memory:
             return ChildEnd("memory", -signal.SIGTERM, peak)
         now = time.monotonic()
-        left -= 0 if waits is not None and waits() else now - seen
+        left -= 0 if waiting else now - seen
         seen = now
         if left < 0 or (stop is not None and stop.is_set()):
             return ChildEnd("timeout", -signal.SIGTERM, peak)
