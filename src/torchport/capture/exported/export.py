@@ -134,6 +134,7 @@ class _TensorsInTensorsOut(nn.Module):
         self.model = stand_in.module
         self._structure = flat.structure
         self._call = call
+        self._names = _names_of_tensors(self.model)
         # What the modules hold already, such as their configuration, is the caller's, and not rebuilt.
         self._shared = {
             id(held): stand_in.original(held) for part in self.model.modules() for held in vars(part).values()
@@ -158,8 +159,14 @@ class _TensorsInTensorsOut(nn.Module):
         self._call.shared = memory.shared(flat.leaves)
         self._call.shared_by_size = memory.shared_by_size(flat.leaves)
         write_replaced(buffers)
-        self._call.result, self._call.changes = flat.structure, state.changed()
+        self._call.result = flat.structure
+        # torch.export has put tensors without values in the place of the model's.
+        self._call.changes = state.changed(self._names | _names_of_tensors(self.model))
         return tuple(flat.leaves)
+
+
+def _names_of_tensors(module: nn.Module) -> dict[int, str]:
+    return {id(tensor): name for name, tensor in (*module.named_parameters(), *module.named_buffers())}
 
 
 def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram, _Call]:
