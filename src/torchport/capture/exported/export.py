@@ -18,7 +18,7 @@ import torch.fx.traceback
 from torch import nn
 from torch.export import ExportedProgram
 
-from torchport.capture.callable_module import as_module
+from torchport.capture.callable_module import as_module, check_not_lazy
 from torchport.capture.exported.dynamic_shapes import spread_over_leaves
 from torchport.capture.exported.failure import explain_failure
 from torchport.capture.exported.module_state import ModuleState
@@ -90,6 +90,7 @@ def export(
     """
     module = as_module(model)
     name = name or type(model).__name__
+    check_not_lazy(module, name)
     flat = flatten_call(tuple(args), dict(kwargs or {}))
     dims = spread_over_leaves(module, args, kwargs or {}, flat, dynamic_shapes)
     state = ModuleState(module)
