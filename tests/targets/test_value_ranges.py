@@ -192,13 +192,21 @@ class TestInputs:
         ids, x = graph.input(3), graph.input(7, 2, dtype=torch.float32)
         assert self.ranges(graph, graph.call(aten.index.Tensor, x, [ids])) == {0: (-7, 6)}
 
-    def test_arithmetic_before_the_index_is_not_undone(self):
+    def test_numbers_that_are_added_before_are_taken_off(self):
         graph = HandMade()
         table, ids = graph.weight(torch.zeros(10, 4)), graph.input(3)
-        moved = graph.call(aten.add.Tensor, ids, 1)
+        moved = graph.call(aten.sub.Tensor, graph.call(aten.add.Tensor, ids, 5), 2)
+        assert self.ranges(graph, graph.call(aten.embedding.default, table, moved)) == {0: (-3, 6)}
+
+    @pytest.mark.parametrize(
+        ("op", "arguments"), [(aten.mul.Tensor, (2,)), (aten.add.Scalar, (1, 3)), (aten.add.Tensor, (True,))]
+    )
+    def test_other_arithmetic_before_the_index_is_not_undone(self, op, arguments):
+        graph = HandMade()
+        table, ids = graph.weight(torch.zeros(10, 4)), graph.input(3)
+        moved = graph.call(op, ids, *arguments)
         graph.call(aten.embedding.default, table, moved)
         assert self.ranges(graph, moved) == {0: ASSUMED}
-        assert bounds_of(moved) == (ASSUMED[0] + 1, ASSUMED[1] + 1)
 
     @staticmethod
     def ranges(graph, *outputs):

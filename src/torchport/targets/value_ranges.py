@@ -29,6 +29,7 @@ from torchport.torch_private import FakeTensor
 ASSUMED: Bounds = (-(2**22), 2**22)
 _ASSUMED_KEY = "torchport_range_is_assumed"  # and checked on each call, rather than proved
 _NO_VALUES = "torchport_no_values"
+_ADDED = {"aten.add.Tensor": 1, "aten.add.Scalar": 1, "aten.sub.Tensor": -1, "aten.sub.Scalar": -1}
 
 
 def annotate(graph_module: fx.GraphModule, is_outside: Callable[[fx.Node], bool]) -> None:
@@ -114,11 +115,28 @@ def _wanted(
     wanted: dict[fx.Node, Bounds] = {}
     for node in nodes:
         for index, (low, high) in index_limits(node):
-            origin = origin_of(index)
+            origin, offset = _without_offsets(index, origin_of)
             if is_assumed(origin) and is_integer(origin):
                 lower, upper = wanted.get(origin, ASSUMED)
-                wanted[origin] = (max(low, lower), min(high, upper))
+                wanted[origin] = (max(low - offset, lower), min(high - offset, upper))
     return wanted
+
+
+def _without_offsets(node: fx.Node, origin_of: Callable[[fx.Node], fx.Node]) -> tuple[fx.Node, int]:
+    """Return what an index comes from, and what was added on the way: some positions start at 2."""
+    origin, offset = origin_of(node), 0
+    while (added := _ADDED.get(str(origin.target))) is not None:
+        source, number = origin.args[:2]
+        # A factor of the number, or a tensor that is added, is no such offset.
+        if (
+            len(origin.args) > 2
+            or origin.kwargs
+            or not isinstance(source, fx.Node)
+            or type(number) is not int
+        ):
+            break
+        origin, offset = origin_of(source), offset + added * number
+    return origin, offset
 
 
 def _through_views(node: fx.Node) -> fx.Node:
