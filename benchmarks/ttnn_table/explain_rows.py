@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from models import load
+from models import GENERATING, load
 from rows import Explained, reasons
 
 import torchport
 from torchport.errors import one_line
+from torchport.records import Coverage
 from torchport.zoo.model import Model
 
 
 def explain_row(name: str) -> Explained:
     """Explain one row; whatever a model raises is in the record."""
     try:
-        model = _without_weights(name)
-        found = torchport.explain(model.module, model.args, model.kwargs, target="ttnn", name=name)
+        found = _explain_step(name) if name in GENERATING else _explain(name)
     except Exception as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
         return Explained(name, error=one_line(error))
     return Explained(
@@ -29,6 +29,24 @@ def explain_row(name: str) -> Explained:
         conditional=len(found.conditional),
         reasons=reasons([found]),
     )
+
+
+def _explain(name: str) -> Coverage:
+    model = _without_weights(name)
+    return torchport.explain(model.module, model.args, model.kwargs, target="ttnn", name=name)
+
+
+def _explain_step(name: str) -> Coverage:
+    """Explain the step that a row generates with; an encoder has to be run for it, so it gets weights."""
+    model = load(name)
+    prompt = dict(model.kwargs)
+    [given] = prompt.values()
+    has_encoder = model.module.config.is_encoder_decoder  # type: ignore[union-attr]  # one of transformers'
+    length = GENERATING[name] + (1 if has_encoder else 0) + (given.shape[1] if given.dim() == 2 else 0)
+    found = torchport.explain_generation(
+        model.module, target="ttnn", prompt=prompt, max_length=length, name=name
+    )
+    return found.calls["step"]
 
 
 def _without_weights(name: str) -> Model:

@@ -4,10 +4,10 @@
     python benchmarks/ttnn_table/run.py --only 'vgg*' --again
     python benchmarks/ttnn_table/run.py --page               # only write the page
 
-First every row's model is explained without weights, then the rows are run, the smallest first, then those
-in training. Each runs in a process of its own, with a limit of time and memory, and its record is written
-when it is done: a run that is stopped goes on where it was. The page, `docs/results/ttnn.md`, is written
-after each.
+First every row's model is explained, then the rows are run, the smallest first, then those in training.
+Each runs in a process of its own, with a limit of time and memory, and its record is written when it is
+done: a run that is stopped goes on where it was, and rows whose records are kept beside the page are done.
+The page, `docs/results/ttnn.md`, is written after each.
 
 Three rows need packages that torchport does not: `pip install --no-deps pytorchcv diffusers`.
 """
@@ -69,7 +69,7 @@ def main() -> None:
         record = chosen.directory / KINDS[kind].folder / file_name(name, TARGET)
         if time.monotonic() > end:
             break
-        if record.exists() and not chosen.again:
+        if not chosen.again and (record.exists() or is_kept(kind, name)):
             continue
         began = time.monotonic()
         run_row(kind, name, chosen.directory, chosen.seconds, chosen.gigabytes)
@@ -80,31 +80,39 @@ def main() -> None:
 
 def work(pattern: str, kinds: list[str]) -> Iterator[tuple[str, str]]:
     """Return what there is to do: kinds of work and names of rows."""
-    from models import ABSENT, GENERATING
+    from models import ABSENT, BROKEN
 
     rows = [row for row in upstream() if row["name"] not in ABSENT and fnmatch.fnmatch(row["name"], pattern)]
     evaluated = [row["name"] for row in rows if row["mode"] == "eval"]
     if "explain" in kinds:
-        yield from (("explain", name) for name in evaluated if name not in GENERATING)
+        counts = {row["name"]: int(row["ops_before"]) for row in rows}
+        few_first = sorted(evaluated, key=counts.__getitem__)
+        yield from (("explain", name) for name in few_first if name not in BROKEN)
     explained = read(Explained)  # now, when they are there: who is run first depends on them
 
     def size(name: str) -> float:
         found = explained.get(name.removesuffix("-train"))
         return found.flops if found is not None and found.flops else float("inf")
 
-    if "bench" in kinds:
-        yield from (("bench", name) for name in sorted(evaluated, key=size))
     trained = [row["name"] for row in rows if row["mode"] == "train"]
-    for kind in ("explain-train", "train"):
+    for kind, names in (("explain-train", trained), ("bench", evaluated), ("train", trained)):
         if kind in kinds:
-            yield from ((kind, name) for name in sorted(trained, key=size))
+            yield from ((kind, name) for name in sorted(names, key=size))
+
+
+def is_kept(kind: str, name: str) -> bool:
+    """Whether a row's result is among the records beside the page; failures are not taken for results."""
+    found = read(KINDS[kind].record).get(name)
+    if isinstance(found, Trained) and kind == "train":
+        return found.pcc is not None
+    return isinstance(found, (Explained, BenchRecord, Trained)) and found.ops_before is not None
 
 
 def run_row(kind: str, name: str, directory: Path, seconds: float, gigabytes: float) -> None:
     """Do the work for one row in a process of its own; whatever ends it, there is a record."""
-    process = multiprocessing.get_context("spawn").Process(
-        target=_run, args=(kind, name, directory, gigabytes)
-    )
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["preloaded"])
+    process = context.Process(target=_run, args=(kind, name, directory, gigabytes))
     process.start()
     process.join(seconds)
     if process.is_alive():
@@ -132,8 +140,15 @@ def _explain(name: str, directory: Path) -> None:
 
 
 def _bench(name: str, directory: Path) -> None:
-    from models import GENERATING, load_to_run
+    from models import BROKEN, GENERATING, load_to_run
 
+    if name in BROKEN:
+        from graph_row import run_graphs
+
+        row, stayed = run_graphs(name)
+        write_record(stayed, directory / "stayed" / file_name(name, TARGET))
+        write_record(row, directory / "bench" / file_name(name, TARGET))
+        return
     settings = BenchSettings(runs=1, warmup=0, new_tokens=GENERATING.get(name, 0))
     run_benches([name], targets=[TARGET], directory=directory, load=load_to_run, settings=settings)
     coverage = directory / "coverage" / file_name(name, TARGET)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import torch._export.utils
     import torch._functorch.partitioners
     import torch._guards
-    import torch._inductor.cpp_builder
     import torch.export._remove_effect_tokens_pass
     import torch.export._trace
     import torch.export.exported_program
@@ -97,7 +96,6 @@ if TYPE_CHECKING:
     without_fake_mode = torch.export.exported_program._disable_prexisiting_fake_mode
     decompose_exported_program = torch.export.exported_program._decompose_exported_program
     standalone_compile = torch._inductor.standalone_compile
-    cpp_compiler = torch._inductor.cpp_builder.get_cpp_compiler
     preserve_composite = torch._export.utils._special_op_to_preserve_cia
     use_lazy_graph_module = torch.fx._lazy_graph_module._use_lazy_graph_module
     extract_tensor_metadata = torch.fx.passes.shape_prop._extract_tensor_metadata
@@ -148,7 +146,6 @@ _DECOMPOSED = "to apply a target's decompositions (torchport.compile, torchport.
 NAMES: Mapping[str, PrivateName] = {
     "standalone_compile": _at("torch._inductor:standalone_compile", _INDUCTOR),
     "CompiledArtifact": _at("torch._inductor.standalone_compile:CompiledArtifact", _INDUCTOR),
-    "cpp_compiler": _at("torch._inductor.cpp_builder:get_cpp_compiler", _INDUCTOR),
     "export_onnx": _at("torch.onnx._internal.exporter._core:export", _ONNX),
     "ONNXRegistry": _at("torch.onnx._internal.exporter._registration:ONNXRegistry", _ONNX),
     "OpOverload": _at("torch._ops:OpOverload", _OPS),

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import torchport
-from conformance.test_op_samples import DTYPES, OPS, SAMPLES, _copy, _name, is_random
+from conformance.op_samples import DTYPES, OPS, SAMPLES, is_random, name_of, own_copy
 from torchport.errors import CaptureError
 from torchport.structure import flatten
 
 OPTIONS = {"check": False, "cache": False, "dtype": "float32"}
 SLICE = [
-    pytest.param(op, id=_name(op), marks=[] if index % 40 == 7 else [pytest.mark.conformance])
+    pytest.param(op, id=name_of(op), marks=[] if index % 40 == 7 else [pytest.mark.conformance])
     for index, op in enumerate(OPS)
 ]
 
@@ -32,16 +32,16 @@ def test_equals_eager_on_torchs_own_samples(op: object) -> None:
         for number, sample in enumerate(itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES)):
             if is_random(sample):
                 continue
-            _check(op, (sample.input, *sample.args), sample.kwargs, f"{_name(op)} {dtype} sample {number}")
+            _check(op, (sample.input, *sample.args), sample.kwargs, f"{name_of(op)} {dtype} sample {number}")
 
 
 def _check(op: object, args: tuple[object, ...], kwargs: dict[str, object], what: str) -> None:
-    expected = flatten(op(*_copy(args), **_copy(kwargs))).leaves
+    expected = flatten(op(*own_copy(args), **own_copy(kwargs))).leaves
     try:
         compiled = torchport.compile(
             lambda *args, **kwargs: op(*args, **kwargs),
-            _copy(args),
-            _copy(kwargs),
+            own_copy(args),
+            own_copy(kwargs),
             target="ttnn",
             options=OPTIONS,
         )
@@ -49,7 +49,7 @@ def _check(op: object, args: tuple[object, ...], kwargs: dict[str, object], what
         return  # refused, with a reason
     failed = [row.detail for row in compiled.coverage.stayed if row.reason == "build_failed"]
     assert not failed, f"{what}: a verdict and its lowering part: {failed}"
-    actual = flatten(compiled(*_copy(args), **_copy(kwargs))).leaves
+    actual = flatten(compiled(*own_copy(args), **own_copy(kwargs))).leaves
     assert len(actual) == len(expected), what
     for mine, eager in zip(actual, expected, strict=True):
         torch.testing.assert_close(

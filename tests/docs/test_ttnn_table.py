@@ -56,8 +56,11 @@ def test_every_row_with_ops_left_says_why(page):
 
 
 def test_what_is_explained_without_weights_is_what_is_compiled(page):
+    from models import BROKEN  # which are run in pieces, and not explained
+
     records = page.read_records()
-    both = [name for name in records.run if name in records.explained and name not in page.NOTES]
+    others = {*page.NOTES, *BROKEN}
+    both = [name for name in records.run if name in records.explained and name not in others]
     run = {name: records.run[name] for name in both if records.run[name].ops_remain is not None}
     assert run
     explained = {name: records.explained[name] for name in run}

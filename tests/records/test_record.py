@@ -75,7 +75,7 @@ def test_a_whole_number_serves_as_a_float():
     [
         ({"schema": "test.shape/2"}, "Shape: the schema is 'test.shape/2', not 'test.shape/1'"),
         ({"schema": None}, "Shape: the schema is None"),
-        ({"kind": "round"}, "Shape.kind: 'round' is none of ('open', 'closed')"),
+        ({"kind": "round"}, "Shape.kind: 'round' is not one of ('open', 'closed')"),
         ({"points": {}}, "Shape.points: expected a list, got dict"),
         ({"points": [{"x": "1"}]}, "Point.x: expected float, got '1'"),
         ({"points": [{"label": "a"}]}, "Point.x: the field is missing"),

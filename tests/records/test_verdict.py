@@ -13,7 +13,7 @@ def test_every_reason_survives_json():
 
 
 def test_a_reason_that_there_is_not_is_refused():
-    with pytest.raises(RecordError, match="'tired' is none of"):
+    with pytest.raises(RecordError, match="'tired' is not one of"):
         Verdict.from_json({"ok": False, "reason": "tired"})
 
 

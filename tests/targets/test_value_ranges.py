@@ -12,6 +12,7 @@ from torchport.targets.value_ranges import ASSUMED, annotate, fits, index_limits
 
 UNKNOWN = (-(2**63), 2**63 - 1)
 LOW, HIGH = -5, 9
+EXACT = (-(2**31) + 1, 2**31 - 1)
 
 
 def is_input(node):
@@ -192,26 +193,46 @@ class TestInputs:
         ids, x = graph.input(3), graph.input(7, 2, dtype=torch.float32)
         assert self.ranges(graph, graph.call(aten.index.Tensor, x, [ids])) == {0: (-7, 6)}
 
-    def test_numbers_that_are_added_before_are_taken_off(self):
+    @pytest.mark.parametrize(("op", "limits"), [(aten.add.Tensor, (-2, 7)), (aten.sub.Scalar, (2, 11))])
+    def test_an_offset_that_is_added_to_the_index_is_undone(self, op, limits):
         graph = HandMade()
-        table, ids = graph.weight(torch.zeros(10, 4)), graph.input(3)
-        moved = graph.call(aten.sub.Tensor, graph.call(aten.add.Tensor, ids, 5), 2)
-        assert self.ranges(graph, graph.call(aten.embedding.default, table, moved)) == {0: (-3, 6)}
-
-    @pytest.mark.parametrize(
-        ("op", "arguments"), [(aten.mul.Tensor, (2,)), (aten.add.Scalar, (1, 3)), (aten.add.Tensor, (True,))]
-    )
-    def test_other_arithmetic_before_the_index_is_not_undone(self, op, arguments):
-        graph = HandMade()
-        table, ids = graph.weight(torch.zeros(10, 4)), graph.input(3)
-        moved = graph.call(op, ids, *arguments)
+        table, places = graph.weight(torch.zeros(10, 4)), graph.input(3)
+        moved = graph.call(op, graph.call(aten.view.default, places, [3, 1]), 2)
         graph.call(aten.embedding.default, table, moved)
+        assert self.ranges(graph, moved) == {0: limits}
+        assert bounds_of(moved) == (0, 9)
+
+    def test_other_arithmetic_before_the_index_is_not_undone(self):
+        graph = HandMade()
+        table, ids = graph.weight(torch.zeros(10, 4)), graph.input(3)
+        for moved in (graph.call(aten.mul.Tensor, ids, 2), graph.call(aten.add.Tensor, ids, 1, alpha=2)):
+            graph.call(aten.embedding.default, table, moved)
         assert self.ranges(graph, moved) == {0: ASSUMED}
+        assert bounds_of(moved) == (ASSUMED[0] + 2, ASSUMED[1] + 2)
+
+    def test_of_integers_that_would_grow_too_large_less_is_assumed(self):
+        graph = HandMade()
+        mask, ids = graph.input(4), graph.input(4)
+        places = graph.call(aten.mul.Tensor, graph.call(aten.cumsum.default, mask, 0), mask)
+        assert self.ranges(graph, places, ids, exact=EXACT) == {0: (-(2**12), 2**12), 1: ASSUMED}
+        assert bounds_of(places) == (-4 * 2**24, 4 * 2**24)
+
+    def test_no_less_is_assumed_in_vain(self):
+        graph = HandMade()
+        mask = graph.input(4)
+        large = graph.call(aten.mul.Tensor, mask, 2**40)
+        assert self.ranges(graph, large, exact=EXACT) == {0: ASSUMED}
+
+    def test_what_is_an_index_is_assumed_to_lie_in_its_table_whatever_else_it_is(self):
+        graph = HandMade()
+        table, ids = graph.weight(torch.zeros(2**20, 1)), graph.input(3)
+        outputs = graph.call(aten.embedding.default, table, ids), graph.call(aten.mul.Tensor, ids, ids)
+        assert self.ranges(graph, *outputs, exact=EXACT) == {0: (0, 2**20 - 1)}
 
     @staticmethod
-    def ranges(graph, *outputs):
+    def ranges(graph, *outputs, exact=UNKNOWN):
         module = graph.module(*outputs)
-        annotate(module, is_input)
+        annotate(module, is_input, exact)
         return input_ranges(module)
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from torchport.zoo.torchvision_ops import SCHEMAS, ensure_torchvision_ops
+from torchport.zoo.torchvision_ops import SCHEMAS, closed_to_dynamo, ensure_torchvision_ops
 
 
 def run(code):
@@ -72,3 +72,18 @@ import torchport.zoo
 print(sorted({"torchvision", "timm", "transformers"} & set(sys.modules)))
 """
     assert run(code).strip() == "[]"
+
+
+def test_torch_compile_does_not_look_into_a_kernel():
+    graphs = []
+
+    def keep(graph_module, inputs):
+        graphs.append([str(node.target) for node in graph_module.graph.nodes])
+        return graph_module
+
+    kernel = closed_to_dynamo(lambda x: torch.cos(x).numpy().sum())
+    compiled = torch.compile(lambda x: torch.sin(x) * float(kernel(x)), backend=keep)
+    x = torch.ones(3)
+    torch.testing.assert_close(compiled(x), torch.sin(x) * float(torch.cos(x).sum()))
+    assert graphs
+    assert not any("cos" in name for graph in graphs for name in graph)

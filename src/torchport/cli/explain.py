@@ -131,9 +131,11 @@ def _explain_generation(
 
 def _prompt_of(loaded: Model) -> dict[str, torch.Tensor] | None:
     """Return what an encoder of sounds or pictures takes, from the model's own inputs; None for tokens."""
+    import torch
+
     name = getattr(loaded.module, "main_input_name", "input_ids")
     given = loaded.kwargs.get(name, loaded.args[0] if loaded.args else None)
-    return {name: given} if name != "input_ids" and given is not None else None
+    return {name: given} if name != "input_ids" and isinstance(given, torch.Tensor) else None
 
 
 def _show_calls(found: GenerationCoverage, console: Console) -> None:

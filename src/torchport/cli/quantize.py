@@ -33,11 +33,11 @@ _MOST_ROWS = 20
 @click.option(
     "--calibration",
     metavar="FILE.py::FUNCTION",
-    help="A function that returns inputs; weight_only needs none.",
+    help="A function that returns inputs; only ptq needs one.",
 )
 @click.option(
-    "--method", type=click.Choice(["ptq", "weight_only"]), default="ptq", show_default=True,
-    help="By calibration, or weights alone.",
+    "--method", type=click.Choice(["ptq", "dynamic", "weight_only"]), default="ptq",
+    show_default=True, help="By calibration, by ranges at each call, or weights alone.",
 )  # fmt: skip
 @click.option(
     "--bits", type=click.Choice(["4", "8"]), default="8", show_default=True,
@@ -101,6 +101,7 @@ def quantize(
     Examples:
       torchport quantize torchvision:resnet18 --calibration data.py::images -o resnet18.pt2
       torchport quantize model.py::load --calibration data.py::data --eval data.py::score --max-drop 0.5
+      torchport quantize model.py::load --method dynamic
       torchport quantize model.py::load --method weight_only --bits 4 --json
       torchport quantize model.py::load --calibration data.py::data --html layers.html
     """
@@ -114,11 +115,13 @@ def quantize(
         from torchport import zoo
         from torchport.compiler import compile
         from torchport.packaging.save_model import save
-        from torchport.quantization import AccuracyBudget, QuantizationOptions
+        from torchport.quantization import AccuracyBudget, QuantizationOptions, item_of
         from torchport.quantization import quantize as quantize_model
 
         loaded = ModelRequest(inputs, weights, batch).load(model)
         data = zoo.load_value(calibration) if calibration is not None else ()
+        if method == "dynamic" and calibration is None:
+            data = [item_of(loaded.module, loaded.args, loaded.kwargs)]
         budget = None
         if evaluate is not None:
             score = cast("Callable[[Any], float]", zoo.load_function(evaluate))
@@ -138,7 +141,7 @@ def quantize(
         made = quantize_model(
             loaded.module.eval(),
             cast("Iterable[object]", data),
-            method=cast('Literal["ptq", "weight_only"]', method),
+            method=cast('Literal["ptq", "dynamic", "weight_only"]', method),
             target=target,
             accuracy=budget,
             speed=speed,
@@ -177,6 +180,8 @@ def _show(plan: QuantizationPlan, report: QuantizationReport, console: Console) 
     counts[1] += f" ({four} of them in 4 bits)" if four else ""
     console.print(f"layers    {', '.join(text for text in counts if text[0] != '0')}")
     console.print(f"weights   {report.bytes_float / 2**20:.2f} → {report.bytes / 2**20:.2f} MiB")
+    if report.note:
+        console.print(f"note      {report.note}", markup=False)
     if report.pcc is not None:
         console.print(f"results   PCC {report.pcc:.5f} on {report.judged_on} items that were held back")
     if report.score is not None:

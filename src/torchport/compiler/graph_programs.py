@@ -36,7 +36,7 @@ def _key(value: object) -> LeafKey | tuple[type, object]:
 
 @contextmanager
 def recording_coverage() -> Iterator[list[Coverage]]:
-    """Give a list to which every graph that is built for training meanwhile adds what its target takes."""
+    """Give a list to which every graph that is built meanwhile adds what its target takes."""
     built: list[Coverage] = []
     _recordings.append(built)  # not of a thread: autograd builds backward graphs on one of its own
     try:

@@ -14,7 +14,7 @@ from torch import fx, nn
 
 from torchport import capture
 from torchport.compiler.build import Source, build_program
-from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, watched
+from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, note_coverage, watched
 from torchport.compiler.normalise import normalise
 from torchport.compiler.open_sizes import find_open_sizes, name_sizes
 from torchport.compiler.varying_sizes import Varying, find_varying
@@ -166,7 +166,8 @@ class InferenceGraph:
         frozen = [weight for name, weight in graph.weights.items() if name not in written]
         guard = WeightGuard(frozen)  # before any value is read: another thread may change it meanwhile
         source = Source("graph", graph, captured.leaves, captured.inputs.paths, captured.result, sizes)
-        program, _ = build_program(source, self._target, self._options)
+        program, plan = build_program(source, self._target, self._options)
+        note_coverage(plan.coverage)
         if sizes is None:
             return _Specialised(program, guard, weights)
         shapes = [spec.shape for spec in program.record.inputs.values()]

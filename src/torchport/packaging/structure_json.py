@@ -227,7 +227,9 @@ class _Reader:
             for part in parts:
                 names = part.keys if isinstance(part, Dict) else ()
                 if not (isinstance(part, Dict) or part == Constant(None)) or not all(map(_is_plain, names)):
-                    raise PackageError(f"an object of the class {kind.__name__} has attributes that are none")
+                    raise PackageError(
+                        f"an object of the class {kind.__name__} has names that cannot be attributes"
+                    )
         return state
 
     def value(self, data: object) -> object:

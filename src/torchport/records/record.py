@@ -102,7 +102,7 @@ def _decode(data: JSON, hint: object, where: str) -> object:
         return {key: _decode(item, arguments[1], f"{where}[{key!r}]") for key, item in data.items()}
     if origin is typing.Literal:
         if data not in arguments:
-            raise RecordError(f"{data!r} is none of {arguments}", where=where)
+            raise RecordError(f"{data!r} is not one of {arguments}", where=where)
         return data
     return _decode_scalar(data, hint, where)
 

@@ -1,7 +1,7 @@
 """What is known of each op's integers: the bounds of its results, and what it indexes with.
 
-One row an op, `integers(…)` over the function that gives its bounds. `value_ranges.py` walks graphs with
-them.
+One row an op, `integers(…)` over the function that gives its bounds; that of `where` is in
+`guarded_integers.py`. `value_ranges.py` walks graphs with them.
 """
 
 from __future__ import annotations
@@ -134,7 +134,6 @@ def _of_list(node: fx.Node) -> Bounds:
     return _union(*items)
 
 
-integers("where.self")(lambda node: _union(*node.args[1:3]))
 integers("masked_fill.Scalar masked_fill.Tensor")(lambda node: _union(node.args[0], node.args[2]))
 integers("tril.default triu.default")(lambda node: _union(node.args[0], 0))
 integers("slice_scatter.default select_scatter.default")(lambda node: _union(*node.args[:2]))

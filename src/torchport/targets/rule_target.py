@@ -111,7 +111,7 @@ class RuleTarget(Target[OptionsT], Generic[OptionsT, RuleT]):
                 return isinstance(node.target, OpOverload) and str(node.target) not in rules
             return node.op == "placeholder"
 
-        annotate(graph_module, is_outside)
+        annotate(graph_module, is_outside, self.exact_integers)
 
     def open_verdict(self, node: fx.Node, options: OptionsT) -> Verdict:
         """Say whether a node's rule lets its sizes be open."""

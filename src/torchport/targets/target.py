@@ -125,6 +125,21 @@ class Availability:
     devices: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnWeight:
+    """A weight in a target's own narrow floats.
+
+    Args:
+        dtype: what the target calls them.
+        values: what they hold, in the dtype that the weight had.
+        bytes: what they take on the device.
+    """
+
+    dtype: str
+    values: torch.Tensor
+    bytes: int
+
+
 class OutOfRange(Exception):
     """An island's input holds values that it was not built for; the caller runs the call on the host."""
 
@@ -277,6 +292,15 @@ class Target(ABC, Generic[OptionsT]):
         """
         return None
 
+    def own_weight(self, weight: torch.Tensor, bits: int) -> OwnWeight | None:
+        """Return a linear layer's weight in the target's own narrow floats; None: it has none.
+
+        Args:
+            weight: a row for each output.
+            bits: 8 or 4.
+        """
+        return None
+
     def simulated_seconds(self, artifact: Artifact, options: OptionsT) -> float | None:
         """Return how long an island would take on the device, where it is only simulated here."""
         return None
@@ -324,7 +348,7 @@ class Target(ABC, Generic[OptionsT]):
 
 
 def _check_ops(target: str, names: object) -> None:
-    """Refuse a name that is no op of torch's: `aten.softmax.int`, or `aten.softmax` for all its overloads."""
+    """Refuse names that torch has no op for: `aten.softmax.int`, or `aten.softmax` for all overloads."""
     assert isinstance(names, tuple)
     if not names:
         return

@@ -8,16 +8,18 @@ come from outside are assumed to lie within some, and the assumption is checked 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 from torch import fx
 
+from torchport.targets.guarded_integers import of_truncated
 from torchport.targets.integer_bounds import (
     INTEGERS,
     RANGE_KEY,
     UNKNOWN,
     Bounds,
+    bounds_of,
     is_integer,
     of_copied,
     of_first,
@@ -27,33 +29,82 @@ from torchport.torch_private import FakeTensor
 # What is assumed of integers from outside. Ids, positions, masks and lengths lie far within; the
 # room above is for the arithmetic that models do on them.
 ASSUMED: Bounds = (-(2**22), 2**22)
+_NARROWER = (2**16, 2**12, 2**8)  # what is assumed instead where that could grow too large
 _ASSUMED_KEY = "torchport_range_is_assumed"  # and checked on each call, rather than proved
 _NO_VALUES = "torchport_no_values"
-_ADDED = {"aten.add.Tensor": 1, "aten.add.Scalar": 1, "aten.sub.Tensor": -1, "aten.sub.Scalar": -1}
+_SIGNS = {"aten.add.Tensor": 1, "aten.add.Scalar": 1, "aten.sub.Tensor": -1, "aten.sub.Scalar": -1}
 
 
-def annotate(graph_module: fx.GraphModule, is_outside: Callable[[fx.Node], bool]) -> None:
+def annotate(
+    graph_module: fx.GraphModule, is_outside: Callable[[fx.Node], bool], exact: Bounds = UNKNOWN
+) -> None:
     """Give every integer node its bounds.
 
     Args:
         graph_module: the whole graph; its weights are `get_attr` nodes.
         is_outside: whether a node's value surely comes from outside the device.
+        exact: between which integers the device computes exactly. Where integers could grow out of it, less
+            is assumed of those from outside that they come from.
     """
     nodes = list(graph_module.graph.nodes)
     without_values = {node for node in nodes if _has_no_values(graph_module, node)}
-
     wanted = _wanted(nodes, is_outside, _through_views) | _wanted(
         nodes, without_values.__contains__, _through_lookups
     )
+    assumed = {
+        node: wanted.get(node, ASSUMED)
+        for node in nodes
+        if is_integer(node) and (node in without_values or is_outside(node))
+    }
+    for node in assumed:
+        node.meta[_ASSUMED_KEY] = True
+        if node in without_values:
+            node.meta[_NO_VALUES] = True
+    _bound(graph_module, nodes, assumed)
+    if exact != UNKNOWN:
+        _narrow(graph_module, nodes, assumed, wanted.keys() | without_values, exact)
+
+
+def _bound(graph_module: fx.GraphModule, nodes: list[fx.Node], assumed: Mapping[fx.Node, Bounds]) -> None:
     for node in nodes:
         if is_integer(node):
-            if node in without_values:
-                node.meta[_NO_VALUES] = True
-            if node in without_values or is_outside(node):
-                node.meta[RANGE_KEY] = wanted.get(node, ASSUMED)
-                node.meta[_ASSUMED_KEY] = True
-            else:
-                node.meta[RANGE_KEY] = _computed(graph_module, node)
+            node.meta[RANGE_KEY] = assumed[node] if node in assumed else _computed(graph_module, node)
+
+
+def _narrow(
+    graph_module: fx.GraphModule,
+    nodes: list[fx.Node],
+    assumed: dict[fx.Node, Bounds],
+    settled: Collection[fx.Node],
+    exact: Bounds,
+) -> None:
+    """Assume less of integers that could grow too large, such as masks that are summed and multiplied."""
+    for most in _NARROWER:
+        origins = _outgrown(nodes, assumed, exact) - set(settled)
+        if not origins:
+            return
+        assumed |= dict.fromkeys(origins, (-most, most))
+        _bound(graph_module, nodes, assumed)
+    in_vain = _outgrown(nodes, assumed, exact)
+    if in_vain:
+        _bound(graph_module, nodes, assumed | {node: ASSUMED for node in in_vain if node not in settled})
+
+
+def _outgrown(nodes: list[fx.Node], assumed: Mapping[fx.Node, Bounds], exact: Bounds) -> set[fx.Node]:
+    """Return the assumed integers that some too large integer is computed from, through integers alone."""
+    origins: dict[fx.Node, set[fx.Node]] = {}
+    found: set[fx.Node] = set()
+    for node in nodes:
+        if not is_integer(node):
+            continue
+        sources = [source for source in node.all_input_nodes if is_integer(source)]
+        if node in assumed:
+            origins[node] = {node}
+        else:
+            origins[node] = set().union(*[origins[source] for source in sources])
+        if not fits(bounds_of(node), exact) and all(fits(bounds_of(each), exact) for each in sources):
+            found |= origins[node]
+    return found
 
 
 def merge_ranges(graph_module: fx.GraphModule, copies: Sequence[Mapping[fx.Node, fx.Node]]) -> None:
@@ -96,7 +147,7 @@ def index_limits(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
 def condition_of(node: fx.Node) -> str:
     """Say what must hold of weights without values for an op's indexes to fit; empty if nothing must."""
     for index, (low, high) in index_limits(node):
-        origin = _through_lookups(index)
+        origin, _ = _through_lookups(index)
         if origin.meta.get(_NO_VALUES):
             return f"its indices must be within {low} … {high}, and {origin} has no values here"
     return ""
@@ -109,55 +160,50 @@ def _has_no_values(graph_module: fx.GraphModule, node: fx.Node) -> bool:
 
 
 def _wanted(
-    nodes: list[fx.Node], is_assumed: Callable[[fx.Node], bool], origin_of: Callable[[fx.Node], fx.Node]
+    nodes: list[fx.Node],
+    is_assumed: Callable[[fx.Node], bool],
+    origin_of: Callable[[fx.Node], tuple[fx.Node, int]],
 ) -> dict[fx.Node, Bounds]:
     """Narrow the assumption on integers to what the ops that index with them need."""
     wanted: dict[fx.Node, Bounds] = {}
     for node in nodes:
         for index, (low, high) in index_limits(node):
-            origin, offset = _without_offsets(index, origin_of)
+            origin, added = origin_of(index)
             if is_assumed(origin) and is_integer(origin):
                 lower, upper = wanted.get(origin, ASSUMED)
-                wanted[origin] = (max(low - offset, lower), min(high - offset, upper))
+                wanted[origin] = (max(low - added, lower), min(high - added, upper))
     return wanted
 
 
-def _without_offsets(node: fx.Node, origin_of: Callable[[fx.Node], fx.Node]) -> tuple[fx.Node, int]:
-    """Return what an index comes from, and what was added on the way: some positions start at 2."""
-    origin, offset = origin_of(node), 0
-    while (added := _ADDED.get(str(origin.target))) is not None:
-        source, number = origin.args[:2]
-        # A factor of the number, or a tensor that is added, is no such offset.
-        if (
-            len(origin.args) > 2
-            or origin.kwargs
-            or not isinstance(source, fx.Node)
-            or type(number) is not int
-        ):
-            break
-        origin, offset = origin_of(source), offset + added * number
-    return origin, offset
-
-
-def _through_views(node: fx.Node) -> fx.Node:
+def _through_views(node: fx.Node) -> tuple[fx.Node, int]:
+    """Return what an index is, all or some elements of it, and which number is added to them."""
+    added = 0
     while node.op == "call_function":
         known = INTEGERS.get(str(node.target))
         source = node.args[0] if node.args else None
-        if known is None or not known.is_view or not isinstance(source, fx.Node) or not is_integer(source):
-            return node
-        node = source
-    return node
+        more = 0 if known is not None and known.is_view else _added_number(node)
+        if more is None or not isinstance(source, fx.Node) or not is_integer(source):
+            break
+        node, added = source, added + more
+    return node, added
 
 
-def _through_lookups(node: fx.Node) -> fx.Node:
-    """Return what an index is taken from, whichever of its elements."""
+def _added_number(node: fx.Node) -> int | None:
+    """Return the number that an op adds to its first operand, as offsets are to positions."""
+    sign = _SIGNS.get(str(node.target))
+    number = node.args[1] if len(node.args) == 2 and not node.kwargs else None
+    return sign * number if sign is not None and type(number) is int else None
+
+
+def _through_lookups(node: fx.Node) -> tuple[fx.Node, int]:
+    """Return what an index is taken from, whichever of its elements, and that nothing is added to them."""
     while node.op == "call_function":
         known = INTEGERS.get(str(node.target))
         source = node.args[0] if node.args else None
         if known is None or known.bounds not in (of_first, of_copied) or not isinstance(source, fx.Node):
-            return node
+            break
         node = source
-    return node
+    return node, 0
 
 
 def _computed(graph_module: fx.GraphModule, node: fx.Node) -> Bounds:
@@ -166,7 +212,10 @@ def _computed(graph_module: fx.GraphModule, node: fx.Node) -> Bounds:
     if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
         node = node.args[0]
     known = INTEGERS.get(str(node.target)) if node.op == "call_function" else None
-    return UNKNOWN if known is None or _is_open(node) else known.bounds(node)
+    if known is None or _is_open(node):
+        return UNKNOWN
+    found = known.bounds(node)
+    return of_truncated(node) if known.bounds is of_copied and found == UNKNOWN else found
 
 
 def _of_tensor(graph_module: fx.GraphModule, node: fx.Node) -> Bounds:

@@ -8,6 +8,7 @@ import, so they are declared here, and the ops that torchvision's models run get
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import importlib.util
 import logging
@@ -138,7 +139,7 @@ def _register_missing(library: torch.library.Library) -> torch.library.Library:
         library.define(op + SCHEMAS[op])
     for (op, key), kernel in KERNELS.items():
         if not _has_kernel(op, key):
-            library.impl(op, kernel, key)
+            library.impl(op, closed_to_dynamo(kernel) if key == "CPU" else kernel, key)
     if "roi_align" in missing:
         torch.library.register_autograd(
             "torchvision::roi_align",
@@ -147,6 +148,17 @@ def _register_missing(library: torch.library.Library) -> torch.library.Library:
             lib=library,
         )
     return library
+
+
+def closed_to_dynamo(kernel: Callable[..., object]) -> Callable[..., object]:
+    """Return a kernel that torch.compile leaves whole, as it does those of the compiled extension."""
+
+    @functools.wraps(kernel)
+    def run(*args: object) -> object:
+        whole = torch.compiler.disable(kernel) if "torch._dynamo" in sys.modules else kernel
+        return whole(*args)
+
+    return run
 
 
 def _is_defined(op: str) -> bool:

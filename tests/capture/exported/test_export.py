@@ -84,6 +84,18 @@ def test_the_example_inputs_and_the_buffers_are_left_as_they_were():
     assert norm.running_mean.tolist() == [0.0, 0.0]
 
 
+def test_an_input_may_be_a_view_of_another():
+    boxes = torch.randn(90, 4)
+    some = boxes[5:35]
+
+    def widths(some, boxes):
+        return some[:, None, 2:] - boxes[None, :, 2:]
+
+    captured = export(widths, (some, boxes))
+    (found,) = captured.program.run_decompositions().module()(some.clone(), boxes)
+    assert torch.equal(found, widths(some, boxes))
+
+
 def test_nothing_is_drawn_from_the_generator():
     state = torch.get_rng_state()
     export(nn.Dropout().train(), (torch.ones(8),))

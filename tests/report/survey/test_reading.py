@@ -118,7 +118,7 @@ def test_a_cut_file_costs_itself_alone(stat):
     ("form", "reason"),
     [
         ("torchport.raw_ops/9", "is of the format 'torchport.raw_ops/9', not 'torchport.raw_ops/1'"),
-        (None, "is no raw file of a survey"),
+        (None, "is not a raw file of a survey"),
     ],
 )
 def test_a_file_of_another_format_is_named(tmp_path, form, reason):

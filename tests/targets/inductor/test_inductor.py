@@ -196,7 +196,7 @@ def test_a_payload_that_is_no_island_is_refused():
 def test_options_and_a_machine_without_a_compiler(monkeypatch):
     with pytest.raises(TargetError, match="channels_last cannot be 'of'"):
         INDUCTOR.make_options({"channels_last": "of"})
-    monkeypatch.setattr("torchport.targets.inductor.target._compiler", lambda: "")
+    monkeypatch.setenv("CXX", "/no/such/compiler")
     if not torch.cuda.is_available():
         assert INDUCTOR.availability().detail == "no C++ compiler is found"
         with pytest.raises(TargetError, match="no C\\+\\+ compiler"):

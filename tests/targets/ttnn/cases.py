@@ -128,6 +128,8 @@ CASES = {
     "sum_integers": (lambda x: x.sum(0), (_integers(3, 4),)),
     "mean": (lambda x: x.mean((1, 2)), (SQUARE,)),
     "amax": (lambda x: x.amax(1, keepdim=True), (X,)),
+    "max": (lambda x: x.max(), (X,)),
+    "min": (lambda x: x.min(), (X,)),
     "amin": (lambda x: x.amin((0, 2)), (X,)),
     "any": (lambda x: x.any(1), (MASK,)),
     "all": (lambda x: x.all(-1, keepdim=True), (MASK,)),

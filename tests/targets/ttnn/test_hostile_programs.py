@@ -193,14 +193,14 @@ def test_weights_that_are_cut_off_are_one_message(island):
 
 
 def test_a_lowering_that_emits_something_new_is_refused_at_the_build():
-    with pytest.raises(TargetError, match="no function"):
+    with pytest.raises(TargetError, match="is not a function"):
         Builder().call("os.system")
 
 
 def test_a_function_takes_its_own_keywords_alone():
     builder = Builder()
     x = builder.call("full", (2,), 0.0, dtype=Name("bfloat16"), layout=Name("TILE_LAYOUT"), device=DEVICE)
-    with pytest.raises(TargetError, match="no keyword"):
+    with pytest.raises(TargetError, match="is not a keyword"):
         builder.call("relu", x, alpha=1.0)
 
 
@@ -214,7 +214,7 @@ def test_the_library_is_asked_for_names_of_the_table_alone():
     tensor = DeviceTensor((1,), "float32", "tile")
     program = TtnnProgram((), (), (Call("os.system", ("true",), (), ("y",), (tensor,)),), (), ())
     device = types.SimpleNamespace(arch=lambda: "wormhole")
-    with pytest.raises(TargetError, match="no function"):
+    with pytest.raises(TargetError, match="is not a function"):
         Execution(program, {}, library, device)
 
 

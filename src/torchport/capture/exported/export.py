@@ -183,4 +183,12 @@ def _trace_once(
     wrapper.training = module.training
     with quiet_torch(), torch.no_grad():
         shapes = None if dims is None else (dims,)
-        return trace(wrapper, tuple(flat.leaves), dynamic_shapes=shapes, strict=False)
+        return trace(wrapper, tuple(map(_without_base, flat.leaves)), dynamic_shapes=shapes, strict=False)
+
+
+def _without_base(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that is a view as one that is not: torch would guard the sizes of what it is a view of.
+
+    When the graph is taken apart, there is nothing any more that the view is of, and the guards fail.
+    """
+    return tensor.detach().requires_grad_(tensor.requires_grad) if tensor._is_view() else tensor

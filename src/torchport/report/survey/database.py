@@ -272,5 +272,5 @@ def _resolved(files: SurveyFiles) -> SurveyFiles:
 
 def _wrong_format(found: str | None) -> str:
     if found is None:
-        return "is no raw file of a survey"
+        return "is not a raw file of a survey"
     return f"is of the format {found!r}, not {RAW_FORMAT!r}"

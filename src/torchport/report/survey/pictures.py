@@ -94,5 +94,5 @@ def _palette() -> bytes:
 
 
 def _printable(text: str) -> str:
-    """Replace what is no sign at all: XML takes no control characters, and a picture cannot show them."""
+    """Replace control characters: XML takes none, and a picture cannot show them."""
     return "".join(sign if sign.isprintable() else "�" for sign in text)

@@ -59,7 +59,7 @@ _WRONG = f"""
     FROM (SELECT raw, CASE
               WHEN direction IS NULL OR direction NOT IN {DIRECTIONS}
               THEN 'holds ops of the direction ' || coalesce('\'\'' || direction[:100] || '\'\'', 'null')
-                   || ', which is none of {", ".join(DIRECTIONS)}'
+                   || ', which is not one of {", ".join(DIRECTIONS)}'
               WHEN op IS NULL OR op = '' THEN 'holds an op without a name'
               WHEN model IS NULL THEN 'holds an op of no model'
               WHEN greatest(length(op), length(model)) > {_LONGEST}

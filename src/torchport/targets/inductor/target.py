@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
+import os
+import shutil
+import sys
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
@@ -121,15 +123,9 @@ class InductorTarget(Target[InductorOptions]):
         return options
 
 
-@functools.cache
-def _compiler() -> str:
-    """Return the C++ compiler that inductor would take; empty if there is none."""
-    from torchport.torch_private import cpp_compiler  # imports dynamo, which takes seconds
-
-    try:
-        return str(cpp_compiler())
-    except Exception:  # noqa: BLE001  # it raises a class of its own
-        return ""
+def _compiler() -> str | None:
+    """Return the C++ compiler that inductor would take; asking inductor itself would import dynamo."""
+    return shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++"))
 
 
 def _drops(node: fx.Node) -> bool:

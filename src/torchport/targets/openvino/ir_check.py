@@ -162,7 +162,7 @@ class _Reader:
         elif name == "data" and len(path) == 4:
             self._check_data(attributes)
         elif name in ("body", "port_map", "back_edges"):
-            raise _refusal(f"it has an element {name!r}, which torchport's builds have not")
+            raise _refusal(f"it has an element {name!r}, which torchport's builds never have")
 
     def _end(self, name: str) -> None:
         self._path.pop()

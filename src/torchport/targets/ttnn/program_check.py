@@ -80,7 +80,9 @@ def _check_crossing(crossing: Crossing) -> None:
     if math.prod(crossing.host_shape) != math.prod(crossing.tensor.shape):
         raise TargetError("a tensor changes its size where it crosses", where=f"ttnn, {crossing.name}")
     if crossing.order and sorted(crossing.order) != list(range(len(crossing.host_shape))):
-        raise TargetError(f"{crossing.order} is no order of its dimensions", where=f"ttnn, {crossing.name}")
+        raise TargetError(
+            f"{crossing.order} is not an order of its dimensions", where=f"ttnn, {crossing.name}"
+        )
 
 
 def _check_tensor(tensor: DeviceTensor, name: str) -> None:
@@ -92,4 +94,4 @@ def _check_tensor(tensor: DeviceTensor, name: str) -> None:
 def _check_sizes(shape: Iterable[int], name: str) -> None:
     sizes = list(shape)
     if len(sizes) > _MOST_DIMENSIONS or any(size < 0 or size > MOST_BYTES for size in sizes):
-        raise TargetError(f"{sizes!r:.100} is no shape", where=f"ttnn, {name}")
+        raise TargetError(f"{sizes!r:.100} is not a shape", where=f"ttnn, {name}")

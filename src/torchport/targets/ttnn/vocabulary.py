@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from torchport.errors import TargetError, nearest
 
-DTYPES = frozenset({"bfloat16", "bfloat8_b", "float32", "int32", "uint32", "uint16"})
+DTYPES = frozenset({"bfloat16", "bfloat8_b", "bfloat4_b", "float32", "int32", "uint32", "uint16"})
 NAMES = DTYPES | {
     "device",
     "compute",
@@ -61,7 +61,7 @@ def need(kind: str, name: object, known: Collection[str]) -> str:
         return name
     remedy = nearest(name, known) if isinstance(name, str) else ""
     raise TargetError(
-        f"{name!r:.100} is no {kind} that torchport's programs use", where="ttnn", remedy=remedy
+        f"{name!r:.100} is not a {kind} that torchport's programs use", where="ttnn", remedy=remedy
     )
 
 

@@ -208,7 +208,7 @@ def _masked_fill(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 def choice(lowering: Lowering, node: fx.Node, condition: object, yes: object, no: object) -> Result:
     """Lower a choice between two by a mask."""
     if torch_value(condition).dtype is not torch.bool:
-        refuse("dtype", "the condition is no boolean")
+        refuse("dtype", "the condition is not boolean")
     yes, no = number_in(lowering, yes), number_in(lowering, no)
     dtype = meeting_dtype(lowering, (yes, no), torch_value(node).dtype)
     if any(isinstance(item, float) and math.isnan(item) for item in (yes, no)):

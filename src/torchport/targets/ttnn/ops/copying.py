@@ -43,11 +43,9 @@ def _to_copy(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     if new is torch.bool:
         return elementwise(lowering, node, (source,), (None,), lambda a: _as_mask(lowering, a))
     dtype: Dtype = lowering.dtype_for(new)
-    if new.is_floating_point:
-        if not old.is_floating_point and old is not torch.bool:
-            dtype = lowering.exact_float(source) if new is torch.float32 else dtype
-    elif old.is_floating_point:
-        refuse("integer_range", "a float could become an integer that is wider than the device's")
+    if new is torch.float32 and not old.is_floating_point and old is not torch.bool:
+        dtype = lowering.exact_float(source)
+    # A float that could become too wide an integer has no bounds, and was refused for that.
     return elementwise(lowering, node, (source,), (dtype,), lambda a: a)
 
 

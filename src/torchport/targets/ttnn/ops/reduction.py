@@ -77,10 +77,10 @@ def _total(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     return reduced(lowering, node, packet(node))
 
 
-@lowers("amax.default amin.default", "fi")
+@lowers("amax.default amin.default max.default min.default", "fi")
 @lowers("any.default any.dim any.dims all.default all.dim", "b")
 def _extreme(lowering: Lowering, node: fx.Node, given: Given) -> Result:
-    return reduced(lowering, node, "max" if packet(node) in ("amax", "any") else "min")
+    return reduced(lowering, node, "max" if packet(node) in ("amax", "max", "any") else "min")
 
 
 @lowers("var.correction", "f")

@@ -1,0 +1,127 @@
+"""Bounds of integers that matter only where a comparison holds, such as buckets of far positions.
+
+`where(x < 16, x, 16 + log(x / 16).to(int64))` takes the logarithm of 0 too, and drops it. So the bounds of
+what is computed from `x`, and is used nowhere else, are those that it has where it is chosen.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from torchport.targets.integer_bounds import UNKNOWN, Bounds, bounds_of, integers, is_integer
+from torchport.torch_private import OpOverload
+
+_MOST_VALUES = 2**23  # that a function is computed for: some tens of milliseconds
+# Devices round floats, to bfloat16 at worst: a truncated one may be off by one, and by some of its size.
+_ROUNDING = 2**-4
+_MAKERS = ("zeros_like", "ones_like", "full_like")  # which look at no element of their operand
+
+
+@integers("where.self")
+def _chosen(node: fx.Node) -> Bounds:
+    """Return the bounds of what is chosen from, each within what the condition says of it."""
+    condition, *branches = node.args[:3]
+    found = [
+        _within(bounds_of(branch), _limits(condition, branch, holds))
+        for branch, holds in zip(branches, (True, False), strict=True)
+    ]
+    return min(low for low, _ in found), max(high for _, high in found)
+
+
+def of_truncated(node: fx.Node) -> Bounds:
+    """Return the bounds of integers made of floats that are, element by element, made of integers."""
+    chain = _chain(node)
+    if chain is None:
+        return UNKNOWN
+    origin, ops = chain
+    low, high = _within(bounds_of(origin), _guard(node, origin))
+    if low > high or high - low >= _MOST_VALUES:
+        return UNKNOWN
+    values = torch.arange(low, high + 1)
+    for op in ops:
+        assert isinstance(op.target, OpOverload)
+        args = [values if isinstance(arg, fx.Node) else arg for arg in op.args]
+        values = op.target(*args, **_without_device(op))
+    least, most = float(values.min()), float(values.max())
+    room = 1 + _ROUNDING * max(abs(least), abs(most))
+    if not room < UNKNOWN[1]:  # infinite, too large, or NaN
+        return UNKNOWN
+    return int(least - room), int(most + room)
+
+
+def _chain(node: fx.Node) -> tuple[fx.Node, list[fx.Node]] | None:
+    """Return the integer that a float is computed from, and the ops on single elements that do it."""
+    ops: list[fx.Node] = []
+    source = node.args[0]
+    while isinstance(source, fx.Node) and not is_integer(source):
+        if not _is_elementwise(source) or len(source.all_input_nodes) != 1 or not _alike(source, node):
+            return None
+        ops.insert(0, source)
+        [source] = source.all_input_nodes
+    return (source, ops) if isinstance(source, fx.Node) and ops and _alike(source, node) else None
+
+
+def _guard(node: fx.Node, origin: fx.Node) -> Bounds:
+    """Return the bounds that an integer has wherever what was computed from it is used."""
+    while _alike(node, origin):
+        users = [user for user in node.users if _name(user) not in _MAKERS]
+        if len(users) != 1:
+            return UNKNOWN
+        [user] = users
+        if _name(user) == "where":
+            branches = list(user.args[1:3])
+            if user.args[0] is node or branches.count(node) != 1 or not _alike(user, origin):
+                return UNKNOWN
+            return _limits(user.args[0], origin, branches.index(node) == 0)
+        if not _is_elementwise(user) or not is_integer(user):
+            return UNKNOWN
+        node = user
+    return UNKNOWN
+
+
+def _limits(condition: object, compared: object, holds: bool) -> Bounds:
+    """Return the bounds that a compared integer has where a condition holds, or where it does not."""
+    if not isinstance(condition, fx.Node) or not isinstance(compared, fx.Node):
+        return UNKNOWN
+    if (
+        condition.op != "call_function"
+        or condition.args[:1] != (compared,)
+        or not _alike(condition, compared)
+    ):
+        return UNKNOWN
+    number = condition.args[1] if len(condition.args) > 1 else None
+    if not is_integer(compared) or type(number) is not int:
+        return UNKNOWN
+    name = _name(condition)
+    below = {"lt": number - 1, "le": number, "ge": number - 1, "gt": number}.get(name)
+    if below is None:
+        return UNKNOWN
+    return (UNKNOWN[0], below) if (name in ("lt", "le")) is holds else (below + 1, UNKNOWN[1])
+
+
+def _within(bounds: Bounds, limits: Bounds) -> Bounds:
+    low, high = max(bounds[0], limits[0]), min(bounds[1], limits[1])
+    return (low, high) if low <= high else bounds  # never chosen
+
+
+def _name(node: fx.Node) -> str:
+    is_aten = isinstance(node.target, OpOverload) and str(node.target).startswith("aten.")
+    return str(node.target).split(".")[1] if is_aten else ""
+
+
+def _is_elementwise(node: fx.Node) -> bool:
+    return _name(node) == "_to_copy" or (
+        isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags
+    )
+
+
+def _alike(node: fx.Node, other: fx.Node) -> bool:
+    """Whether two nodes have the same shape: their elements stand at the same places."""
+    values = [each.meta.get("val") for each in (node, other)]
+    shapes = [each.shape for each in values if isinstance(each, torch.Tensor)]
+    return len(shapes) == 2 and shapes[0] == shapes[1]
+
+
+def _without_device(node: fx.Node) -> dict[str, object]:
+    return {name: value for name, value in node.kwargs.items() if name not in ("device", "pin_memory")}
