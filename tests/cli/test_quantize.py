@@ -109,3 +109,11 @@ def test_nonsense_is_refused_in_a_line(command, model, arguments, message):
     ran = command("quantize", f"{model}::load", *[word.replace("FILE", str(model)) for word in arguments])
     assert ran.code == 2
     assert message in " ".join(ran.err.split())
+
+
+def test_ranges_at_each_call_need_no_data(command, model):
+    ran = command("quantize", f"{model}::load", "--method", "dynamic", "--no-speed", "--json")
+    assert ran.code == 0, ran.err
+    plan = QuantizationPlan.from_json(ran.json["plan"])
+    assert (plan.method, plan.count("int8")) == ("dynamic", 2)
+    assert ran.json["report"]["judged_on"] == 1

@@ -179,10 +179,14 @@ def problems_of(samples: list[Sample], actual: list[list[torch.Tensor]]) -> list
     """Return in which samples compiled results are not those of eager torch."""
     found = []
     for sample, results in zip(samples, actual, strict=True):
-        problem = (
-            _half_problem(sample, results) if sample.dtype in HALVES else _problem(results, sample.expected())
-        )
-        if problem:
+        try:
+            expected = sample.expected()
+        except RuntimeError:  # there is nothing to compare with: eager torch refuses its own sample
+            continue
+        is_half = sample.dtype in HALVES
+        problem = _half_problem(sample, results, expected) if is_half else _problem(results, expected)
+        # Eager torch may draw random numbers, or leave memory as it finds it, and differ from itself.
+        if problem and not _problem(sample.expected(), expected):
             found.append(f"{sample.what}: {problem}")
     return found
 
@@ -195,9 +199,13 @@ def _problem(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> str:
     return ""
 
 
-def _half_problem(sample: Sample, actual: list[torch.Tensor]) -> str:
+def _half_problem(sample: Sample, actual: list[torch.Tensor], expected: list[torch.Tensor]) -> str:
     """Return how results are further from float32's than eager's are."""
-    for mine, eager, exact in zip(actual, sample.expected(), sample.exact(), strict=True):
+    try:
+        widened = sample.exact()
+    except RuntimeError:  # an op for half precision alone
+        widened = [result.float() if result.dtype in HALVES else result for result in expected]
+    for mine, eager, exact in zip(actual, expected, widened, strict=True):
         if (mine.dtype, mine.shape, mine.layout) != (eager.dtype, eager.shape, eager.layout):
             return f"it is {mine.dtype} {tuple(mine.shape)}, eager's is {eager.dtype} {tuple(eager.shape)}"
         dense = [tensor.to_dense() for tensor in (mine, eager, exact)]

@@ -6,6 +6,7 @@ from torch import nn
 
 import torchport
 from torchport.errors import CompileError, TorchportError
+from torchport.targets.inductor.cuda_graph import CudaGraph
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")
 
@@ -112,3 +113,25 @@ def test_a_profile_names_the_gpu_s_kernels(model, x):
     profile = torchport.profile(model, (x,), target="inductor")
     assert profile.ops
     assert all(op.seconds > 0 and op.kernel for op in profile.ops)
+
+
+def test_what_no_cuda_graph_can_hold_runs_kernel_by_kernel_and_leaves_torch_as_it_was(x):
+    stream = torch.cuda.current_stream()
+    runs = CudaGraph(lambda given: [given[0] * given[0].sum().item()])  # which waits for the GPU
+    for _ in range(2):
+        torch.testing.assert_close(runs([x])[0], x * x.sum())
+    assert torch.cuda.current_stream() == stream
+    torch.cuda.manual_seed(3)
+    drawn = torch.rand(4, device="cuda")
+    torch.cuda.manual_seed(3)
+    assert torch.equal(torch.rand(4, device="cuda"), drawn)
+    torch.testing.assert_close(CudaGraph(lambda given: [given[0] + 1])([x])[0], x + 1)
+
+
+@pytest.mark.parametrize("norm", [nn.InstanceNorm2d(8, affine=True), nn.Flatten(0, 1)])
+def test_images_are_compiled_whatever_reads_them(norm):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU()).cuda().eval()
+    images = torch.randn(2, 3, 9, 9, device="cuda")
+    compiled = torchport.compile(model, (images,), target="inductor", options={"speed_trial": False})
+    assert compiled.coverage.ops_remain == 0
+    torch.testing.assert_close(compiled(images), model(images), rtol=1e-3, atol=1e-3)

@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import torchport
-from generation.models import small_encoder_decoder, tiny_llama
+from generation.models import small_causal, small_encoder_decoder, tiny_llama
 from torchport.errors import CaptureError
 from torchport.records import GenerationCoverage
 
@@ -36,6 +36,12 @@ def test_a_model_without_values():
     found = torchport.explain_generation(model, target="openvino", max_length=64)
     assert found.complete
     assert found.calls["prompt"].flops > found.calls["step"].flops > 0
+
+
+@pytest.mark.parametrize("name", ["bloom", "opt"])
+def test_positions_from_a_mask_or_with_an_offset_are_taken(name):
+    found = torchport.explain_generation(small_causal(name), target="openvino", max_length=32)
+    assert found.complete
 
 
 def test_an_encoder_and_its_decoder():

@@ -72,9 +72,19 @@ def test_what_is_rounded_is_rounded_as_the_plan_says() -> None:
 
 
 @pytest.mark.parametrize("kind", [SmallViT, RowLstm])
+def test_ranges_at_each_call_keep_the_accuracy(kind: type[nn.Module]) -> None:
+    """Nothing is calibrated; the steps of the LSTM are quantized too."""
+    model = trained(kind)
+    quantized = torchport.quantize(model, calibration()[:1], method="dynamic", speed=False)
+    assert accuracy(quantized) >= accuracy(model) - 0.5
+    assert quantized.plan.count("int8") == len(quantized.plan.layers)
+    assert (quantized.report.calibrated_on, quantized.report.judged_on) == (0, 1)
+
+
+@pytest.mark.parametrize("kind", [ResidualCnn, SmallViT, RowLstm])
 def test_weights_in_eight_bits_keep_the_accuracy(kind: type[nn.Module]) -> None:
     model, images = trained(kind), digits()[2]
-    quantized = torchport.quantize(model, calibration()[:2], method="weight_only")
+    quantized = torchport.quantize(model, calibration()[:2], method="weight_only", speed=False)
     assert accuracy(quantized) >= accuracy(model) - 0.2
     linear = quantized.module.get_submodule("head")
     weight = model.get_submodule("head").weight.detach()
@@ -87,7 +97,7 @@ def test_weights_in_eight_bits_keep_the_accuracy(kind: type[nn.Module]) -> None:
     assert type(quantized.module) is kind
 
 
-@pytest.mark.parametrize("kind", [ResidualCnn, RowLstm])
+@pytest.mark.parametrize("kind", [ResidualCnn, SmallViT, RowLstm])
 def test_prepare_train_convert_save_load_run(kind: type[nn.Module], tmp_path) -> None:
     """The whole way of quantization-aware training, to a file and back."""
     model, images = trained(kind), digits()[2]

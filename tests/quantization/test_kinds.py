@@ -130,8 +130,9 @@ def test_a_model_that_generates_generates_with_weights_in_eight_bits() -> None:
     sizes = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
     model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, eos_token_id=None)).eval()
     ids = torch.tensor([[5, 17, 3]])
-    quantized = torchport.quantize(model, [{"input_ids": ids}], method="weight_only")
-    assert quantized.plan.count("weight_only") == len(quantized.plan.layers) == 15
+    quantized = torchport.quantize(model, [{"input_ids": ids}], method="weight_only", speed=False)
+    # Seven in each block, the head, and the embedding.
+    assert quantized.plan.count("weight_only") == len(quantized.plan.layers) == 16
     with torch.no_grad():
         ours, theirs = quantized(input_ids=ids).logits, model(input_ids=ids).logits
     assert torch.corrcoef(torch.stack([ours.flatten(), theirs.flatten()]))[0, 1] > 0.999

@@ -20,7 +20,7 @@ from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
 from torchport.cli.output import Output
 from torchport.cli.target_options import target_option
 from torchport.records import parse_object
-from torchport.records.quantization import LayerReport, QuantizationPlan, QuantizationReport
+from torchport.records.quantization import PRECISIONS, LayerReport, QuantizationPlan, QuantizationReport
 from torchport.report import Report
 
 _MOST_ROWS = 20
@@ -33,11 +33,11 @@ _MOST_ROWS = 20
 @click.option(
     "--calibration",
     metavar="FILE.py::FUNCTION",
-    help="A function that returns inputs; weight_only needs none.",
+    help="A function that returns inputs; only ptq needs one.",
 )
 @click.option(
-    "--method", type=click.Choice(["ptq", "weight_only"]), default="ptq", show_default=True,
-    help="By calibration, or weights alone.",
+    "--method", type=click.Choice(["ptq", "dynamic", "weight_only"]), default="ptq",
+    show_default=True, help="By calibration, by ranges at each call, or weights alone.",
 )  # fmt: skip
 @click.option(
     "--bits", type=click.Choice(["4", "8"]), default="8", show_default=True,
@@ -55,6 +55,10 @@ _MOST_ROWS = 20
 )  # fmt: skip
 @click.option("--pcc", type=click.FloatRange(0, 1), help="What the results' PCC must reach, without --eval.")
 @click.option("--keep", multiple=True, metavar="GLOB", help="Keep layers or ops in floats; may be repeated.")
+@click.option(
+    "--half", type=click.Choice(["bfloat16", "float16"]),
+    help="What layers compute in that cannot compute in eight bits; float32 by default.",
+)  # fmt: skip
 @click.option(
     "--plan", type=click.Path(path_type=Path, dir_okay=False), help="A plan to follow, from --save-plan."
 )
@@ -82,6 +86,7 @@ def quantize(
     max_drop: float | None,
     pcc: float | None,
     keep: tuple[str, ...],
+    half: str | None,
     plan: Path | None,
     save_plan: Path | None,
     speed: bool,
@@ -101,6 +106,7 @@ def quantize(
     Examples:
       torchport quantize torchvision:resnet18 --calibration data.py::images -o resnet18.pt2
       torchport quantize model.py::load --calibration data.py::data --eval data.py::score --max-drop 0.5
+      torchport quantize model.py::load --method dynamic
       torchport quantize model.py::load --method weight_only --bits 4 --json
       torchport quantize model.py::load --calibration data.py::data --html layers.html
     """
@@ -114,11 +120,13 @@ def quantize(
         from torchport import zoo
         from torchport.compiler import compile
         from torchport.packaging.save_model import save
-        from torchport.quantization import AccuracyBudget, QuantizationOptions
+        from torchport.quantization import AccuracyBudget, QuantizationOptions, item_of
         from torchport.quantization import quantize as quantize_model
 
         loaded = ModelRequest(inputs, weights, batch).load(model)
         data = zoo.load_value(calibration) if calibration is not None else ()
+        if method == "dynamic" and calibration is None:
+            data = [item_of(loaded.module, loaded.args, loaded.kwargs)]
         budget = None
         if evaluate is not None:
             score = cast("Callable[[Any], float]", zoo.load_function(evaluate))
@@ -131,6 +139,7 @@ def quantize(
         options = QuantizationOptions(
             overrides=dict.fromkeys(keep, "float"),
             plan=given,
+            half=cast('Literal["bfloat16", "float16"] | None', half),
             bits=4 if bits == "4" else 8,
             group_size=group_size,
         )
@@ -138,7 +147,7 @@ def quantize(
         made = quantize_model(
             loaded.module.eval(),
             cast("Iterable[object]", data),
-            method=cast('Literal["ptq", "weight_only"]', method),
+            method=cast('Literal["ptq", "dynamic", "weight_only"]', method),
             target=target,
             accuracy=budget,
             speed=speed,
@@ -172,11 +181,13 @@ def _progress(output: Output, model: str) -> Iterator[Callable[[str, int, int | 
 
 def _show(plan: QuantizationPlan, report: QuantizationReport, console: Console) -> None:
     console.print(f"{report.model}, {report.method} for {report.target}", style="bold", markup=False)
-    counts = [f"{plan.count(precision)} {precision}" for precision in ("int8", "weight_only", "float")]
+    counts = [f"{plan.count(precision)} {precision}" for precision in PRECISIONS]
     four = sum(layer.precision == "weight_only" and layer.bits == 4 for layer in plan.layers)
     counts[1] += f" ({four} of them in 4 bits)" if four else ""
     console.print(f"layers    {', '.join(text for text in counts if text[0] != '0')}")
     console.print(f"weights   {report.bytes_float / 2**20:.2f} → {report.bytes / 2**20:.2f} MiB")
+    if report.note:
+        console.print(f"note      {report.note}", markup=False)
     if report.pcc is not None:
         console.print(f"results   PCC {report.pcc:.5f} on {report.judged_on} items that were held back")
     if report.score is not None:

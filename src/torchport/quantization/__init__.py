@@ -1,6 +1,6 @@
 """A model and calibration data → a plan for each layer → a quantized model, which compiles as any other."""
 
-from torchport.quantization.calibration import Progress
+from torchport.quantization.calibration import Progress, item_of
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
 from torchport.quantization.quantize_model import quantize
 from torchport.quantization.quantized_model import QuantizedModel
@@ -9,6 +9,7 @@ from torchport.quantization.training import TrainableModel
 __all__ = [
     "AccuracyBudget",
     "Progress",
+    "item_of",
     "QuantizationOptions",
     "quantize",
     "QuantizedModel",

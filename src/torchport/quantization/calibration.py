@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from torchport.errors import QuantizationError, TorchportError, one_line
 from torchport.quantization.options import QuantizationOptions
@@ -34,6 +36,16 @@ def call_of(item: object) -> tuple[tuple[object, ...], dict[str, object]]:
     return (item,), {}
 
 
+def item_of(
+    model: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> tuple[object, ...] | dict[str, object]:
+    """Return the item of calibration data that stands for a call of a model."""
+    if not kwargs:
+        return args
+    names = list(inspect.signature(model.forward).parameters)
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
 class CalibrationData:
     """Inputs of a model, on disk.
 
@@ -45,10 +57,16 @@ class CalibrationData:
         folder: where they are written; whoever made it removes it.
         options: how many there may be, and how many are held back.
         progress: told of each item.
+        calibrates: whether any of them calibrates; otherwise all judge, and one is enough.
     """
 
     def __init__(
-        self, items: Iterable[object], folder: Path, options: QuantizationOptions, progress: Progress
+        self,
+        items: Iterable[object],
+        folder: Path,
+        options: QuantizationOptions,
+        progress: Progress,
+        calibrates: bool = True,
     ) -> None:
         self.structure: Structure | None = None
         self._files: list[Path] = []
@@ -58,6 +76,13 @@ class CalibrationData:
                 break
             self._add(index, item, folder)
             progress("Reading", index + 1, None)
+        if not calibrates:
+            if not self._files:
+                raise QuantizationError(
+                    "it is empty", where=_WHERE, remedy="give one item: it says what the model is called with"
+                )
+            self.held_back, self.calibrating = list(range(len(self._files))), []
+            return
         if len(self._files) < 2:
             raise QuantizationError(
                 "it is empty" if not self._files else "it has a single item",

@@ -7,6 +7,7 @@ for any choice of layers.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 
@@ -36,6 +37,36 @@ class Quantizer:
         return torch.fake_quantize_per_tensor_affine(tensor, self.scale, self.zero_point, self.low, self.high)
 
 
+@dataclass(frozen=True, slots=True)
+class OwnRange:
+    """Rounds a tensor within the range that it has at each call, on both sides of 0.
+
+    Args:
+        name: its own; the same one for several readers of a tensor.
+        dims: those that share a range; each place in the others has its own.
+        is_unsigned: whether no number is negative: all steps are above 0 then.
+    """
+
+    name: str
+    dims: tuple[int, ...]
+    is_unsigned: bool = False
+
+    # What a range of zeros is taken for: small enough to be nothing, large enough to divide by.
+    SMALLEST: ClassVar[float] = 1e-30
+
+    @property
+    def unit(self) -> Quantizer:
+        """What rounds the tensor once its largest magnitude is 1."""
+        if self.is_unsigned:
+            return Quantizer(self.name, 1 / 255, 0, 0, 255)
+        return Quantizer(self.name, 1 / 127, 0, -127, 127)
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor, rounded."""
+        largest = tensor.abs().amax(self.dims, keepdim=True).clamp_min(self.SMALLEST)
+        return self.unit(tensor / largest) * largest
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Edge:
     """What happens to a tensor on its way into an op.
@@ -46,7 +77,7 @@ class Edge:
         factor_name: the factor's own name; the same one for several readers.
     """
 
-    quantizer: Quantizer | None = None
+    quantizer: Quantizer | OwnRange | None = None
     factor: torch.Tensor | None = None
     factor_name: str = ""
 

@@ -35,7 +35,8 @@ _TAKEN_APART = (
     "rnn_tanh_cell",
     "rnn_relu_cell",
 )
-_WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
+# Outputs that are written to something that the model was given or has.
+WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +162,7 @@ class _NotDecomposed(Exception):
 
 def _graph_of(captured: CapturedModel) -> FloatGraph:
     program = captured.program
-    if any(spec.kind in _WRITES for spec in program.graph_signature.output_specs):
+    if any(spec.kind in WRITES for spec in program.graph_signature.output_specs):
         raise QuantizationError(
             "the model changes its inputs or its own tensors",
             where=captured.name,

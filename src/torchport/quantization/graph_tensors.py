@@ -16,6 +16,19 @@ def tensor_of(graph_module: nn.Module, value: object) -> torch.Tensor | None:
     return found.detach() if isinstance(found, torch.Tensor) else None
 
 
+def constant_of(graph_module: nn.Module, value: object) -> torch.Tensor | None:
+    """Return what a node gives if it reads the graph's own tensors alone, such as part of a packed weight."""
+    if isinstance(value, fx.Node) and value.op == "call_function" and value.args:
+        read = [constant_of(graph_module, node) for node in value.all_input_nodes]
+        if any(tensor is None for tensor in read) or not callable(value.target):
+            return None
+        known = dict(zip(value.all_input_nodes, read, strict=True))
+        args, kwargs = fx.map_arg((value.args, value.kwargs), known.__getitem__)
+        with torch.no_grad():
+            return value.target(*args, **kwargs)  # type: ignore[no-any-return]  # or parts to choose from
+    return tensor_of(graph_module, value)
+
+
 def add_tensor(graph_module: fx.GraphModule, name: str, tensor: torch.Tensor) -> fx.Node:
     """Add a tensor as a parameter that is not trained, and return the node that reads it.
 

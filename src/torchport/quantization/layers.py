@@ -11,7 +11,7 @@ from torch import fx
 
 from torchport.capture import module_path, modules_around
 from torchport.errors import QuantizationError, nearest
-from torchport.quantization.decisions import Decisions, Quantizer
+from torchport.quantization.decisions import Decisions, OwnRange, Quantizer
 from torchport.quantization.operands import operands
 from torchport.records.quantization import Precision
 
@@ -91,7 +91,7 @@ def find_layers(graph: fx.Graph, decisions: Decisions) -> list[Layer]:
     ]
 
 
-def quantizer_before(node: fx.Node, place: int, decisions: Decisions) -> Quantizer | None:
+def quantizer_before(node: fx.Node, place: int, decisions: Decisions) -> Quantizer | OwnRange | None:
     """Return what rounds one of a node's tensors: on the edge to it, or before ops that move elements."""
     while True:
         edge = decisions.edges.get((node.name, place))

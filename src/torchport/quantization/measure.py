@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from torchport.quantization.calibration import CalibrationData, Progress
-from torchport.quantization.decisions import Decisions
+from torchport.quantization.decisions import Decisions, OwnRange
 from torchport.quantization.layers import Layer, quantizer_before
 from torchport.quantization.noise import Noise
 from torchport.quantization.operands import map_operands, operands
@@ -140,9 +140,11 @@ def _see_input(found: LayerMeasure, node: fx.Node, values: dict[fx.Node, Any], d
         low, high = (float(end) for end in torch.aminmax(value))
         found.low = low if found.low is None else min(found.low, low)
         found.high = high if found.high is None else max(found.high, high)
+        found.inputs += value.numel()
+        if isinstance(quantizer, OwnRange):
+            return  # nothing is cut off
         found.range = quantizer.range
         half = quantizer.scale / 2
-        found.inputs += value.numel()
         found.clipped += int(((value < found.range[0] - half) | (value > found.range[1] + half)).sum())
         return
 

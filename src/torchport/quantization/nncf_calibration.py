@@ -181,7 +181,7 @@ class _Reading:
             for place, value in enumerate(operands(node)):
                 self._read(found, node, before, place, value)
         for (name, _), edge in found.edges.items():
-            if edge.quantizer is not None and not (
+            if isinstance(edge.quantizer, Quantizer) and not (
                 math.isfinite(edge.quantizer.scale) and edge.quantizer.scale > 0
             ):
                 raise QuantizationError(

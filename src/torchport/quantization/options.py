@@ -11,12 +11,13 @@ from torch import nn
 from torchport.errors import QuantizationError, nearest
 from torchport.records.quantization import PRECISIONS, Precision, QuantizationPlan
 
-Method = Literal["ptq", "qat", "weight_only"]
+Method = Literal["ptq", "qat", "dynamic", "weight_only"]
 METHODS: tuple[Method, ...] = get_args(Method)
 Ranges = Literal["mean_min_max", "min_max", "quantile", "histogram"]
 Granularity = Literal["per_channel", "per_tensor"]
 Activations = Literal["auto", "symmetric", "asymmetric"]
 RangeReduction = Literal["auto", "yes", "no"]
+Half = Literal["bfloat16", "float16"]
 
 _CHOICES: dict[str, tuple[object, ...]] = {
     "ranges": get_args(Ranges),
@@ -24,6 +25,22 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "activations": get_args(Activations),
     "bits": (4, 8),
     "range_reduction": get_args(RangeReduction),
+    "half": (None, *get_args(Half)),
+}
+# The methods that heed an option; all heed those that are not named.
+_HEEDED_BY: dict[str, tuple[Method, ...]] = {
+    "ranges": ("ptq", "qat"),
+    "weights": ("ptq", "qat", "dynamic"),
+    "activations": ("ptq", "qat"),
+    "bias_correction": ("ptq",),
+    "smooth_quant": ("ptq",),
+    "equalize": ("ptq", "qat"),
+    "range_reduction": ("ptq", "qat", "dynamic"),
+    "half": ("ptq", "dynamic"),
+    "bits": ("weight_only",),
+    "group_size": ("weight_only",),
+    "symmetric_weights": ("weight_only",),
+    "size_ratio": ("weight_only",),
 }
 
 
@@ -41,9 +58,13 @@ class QuantizationOptions:
         equalize: whether ranges of neighbouring channels are aligned first.
         bits: of weights, with `weight_only`: 8, or 4, two of them in a byte.
         group_size: how many inputs share a scale where weights have 4 bits; with 8 each output has one.
+        size_ratio: with 4 bits and data, the layers that change the results most get 8 bits as long as the
+            model takes no more than this share of what it takes in bfloat16.
         symmetric_weights: whether weights have no zero point, with `weight_only`.
         range_reduction: whether weights use 7 bits, against saturation on x86 processors without VNNI;
             `auto` looks at the processor.
+        half: what layers with weights compute in that must not compute in eight bits: `bfloat16`, `float16`,
+            or None for float32.
         overrides: precisions by pattern: a glob of module paths or of ops, such as `{"head.*": "float",
             "aten.add.*": "float"}`. The last that matches counts.
         plan: a plan, perhaps edited: its precisions are taken as they are.
@@ -59,8 +80,10 @@ class QuantizationOptions:
     equalize: bool = False
     bits: Literal[4, 8] = 8
     group_size: int = 64
+    size_ratio: float = 0.29
     symmetric_weights: bool = True
     range_reduction: RangeReduction = "auto"
+    half: Half | None = None
     overrides: Mapping[str, Precision] = field(default_factory=dict)
     plan: QuantizationPlan | None = None
     samples: int = 300
@@ -80,6 +103,10 @@ class QuantizationOptions:
                 )
         if not isinstance(self.group_size, int) or self.group_size < 2 or self.group_size % 2:
             raise _refusal(f"group_size is {self.group_size!r}", "give an even number, such as 32, 64 or 128")
+        if not isinstance(self.size_ratio, (int, float)) or not 0 <= self.size_ratio <= 1:
+            raise _refusal(
+                f"size_ratio is {self.size_ratio!r}", "give a share of bfloat16's size between 0 and 1"
+            )
         for name in ("bias_correction", "equalize", "symmetric_weights"):
             if not isinstance(getattr(self, name), bool):
                 raise _refusal(f"{name} is {getattr(self, name)!r}", "choose True or False")
@@ -106,6 +133,23 @@ def make_options(given: QuantizationOptions | Mapping[str, object] | None) -> Qu
         if key not in known:
             raise _refusal(f"there is no option {key!r}", nearest(str(key), known))
     return QuantizationOptions(**dict(given or {}))  # type: ignore[arg-type]  # checked by itself
+
+
+def check_heeded(options: QuantizationOptions, method: Method) -> None:
+    """Refuse options that a method would ignore.
+
+    Raises:
+        QuantizationError: names the option, and the methods that heed it.
+    """
+    for entry in fields(QuantizationOptions):
+        heeding = _HEEDED_BY.get(entry.name, METHODS)
+        value = getattr(options, entry.name)
+        if method in heeding or value == entry.default or value is False:
+            continue
+        raise _refusal(
+            f"{method} has no use for the option {entry.name}, and it is {value!r}",
+            f"leave it out, or use method={' or '.join(repr(each) for each in heeding)}",
+        )
 
 
 def _refusal(what: str, remedy: str) -> QuantizationError:

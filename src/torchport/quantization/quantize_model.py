@@ -11,6 +11,12 @@ from torch import nn
 from torchport import targets
 from torchport.errors import QuantizationError, nearest
 from torchport.quantization.calibration import CalibrationData, Progress, no_progress
+from torchport.quantization.dynamic import quantize_dynamic
+from torchport.quantization.graph_quantization import (
+    GraphQuantization,
+    keep_accuracy,
+    measure_layers,
+)
 from torchport.quantization.measure import LayerMeasure, Measures
 from torchport.quantization.options import (
     DEFAULT_BUDGET,
@@ -18,18 +24,14 @@ from torchport.quantization.options import (
     AccuracyBudget,
     Method,
     QuantizationOptions,
+    check_heeded,
     make_options,
 )
 from torchport.quantization.quantized_graph import weight_bytes
 from torchport.quantization.quantized_model import QuantizedModel
 from torchport.quantization.reporting import layer_reports
 from torchport.quantization.speed import Speeds, keep_speed
-from torchport.quantization.static import (
-    StaticQuantization,
-    calibrate_static,
-    keep_accuracy,
-    measure_layers,
-)
+from torchport.quantization.static import calibrate_static
 from torchport.quantization.training import TrainableModel
 from torchport.quantization.weight_only import quantize_weights
 from torchport.records import DEFAULT_TARGET, temporary_folder
@@ -41,7 +43,7 @@ def quantize(
     model: nn.Module,
     calibration: Iterable[object],
     *,
-    method: Literal["ptq", "weight_only"] = "ptq",
+    method: Literal["ptq", "dynamic", "weight_only"] = "ptq",
     target: str = DEFAULT_TARGET,
     accuracy: AccuracyBudget | None = None,
     speed: bool = True,
@@ -85,8 +87,10 @@ def quantize(
         calibration: inputs: each item a tensor, a tuple of positional or a dict of keyword inputs. They are
             read once, and kept on disk. Part of them is held back, to judge the result.
         method: `ptq`, by calibration alone; `qat`, which gives a model to train, with `convert` afterwards;
+            `dynamic`: weights in eight bits beforehand, activations by the range that they have at each call.
+            It calibrates nothing: one item says what the model is called with, and all judge the result;
             `weight_only`: weights in eight or four bits, arithmetic in floats. It needs no calibration
-            data: what is given judges the result, and says which inputs matter.
+            data: what is given judges the result and its speed, and four bits are fitted to it.
         target: the target that it is meant for.
         accuracy: what must be kept; without it, a PCC of 0.99 of the results on held-back data.
         speed: whether layers that the target has no kernel for, or runs slower, go back to floats.
@@ -112,23 +116,30 @@ def quantize(
         raise QuantizationError(
             f"there is no method {method!r}", where="quantize", remedy=nearest(method, METHODS)
         )
+    check_heeded(chosen, method)
     targets.find(target)
     if not isinstance(model, nn.Module):
         raise QuantizationError(f"a {type(model).__name__} is not a module", where="quantize")
     name = name or type(model).__name__
     if method == "weight_only":
-        return quantize_weights(model, calibration, accuracy or DEFAULT_BUDGET, chosen, target, name)
-    if chosen.bits != 8:
-        raise QuantizationError(
-            f"{method} computes in eight bits, and bits is {chosen.bits}",
-            where="the options of quantize",
-            remedy='use method="weight_only"',
+        return quantize_weights(
+            model,
+            calibration,
+            accuracy or DEFAULT_BUDGET,
+            chosen,
+            target,
+            name,
+            speed=speed,
+            progress=progress,
         )
     if method == "qat":  # training makes up for what these would
         chosen = replace(chosen, smooth_quant=False, bias_correction=False)
     with temporary_folder("calibration") as folder:
-        data = CalibrationData(calibration, folder, chosen, progress)
-        quantization = calibrate_static(model, data, chosen, name, progress)
+        data = CalibrationData(calibration, folder, chosen, progress, calibrates=method != "dynamic")
+        if method == "dynamic":
+            quantization = quantize_dynamic(model, data, chosen, name)
+        else:
+            quantization = calibrate_static(model, data, chosen, name, progress)
         if method == "qat":
             # Training changes what could be measured now; what it reaches is for its own evaluation to say.
             nothing = Measures({layer.name: LayerMeasure() for layer in quantization.layers})
@@ -146,7 +157,7 @@ def quantize(
 
 
 def _finish(
-    quantization: StaticQuantization,
+    quantization: GraphQuantization,
     measures: Measures,
     speeds: Speeds,
     counts: tuple[int, int],

@@ -14,13 +14,17 @@ import torch
 from torch import fx, nn
 
 from torchport.capture import quiet_torch
-from torchport.quantization.decisions import Decisions, Edge, QuantizedWeight
+from torchport.quantization.decisions import Decisions, Edge, OwnRange, QuantizedWeight
+from torchport.quantization.dynamic_graph import divide_by_largest, scale_back
 from torchport.quantization.graph_tensors import add_tensor
+from torchport.quantization.half_graph import HALVES, Stored, halve
 from torchport.quantization.layers import Layer, is_move, quantizer_before
 from torchport.quantization.operands import map_operands, operands
+from torchport.quantization.own_form import OwnFormLinear
 from torchport.records.quantization import Precision
 
 aten = torch.ops.aten
+_DIVIDED, _LARGEST = "divided", "largest"  # what was made for a tensor that is rounded by its own range
 
 
 def quantized_copy(
@@ -76,6 +80,7 @@ class _Application:
         self._decisions = decisions
         self._chosen = chosen
         self._made: dict[tuple[str, str], fx.Node] = {}
+        self._halves: Stored = {}
         self._weights: list[tuple[str, QuantizedWeight, fx.Node, fx.Node]] = []
 
     def run(self) -> None:
@@ -84,7 +89,9 @@ class _Application:
         useful = self._useful_moves(nodes)
         for node in nodes:
             precision = self._chosen.get(node.name, "int8" if node in useful else "float")
-            if precision != "float":
+            if precision in HALVES:
+                halve(self._graph_module, node, HALVES[precision], self._halves)
+            elif precision != "float":
                 self._change(node, precision)
 
     def _useful_moves(self, nodes: list[fx.Node]) -> set[fx.Node]:
@@ -118,6 +125,11 @@ class _Application:
             return value if edge is None else self._edge(value, edge, node, precision)
 
         node.args, node.kwargs = map_operands(node, replaced)
+        for place in range(len(operands(node))):
+            edge = self._decisions.edges.get((node.name, place))
+            if edge is not None and isinstance(edge.quantizer, OwnRange) and precision == "int8":
+                scale_back(self._graph, node, self._made[edge.quantizer.name, _LARGEST])
+                break
 
     def _weight(self, node: fx.Node, value: fx.Node, weight: QuantizedWeight) -> fx.Node:
         with self._graph.inserting_before(node):
@@ -155,6 +167,8 @@ class _Application:
         if edge.quantizer is None or precision != "int8":
             return value
         quantizer = edge.quantizer
+        if isinstance(quantizer, OwnRange):
+            value, quantizer = self._divided(value, quantizer, reader), quantizer.unit
         key = quantizer.name, value.name
         if key not in self._made:
             with self._graph.inserting_after(value):
@@ -164,6 +178,16 @@ class _Application:
                 )
             made.meta = _origin(reader)
             self._made[key] = made
+        return self._made[key]
+
+    def _divided(self, value: fx.Node, quantizer: OwnRange, reader: fx.Node) -> fx.Node:
+        """Return a tensor over its largest magnitude, which is kept for the layer's result."""
+        key = quantizer.name, _DIVIDED
+        if key not in self._made:
+            made = divide_by_largest(self._graph, value, quantizer)
+            for node in made:
+                node.meta = _origin(reader)
+            *_, self._made[quantizer.name, _LARGEST], self._made[key] = made
         return self._made[key]
 
 
@@ -190,6 +214,9 @@ def _drop_empty(module: nn.Module) -> None:
 
 
 def weight_bytes(module: nn.Module) -> int:
-    """Return how many bytes a module's tensors take, each counted once."""
-    tensors = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
-    return sum(tensor.nbytes for tensor in tensors.values())
+    """Return how many bytes a module's tensors take, each counted once, as the target stores them."""
+    tensors = {id(tensor): tensor.nbytes for tensor in (*module.parameters(), *module.buffers())}
+    for layer in module.modules():
+        if isinstance(layer, OwnFormLinear):
+            tensors[id(layer.weight)] = layer.stored_bytes
+    return sum(tensors.values())

@@ -18,8 +18,8 @@ from torchport.compiler.speed_trial import seconds_of
 from torchport.compiler.timing import time_in_turns
 from torchport.errors import TorchportError
 from torchport.quantization.calibration import CalibrationData, Progress
+from torchport.quantization.graph_quantization import GraphQuantization
 from torchport.quantization.quantized_model import GraphCall
-from torchport.quantization.static import StaticQuantization
 from torchport.records import OpTime
 from torchport.targets import Target
 
@@ -51,7 +51,7 @@ class Speeds:
 
 
 def keep_speed(
-    quantization: StaticQuantization, data: CalibrationData, target_name: str, progress: Progress
+    quantization: GraphQuantization, data: CalibrationData, target_name: str, progress: Progress
 ) -> Speeds:
     """Put layers back to floats that the target computes in floats anyway, or that make the model slower.
 
@@ -93,7 +93,7 @@ class _Timed:
 
     def __init__(
         self,
-        quantization: StaticQuantization,
+        quantization: GraphQuantization,
         floats: nn.Module,
         args: tuple[object, ...],
         kwargs: dict[str, object],
@@ -120,7 +120,7 @@ class _Timed:
 
 
 def _layer_times(
-    quantization: StaticQuantization,
+    quantization: GraphQuantization,
     floats: nn.Module,
     target: Target,
     args: tuple[object, ...],

@@ -2,156 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from torch import nn
 
-from torch import fx, nn
-
-from torchport.errors import QuantizationError, nearest
-from torchport.quantization.budget import Outcome, count_sensitive, outcome_of, score_of
 from torchport.quantization.calibration import CalibrationData, Progress
-from torchport.quantization.decisions import Decisions
-from torchport.quantization.float_graph import FloatGraph, capture_floats
-from torchport.quantization.layers import Layer, find_layers, overridden, tidy_recurrent
-from torchport.quantization.measure import Measures, compare_results, measure
+from torchport.quantization.float_graph import capture_floats
+from torchport.quantization.graph_quantization import GraphQuantization, plan_layers
 from torchport.quantization.nncf_calibration import calibrate
-from torchport.quantization.options import AccuracyBudget, QuantizationOptions
-from torchport.quantization.quantized_graph import quantized_copy
-from torchport.quantization.quantized_model import GraphCall
-from torchport.records.quantization import LayerPlan, Precision, PrecisionReason, QuantizationPlan
-
-
-@dataclass(slots=True, eq=False)
-class StaticQuantization:
-    """A model in the making: its graph, what the calibration decided, and what each layer is to compute in.
-
-    Args:
-        model: the caller's own.
-        floats: its graph.
-        decisions: what the calibration decided.
-        layers: the layers that can compute in eight bits.
-        plans: what each computes in, by its name.
-        score_float: what the evaluation function says of the caller's model.
-        outcome: what the quantized one reaches.
-    """
-
-    model: nn.Module
-    floats: FloatGraph
-    decisions: Decisions
-    layers: list[Layer]
-    plans: dict[str, LayerPlan]
-    score_float: float | None = None
-    outcome: Outcome | None = None
-
-    def graph(self, in_floats: Sequence[str] = ()) -> fx.GraphModule:
-        """Return the quantized graph, with some more layers in floats."""
-        precisions: dict[str, Precision] = {name: plan.precision for name, plan in self.plans.items()}
-        precisions |= dict.fromkeys(in_floats, "float")
-        return quantized_copy(self.floats.graph_module, self.decisions, self.layers, precisions)
-
-    def module(self, in_floats: Sequence[str] = ()) -> GraphCall:
-        """Return the same as a module that is called as the model is."""
-        return GraphCall(self.graph(in_floats), self.floats.call).eval().requires_grad_(False)
-
-    def put_back(self, name: str, reason: PrecisionReason, detail: str) -> None:
-        """Have a layer compute in floats."""
-        self.plans[name] = replace(self.plans[name], precision="float", reason=reason, detail=detail)
-
-    def free(self) -> list[str]:
-        """Return the layers that nobody decided on: they may go back to floats."""
-        return [name for name, plan in self.plans.items() if plan.reason == "default"]
+from torchport.quantization.options import QuantizationOptions
 
 
 def calibrate_static(
     model: nn.Module, data: CalibrationData, options: QuantizationOptions, name: str, progress: Progress
-) -> StaticQuantization:
+) -> GraphQuantization:
     """Capture and calibrate a model; every layer computes in eight bits unless an option says otherwise."""
     floats = capture_floats(model, data, name)
-    decisions = calibrate(floats, data, options, progress)
-    tidy_recurrent(floats.graph_module.graph, decisions)
-    layers = find_layers(floats.graph_module.graph, decisions)
-    if not layers:
-        raise QuantizationError(
-            "it has no layer that can be quantized", where=name, remedy="run it as it is, in floats"
-        )
-    plans = {layer.name: LayerPlan(layer.name, layer.op, "int8") for layer in layers}
-    if options.plan is not None:
-        _check_plan(options.plan, plans, name)
-        for given in options.plan.layers:
-            reason = (
-                "kept_by_option" if given.reason == "default" and given.precision != "int8" else given.reason
-            )
-            plans[given.name] = replace(given, reason=reason)
-    for layer, (precision, pattern) in overridden(layers, options.overrides, name).items():
-        detail = f"by the override {pattern!r}"
-        plans[layer] = replace(plans[layer], precision=precision, reason="kept_by_option", detail=detail)
-    for layer_ in layers:
-        if plans[layer_.name].precision == "weight_only" and not layer_.has_weight:
-            raise QuantizationError(
-                f"{layer_.name} has no weight, and is to be weight_only",
-                where=name,
-                remedy="choose float or int8",
-            )
-    return StaticQuantization(model, floats, decisions, layers, plans)
-
-
-def _check_plan(plan: QuantizationPlan, plans: dict[str, LayerPlan], where: str) -> None:
-    given = {layer.name for layer in plan.layers}
-    for name in given - set(plans):
-        raise QuantizationError(
-            f"the plan names the layer {name!r}, which the model has not", where=where,
-            remedy=nearest(name, plans),
-        )  # fmt: skip
-    for name in set(plans) - given:
-        raise QuantizationError(
-            f"the plan does not name the layer {name!r}", where=where, remedy="take a plan of this model"
-        )
-
-
-def measure_layers(quantization: StaticQuantization, data: CalibrationData, progress: Progress) -> Measures:
-    """Measure every layer, as the plan has it now."""
-    return measure(
-        quantization.floats.graph_module,
-        quantization.graph(),
-        quantization.decisions,
-        quantization.layers,
-        data,
-        progress,
-    )
-
-
-def keep_accuracy(
-    quantization: StaticQuantization,
-    budget: AccuracyBudget,
-    measures: Measures,
-    data: CalibrationData,
-    progress: Progress,
-) -> None:
-    """Put the worst layers back to floats until the budget holds.
-
-    Raises:
-        QuantizationError: it cannot hold, or the evaluation function fails.
-    """
-    name = quantization.floats.name
-    tries = 0
-    if budget.evaluate is not None:
-        quantization.score_float = score_of(budget, quantization.model, "float", name)
-
-    def judge(in_floats: Sequence[str]) -> Outcome:
-        nonlocal tries
-        tries += 1
-        progress("Judging", tries, None)
-        if quantization.score_float is not None:
-            score = score_of(budget, quantization.module(in_floats), "quantized", name)
-            return Outcome(score, quantization.score_float - budget.max_drop, "the score is")
-        if not in_floats:
-            return outcome_of(budget, measures.results)
-        graph = quantization.graph(in_floats)
-        return outcome_of(budget, compare_results(quantization.floats.graph_module, graph, data))
-
-    worst_first = sorted(quantization.free(), key=lambda layer: measures.layers[layer].isolated.sqnr)
-    count, quantization.outcome = count_sensitive(worst_first, judge, name)
-    for layer in worst_first[:count]:
-        sqnr = measures.layers[layer].isolated.sqnr
-        detail = f"in int8 its SQNR is {sqnr:.1f} dB on held-back data, and the model misses its accuracy"
-        quantization.put_back(layer, "sensitive", detail)
+    return plan_layers(model, floats, calibrate(floats, data, options, progress), options)

@@ -11,11 +11,12 @@ from torch import fx, nn
 
 from torchport.capture import quiet_torch
 from torchport.quantization.decisions import Decisions, QuantizedWeight
+from torchport.quantization.graph_quantization import GraphQuantization
 from torchport.quantization.graph_tensors import tensor_of
 from torchport.quantization.operands import map_operands, operands
 from torchport.quantization.quantized_graph import apply_edges
 from torchport.quantization.quantized_model import GraphCall, QuantizedModel
-from torchport.quantization.static import StaticQuantization
+from torchport.records.quantization import HALF_PRECISIONS
 
 _MOST = 127
 
@@ -32,7 +33,7 @@ class TrainableModel(nn.Module):
     """
 
     def __init__(
-        self, quantization: StaticQuantization, finish: Callable[[StaticQuantization], QuantizedModel]
+        self, quantization: GraphQuantization, finish: Callable[[GraphQuantization], QuantizedModel]
     ) -> None:
         super().__init__()
         self._quantization = quantization
@@ -89,10 +90,13 @@ def rounded_weight(weight: torch.Tensor, like: torch.Tensor, most: int = _MOST) 
     return weight + (held - weight.detach())
 
 
-def _trainable_copy(quantization: StaticQuantization) -> fx.GraphModule:
+def _trainable_copy(quantization: GraphQuantization) -> fx.GraphModule:
     with quiet_torch():
         made = copy.deepcopy(quantization.floats.graph_module)
     chosen = {layer.node: quantization.plans[layer.name].precision for layer in quantization.layers}
+    for node, precision in chosen.items():
+        if precision in HALF_PRECISIONS:  # trained in float32, and cast when it is converted
+            chosen[node] = "float"
     apply_edges(made, quantization.decisions, chosen)
     for node in list(made.graph.nodes):
         if chosen.get(node.name, "float") == "float":

@@ -9,12 +9,14 @@ from typing import ClassVar, Literal
 from torchport.records.record import Record
 
 # What a layer computes in. `weight_only`: its weights are int8, its arithmetic is in floats.
-Precision = Literal["int8", "weight_only", "float"]
-PRECISIONS: tuple[Precision, ...] = ("int8", "weight_only", "float")
+Precision = Literal["int8", "weight_only", "bfloat16", "float16", "float"]
+HALF_PRECISIONS: tuple[Precision, ...] = ("bfloat16", "float16")
+PRECISIONS: tuple[Precision, ...] = ("int8", "weight_only", *HALF_PRECISIONS, "float")
 # Why a layer has its precision.
 #   default          the method's own
-#   sensitive        in int8 the model misses its accuracy budget, and this layer is among the worst
-#   slower           in int8 it was measured to be slower on this machine
+#   sensitive        in int8 (or int4) the model misses its accuracy budget, and this layer is a worst one;
+#                    or it changes the results most in int4, and there is room for eight bits
+#   slower           quantized it was measured to be slower on this machine
 #   no_kernel        the engine computes it in floats all the same, as its runtime graph says
 #   kept_by_option   an override or a plan says so
 #   not_supported    the method has no such form of it

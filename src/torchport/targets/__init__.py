@@ -2,13 +2,14 @@
 
 from torchport.targets.new_project import new_target
 from torchport.targets.registry import engines, find, find_engine, names
-from torchport.targets.target import Artifact, Availability, Island, Options, Target
+from torchport.targets.target import Artifact, Availability, Island, Options, OwnWeight, Target
 
 __all__ = [
     "Artifact",
     "Availability",
     "Island",
     "Options",
+    "OwnWeight",
     "Target",
     "engines",
     "find",

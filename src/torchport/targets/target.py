@@ -125,6 +125,21 @@ class Availability:
     devices: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnWeight:
+    """A weight in a target's own narrow floats.
+
+    Args:
+        dtype: what the target calls them.
+        values: what they hold, in the dtype that the weight had.
+        bytes: what they take on the device.
+    """
+
+    dtype: str
+    values: torch.Tensor
+    bytes: int
+
+
 class OutOfRange(Exception):
     """An island's input holds values that it was not built for; the caller runs the call on the host."""
 
@@ -274,6 +289,15 @@ class Target(ABC, Generic[OptionsT]):
             island: it is built for this alone, since engines are told beforehand that they are to measure.
             options: what it is built with.
             arguments: what it is run on.
+        """
+        return None
+
+    def own_weight(self, weight: torch.Tensor, bits: int) -> OwnWeight | None:
+        """Return a linear layer's weight in the target's own narrow floats; None: it has none.
+
+        Args:
+            weight: a row for each output.
+            bits: 8 or 4.
         """
         return None
 

@@ -12,6 +12,7 @@ import torchport
 from targets.graphs import island_of, verdict_on
 from torchport.errors import TargetError
 from torchport.targets import Artifact, find
+from torchport.targets.onnxruntime import export
 from torchport.targets.target import GaveNaN, OutOfRange
 
 ONNXRUNTIME = find("onnxruntime")
@@ -30,6 +31,25 @@ def test_an_island_computes_what_torch_computes():
     weight, x = torch.randn(8, 4), torch.randn(2, 4)
     run = built(lambda x: F.gelu(F.linear(x, weight)), torch.ones(2, 4))
     torch.testing.assert_close(run([x]), [F.gelu(F.linear(x, weight))])
+
+
+@pytest.mark.parametrize("way", ["_export_as_it_is", "_export_anew"])
+def test_a_graph_is_exported_as_it_is_or_anew_with_one_result(way, monkeypatch):
+    weight, x = torch.randn(8, 4), torch.randn(2, 4)
+
+    def function(x, i):
+        values, places = torch.max(F.linear(x, weight), dim=1)
+        return values * i, places, F.layer_norm(x + 1, (4,), weight[0])
+
+    def no_other(graph_module):
+        raise AssertionError(f"only {way} is wanted")
+
+    if way == "_export_as_it_is":
+        monkeypatch.setattr(export, "_export_anew", no_other)
+    else:
+        monkeypatch.setattr(export, "_export_as_it_is", lambda graph_module: b"")
+    run = built(function, torch.ones(2, 4), torch.tensor(2))
+    torch.testing.assert_close(run([x, torch.tensor(3)]), list(function(x, torch.tensor(3))))
 
 
 def test_inputs_of_any_layout_are_read_right_and_left_alone():

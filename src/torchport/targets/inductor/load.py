@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import statistics
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from torchport.targets.artifact_properties import check_format, read_number, ref
 from torchport.targets.host.load import read_graph
 from torchport.targets.host.load import weight_places as places_in_host
 from torchport.targets.inductor.compile import compile_graph, from_bytes, lift_weights, to_bytes
+from torchport.targets.inductor.cuda_graph import CudaGraph
 from torchport.targets.inductor.fold import CONVOLUTION, fold_scales
 from torchport.targets.inductor.format import FORMAT
 from torchport.targets.inductor.options import InductorOptions
@@ -99,16 +99,24 @@ def _compile(
     layouts = {"on": [True], "off": [False]}.get(options.channels_last, [False])
     if options.channels_last == "auto" and device == "cuda" and _has_images(graph_module):
         layouts = [True, False]
-    made = []
+    made, refusal = [], TargetError("there is no layout", where="inductor")
     for channels_last in layouts:
         lifted, weights = _lifted(graph_module, channels_last)
-        compiled = compile_graph(lifted, [*arguments, *weights], options)
-        made.append(_Compiled(compiled, weights, channels_last))
+        try:
+            compiled = compile_graph(lifted, [*arguments, *weights], options)
+        except TargetError as error:  # of this layout, maybe
+            refusal = error
+        else:
+            made.append(_Compiled(compiled, weights, channels_last))
+    if not made:
+        raise refusal
     return made[0] if len(made) == 1 else min(made, key=lambda one: _seconds(one, arguments))
 
 
 def _has_images(graph_module: fx.GraphModule) -> bool:
-    return any(str(node.target) == CONVOLUTION for node in graph_module.graph.nodes)
+    """Whether channels may come last: it convolves, and nothing depends on where elements lie in memory."""
+    ops = {str(node.target) for node in graph_module.graph.nodes}
+    return CONVOLUTION in ops and not any("as_strided" in op for op in ops)
 
 
 def _lifted(graph_module: fx.GraphModule, channels_last: bool) -> tuple[fx.GraphModule, list[torch.Tensor]]:
@@ -118,6 +126,9 @@ def _lifted(graph_module: fx.GraphModule, channels_last: bool) -> tuple[fx.Graph
     places = places[len(places) - len(weights) :]
     if not channels_last:
         return lifted, weights
+    for node in lifted.graph.nodes:
+        if node.target is torch.ops.aten.view.default:  # which takes what lies element after element alone
+            node.target = torch.ops.aten.reshape.default
     convolved = {node.args[1] for node in lifted.graph.nodes if str(node.target) == CONVOLUTION}
     return lifted, [
         weight.contiguous(memory_format=torch.channels_last)
@@ -129,7 +140,7 @@ def _lifted(graph_module: fx.GraphModule, channels_last: bool) -> tuple[fx.Graph
 
 @torch.no_grad()
 def _seconds(made: _Compiled, arguments: Sequence[torch.Tensor]) -> float:
-    call = _CudaGraph(made)
+    call = CudaGraph(made)
     taken = []
     for _ in range(_RUNS):
         torch.cuda.synchronize()
@@ -138,45 +149,6 @@ def _seconds(made: _Compiled, arguments: Sequence[torch.Tensor]) -> float:
         torch.cuda.synchronize()
         taken.append(time.perf_counter() - began)
     return statistics.median(taken)
-
-
-class _CudaGraph:
-    """Runs a compiled graph as one CUDA graph, on memory of its own; captured when it is first called."""
-
-    def __init__(self, made: _Compiled) -> None:
-        self._made = made
-        self._lock = threading.Lock()
-        self._graph: Any = None
-        self._inputs: list[torch.Tensor] = []
-        self._results: list[torch.Tensor] = []
-        self._done: Any = None  # the last call's, which may be on another stream
-
-    def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        if torch.cuda.is_current_stream_capturing():
-            return self._made(arguments)
-        with self._lock:
-            if self._graph is None:
-                self._capture(arguments)
-            self._done.wait()
-            for own, given in zip(self._inputs, arguments, strict=True):
-                own.copy_(given)
-            self._graph.replay()
-            results = [result.clone() for result in self._results]
-            self._done.record()
-            return results
-
-    def _capture(self, arguments: Sequence[torch.Tensor]) -> None:
-        self._inputs = [argument.clone() for argument in arguments]
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(3):  # kernels are loaded and libraries choose theirs before anything is recorded
-                self._made(self._inputs)
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._results = self._made(self._inputs)
-        self._graph, self._done = graph, torch.cuda.Event()
 
 
 class _Island:
@@ -195,7 +167,7 @@ class _Island:
         self._outputs = [(spec.shape, getattr(torch, spec.dtype), not spec.order) for spec in outputs]
         self._device = torch.empty(0, device=device).device  # with its number
         self._on_gpu = device == "cuda"
-        self._call = _CudaGraph(made) if self._on_gpu and options.cuda_graphs else made
+        self._call = CudaGraph(made) if self._on_gpu and options.cuda_graphs else made
         self._kept = {weight.untyped_storage().data_ptr() for weight in made.weights}
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -15,6 +15,19 @@ from torch import fx
 _AND, _SHIFT = "aten.bitwise_and.Scalar", "aten.bitwise_right_shift.Tensor_Scalar"
 
 
+def is_quantized_lookup(node: fx.Node) -> bool:
+    """Whether a node looks rows up in a weight of eight bits, and all of them become float32.
+
+    OpenVINO does not compute with integers of eight bits as torch does, but moves them as they are.
+    """
+    if str(node.target) != "aten.embedding.default" or node.meta["val"].dtype is not torch.int8:
+        return False
+    table = node.args[0]
+    is_weight = isinstance(table, fx.Node) and table.op == "get_attr"
+    casts = [user.meta["val"].dtype for user in node.users if str(user.target) == "aten._to_copy.default"]
+    return is_weight and casts == [torch.float32] * len(node.users)
+
+
 def is_unpacking(node: fx.Node) -> bool:
     """Whether a node is part of such a chain, the cast to float32 at its end among them."""
     return any(node in _chain(pair) for pair in _pairs_around(node))

@@ -13,10 +13,10 @@ from torchport.errors import TargetError
 from torchport.records import TensorSpec, Verdict
 from torchport.targets.artifact_properties import refuse_property
 from torchport.targets.rule_target import RuleTarget
-from torchport.targets.target import Artifact, Availability, Decompositions, Island, Runner
+from torchport.targets.target import Artifact, Availability, Decompositions, Island, OwnWeight, Runner
 from torchport.targets.ttnn.library import has_device, installed_version
 from torchport.targets.ttnn.options import TtnnOptions
-from torchport.targets.ttnn.ttnn_program import FORMAT
+from torchport.targets.ttnn.ttnn_program import FORMAT, DeviceTensor
 from torchport.torch_private import FakeTensor
 
 if TYPE_CHECKING:
@@ -128,6 +128,17 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
             outputs=tuple(program.outputs[place] for place in gives),
         )
         return emit(program, weights, examples, title=title, stem=stem, device_id=options.device_id)
+
+    def own_weight(self, weight: torch.Tensor, bits: int) -> OwnWeight | None:
+        """Round a weight to block floats, which it has along its outputs: products hold it transposed."""
+        from torchport.targets.ttnn.block_floats import BY_BITS, block_rounded
+
+        dtype = BY_BITS.get(bits)
+        if dtype is None:
+            return None
+        held = block_rounded(weight.detach().t().contiguous(), dtype)
+        size = DeviceTensor(tuple(held.shape), dtype, "tile").bytes
+        return OwnWeight(dtype, held.t().contiguous().to(weight.dtype), size)
 
     def simulated_seconds(self, artifact: Artifact, options: TtnnOptions) -> float | None:
         """Return the estimate of a program's time, unless it runs on a chip."""

@@ -50,14 +50,15 @@ __all__ = [
     "refs_in",
 ]
 
-Dtype = Literal["bfloat16", "bfloat8_b", "float32", "int32", "uint32", "uint16"]
+Dtype = Literal["bfloat16", "bfloat8_b", "bfloat4_b", "float32", "int32", "uint32", "uint16"]
 Layout = Literal["tile", "row_major"]
 
 FORMAT = 1  # of built islands; raised whenever something else is written than before
 TILE = 32  # a tile holds 32 × 32 elements
-# A tile of bfloat8_b holds a byte an element, and one exponent for every 16 of them.
+# A tile of bfloat8_b holds a byte an element, of bfloat4_b half a byte, and an exponent for every 16 of them.
 BYTES: dict[str, float] = {
-    "bfloat16": 2, "bfloat8_b": 1.0625, "float32": 4, "int32": 4, "uint32": 4, "uint16": 2
+    "bfloat16": 2, "bfloat8_b": 1.0625, "bfloat4_b": 0.5625, "float32": 4, "int32": 4, "uint32": 4,
+    "uint16": 2,
 }  # fmt: skip
 
 

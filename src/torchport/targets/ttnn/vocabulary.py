@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from torchport.errors import TargetError, nearest
 
-DTYPES = frozenset({"bfloat16", "bfloat8_b", "float32", "int32", "uint32", "uint16"})
+DTYPES = frozenset({"bfloat16", "bfloat8_b", "bfloat4_b", "float32", "int32", "uint32", "uint16"})
 NAMES = DTYPES | {
     "device",
     "compute",

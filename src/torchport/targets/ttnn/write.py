@@ -28,6 +28,7 @@ from torchport.targets.value_ranges import input_ranges
 _STORED_IN: dict[Dtype, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "bfloat8_b": torch.bfloat16,
+    "bfloat4_b": torch.bfloat16,
     "float32": torch.float32,
     "int32": torch.int32,
     "uint32": torch.int32,

@@ -27,6 +27,7 @@ from torchport.targets.openvino.float_ranges import (
 )
 from torchport.targets.openvino.float_values import Values
 from torchport.targets.openvino.open_dims import any_size
+from torchport.targets.openvino.packed_weights import is_quantized_lookup
 from torchport.targets.openvino.rules import (
     NO_FLOATS,
     NaN,
@@ -180,7 +181,7 @@ def _to_copy(node: fx.Node) -> Verdict | None:
     source = node.args[0]
     assert isinstance(source, fx.Node)
     if {torch.int8, torch.uint8} & {value_of(node).dtype, node.meta["val"].dtype} and not (
-        source.op == "get_attr" and node.meta["val"].dtype is torch.float32
+        (source.op == "get_attr" or is_quantized_lookup(source)) and node.meta["val"].dtype is torch.float32
     ):
         return Verdict(
             False, "dtype", "integers of eight bits are taken as quantized weights only, which become float32"

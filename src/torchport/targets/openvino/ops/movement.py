@@ -13,6 +13,7 @@ from torchport.records import Verdict
 from torchport.targets.openvino.float_ranges import Range, range_of_numbers, union
 from torchport.targets.openvino.float_values import Values
 from torchport.targets.openvino.open_dims import any_size, fixed_along
+from torchport.targets.openvino.packed_weights import is_quantized_lookup
 from torchport.targets.openvino.rules import NaN, argument, checked, given, shape, takes, value_of
 
 ZERO = Range(0.0, 0.0)
@@ -69,9 +70,9 @@ takes(
 takes("index_select.default", "fi", moved, NaN.EXACT, open=any_size)
 
 
-@checked("embedding.default", "fi", moved, NaN.EXACT, open=any_size)
+@checked("embedding.default", "fiq", moved, NaN.EXACT, open=any_size)
 def _embedding(node: fx.Node) -> Verdict | None:
-    if not value_of(node).dtype.is_floating_point:
+    if not value_of(node).dtype.is_floating_point and not is_quantized_lookup(node):
         return argument("the table does not hold floats")
     return None
 

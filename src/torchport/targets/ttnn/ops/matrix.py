@@ -7,8 +7,9 @@ import math
 import torch
 from torch import fx
 
+from torchport.targets.ttnn.block_floats import narrowest
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import Lowering, Result, torch_value
+from torchport.targets.ttnn.lowering import Lowering, Result, Transform, torch_value
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import Given, lowers
 from torchport.targets.ttnn.ttnn_program import Dtype
@@ -29,9 +30,8 @@ def _linear(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     if len(value.shape) == 1 or value.shape[-2] == 1:  # rows of their own would be padded to 32 each
         value = lowering.reshaped(value, (math.prod(value.shape[:-1]), value.shape[-1]))
     if is_weight(weight):
-        matrix = lowering.weight(
-            weight, lambda tensor: tensor.t().contiguous(), "transposed", dtype=_weight_dtype(lowering, node)
-        )
+        stored = _weight_dtype(lowering, node, weight, _transposed)
+        matrix = lowering.weight(weight, _transposed, "transposed", dtype=stored)
     else:
         matrix = lowering.get(weight, dtype)
     result = lowering.precise(
@@ -41,8 +41,21 @@ def _linear(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     return lowering.reshaped(result, shape)
 
 
-def _weight_dtype(lowering: Lowering, node: fx.Node) -> Dtype:
-    return lowering.weight_dtype if torch_value(node).dtype is torch.float32 else "bfloat16"
+def _transposed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.t().contiguous()
+
+
+def _weight_dtype(
+    lowering: Lowering, node: fx.Node, weight: fx.Node, transform: Transform | None = None
+) -> Dtype:
+    """Return the dtype of a weight; one that block floats hold exactly is stored in them."""
+    if torch_value(node).dtype is not torch.float32:
+        return "bfloat16"
+    tensor = lowering.tensor_of(weight)
+    if tensor is None or lowering.weight_dtype == "float32":
+        return lowering.weight_dtype
+    tensor = tensor.detach()
+    return narrowest(tensor if transform is None else transform(tensor)) or lowering.weight_dtype
 
 
 def _bias(lowering: Lowering, bias: object, node: fx.Node) -> Value | None:
@@ -85,5 +98,5 @@ def _product(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 def _operand(lowering: Lowering, operand: object, node: fx.Node, matrix: bool = False) -> Value:
     assert isinstance(operand, fx.Node)
     if matrix and is_weight(operand):
-        return lowering.weight(operand, dtype=_weight_dtype(lowering, node))
+        return lowering.weight(operand, dtype=_weight_dtype(lowering, node, operand))
     return lowering.get(operand, lowering.device_dtype(node))

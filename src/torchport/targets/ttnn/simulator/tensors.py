@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from torchport.targets.ttnn.block_floats import block_rounded
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.ttnn_program import DeviceTensor, Dtype, Layout
 
@@ -19,13 +20,14 @@ from torchport.targets.ttnn.ttnn_program import DeviceTensor, Dtype, Layout
 HELD_IN: dict[str, torch.dtype] = {
     "bfloat16": torch.float32,
     "bfloat8_b": torch.float32,
+    "bfloat4_b": torch.float32,
     "float32": torch.float32,
     "int32": torch.int32,
     "uint32": torch.int64,
     "uint16": torch.int32,
 }
 _FITS_BFLOAT16 = (torch.bfloat16, torch.bool, torch.uint8, torch.int8)
-FLOATS = ("bfloat16", "float32", "bfloat8_b")
+FLOATS = ("bfloat16", "float32", "bfloat8_b", "bfloat4_b")
 _MOST_DIMENSIONS = 6
 
 
@@ -67,8 +69,8 @@ class Made:
 def hold(data: torch.Tensor, dtype: Dtype, layout: Layout = "tile") -> Held:
     """Return values as the device stores them: rounded to its dtype."""
     if not data.is_meta:
-        if dtype == "bfloat8_b":
-            return Held(_block_rounded(data), dtype, layout)
+        if dtype == "bfloat8_b" or dtype == "bfloat4_b":
+            return Held(block_rounded(data, dtype), dtype, layout)
         if dtype == "bfloat16" and data.dtype not in _FITS_BFLOAT16:
             data = data.to(torch.bfloat16)
     return Held(data.to(HELD_IN[dtype]), dtype, layout)
@@ -84,17 +86,6 @@ def rounded(weight: Held, dtype: Dtype) -> torch.Tensor:
     if weight.dtype == "float32" and dtype != "float32":
         return hold(weight.data, dtype).data
     return weight.data
-
-
-def _block_rounded(data: torch.Tensor) -> torch.Tensor:
-    """Round to bfloat8_b: 16 neighbours of a row share an exponent, each keeps a sign and seven bits."""
-    width = data.shape[-1]
-    padded = torch.nn.functional.pad(data.float(), (0, -width % 16))
-    blocks = padded.reshape(*padded.shape[:-1], -1, 16)
-    exponent = torch.frexp(blocks.abs().amax(-1, keepdim=True)).exponent
-    step = torch.ldexp(torch.ones(exponent.shape), exponent - 7)
-    rounded = (blocks / step).round().clamp(-127, 127) * step
-    return rounded.reshape(padded.shape)[..., :width]
 
 
 def need_rank(tensor: Held) -> None:

@@ -1,0 +1,215 @@
+"""A model's graph, run op by op over many items at once, in floats and quantized side by side.
+
+Layers are quantized on the way: all items have arrived at a layer before any goes on, so that each is fitted
+to the inputs that it has behind those that are quantized already, in one pass over the data.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import fx, nn
+
+from torchport import capture
+from torchport.capture import quiet_torch
+from torchport.errors import CaptureError
+from torchport.quantization.calibration import call_of
+from torchport.quantization.float_graph import WRITES
+from torchport.quantization.graph_tensors import tensor_of
+from torchport.quantization.weight_rounding import Moments
+from torchport.structure import flatten_call
+
+_LINEAR, _EMBEDDING = "aten.linear.default", "aten.embedding.default"
+_PLACES = {_LINEAR: 1, _EMBEDDING: 0}  # of the weight among the arguments
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelGraph:
+    """A model's graph, in float32, and items that it takes.
+
+    Args:
+        graph_module: from the inputs' tensors to those of the result.
+        weights: which node reads which layer's weight first, as the layer's path.
+        items: the tensors of each item.
+    """
+
+    graph_module: fx.GraphModule
+    weights: Mapping[fx.Node, str]
+    items: Sequence[Sequence[torch.Tensor]]
+
+
+def weight_place(node: fx.Node) -> int:
+    """Return the place of a layer's weight among its arguments."""
+    return _PLACES[str(node.target)]
+
+
+def graph_of(model: nn.Module, items: Sequence[object], paths: Iterable[str]) -> ModelGraph | None:
+    """Capture a model on the commonest shape among some items; None if it cannot be captured.
+
+    Args:
+        model: the model, in float32.
+        items: inputs; those of other shapes are left out.
+        paths: those of its layers.
+    """
+    calls = [call_of(item) for item in items]
+    leaves = [tuple(flatten_call(*call).leaves) for call in calls]
+    shapes = [tuple((each.shape, each.dtype) for each in tensors) for tensors in leaves]
+    if not shapes:
+        return None
+    commonest = Counter(shapes).most_common(1)[0][0]
+    try:
+        captured = capture.export(model, *calls[shapes.index(commonest)])
+    except CaptureError:
+        return None
+    if any(spec.kind in WRITES for spec in captured.program.graph_signature.output_specs):
+        return None  # one item's run would be seen by the others
+    with quiet_torch():
+        graph_module = captured.program.module(check_guards=False)
+    assert isinstance(graph_module, fx.GraphModule)
+    taken = [tensors for tensors, shape in zip(leaves, shapes, strict=True) if shape == commonest]
+    return ModelGraph(graph_module, _weights(graph_module, model, paths), taken)
+
+
+def _weights(graph_module: fx.GraphModule, model: nn.Module, paths: Iterable[str]) -> dict[fx.Node, str]:
+    """Return the first node that reads each layer's weight."""
+    stored = {_key(model.get_parameter(f"{path}.weight" if path else "weight")): path for path in paths}
+    found: dict[fx.Node, str] = {}
+    for node in graph_module.graph.nodes:
+        place = _PLACES.get(str(node.target))
+        weight = None if place is None else tensor_of(graph_module, node.args[place])
+        path = None if weight is None else stored.get(_key(weight))
+        # An embedding and a linear layer may share a weight: the first of them is met, the other follows it.
+        if path is not None and path not in found.values():
+            found[node] = path
+    return found
+
+
+def _key(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:
+    return tensor.data_ptr(), tuple(tensor.shape)
+
+
+def run_in_lockstep(
+    graph: ModelGraph,
+    quantize: Callable[[str, Moments | None], torch.Tensor | None],
+    fitted: Collection[str],
+) -> None:
+    """Run all items through a graph, and have each layer quantized when they arrive at it.
+
+    Args:
+        graph: the graph.
+        quantize: given a path, and what is known of a layer that is fitted, returns the weight to go on with;
+            None: the layer stays as it is.
+        fitted: the paths of the linear layers that are fitted to data; after the last nothing is left to do.
+    """
+    runs = [_Run(graph.graph_module, tensors) for tensors in graph.items]
+    nodes = list(graph.graph_module.graph.nodes)
+    left = set(fitted)
+    known = _Knowledge(runs)
+    with torch.no_grad():
+        for node, dead in zip(nodes, _last_uses(nodes), strict=True):
+            for run in runs:
+                run.step_floats(node)
+            path = graph.weights.get(node)
+            if path is not None:
+                weight = quantize(path, known.of(node) if path in fitted else None)
+                left.discard(path)
+                if not left:
+                    return
+                if weight is not None:
+                    for run in runs:
+                        run.replace_weight(node, weight)
+            for run in runs:
+                run.step_quantized(node)
+                run.forget(dead)
+
+
+class _Knowledge:
+    """What all items say of linear layers; several that read the same tensor share what is known of it."""
+
+    def __init__(self, runs: Sequence[_Run]) -> None:
+        self._runs = runs
+        self._source: object = None
+        self._squares: torch.Tensor | None = None
+
+    def of(self, node: fx.Node) -> Moments:
+        """Return what is known of a layer whose results in floats are there already."""
+        source, bias = node.args[0], node.args[2] if len(node.args) > 2 else None
+        assert isinstance(source, fx.Node)
+        rows = [run.quantized[source].flatten(0, -2) for run in self._runs]
+        wanted = [
+            run.floats[node] - (run.floats[bias] if isinstance(bias, fx.Node) else 0.0) for run in self._runs
+        ]
+        count = sum(map(len, rows))
+        if source is not self._source:
+            self._source = source
+            self._squares = _mean_product(rows, rows, count)
+        assert self._squares is not None
+        return Moments(
+            self._squares, _mean_product(rows, [each.flatten(0, -2) for each in wanted], count), count
+        )
+
+
+def _mean_product(ones: Sequence[torch.Tensor], others: Sequence[torch.Tensor], count: int) -> torch.Tensor:
+    total = torch.zeros(ones[0].shape[1], others[0].shape[1])
+    for one, other in zip(ones, others, strict=True):
+        total.addmm_(one.T, other, alpha=1 / max(1, count))
+    return total
+
+
+def _last_uses(nodes: Sequence[fx.Node]) -> Iterator[list[fx.Node]]:
+    """Give, for each node, those that nobody reads after it."""
+    last: dict[fx.Node, fx.Node] = {}
+    for node in nodes:
+        for each in (node, *node.all_input_nodes):
+            last[each] = node
+    dead: dict[fx.Node, list[fx.Node]] = {}
+    for node, reader in last.items():
+        dead.setdefault(reader, []).append(node)
+    yield from (dead.get(node, []) for node in nodes)
+
+
+class _Run:
+    """One item on its way through a graph: in floats, and with the layers that are quantized already."""
+
+    def __init__(self, graph_module: fx.GraphModule, tensors: Sequence[torch.Tensor]) -> None:
+        self._floats, self._quantized = (
+            fx.Interpreter(graph_module, garbage_collect_values=False) for _ in range(2)
+        )
+        for each in (self._floats, self._quantized):
+            # Copies: a graph may write to what it is given.
+            each.args_iter = iter([tensor.clone() for tensor in tensors])
+
+    @property
+    def floats(self) -> dict[fx.Node, torch.Tensor]:
+        """The tensors in floats."""
+        return self._floats.env
+
+    @property
+    def quantized(self) -> dict[fx.Node, torch.Tensor]:
+        """The tensors of the quantized model."""
+        return self._quantized.env
+
+    def replace_weight(self, node: fx.Node, weight: torch.Tensor) -> None:
+        """Go on with another weight in the quantized model."""
+        read = node.args[weight_place(node)]
+        assert isinstance(read, fx.Node)
+        self._quantized.env[read] = weight
+
+    def step_floats(self, node: fx.Node) -> None:
+        """Run a node in floats."""
+        if node.op != "output":
+            self._floats.env[node] = self._floats.run_node(node)
+
+    def step_quantized(self, node: fx.Node) -> None:
+        """Run a node of the quantized model."""
+        if node.op != "output":
+            self._quantized.env[node] = self._quantized.run_node(node)
+
+    def forget(self, nodes: Iterable[fx.Node]) -> None:
+        """Forget values that nobody reads any more."""
+        for each in (self._floats, self._quantized):
+            for node in nodes:
+                each.env.pop(node, None)

@@ -1,0 +1,46 @@
+"""Linear layers whose weights a target stores in narrow floats of its own, such as ttnn's block floats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from torchport import targets
+from torchport.quantization.calibration import Progress
+from torchport.quantization.own_form import OwnFormLinear
+from torchport.quantization.weight_quantization import WeightQuantization
+from torchport.quantization.weight_rounding import Rounded
+
+
+class OwnWeightQuantization(WeightQuantization):
+    """A model in the making whose linear layers get the target's own floats; nothing is fitted to data."""
+
+    def __init__(self, target: str, *given: Any) -> None:
+        super().__init__(*given)
+        self._target = target
+
+    def quantize(self, items: Sequence[object], progress: Progress) -> int:
+        """Make the layers that the plans ask for."""
+        for name in self._chosen():
+            self._set(name, None)
+        return 0
+
+    def note(self) -> str:
+        """Say which floats hold the weights."""
+        own = {layer.dtype for layer in self.quantized.values() if isinstance(layer, OwnFormLinear)}
+        return f"{self._target} stores weights in {' and '.join(sorted(own))}" if own else ""
+
+    def _four_bits(self, name: str, rounded: Rounded | None = None) -> OwnFormLinear:
+        return self._own(name, 4)
+
+    def _eight_bits(self, name: str) -> OwnFormLinear:
+        return self._own(name, 8)
+
+    def _own(self, name: str, bits: int) -> OwnFormLinear:
+        linear = self._model.get_submodule(self._paths[name])
+        assert isinstance(linear, nn.Linear)
+        own = targets.find(self._target).own_weight(linear.weight.detach(), bits)
+        assert own is not None
+        return OwnFormLinear(linear, own)

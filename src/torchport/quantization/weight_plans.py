@@ -1,0 +1,174 @@
+"""Which layers have their weights quantized, in how many bits, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from torch import nn
+
+from torchport.errors import QuantizationError, nearest
+from torchport.quantization.layers import Layer, overridden
+from torchport.quantization.options import QuantizationOptions
+from torchport.records.quantization import LayerPlan
+
+LINEAR, EMBEDDING = "aten.linear.default", "aten.embedding.default"
+
+
+def find_weight_layers(model: nn.Module) -> list[Layer]:
+    """Return the linear layers and embeddings of a model, by their paths."""
+    ops = {nn.Linear: LINEAR, nn.Embedding: EMBEDDING}
+    return [
+        Layer(path, path or ops[type(module)].split(".")[1], ops[type(module)], True)
+        for path, module in model.named_modules()
+        if type(module) in ops
+    ]
+
+
+def tied_tables(model: nn.Module, layers: Iterable[Layer]) -> dict[str, str]:
+    """Return the linear layers whose weight is that of an embedding, and that embedding, by their names."""
+    layers = list(layers)
+    tables = {id(_weight(model, each)): each.name for each in layers if each.op == EMBEDDING}
+    return {
+        each.name: tables[id(_weight(model, each))]
+        for each in layers
+        if each.op == LINEAR and id(_weight(model, each)) in tables
+    }
+
+
+def _weight(model: nn.Module, layer: Layer) -> object:
+    return model.get_submodule(layer.node).weight
+
+
+def plans_of(
+    model: nn.Module,
+    layers: Sequence[Layer],
+    options: QuantizationOptions,
+    name: str,
+    has_groups: bool = True,
+) -> dict[str, LayerPlan]:
+    """Return what each layer is to have, by its name, as far as options decide it and it can be had.
+
+    Args:
+        model: the model.
+        layers: its layers.
+        options: the bits, the overrides, a plan.
+        name: the model's, for messages.
+        has_groups: whether inputs share scales in groups where weights have four bits.
+
+    Raises:
+        QuantizationError: an override or a plan does not fit.
+    """
+    choices = overridden(layers, options.overrides, name)
+    given = {plan.name: plan for plan in options.plan.layers} if options.plan is not None else {}
+    for unknown in set(given) - {layer.name for layer in layers}:
+        raise QuantizationError(
+            f"the plan names the layer {unknown!r}, which the model has not",
+            where=name,
+            remedy=nearest(unknown, [layer.name for layer in layers]),
+        )
+    wanted = {}
+    for layer in layers:
+        plan = LayerPlan(layer.name, layer.op, "weight_only", bits=_bits(layer, options))
+        if layer.name in given and given[layer.name] != plan:
+            plan = given[layer.name]
+            if plan.reason == "default":
+                plan = replace(plan, reason="kept_by_option", detail="by the plan")
+        if layer.name in choices:
+            precision, pattern = choices[layer.name]
+            detail = f"by the override {pattern!r}"
+            plan = replace(plan, precision=precision, reason="kept_by_option", detail=detail)
+        wanted[layer.name] = plan
+    others = _other_tables(model)
+    found = {
+        layer.name: _possible(
+            wanted[layer.name],
+            model.get_submodule(layer.node),
+            options.group_size if has_groups else 1,
+            others,
+            name,
+        )
+        for layer in layers
+    }
+    for linear, table in tied_tables(model, layers).items():
+        found |= _tied(found[linear], found[table])
+    return found
+
+
+def _bits(layer: Layer, options: QuantizationOptions) -> int:
+    return 8 if layer.op == EMBEDDING else options.bits
+
+
+def _other_tables(model: nn.Module) -> set[int]:
+    """Return the weights of embeddings of classes that are not torch's own: they stay in floats."""
+    return {
+        id(module.weight)
+        for module in model.modules()
+        if isinstance(module, nn.Embedding) and type(module) is not nn.Embedding
+    }
+
+
+def _possible(plan: LayerPlan, module: nn.Module, group_size: int, others: set[int], where: str) -> LayerPlan:
+    """Return a layer's plan as far as it can be followed, with the reason."""
+    if plan.precision == "float":
+        return plan
+    if plan.precision != "weight_only":
+        raise QuantizationError(
+            f"{plan.name} is to be {plan.precision}",
+            where=where,
+            remedy='use method="ptq", or weight_only for it',
+        )
+    assert isinstance(module, (nn.Linear, nn.Embedding))
+    if id(module.weight) in others:
+        return _refused(plan, "its weight is that of an embedding of another class, which stays in floats")
+    if not bool(module.weight.isfinite().all()):
+        return _refused(plan, "its weight is not finite")
+    if isinstance(module, nn.Embedding):
+        if module.max_norm is not None:
+            return _refused(plan, "it changes its weight when it is called: max_norm")
+        return replace(plan, bits=8)
+    if plan.bits == 4 and module.in_features % group_size:
+        detail = f"its {module.in_features} inputs do not divide into groups of {group_size}"
+        return replace(plan, bits=8, reason="not_supported", detail=detail)
+    return plan
+
+
+def _refused(plan: LayerPlan, detail: str) -> LayerPlan:
+    return replace(plan, precision="float", reason="not_supported", detail=detail)
+
+
+def _tied(linear: LayerPlan, table: LayerPlan) -> dict[str, LayerPlan]:
+    """Return the plans of a linear layer and an embedding that share a weight: what is stored once is one."""
+    kept = [plan for plan in (linear, table) if plan.precision == "float"]
+    if kept:
+        detail = kept[0].detail
+        linear, table = (
+            replace(plan, precision="float", reason=kept[0].reason, detail=detail) for plan in (linear, table)
+        )
+    elif linear.bits == 4:
+        detail = f"its weight is that of {table.name}, and stored once, in eight bits"
+        linear = replace(linear, bits=8, reason="not_supported", detail=detail)
+    return {linear.name: linear, table.name: table}
+
+
+def choose_finer(
+    candidates: Mapping[str, float], costs: Mapping[str, int], size: int, limit: float
+) -> list[str]:
+    """Return the layers that get eight bits for four: those whose error is largest for what that costs.
+
+    Args:
+        candidates: the error that each layer makes in four bits.
+        costs: how many bytes more it takes in eight bits.
+        size: how many bytes the model takes with all of them in four.
+        limit: how many it may take.
+
+    Example:
+        >>> choose_finer({"a": 1.0, "b": 4.0, "c": 3.0}, {"a": 1, "b": 8, "c": 2}, 10, 13)
+        ['c', 'a']
+    """
+    found = []
+    for name in sorted(candidates, key=lambda each: candidates[each] / costs[each], reverse=True):
+        if size + costs[name] <= limit:
+            size += costs[name]
+            found.append(name)
+    return found

@@ -1,0 +1,295 @@
+"""A model whose weights are being quantized: new layers, what each loses, and the copy that has them."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from torchport.capture import quiet_torch
+from torchport.quantization.calibration import Progress, call_of
+from torchport.quantization.layers import Layer
+from torchport.quantization.lockstep import graph_of, run_in_lockstep
+from torchport.quantization.noise import Noise
+from torchport.quantization.options import QuantizationOptions
+from torchport.quantization.own_form import OwnFormLinear
+from torchport.quantization.weight_layers import FourBitLinear, WeightOnlyEmbedding, WeightOnlyLinear
+from torchport.quantization.weight_plans import EMBEDDING, choose_finer, tied_tables
+from torchport.quantization.weight_rounding import Moments, Rounded, round_groups, round_with_data
+from torchport.quantization.weight_sensitivity import output_errors
+from torchport.records.quantization import LayerPlan, LayerReport
+
+_Quantized = WeightOnlyLinear | FourBitLinear | WeightOnlyEmbedding | OwnFormLinear
+
+
+class WeightQuantization:
+    """A model in the making.
+
+    Args:
+        model: the caller's own; it is left as it is.
+        layers: its layers that have weights.
+        plans: what each is to have, by its name.
+        options: how.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: Sequence[Layer],
+        plans: dict[str, LayerPlan],
+        options: QuantizationOptions,
+    ) -> None:
+        self.plans = plans
+        self.quantized: dict[str, _Quantized] = {}
+        self._model = model
+        self._options = options
+        self._paths = {layer.name: layer.node for layer in layers}
+        self._tables = tied_tables(model, layers)
+        self._sqnr: dict[str, float] = {}
+        # The share of the results' power that each layer's rounding to four bits makes an error of.
+        self._errors: dict[str, float] = {}
+
+    def quantize(self, items: Sequence[object], progress: Progress) -> int:
+        """Make the layers that the plans ask for, fitted to data where there are any; return to how many."""
+        fitted_to = self._fit(items, progress) if items else 0
+        for name in self._chosen():
+            if name not in self.quantized:
+                self._set(name, None)
+        return fitted_to
+
+    def _chosen(self, bits: int | None = None) -> list[str]:
+        """Return the layers that are quantized: embeddings first, whose weights others may share."""
+        found = [
+            name
+            for name, plan in self.plans.items()
+            if plan.precision == "weight_only" and bits in (None, plan.bits)
+        ]
+        return sorted(found, key=lambda name: self.plans[name].op != EMBEDDING)
+
+    def _fit(self, items: Sequence[object], progress: Progress) -> int:
+        """Quantize in the order of calls, each layer fitted to what it has behind those before it."""
+        if not self._chosen(4):
+            return 0
+        floats = self._in_float32()
+        inputs = [_in_float32(item) for item in items]
+        names = {path: name for name, path in self._paths.items()}
+        graph = graph_of(
+            floats, inputs, [self._paths[name] for name in self.plans if name not in self._tables]
+        )
+        if graph is None:
+            squares = mean_squares(floats, inputs)
+            for name in self._chosen(4):
+                importance = squares.get(self._paths[name])
+                self._set(name, self._nearest(name, importance))
+            return len(items)
+        self._errors = {
+            names[path]: error
+            for path, error in output_errors(
+                graph, {self._paths[name]: self._four_bits(name).weight.float() for name in self._chosen(4)}
+            ).items()
+        }
+        self._use_room()
+        reached = [names[path] for path in graph.weights.values()]
+        wanted = [name for name in reached if name in self._chosen(4)]
+
+        def quantize(path: str, known: Moments | None) -> torch.Tensor | None:
+            name = names[path]
+            plan = self.plans[name]
+            if plan.precision != "weight_only":
+                return None
+            rounded = None
+            if plan.bits == 4 and known is not None and known.is_known:
+                group, symmetric = self._options.group_size, self._options.symmetric_weights
+                rounded = round_with_data(self._weight(name).float(), known, group, symmetric)
+            self._set(name, rounded, known)
+            progress("Rounding", len(self.quantized), len(reached))
+            return self.quantized[name].weight.float()
+
+        if wanted:
+            run_in_lockstep(graph, quantize, {self._paths[name] for name in wanted})
+        return len(graph.items)
+
+    def _in_float32(self) -> nn.Module:
+        """Return the model in float32: a copy, unless it is."""
+        if all(each.dtype is torch.float32 or not each.is_floating_point() for each in _tensors(self._model)):
+            return self._model
+        with quiet_torch():
+            return copy.deepcopy(self._model).float()
+
+    def _use_room(self) -> None:
+        """Give the layers that change the results most eight bits, as far as the size permits."""
+        free = [name for name in self._chosen(4) if self.plans[name].reason == "default"]
+        candidates = {name: self._errors[name] for name in free if self._errors.get(name, 0.0) > 0.0}
+        tensors = {id(each): each for each in _tensors(self._model)}
+        limit = self._options.size_ratio * 2 * sum(each.numel() for each in tensors.values())
+        costs = {name: self._bytes(name, 8) - self._bytes(name, 4) for name in candidates}
+        size = sum(each.nbytes for each in tensors.values())
+        for name in self._chosen():
+            if name not in self._tables:
+                size += self._bytes(name, self.plans[name].bits) - self._weight(name).nbytes
+        for name in choose_finer(candidates, costs, size, limit):
+            sqnr = -10 * math.log10(self._errors[name])
+            detail = f"in int4 it alone would leave the results an SQNR of {sqnr:.1f} dB, and there is room"
+            self.plans[name] = replace(self.plans[name], bits=8, reason="sensitive", detail=detail)
+
+    def _bytes(self, name: str, bits: int) -> int:
+        """Return how many bytes a layer's weight takes, with scales and zero points."""
+        weight = self._weight(name)
+        zero = 0 if self._options.symmetric_weights else 1
+        if bits == 8:
+            return weight.numel() + len(weight) * (weight.element_size() + zero)
+        return weight.numel() // 2 + weight.numel() // self._options.group_size * (2 + zero)
+
+    def _weight(self, name: str) -> torch.Tensor:
+        weight = self._model.get_submodule(self._paths[name]).weight
+        assert isinstance(weight, torch.Tensor)
+        return weight.detach()
+
+    def _nearest(self, name: str, importance: torch.Tensor | None = None) -> Rounded:
+        group, symmetric = self._options.group_size, self._options.symmetric_weights
+        return round_groups(self._weight(name).float(), group, symmetric, importance)
+
+    def _four_bits(self, name: str, rounded: Rounded | None = None) -> _Quantized:
+        linear = self._model.get_submodule(self._paths[name])
+        assert isinstance(linear, nn.Linear)
+        return FourBitLinear(linear, self._options.group_size, self._options.symmetric_weights, rounded)
+
+    def _set(self, name: str, rounded: Rounded | None, known: Moments | None = None) -> None:
+        made = self._four_bits(name, rounded) if self.plans[name].bits == 4 else self._eight_bits(name)
+        self.quantized[name] = made
+        self._sqnr[name] = _sqnr(made.weight.detach().float(), self._weight(name).float(), known)
+
+    def _eight_bits(self, name: str) -> _Quantized:
+        module, symmetric = self._model.get_submodule(self._paths[name]), self._options.symmetric_weights
+        if isinstance(module, nn.Embedding):
+            return WeightOnlyEmbedding(module, symmetric)
+        assert isinstance(module, nn.Linear)
+        table = self.quantized.get(self._tables.get(name, ""))
+        assert table is None or isinstance(table, WeightOnlyEmbedding)
+        return WeightOnlyLinear(module, symmetric, table)
+
+    def worst_first(self) -> list[str]:
+        """Return the layers that nobody decided on and that can be finer, those that lose most first."""
+        free = [name for name in self.quantized if self.plans[name].reason == "default"]
+        if self._options.bits == 4:
+            free = [name for name in free if self.plans[name].bits == 4]
+        if all(name in self._errors for name in free):
+            return sorted(free, key=lambda name: self._errors[name], reverse=True)
+        return sorted(free, key=lambda name: self._sqnr[name])
+
+    def build(self, finer: Collection[str] = ()) -> nn.Module:
+        """Return the quantized model, with some layers finer: in eight bits instead of four, or in floats."""
+        with quiet_torch():
+            made = copy.deepcopy(self._model)
+        for name, new in self.quantized.items():
+            if name not in finer:
+                made = _put(made, self._paths[name], new)
+            elif self.plans[name].bits == 4:
+                made = _put(made, self._paths[name], self._eight_bits(name))
+        return made.eval().requires_grad_(False)
+
+    def settle(self, sensitive: Sequence[str]) -> None:
+        """Make these layers finer for good."""
+        for name in sensitive:
+            plan, sqnr = self.plans[name], self._sqnr[name]
+            detail = f"its SQNR in int{plan.bits} is {sqnr:.1f} dB, and the model misses its accuracy"
+            if plan.bits == 4:
+                self.plans[name] = replace(plan, bits=8, reason="sensitive", detail=detail)
+                self._set(name, None)
+            else:
+                self.plans[name] = replace(plan, precision="float", reason="sensitive", detail=detail)
+                del self.quantized[name]
+
+    def put_back(self, detail: str) -> None:
+        """Leave all layers in floats that nobody decided on: the model is slower otherwise."""
+        for name in list(self.quantized):
+            plan = self.plans[name]
+            if plan.reason != "kept_by_option":
+                self.plans[name] = replace(plan, precision="float", reason="slower", detail=detail)
+                del self.quantized[name]
+
+    def note(self) -> str:
+        """Say what else there is to say of the weights' form."""
+        return ""
+
+    def reports(self) -> tuple[LayerReport, ...]:
+        """Return what is known of each layer, worst first."""
+        rows = [
+            LayerReport(
+                plan.name, plan.op, plan.precision, plan.reason, sqnr_isolated=self._sqnr.get(plan.name)
+            )
+            for plan in self.plans.values()
+        ]
+        return tuple(sorted(rows, key=_sqnr_of))
+
+
+def _sqnr_of(row: LayerReport) -> float:
+    return math.inf if row.sqnr_isolated is None else row.sqnr_isolated
+
+
+def _sqnr(made: torch.Tensor, weight: torch.Tensor, known: Moments | None) -> float:
+    """Return the SQNR of a layer's results on the inputs it was fitted to; without any, of its weight."""
+    if known is None or not known.is_known:
+        noise = Noise()
+        noise.add(made, weight)
+        return noise.sqnr
+    signal, error = (
+        float(((each @ known.squares) * each).double().sum()) for each in (weight, made - weight)
+    )
+    return 10 * math.log10(signal / error) if signal > 0.0 and error > 0.0 else math.inf
+
+
+def _tensors(model: nn.Module) -> list[torch.Tensor]:
+    return [*model.parameters(), *model.buffers()]
+
+
+def _in_float32(item: object) -> object:
+    """Return an item with its tensors of half precision in float32."""
+    args, kwargs = call_of(item)
+    if kwargs:
+        return {key: _wide(value) for key, value in kwargs.items()}
+    return tuple(_wide(value) for value in args)
+
+
+def _wide(value: object) -> object:
+    is_half = isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+    return value.float() if is_half and isinstance(value, torch.Tensor) else value
+
+
+def mean_squares(model: nn.Module, items: Sequence[object]) -> dict[str, torch.Tensor]:
+    """Return, for each linear layer that items reach, the mean square of each of its inputs."""
+    totals: dict[str, torch.Tensor] = {}
+    with quiet_torch():
+        copied = copy.deepcopy(model)  # hooks are never put into the caller's model
+
+    def watch(path: str, linear: nn.Linear) -> None:
+        def add(module: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+            squares = args[0].detach().float().reshape(-1, linear.in_features).square().mean(0)
+            totals[path] = totals.get(path, torch.zeros(())) + squares / len(items)
+
+        linear.register_forward_pre_hook(add)
+
+    for path, module in copied.named_modules():
+        if type(module) is nn.Linear:
+            watch(path, module)
+    with torch.no_grad():
+        for item in items:
+            args, kwargs = call_of(item)
+            copied(*args, **kwargs)
+    return totals
+
+
+def _put(model: nn.Module, path: str, new: nn.Module) -> nn.Module:
+    """Put a module in the place of another, wherever that is used."""
+    if not path:
+        return new
+    old = model.get_submodule(path)
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):
+            if child is old:
+                setattr(parent, name, new)
+    return model

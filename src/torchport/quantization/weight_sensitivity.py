@@ -1,0 +1,87 @@
+"""How much rounding each layer's weight changes a model's results, from one pass forward and one back.
+
+The error of a layer's result is carried to the model's results by their derivatives. Errors of single numbers
+are taken to be independent, as rounding errors nearly are: then their squares add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import fx
+
+from torchport.quantization.lockstep import ModelGraph, weight_place
+
+_PROJECTIONS = 4  # random directions of the results that derivatives are taken of
+
+
+def output_errors(graph: ModelGraph, rounded: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    """Return, by layer, the share of the results' power that its rounding makes an error of.
+
+    Args:
+        graph: the model.
+        rounded: the weight of each layer, rounded.
+
+    Returns:
+        Nothing if torch cannot differentiate the model.
+    """
+    if not graph.items:
+        return {}
+    watch = _Watch(graph, rounded)
+    try:
+        with torch.enable_grad():
+            results = _floats(watch.run(*[item.clone() for item in graph.items[0]]))
+            if not any(each.requires_grad for each in results):
+                return {}
+            power = sum(float(each.detach().double().square().sum()) for each in results)
+            found = dict.fromkeys(watch.errors, 0.0)
+            generator = torch.Generator().manual_seed(0)  # torch's own is left alone
+            for _ in range(_PROJECTIONS):
+                signs = [torch.randint(2, each.shape, generator=generator) * 2 - 1 for each in results]
+                total = sum((each * sign).sum() for each, sign in zip(results, signs, strict=True))
+                assert isinstance(total, torch.Tensor)
+                for path, error in zip(found, watch.gradients(total), strict=True):
+                    found[path] += error / _PROJECTIONS
+    except (RuntimeError, NotImplementedError):
+        return {}  # an op that torch cannot differentiate
+    return {path: error / power for path, error in found.items()} if power > 0 else {}
+
+
+class _Watch(fx.Interpreter):
+    """Runs a graph, and adds a 0 to each layer's result, of which derivatives can be taken."""
+
+    def __init__(self, graph: ModelGraph, rounded: Mapping[str, torch.Tensor]) -> None:
+        super().__init__(graph.graph_module)
+        self._graph = graph
+        self._rounded = rounded
+        self.errors: dict[str, torch.Tensor] = {}
+        self._zeros: list[torch.Tensor] = []
+
+    def run_node(self, n: fx.Node) -> object:
+        """Run a node; of a layer, note what its result would be with the rounded weight."""
+        result = super().run_node(n)
+        path = self._graph.weights.get(n)
+        if path is None or path not in self._rounded or not isinstance(result, torch.Tensor):
+            return result
+        place = weight_place(n)
+        arguments, keywords = self.fetch_args_kwargs_from_env(n)
+        with torch.no_grad():
+            changed = [*arguments]
+            changed[place] = self._rounded[path]
+            assert callable(n.target)
+            self.errors[path] = n.target(*changed, **keywords) - result
+        zero = torch.zeros_like(result, requires_grad=True)
+        self._zeros.append(zero)
+        return result.detach() + zero if not result.requires_grad else result + zero
+
+    def gradients(self, total: torch.Tensor) -> Iterable[float]:
+        """Return, for each layer, the square of the error that it makes in a sum of the results."""
+        slopes = torch.autograd.grad(total, self._zeros, retain_graph=True, allow_unused=True)
+        for slope, error in zip(slopes, self.errors.values(), strict=True):
+            yield 0.0 if slope is None else float((slope * error).double().square().sum())
+
+
+def _floats(results: object) -> list[torch.Tensor]:
+    given = results if isinstance(results, (list, tuple)) else [results]
+    return [each for each in given if isinstance(each, torch.Tensor) and each.is_floating_point()]

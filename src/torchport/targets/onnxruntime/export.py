@@ -1,0 +1,188 @@
+"""Has torch's exporter write a graph as ONNX, without the captures and decompositions that it needs no more.
+
+The exporter captures what it is given, and then takes it apart, which is another capture. An island's graph
+is captured and taken apart already: where the exporter has a lowering for each of its ops, it is handed over
+as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import operator
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram, ModuleCallEntry
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+
+from torchport.errors import TargetError, one_line
+from torchport.targets.onnxruntime.library import library
+from torchport.torch_private import FakeTensorMode, ONNXRegistry, export_onnx, tree_map_only
+
+_log = logging.getLogger(__name__)
+
+_OPSET = 20  # the newest that torch 2.11's exporter writes without converting
+
+
+def export(graph_module: fx.GraphModule, name: str) -> bytes:
+    """Return a graph as ONNX, with its weights.
+
+    Args:
+        graph_module: the graph, with the metadata of its values.
+        name: what it is called in messages.
+
+    Raises:
+        TargetError: the exporter refuses it.
+    """
+    library("onnxscript")
+    try:
+        with _quiet(), torch.no_grad():
+            return _export_as_it_is(graph_module) or _export_anew(graph_module)
+    except Exception as error:  # the exporter raises many kinds; each is a refusal
+        while error.__cause__ is not None:  # it wraps the error that says what is wrong
+            error = error.__cause__  # type: ignore[assignment]
+        raise TargetError(
+            f"torch's ONNX exporter refuses the island: {one_line(error)}", where=f"onnxruntime, {name}"
+        ) from error
+
+
+def _export_as_it_is(graph_module: fx.GraphModule) -> bytes:
+    """Return the graph as ONNX; empty if it must be taken apart for that."""
+    registry = _registry()
+    calls = [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
+    known = registry is not None and all(
+        call is operator.getitem or registry.is_registered(call) for call in calls
+    )
+    if not known:
+        return b""
+    try:
+        return _run_exporter(_as_program(graph_module), ())
+    except Exception as error:  # noqa: BLE001  # who fails is tried once more, by the exporter's usual way
+        _log.info("the exporter is given the graph anew: %s", one_line(error))
+        return b""
+
+
+def _export_anew(graph_module: fx.GraphModule) -> bytes:
+    values = [node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder"]
+    # Values are not looked at: the graph is straight.
+    return _run_exporter(graph_module, tuple(torch.zeros(value.shape, dtype=value.dtype) for value in values))
+
+
+def _run_exporter(model: fx.GraphModule | ExportedProgram, arguments: tuple[torch.Tensor, ...]) -> bytes:
+    program = _exporter()(
+        model,
+        arguments,
+        opset_version=_OPSET,
+        input_names=[f"input_{index}" for index in range(_inputs(model))],
+        verbose=False,
+    )
+    assert program is not None
+    return bytes(program.model_proto.SerializeToString())
+
+
+def _inputs(model: fx.GraphModule | ExportedProgram) -> int:
+    """Return how many tensors a program takes, without its weights."""
+    if isinstance(model, ExportedProgram):
+        return len(model.graph_signature.user_inputs)
+    return sum(node.op == "placeholder" for node in model.graph.nodes)
+
+
+class _Decomposed(ExportedProgram):
+    """A program that consists of ops that the exporter has lowerings for."""
+
+    def run_decompositions(self, *args: object, **kwargs: object) -> ExportedProgram:
+        """Return it as it is."""
+        return self
+
+
+def _as_program(graph_module: fx.GraphModule) -> ExportedProgram:
+    """Return a graph as an exported program, whose weights are inputs of its graph."""
+    graph, weights = _lift_weights(graph_module)
+    returned = cast("tuple[fx.Node, ...]", graph.output_node().args[0])
+    inputs = [
+        InputSpec(InputKind.BUFFER, TensorArgument(node.name), node.name, persistent=True)
+        if node.name in weights
+        else InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None)
+        for node in graph.nodes
+        if node.op == "placeholder"
+    ]
+    outputs = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in returned]
+    signature = ExportGraphSignature(inputs, outputs)
+    return _Decomposed(torch.nn.Module(), graph, signature, dict(weights), {}, [ModuleCallEntry("", None)])
+
+
+def _lift_weights(graph_module: fx.GraphModule) -> tuple[fx.Graph, dict[str, torch.Tensor]]:
+    """Return a graph that takes its weights after its inputs, and these by the names that they have there."""
+    graph = fx.Graph()
+    nodes = list(graph_module.graph.nodes)
+    copies = {node: graph.placeholder(node.name) for node in nodes if node.op == "placeholder"}
+    places: dict[str, fx.Node] = {}
+    weights: dict[str, torch.Tensor] = {}
+    for node in nodes:
+        if node.op == "get_attr":
+            name = str(node.target)
+            if name not in places:
+                places[name] = graph.placeholder(f"weight_{len(weights)}")
+                weights[places[name].name] = getattr(graph_module, name).detach()
+            copies[node] = places[name]
+    for node in nodes:
+        if node.op == "call_function":
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    with FakeTensorMode():  # one for all: those that an island's nodes have may be of several
+        for node, copied in copies.items():
+            value = weights.get(copied.name, node.meta.get("val"))
+            # Where the user's code called it is nothing for a file to say.
+            copied.meta = {"val": tree_map_only(torch.Tensor, _fake, value), "nn_module_stack": {}}
+    graph.output(fx.map_arg(graph_module.graph.output_node().args[0], copies.__getitem__))
+    return graph, weights
+
+
+def _fake(value: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+
+
+@functools.cache
+def _registry() -> Any:
+    """Return the exporter's lowerings, once; `torch.onnx.export` takes seconds to read them for each island.
+
+    None for a torch whose inner function does not choose the opset.
+    """
+    if "opset_version" not in inspect.signature(export_onnx).parameters:
+        return None
+    return ONNXRegistry.from_torchlib(opset_version=_OPSET)
+
+
+def _exporter() -> Callable[..., torch.onnx.ONNXProgram | None]:
+    registry = _registry()
+    if registry is None:
+        return functools.partial(torch.onnx.export, dynamo=True)
+    return functools.partial(export_onnx, registry=registry)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back what the exporter warns of and logs: it speaks of its own inner workings."""
+    loggers = [logging.getLogger(name) for name in ("onnxscript", "torch.onnx")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
