@@ -29,3 +29,34 @@ def test_logits_and_size(bits: int, pcc: float, size: float) -> None:
     with torch.no_grad():
         logits = [each(input_ids=unseen).logits.flatten() for each in (quantized, model)]
     assert torch.corrcoef(torch.stack(logits))[0, 1] >= pcc
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_model_in_bfloat16_generates_with_packed_weights(bits: int) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=300, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
+        eos_token_id=None,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval().to(torch.bfloat16)
+    items = [{"input_ids": torch.randint(0, 300, (2, 8))} for _ in range(5)]
+    quantized = torchport.quantize(
+        model, items, method="weight_only", speed=False, accuracy=AccuracyBudget(pcc=0.9),
+        options={"bits": bits},
+    )  # fmt: skip
+    ids = items[0]["input_ids"][:1]
+    compiled = torchport.compile(quantized.module, (ids,), max_length=16)
+    made = compiled.generate(ids, max_new_tokens=4, do_sample=False)
+    # Each token is among the likeliest for the simulation: others may be as likely in bfloat16.
+    with torch.no_grad():
+        logits = quantized.module(input_ids=made).logits[0, 7:-1].float()
+    chosen = logits.gather(1, made[0, 8:, None]).squeeze(1)
+    assert torch.all(chosen >= logits.amax(1) - 0.05 * logits.std())
+    assert compiled.fallbacks.fallbacks == 0
+    compiled(ids)
+    assert compiled.coverage.complete
+    assert sum(int(island.properties["weights_bytes"]) for island in compiled.record.islands) < (
+        1.1 * quantized.report.bytes
+    )

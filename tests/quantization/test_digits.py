@@ -81,7 +81,7 @@ def test_ranges_at_each_call_keep_the_accuracy(kind: type[nn.Module]) -> None:
     assert (quantized.report.calibrated_on, quantized.report.judged_on) == (0, 1)
 
 
-@pytest.mark.parametrize("kind", [SmallViT, RowLstm])
+@pytest.mark.parametrize("kind", [ResidualCnn, SmallViT, RowLstm])
 def test_weights_in_eight_bits_keep_the_accuracy(kind: type[nn.Module]) -> None:
     model, images = trained(kind), digits()[2]
     quantized = torchport.quantize(model, calibration()[:2], method="weight_only", speed=False)
@@ -97,7 +97,7 @@ def test_weights_in_eight_bits_keep_the_accuracy(kind: type[nn.Module]) -> None:
     assert type(quantized.module) is kind
 
 
-@pytest.mark.parametrize("kind", [ResidualCnn, RowLstm])
+@pytest.mark.parametrize("kind", [ResidualCnn, SmallViT, RowLstm])
 def test_prepare_train_convert_save_load_run(kind: type[nn.Module], tmp_path) -> None:
     """The whole way of quantization-aware training, to a file and back."""
     model, images = trained(kind), digits()[2]

@@ -31,11 +31,7 @@ def test_errors_of_inputs_that_vary_together_make_up_for_each_other(symmetric: b
     torch.manual_seed(0)
     weight, x = torch.randn(16, 64), correlated(600, 64)
     x, unseen = x[:512], x[512:]
-    moments = Moments.of(weight)
-    for part in x.split(100):
-        moments.add(part, part @ weight.T)
-    assert torch.allclose(moments.squares, x.T @ x / 512, atol=1e-3)
-    assert moments.count == 512
+    moments = Moments(x.T @ x / 512, x.T @ x @ weight.T / 512, 512)
     errors = [
         float((unseen @ (floats_of(rounded) - weight).T).square().sum())
         for rounded in (
@@ -50,8 +46,8 @@ def test_a_layer_makes_up_for_what_those_before_it_lost() -> None:
     """Its inputs are all a tenth too small: the weight becomes larger, though four bits would hold it."""
     torch.manual_seed(0)
     weight, x = torch.randn(8, 64), torch.randn(1024, 64)
-    moments = Moments.of(weight)
-    moments.add(0.9 * x, x @ weight.T)
+    seen = 0.9 * x
+    moments = Moments(seen.T @ seen / 1024, seen.T @ x @ weight.T / 1024, 1024)
     made = floats_of(round_with_data(weight, moments, 32, True))
     ratio = float((made * weight).sum() / weight.square().sum())
     assert ratio == pytest.approx(1 / 0.9, rel=0.02)
@@ -89,7 +85,7 @@ def test_each_layer_sees_what_comes_out_of_those_that_are_quantized() -> None:
         seen[path] = known
         return {"embed": None, "first": 0.5 * model.first.weight.detach(), "last": None}[path]
 
-    run_in_lockstep(graph, quantize, "last")
+    run_in_lockstep(graph, quantize, {"first", "last"})
     assert list(seen) == ["embed", "first", "last"]
     assert seen["embed"] is None
     ids = torch.cat(items).flatten()

@@ -7,7 +7,7 @@ to the inputs that it has behind those that are quantized already, in one pass o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -92,45 +92,71 @@ def _key(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:
 
 
 def run_in_lockstep(
-    graph: ModelGraph, quantize: Callable[[str, Moments | None], torch.Tensor | None], last: str
+    graph: ModelGraph,
+    quantize: Callable[[str, Moments | None], torch.Tensor | None],
+    fitted: Collection[str],
 ) -> None:
     """Run all items through a graph, and have each layer quantized when they arrive at it.
 
     Args:
         graph: the graph.
-        quantize: given a layer's path, and what is known of a linear layer, returns the weight to go on with;
+        quantize: given a path, and what is known of a layer that is fitted, returns the weight to go on with;
             None: the layer stays as it is.
-        last: the path of the layer after which nothing is left to do.
+        fitted: the paths of the linear layers that are fitted to data; after the last nothing is left to do.
     """
     runs = [_Run(graph.graph_module, tensors) for tensors in graph.items]
     nodes = list(graph.graph_module.graph.nodes)
+    left = set(fitted)
+    known = _Knowledge(runs)
     with torch.no_grad():
         for node, dead in zip(nodes, _last_uses(nodes), strict=True):
+            for run in runs:
+                run.step_floats(node)
             path = graph.weights.get(node)
             if path is not None:
-                known = _known(graph.graph_module, node, runs) if str(node.target) == _LINEAR else None
-                weight = quantize(path, known)
-                if path == last:
+                weight = quantize(path, known.of(node) if path in fitted else None)
+                left.discard(path)
+                if not left:
                     return
                 if weight is not None:
                     for run in runs:
                         run.replace_weight(node, weight)
             for run in runs:
-                run.step(node)
+                run.step_quantized(node)
                 run.forget(dead)
 
 
-def _known(graph_module: fx.GraphModule, node: fx.Node, runs: Sequence[_Run]) -> Moments:
-    """Return what all items say of a linear layer."""
-    weight = tensor_of(graph_module, node.args[1])
-    assert weight is not None
-    moments = Moments.of(weight)
-    source = node.args[0]
-    assert isinstance(source, fx.Node)
-    for run in runs:
-        floats, quantized = run.pair(source)
-        moments.add(quantized.flatten(0, -2), (floats @ weight.T).flatten(0, -2))
-    return moments
+class _Knowledge:
+    """What all items say of linear layers; several that read the same tensor share what is known of it."""
+
+    def __init__(self, runs: Sequence[_Run]) -> None:
+        self._runs = runs
+        self._source: object = None
+        self._squares: torch.Tensor | None = None
+
+    def of(self, node: fx.Node) -> Moments:
+        """Return what is known of a layer whose results in floats are there already."""
+        source, bias = node.args[0], node.args[2] if len(node.args) > 2 else None
+        assert isinstance(source, fx.Node)
+        rows = [run.quantized[source].flatten(0, -2) for run in self._runs]
+        wanted = [
+            run.floats[node] - (run.floats[bias] if isinstance(bias, fx.Node) else 0.0) for run in self._runs
+        ]
+        count = sum(map(len, rows))
+        if source is not self._source:
+            self._source = source
+            self._squares = _mean_product(rows, rows, count)
+        assert self._squares is not None
+        return Moments(
+            self._squares, _mean_product(rows, [each.flatten(0, -2) for each in wanted], count), count
+        )
+
+
+def _mean_product(ones: Sequence[torch.Tensor], others: Sequence[torch.Tensor], count: int) -> torch.Tensor:
+    total = torch.zeros(ones[0].shape[1], others[0].shape[1])
+    for one, other in zip(ones, others, strict=True):
+        total.addmm_(one.T, other, alpha=1 / max(1, count))
+    return total
 
 
 def _last_uses(nodes: Sequence[fx.Node]) -> Iterator[list[fx.Node]]:
@@ -156,12 +182,15 @@ class _Run:
             # Copies: a graph may write to what it is given.
             each.args_iter = iter([tensor.clone() for tensor in tensors])
 
-    def pair(self, node: fx.Node) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a tensor in floats, and in the quantized model."""
-        floats, quantized = self._floats.env[node], self._quantized.env[node]
-        assert isinstance(floats, torch.Tensor)
-        assert isinstance(quantized, torch.Tensor)
-        return floats, quantized
+    @property
+    def floats(self) -> dict[fx.Node, torch.Tensor]:
+        """The tensors in floats."""
+        return self._floats.env
+
+    @property
+    def quantized(self) -> dict[fx.Node, torch.Tensor]:
+        """The tensors of the quantized model."""
+        return self._quantized.env
 
     def replace_weight(self, node: fx.Node, weight: torch.Tensor) -> None:
         """Go on with another weight in the quantized model."""
@@ -169,11 +198,15 @@ class _Run:
         assert isinstance(read, fx.Node)
         self._quantized.env[read] = weight
 
-    def step(self, node: fx.Node) -> None:
-        """Run a node."""
+    def step_floats(self, node: fx.Node) -> None:
+        """Run a node in floats."""
         if node.op != "output":
-            for each in (self._floats, self._quantized):
-                each.env[node] = each.run_node(node)
+            self._floats.env[node] = self._floats.run_node(node)
+
+    def step_quantized(self, node: fx.Node) -> None:
+        """Run a node of the quantized model."""
+        if node.op != "output":
+            self._quantized.env[node] = self._quantized.run_node(node)
 
     def forget(self, nodes: Iterable[fx.Node]) -> None:
         """Forget values that nobody reads any more."""

@@ -110,7 +110,7 @@ class WeightQuantization:
             return self.quantized[name].weight.float()
 
         if wanted:
-            run_in_lockstep(graph, quantize, self._paths[wanted[-1]])
+            run_in_lockstep(graph, quantize, {self._paths[name] for name in wanted})
         return len(graph.items)
 
     def _in_float32(self) -> nn.Module:

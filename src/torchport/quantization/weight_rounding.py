@@ -13,7 +13,7 @@ _DAMPING = 0.01
 _BLOCK = 128  # columns whose errors reach the others at once
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Moments:
     """What is known of a layer on data: of its inputs, in the quantized model, and of what it should give.
 
@@ -25,33 +25,13 @@ class Moments:
 
     squares: torch.Tensor
     products: torch.Tensor
-    count: int = 0
-
-    @classmethod
-    def of(cls, weight: torch.Tensor) -> Moments:
-        """Return what is known before any data: nothing."""
-        outputs, inputs = weight.shape
-        return cls(torch.zeros(inputs, inputs), torch.zeros(inputs, outputs))
-
-    def add(self, inputs: torch.Tensor, wanted: torch.Tensor) -> None:
-        """Add rows of inputs, and of results without the bias."""
-        total = self.count + len(inputs)
-        if total == 0:
-            return
-        share = self.count / total
-        self.squares.mul_(share).addmm_(inputs.T, inputs, alpha=1 / total)
-        self.products.mul_(share).addmm_(inputs.T, wanted, alpha=1 / total)
-        self.count = total
+    count: int
 
     @property
     def is_known(self) -> bool:
         """Whether there is anything to go by."""
-        return self.count > 0 and bool(self.squares.diagonal().sum() > 0) and self.is_finite
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether no number was too large."""
-        return bool(self.squares.isfinite().all()) and bool(self.products.isfinite().all())
+        is_finite = bool(self.squares.isfinite().all()) and bool(self.products.isfinite().all())
+        return self.count > 0 and is_finite and bool(self.squares.diagonal().sum() > 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,8 +14,9 @@ HALF_PRECISIONS: tuple[Precision, ...] = ("bfloat16", "float16")
 PRECISIONS: tuple[Precision, ...] = ("int8", "weight_only", *HALF_PRECISIONS, "float")
 # Why a layer has its precision.
 #   default          the method's own
-#   sensitive        in int8 the model misses its accuracy budget, and this layer is among the worst
-#   slower           in int8 it was measured to be slower on this machine
+#   sensitive        in int8 (or int4) the model misses its accuracy budget, and this layer is a worst one;
+#                    or it changes the results most in int4, and there is room for eight bits
+#   slower           quantized it was measured to be slower on this machine
 #   no_kernel        the engine computes it in floats all the same, as its runtime graph says
 #   kept_by_option   an override or a plan says so
 #   not_supported    the method has no such form of it
