@@ -129,17 +129,21 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     )
 
 
-def write_results(name: str, results: Mapping[str, object]) -> Path:
-    """Write results as JSON with the machine and versions, and return where."""
+def document(name: str, results: Mapping[str, object]) -> dict[str, object]:
+    """Return results with the machine and versions that they stand on."""
     installation = describe_installation()
-    document = {
+    return {
         "schema": f"torchport.benchmark.{name}/1",
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "machine": installation.machine,
         "versions": installation.versions,
         **results,
     }
+
+
+def write_results(name: str, results: Mapping[str, object]) -> Path:
+    """Write results as JSON with the machine and versions, and return where."""
     path = RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(document(name, results), indent=2) + "\n", encoding="utf-8")
     return path

@@ -182,6 +182,14 @@ def torchport_onnxruntime(subject: Subject, notes: list[str]) -> Call:
     return subject.calling(compiled)
 
 
+def torchport_inductor(subject: Subject, notes: list[str]) -> Call:
+    """`torchport.compile` with the target inductor, from an empty cache."""
+    compiled = torchport.compile(
+        subject.module, subject.args, subject.kwargs, target="inductor", options={"cache": False}
+    )
+    return subject.calling(compiled)
+
+
 def torchport_auto(subject: Subject, notes: list[str]) -> Call:
     """`torchport.compile` with the target auto, from an empty cache: whatever it finds to be the fastest."""
     compiled = torchport.compile(
@@ -214,8 +222,8 @@ OTHERS: dict[str, Prepare] = {
 OURS: dict[str, Prepare] = {
     "torchport": torchport_compile,
     "torchport-backend": torchport_backend,
+    "torchport-onnxruntime": torchport_onnxruntime,
+    "torchport-inductor": torchport_inductor,
     "torchport-auto": torchport_auto,
 }
-# Shown beside them: an engine is not promised to be the fastest.
-FURTHER: dict[str, Prepare] = {"torchport-onnxruntime": torchport_onnxruntime}
-CONTENDERS = OTHERS | OURS | FURTHER
+CONTENDERS = OTHERS | OURS

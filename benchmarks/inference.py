@@ -1,15 +1,21 @@
 """Times models in float32 at batch 1: torchport against torch, OpenVINO's own backend and onnxruntime.
 
     python benchmarks/inference.py
-    python benchmarks/inference.py --models resnet18 gpt2 --seconds 10 --skip inductor
+    python benchmarks/inference.py --models "res*" gpt2 --budget 30 --seconds 10 --skip inductor
+    python benchmarks/inference.py --table          # the records' table again; measures nothing
+    python benchmarks/inference.py --docs           # fills docs/results.md from docs/results/inference-*.json
 
 All contenders take turns in one process, on random weights and under `torch.no_grad()`; the table shows
 medians. Each model has a process of its own. A contender whose results are not eager torch's does not count.
+A model that is in the records already is not measured again unless it is asked for (`--again`), so that a run
+can be made in pieces. Records of another machine or of other versions are refused.
 """
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
+import json
 import multiprocessing
 import sys
 import time
@@ -17,18 +23,24 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
-from common import ABSENT, Turns, median, render_table, spread, time_in_turns, write_results
+from common import ABSENT, RESULTS, Turns, document, median, render_table, spread, time_in_turns
 from contenders import CONTENDERS, OTHERS, OURS, Subject
 
 import torchport
 from torchport.errors import one_line
+from torchport.records import write_text
+from torchport.report.marked_place import fill_place
 from torchport.structure import tensors_in
 from torchport.zoo import Model
 
 PCC = 0.9999  # what a contender's results must reach for its time to count
-ALLOWED = 1.05  # how much slower than the best other torchport may be
+AUTO = "torchport-auto"
+ALLOWED = 1.05  # how much slower than the best peer `auto` may be, and than eager torch any target
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "results.md"
 NOISY = 0.1  # from which spread on a time is called noisy
 
 MODELS = {
@@ -148,26 +160,73 @@ def measure_apart(name: str, settings: Settings) -> dict[str, dict[str, object]]
     return {contender: {"error": error} for contender in CONTENDERS if contender not in settings.skip}
 
 
-def ratios(rows: Mapping[str, Mapping[str, object]]) -> dict[str, float]:
-    """Return the time of each of ours relative to the best of the others."""
-    others = [float(rows[name]["seconds"]) for name in OTHERS if "seconds" in rows.get(name, {})]
-    if not others:
-        return {}
-    return {
-        name: float(rows[name]["seconds"]) / min(others) for name in OURS if "seconds" in rows.get(name, {})
-    }
+Rows = Mapping[str, Mapping[str, object]]  # of one model, by contender
 
 
-def render(results: Mapping[str, Mapping[str, Mapping[str, object]]], skip: Sequence[str]) -> str:
+@dataclass(frozen=True)
+class Standing:
+    """How torchport stands with one model.
+
+    Args:
+        best: the fastest peer; empty if none ran.
+        auto: the time of `auto` relative to it, if both ran.
+        to_eager: the time of each way to use torchport relative to eager torch's.
+    """
+
+    best: str
+    auto: float | None
+    to_eager: Mapping[str, float]
+
+    @property
+    def holds(self) -> bool:
+        """Whether `auto` is as fast as the best peer, and nothing slower than eager torch."""
+        return self.auto is not None and all(
+            ratio <= ALLOWED for ratio in (self.auto, *self.to_eager.values())
+        )
+
+    def __str__(self) -> str:
+        auto = "auto did not run" if self.auto is None else f"auto / {self.best} {_judged(self.auto)}"
+        return ", ".join(
+            [auto, *[f"{name} / eager {_judged(ratio)}" for name, ratio in self.to_eager.items()]]
+        )
+
+
+def _judged(ratio: float) -> str:
+    return f"{ratio:.3f} {'ok' if ratio <= ALLOWED else 'SLOWER'}"
+
+
+def standing(rows: Rows) -> Standing:
+    """Return how torchport stands with a model."""
+    times = {name: float(row["seconds"]) for name, row in rows.items() if "seconds" in row}
+    best = min((name for name in OTHERS if name in times), key=times.__getitem__, default="")
+    auto = times[AUTO] / times[best] if best and AUTO in times else None
+    eager = times.get("eager")
+    to_eager = {name: times[name] / eager for name in OURS if name in times} if eager else {}
+    return Standing(best, auto, to_eager)
+
+
+def render(results: Mapping[str, Rows]) -> str:
     """Return the table, in milliseconds, and below it what failed, and what there is to say of a `*`."""
-    names = [name for name in CONTENDERS if name not in skip]
-    header = ["model, ms a call", *names, *[f"{name} / best other" for name in OURS if name not in skip]]
+    names = [name for name in CONTENDERS if any(name in rows for rows in results.values())]
+    ours = [name for name in OURS if name in names]
+    header = [
+        "model, ms a call",
+        *names,
+        "auto / best peer",
+        f"≤ {ALLOWED}",
+        *[f"{name} / eager" for name in ours],
+    ]
     lines = []
     for model, rows in results.items():
-        found = ratios(rows)
+        found = standing(rows)
         cells = [_cell(rows.get(name, {})) for name in names]
-        shares = [f"{found[name]:.3f}" if name in found else ABSENT for name in OURS if name not in skip]
-        lines.append([model, *cells, *shares])
+        auto = (
+            [ABSENT, ABSENT]
+            if found.auto is None
+            else [f"{found.auto:.3f}", "yes" if found.auto <= ALLOWED else "NO"]
+        )
+        shares = [f"{found.to_eager[name]:.3f}" if name in found.to_eager else ABSENT for name in ours]
+        lines.append([model, *cells, *auto, *shares])
     remarks = [
         f"- {model}, {name}: {remark}"
         for model, rows in results.items()
@@ -193,10 +252,66 @@ def _cell(row: Mapping[str, object]) -> str:
     return f"{1000 * float(row['seconds']):.2f}{'*' if row.get('notes') else ''}"
 
 
+class Records:
+    """What was measured on this machine, a model at a time, in a JSON file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._document = document("inference", {"allowed": ALLOWED, "models": {}})
+        if not path.exists():
+            return
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        for what in ("schema", "machine", "versions"):
+            if kept.get(what) != self._document[what]:
+                raise SystemExit(
+                    f"{path} is of another {what}: name another file with --records, or remove it"
+                )
+        self._document["models"] = kept["models"]
+
+    @property
+    def models(self) -> dict[str, Rows]:
+        """The rows of each model that was measured, in the order of `MODELS`."""
+        kept = self._document["models"]
+        assert isinstance(kept, dict)
+        return {name: kept[name] for name in MODELS if name in kept}
+
+    def keep(self, name: str, rows: Rows) -> None:
+        """Add a model's rows."""
+        self._document["models"] |= {name: rows}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(json.dumps(self._document, indent=1) + "\n", self._path)
+
+
+def fill_docs() -> None:
+    """Write a table for each machine of docs/results into the page."""
+    parts = []
+    for path in sorted((ROOT / "docs" / "results").glob("inference-*.json")):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        machine = ", ".join(str(value) for value in kept["machine"].values())
+        parts.append(f"{machine} ([records](results/{path.name})):\n\n{render(kept['models'])}\n")
+    write_text(fill_place(PAGE.read_text(encoding="utf-8"), "inference", "\n".join(parts)), PAGE)
+
+
+def _wanted(patterns: Sequence[str]) -> list[str]:
+    found = [name for name in MODELS if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
+    if not found:
+        raise SystemExit(f"no model is named {' or '.join(patterns)}; there are {', '.join(MODELS)}")
+    return found
+
+
 def main() -> int:
     """Measure, print the table, and write the JSON; 1 if torchport is too slow or fails somewhere."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="MODEL")
+    parser.add_argument("--models", nargs="+", default=["*"], metavar="GLOB", help="those whose names match")
+    parser.add_argument("--again", action="store_true", help="measure models that are in the records, too")
+    parser.add_argument(
+        "--budget", type=float, default=float("inf"), help="minutes after which none is begun"
+    )
+    parser.add_argument("--records", type=Path, default=RESULTS / "inference.json")
+    parser.add_argument("--table", action="store_true", help="print the records' table, and measure nothing")
+    parser.add_argument(
+        "--docs", action="store_true", help="fill the table of docs/results.md, and measure nothing"
+    )
     parser.add_argument(
         "--runs", type=int, help="turns of each contender; by default as many as fit --seconds"
     )
@@ -206,26 +321,33 @@ def main() -> int:
         "--threads", type=int, default=0, help="threads of each contender; torch's own by default"
     )
     given = parser.parse_args()
+    if given.docs:
+        fill_docs()
+        return 0
+    records = Records(given.records)
+    if not given.table:
+        _measure_all(records, given)
+    results = records.models
+    print(render(results))
+    missing = [name for name in MODELS if name not in results]
+    print(
+        f"\n{len(results)} models in {given.records}; not yet: {', '.join(missing) or 'none'}",
+        file=sys.stderr,
+    )
+    return int(not all(standing(rows).holds for rows in results.values()))
+
+
+def _measure_all(records: Records, given: argparse.Namespace) -> None:
     settings = Settings(Turns(given.runs, given.seconds), tuple(given.skip), given.threads)
-    results = {}
-    for name in given.models:
-        results[name] = measure_apart(name, settings)
-        print(f"  {name}: {ratios(results[name])}", file=sys.stderr, flush=True)
-    print(render(results, given.skip))
-    found = {name: ratios(rows) for name, rows in results.items()}
-    path = write_results("inference", {"models": results, "ratios": found, "allowed": ALLOWED})
-    print(f"\nwritten to {path}", file=sys.stderr)
-    return int(not _good(results, found, given.skip))
-
-
-def _good(
-    results: Mapping[str, Mapping[str, Mapping[str, object]]],
-    found: Mapping[str, Mapping[str, float]],
-    skip: Sequence[str],
-) -> bool:
-    ours = [name for name in OURS if name not in skip]
-    ran = all("seconds" in rows.get(name, {}) for rows in results.values() for name in ours)
-    return ran and all(ratio <= ALLOWED for row in found.values() for ratio in row.values())
+    until = time.monotonic() + 60 * given.budget
+    for name in _wanted(given.models):
+        if name in records.models and not given.again:
+            continue
+        if time.monotonic() > until:
+            print(f"  the budget of {given.budget} minutes is spent", file=sys.stderr)
+            return
+        records.keep(name, measure_apart(name, settings))
+        print(f"  {name}: {standing(records.models[name])}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

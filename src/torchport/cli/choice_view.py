@@ -24,6 +24,9 @@ def showing_choice(output: Output, model: str, show: Callable[[str], None]) -> I
         def trying(self, engine: str, number: int, engines: int) -> None:
             show(f"Trying {engine} on {model} ({number} of {engines})")
 
+        def timing(self, engine: str) -> None:
+            show(f"Timing {engine} on {model}")
+
         def tried(self, row: EngineTry) -> None:
             if output.err.is_terminal:
                 output.message(_line(row))

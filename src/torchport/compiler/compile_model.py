@@ -95,7 +95,9 @@ class _Request:
     name: str
 
 
-def _compile_for(target: Target, options: Options, request: _Request) -> CompiledModel:
+def _compile_for(
+    target: Target, options: Options, request: _Request, captured: capture.CapturedModel | None = None
+) -> CompiledModel:
     specialiser = Specialiser(request.model, target, options, request.name)
     if request.dynamic_shapes is None and can_generate(request.model):
         if request.max_length is not None and request.max_length < 1:
@@ -108,19 +110,19 @@ def _compile_for(target: Target, options: Options, request: _Request) -> Compile
             where=specialiser.name,
             remedy="leave it out",
         )
-    return CompiledModel(specialiser, request.args, request.kwargs, request.dynamic_shapes)
+    return CompiledModel(specialiser, request.args, request.kwargs, request.dynamic_shapes, captured=captured)
 
 
 def _compile_best(options: AutoOptions, request: _Request) -> CompiledModel:
     """Compile for the engine that is the best by measuring; if it fails here after all, for the next one."""
-    captured = capture.export(request.model, request.args, request.kwargs, name=request.name)
+    specialiser = Specialiser(request.model, targets.find("auto"), options, request.name)
+    captured = specialiser.capture_for(request.args, request.kwargs)
     tries = choose_engine(captured, options)
-    del captured
     for row in rank(tries.rows, options.objective):
         target: Target = targets.find("auto" if row.engine == EAGER else row.engine)
         own = options if row.engine == EAGER else target.make_options(engine_options(options, tries))
         try:
-            compiled = _compile_for(target, own, request)
+            compiled = _compile_for(target, own, request, captured)
         except Exception as error:  # an engine may raise anything
             if row.engine == EAGER:
                 raise

@@ -41,6 +41,7 @@ class CompiledModel(nn.Module):
         args, kwargs: example inputs.
         dynamic_shapes: which dimensions may vary.
         lazily: whether it is compiled when it is first called or asked about, rather than now.
+        captured: the model as it was captured for the example inputs, if it was.
 
     It holds the model's own parameters and buffers under their own names. A change of a weight is
     noticed, and the islands are built again. Inputs of another shape are compiled for when they come, unless
@@ -55,6 +56,7 @@ class CompiledModel(nn.Module):
         dynamic_shapes: object = None,
         *,
         lazily: bool = False,
+        captured: capture.CapturedModel | None = None,
     ) -> None:
         super().__init__()
         # The same dicts, not copies: state_dict, load_state_dict and parameters are the model's own.
@@ -75,7 +77,7 @@ class CompiledModel(nn.Module):
         self._made_first: Specialised | None = None
         self._programs: tuple[Specialised, ...] = ()
         if not lazily:
-            self._build_first()
+            self._build_first(captured)
 
     @property
     def _first(self) -> Specialised:
@@ -83,8 +85,12 @@ class CompiledModel(nn.Module):
         with self._lock:
             return self._made_first or self._build_first()
 
-    def _build_first(self) -> Specialised:
-        made = self._made_first = self._build_open() or self._specialiser.build(*self._examples)
+    def _build_first(self, captured: capture.CapturedModel | None = None) -> Specialised:
+        captured = captured if self._dynamic_shapes is None else None  # that one is for fixed sizes
+        made = self._build_open()
+        if made is None and captured is not None:
+            made = self._specialiser.build_captured(captured)
+        made = self._made_first = made or self._specialiser.build(*self._examples)
         self._programs = (made, *self._programs)
         return made
 

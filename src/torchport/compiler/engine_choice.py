@@ -1,8 +1,9 @@
 """Tries every engine on a model, each in a process of its own, and says which is the best.
 
-An engine that crashes, hangs or eats memory costs its turn alone. What was measured is kept in the cache, for
-this machine. Processes on a busy machine are compared by how an engine's time relates to that of eager torch
-in the same process, where both are timed in turns.
+An engine that crashes, hangs or eats memory costs its turn alone. They build at the same time and are timed
+one by one (`engine_processes.py`). What was measured is kept in the cache, for this machine. Processes on a
+busy machine are compared by how an engine's time relates to that of eager torch in the same process, where
+both are timed in turns.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -26,11 +27,12 @@ import torch
 from torchport import targets
 from torchport.capture import CapturedModel
 from torchport.compiler import cache
+from torchport.compiler.engine_processes import LOG, Bounds, at_a_time, run_trials
 from torchport.errors import RecordError, TargetError, nearest, one_line
 from torchport.records import EAGER, EngineTry, Tries, read_record, temporary_folder
 from torchport.targets import Artifact, Options, Target
 from torchport.targets.auto import AutoOptions
-from torchport.targets.child_process import ChildEnd, run_child
+from torchport.targets.child_process import ChildEnd
 from torchport.targets.machine import machine
 from torchport.targets.permitted_ops import namespaces_of
 from torchport.version import __version__
@@ -43,8 +45,8 @@ FOUND, FOUND_EAGER = "found.json", "found_eager.json"
 
 _NOISE = 0.03  # of the best, within which two engines are as good as each other
 _LITTLE = 32 * 2**20  # bytes, the same for memory
-_LOG = "trial.log"
 _LEAST = 1.0  # seconds that are left, below which no engine is begun
+_BUILDING = 2 / 3  # of the time that engines have together, which one may build for
 
 
 class ChoiceProgress:
@@ -52,6 +54,9 @@ class ChoiceProgress:
 
     def trying(self, engine: str, number: int, engines: int) -> None:
         """An engine's turn begins: which of how many it is."""
+
+    def timing(self, engine: str) -> None:
+        """An engine has built, and is timed."""
 
     def tried(self, row: EngineTry) -> None:
         """An engine's turn is over."""
@@ -156,40 +161,113 @@ def _score(row: EngineTry, objective: str) -> float | None:
     return (1.0 if row.fastest is not None else None) if row.engine == EAGER else row.ratio
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """What a trial may take."""
-
-    seconds: float
-    memory: int
-
-
 def _try_all(
     captured: CapturedModel, names: Sequence[str], options: AutoOptions, deadline: float
 ) -> list[EngineTry]:
-    told = _told.get()
-    rows: list[EngineTry] = []
-    eager: list[EngineTry] = []
-    memory = options.memory_mb * 10**6 or _free_memory() // 2
+    rows: dict[str, EngineTry] = {}
     with temporary_folder("auto") as folder:
         problem = _write_model(captured, folder)
-        for number, name in enumerate(names):
-            told.trying(name, number + 1, len(names))
-            left = deadline - time.monotonic()
-            if problem:
-                row = EngineTry(name, "failed", reason=problem)
-            elif reason := _not_for(targets.find(name), captured):
-                row = EngineTry(name, "refused", reason=reason)
-            elif left < _LEAST:
-                row = EngineTry(name, "skipped", reason=f"the budget of {options.budget_s} s was spent")
+        left = []
+        for name in names:
+            reason = _not_for(targets.find(name), captured)
+            if problem or reason:
+                rows[name] = EngineTry(name, "failed" if problem else "refused", reason=problem or reason)
+                _told.get().tried(rows[name])
             else:
-                bounds = _Bounds(left / (len(names) - number), memory)
-                row, seen = _try_one(name, captured, folder, options, bounds)
-                eager += [seen] if seen is not None else []
-            _log.info("%s on %s: %s %s", captured.name, name, row.status, row.reason)
+                left.append(name)
+        turns = _Turns(captured, names, folder, options, deadline)
+        number, memory = at_a_time(
+            len(left), options.memory_mb * 10**6, _weights_bytes(captured), _free_memory()
+        )
+        while left:
+            rows |= turns.try_some(left[:number], len(left), memory)
+            left = left[number:]
+    return [_eager_row(turns.eager, list(rows.values())), *[rows[name] for name in names]]
+
+
+class _Turns:
+    """Tries engines, some at a time.
+
+    Args:
+        captured: the model.
+        names: all engines.
+        folder: where the model is.
+        options: how to choose.
+        deadline: when all must be done.
+    """
+
+    def __init__(
+        self,
+        captured: CapturedModel,
+        names: Sequence[str],
+        folder: Path,
+        options: AutoOptions,
+        deadline: float,
+    ) -> None:
+        self._captured = captured
+        self._names = names
+        self._folder = folder
+        self._options = options
+        self._deadline = deadline
+        self.eager: list[EngineTry] = []  # what was found of eager torch meanwhile
+
+    def try_some(self, some: Sequence[str], left: int, memory: int) -> dict[str, EngineTry]:
+        """Return what came of some engines, which build at the same time.
+
+        Args:
+            some: these engines.
+            left: how many were not tried yet, these among them.
+            memory: how many bytes each may hold.
+        """
+        told = _told.get()
+        for name in some:
+            told.trying(name, self._names.index(name) + 1, len(self._names))
+        seconds = self._deadline - time.monotonic()
+        rows = {}
+        if seconds < _LEAST:
+            reason = f"the budget of {self._options.budget_s} s was spent"
+            rows = {name: EngineTry(name, "skipped", reason=reason) for name in some}
+            for row in rows.values():
+                told.tried(row)
+            return rows
+        # Of what those that build together have, a part is for timing them one by one.
+        share = seconds * len(some) / left * (_BUILDING if len(some) > 1 else 1)
+        bounds = Bounds(share, memory)
+        folders = [self._prepare(name) for name in some]
+        for index, end in run_trials(folders, bounds, lambda index: told.timing(some[index])):
+            row = rows[some[index]] = self._read(some[index], folders[index], end, bounds)
+            _log.info("%s on %s: %s %s", self._captured.name, row.engine, row.status, row.reason)
             told.tried(row)
-            rows.append(row)
-    return [_eager_row(eager, rows), *rows]
+        return rows
+
+    def _prepare(self, name: str) -> Path:
+        """Return a folder with what the process of an engine is asked."""
+        request = {
+            "engine": name,
+            "model": self._captured.name,
+            "objective": self._options.objective,
+            "options": _common(self._options),
+            "threads": torch.get_num_threads(),
+            "namespaces": sorted(namespaces_of(self._captured.program.graph) - {"aten", "prim", "prims"}),
+            "shared": [dataclasses.asdict(item) for item in self._captured.shared],
+        }
+        folder = self._folder / name
+        folder.mkdir()
+        (folder / REQUEST).write_text(json.dumps(request))
+        return folder
+
+    def _read(self, name: str, folder: Path, end: ChildEnd, bounds: Bounds) -> EngineTry:
+        """Return what came of an engine, and keep what its process found out about eager torch."""
+        eager = _read_row(folder / FOUND_EAGER)
+        self.eager += [eager] if eager is not None else []
+        row = _read_row(folder / FOUND) if end.how == "exited" and end.code == 0 else None
+        if row is None:
+            row = _died(name, end, folder / LOG, bounds)
+        return replace(row, peak_bytes=end.peak or None)
+
+
+def _weights_bytes(captured: CapturedModel) -> int:
+    return sum(tensor.numel() * tensor.itemsize for tensor in captured.program.state_dict.values())
 
 
 def _not_for(target: Target, captured: CapturedModel) -> str:
@@ -219,36 +297,6 @@ def _eager_row(found: Sequence[EngineTry], rows: Sequence[EngineTry]) -> EngineT
     )
 
 
-def _try_one(
-    name: str, captured: CapturedModel, folder: Path, options: AutoOptions, bounds: _Bounds
-) -> tuple[EngineTry, EngineTry | None]:
-    """Return what came of an engine, and what its process found out about eager torch."""
-    request = {
-        "engine": name,
-        "model": captured.name,
-        "objective": options.objective,
-        "options": _common(options),
-        "threads": torch.get_num_threads(),
-        "namespaces": sorted(namespaces_of(captured.program.graph) - {"aten", "prim", "prims"}),
-        "shared": [dataclasses.asdict(item) for item in captured.shared],
-    }
-    for left in (FOUND, FOUND_EAGER):
-        (folder / left).unlink(missing_ok=True)
-    (folder / REQUEST).write_text(json.dumps(request))
-    end = run_child(
-        "torchport.compiler.engine_trial",
-        folder,
-        folder / _LOG,
-        timeout=bounds.seconds,
-        memory=bounds.memory,
-    )
-    eager = _read_row(folder / FOUND_EAGER)
-    row = _read_row(folder / FOUND) if end.how == "exited" and end.code == 0 else None
-    if row is None:
-        row = _died(name, end, folder / _LOG, bounds)
-    return replace(row, peak_bytes=end.peak or None), eager
-
-
 def _common(options: AutoOptions) -> dict[str, object]:
     """Return the options that every target has."""
     return {
@@ -265,7 +313,7 @@ def engine_options(options: AutoOptions, tries: Tries) -> Mapping[str, object]:
     return given
 
 
-def _died(name: str, end: ChildEnd, log: Path, bounds: _Bounds) -> EngineTry:
+def _died(name: str, end: ChildEnd, log: Path, bounds: Bounds) -> EngineTry:
     """Return the row of an engine whose process gave no result."""
     if end.how == "timeout":
         return EngineTry(name, "timeout", reason=f"it took more than its {bounds.seconds:.0f} s")

@@ -2,8 +2,8 @@
 
 python -m torchport.compiler.engine_trial FOLDER
 
-The folder is its caller's own; see `engine_choice.py`. What it finds is written there, what is known of eager
-torch first: an engine may end the process at any time.
+The folder is its caller's own, beside the model; see `engine_choice.py`. What it finds is written there, what
+is known of eager torch first: an engine may end the process at any time.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from torchport import targets
 from torchport.capture import CapturedModel, ModuleState, SharedResult
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.engine_choice import FOUND, FOUND_EAGER, INPUTS, PROGRAM, REQUEST
+from torchport.compiler.engine_processes import Turn
 from torchport.compiler.island_trial import difference
 from torchport.compiler.normalise import is_op, normalise
-from torchport.compiler.speed_trial import seconds_of
+from torchport.compiler.speed_trial import before_timing, seconds_of
 from torchport.compiler.timing import time_in_turns
 from torchport.errors import TorchportError, one_line
 from torchport.records import EAGER, Coverage, EngineTry, parse_object, write_record
@@ -55,7 +56,7 @@ _ROUNDS = 3
 
 def main(folder: Path) -> int:
     """Try the engine that the folder's request names; what it raises is written down there."""
-    end_with_caller(folder)
+    end_with_caller(folder.parent)  # where the model is, too
     request: Mapping[str, Any] = parse_object((folder / REQUEST).read_bytes(), REQUEST)
     row = EngineTry(request["engine"], "failed")
     try:
@@ -96,10 +97,12 @@ def _try(request: Mapping[str, Any], folder: Path) -> EngineTry:
     if not there.ok:
         return EngineTry(engine.name, "refused", reason=f"{there.detail}; {there.remedy}".rstrip("; "))
     options = engine.make_options(request["options"])
+    turn = Turn(folder)
     began = time.perf_counter()
-    program = trial.program(engine, options)
+    with before_timing(turn.wait):
+        program = trial.program(engine, options)
     actual = trial.call(program.run)
-    built = time.perf_counter() - began
+    built = time.perf_counter() - began - turn.waited
     coverage = program.record.coverage
     row = EngineTry(
         engine.name,
@@ -117,6 +120,7 @@ def _try(request: Mapping[str, Any], folder: Path) -> EngineTry:
     problem = difference(actual, expected, low_precision=rough, whole=True) if not found.ok else ""
     if problem:
         return replace(row, status="wrong", reason=f"differs from eager torch: {problem}")
+    turn.wait()
     own, its = trial.time(program.run, eager, built)
     return replace(
         row,
@@ -150,12 +154,12 @@ class _Trial:
         _import_libraries(request["namespaces"])
         self._objective = request["objective"]
         self._name = request["model"]
-        self._program = torch.export.load(folder / PROGRAM)
+        self._program = torch.export.load(folder.parent / PROGRAM)
         self._shared = tuple(
             SharedResult(**{**item, "size": tuple(item["size"]), "stride": tuple(item["stride"])})
             for item in request["shared"]
         )
-        kept = torch.load(folder / INPUTS, weights_only=True)
+        kept = torch.load(folder.parent / INPUTS, weights_only=True)
         self.leaves: tuple[torch.Tensor, ...] = tuple(kept)
         self.held_before = self.held()
 

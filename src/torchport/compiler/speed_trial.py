@@ -12,7 +12,9 @@ import logging
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy
@@ -59,6 +61,19 @@ class Speed:
         return Verdict(False, "slower", f"{what} takes {times}")
 
 
+_before: ContextVar[Callable[[], None]] = ContextVar("_before", default=lambda: None)  # it holds nothing
+
+
+@contextmanager
+def before_timing(wait: Callable[[], None]) -> Iterator[None]:
+    """Have something called before islands are timed: it may wait until nothing else runs."""
+    token = _before.set(wait)
+    try:
+        yield
+    finally:
+        _before.reset(token)
+
+
 def is_wanted(target: Target, options: Options) -> bool:
     """Whether islands are timed: not if the target is only simulated, nor if TORCHPORT_SPEED_TRIAL is 0."""
     return target.is_timed and options.speed_trial and os.environ.get("TORCHPORT_SPEED_TRIAL") != "0"
@@ -87,6 +102,7 @@ def find_slow_ops(
     note = hashlib.sha256(f"speed {key} {machine()}".encode()).hexdigest() if key else ""
     found = _read_note(note, piece) if note else None
     if found is None:
+        _before.get()()
         try:
             found = _find(piece, run, target, options, arguments, _SHARE * compiled_for)
         except OutOfRange:

@@ -39,7 +39,7 @@ class AutoOptions(Options):
         budget_s: how many seconds all trials may take together; each engine gets an equal share of what is
             left.
         engines: the targets to try; all that are here unless some are named.
-        memory_mb: how many megabytes the process of a trial may hold; 0 means half of what is free.
+        memory_mb: how many megabytes the process of a trial may hold; 0 means a share of what is free.
         serve_eager_while_building: whether the compiled model is there at once, and eager torch runs it
             until the choice is made.
     """

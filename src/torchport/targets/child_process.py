@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -39,7 +40,14 @@ class ChildEnd:
 
 
 def run_child(
-    module: str, folder: Path, log: Path, *, timeout: float | None = None, memory: int | None = None
+    module: str,
+    folder: Path,
+    log: Path,
+    *,
+    timeout: float | None = None,
+    memory: int | None = None,
+    waits: Callable[[], bool] | None = None,
+    stop: threading.Event | None = None,
 ) -> ChildEnd:
     """Run `python -m MODULE FOLDER` to its end, which comes at the latest with this process's own.
 
@@ -49,6 +57,8 @@ def run_child(
         log: where its output goes.
         timeout: how many seconds it may take.
         memory: how many bytes it and what it starts may hold. Only Linux tells.
+        waits: says whether it waits for its caller just now, which costs it no time.
+        stop: ends it before, as if it had taken too long.
     """
     with log.open("wb") as file:
         # A group of its own, so that whatever it starts ends with it. By the end of its standard input it
@@ -61,30 +71,44 @@ def run_child(
             start_new_session=True,
         )
         try:
-            return _watch(child, timeout, memory)
+            if memory is None and waits is None and stop is None:
+                return _wait(child, timeout)
+            return _watch(child, timeout, memory, waits, stop)
         finally:
             end_child(child)
             if child.stdin is not None:
                 child.stdin.close()
 
 
-def _watch(child: subprocess.Popen[bytes], timeout: float | None, memory: int | None) -> ChildEnd:
-    if memory is None:
-        try:
-            return ChildEnd("exited", child.wait(timeout))
-        except subprocess.TimeoutExpired:
-            return ChildEnd("timeout", -signal.SIGTERM)
-    deadline = float("inf") if timeout is None else time.monotonic() + timeout
+def _wait(child: subprocess.Popen[bytes], timeout: float | None) -> ChildEnd:
+    try:
+        return ChildEnd("exited", child.wait(timeout))
+    except subprocess.TimeoutExpired:
+        return ChildEnd("timeout", -signal.SIGTERM)
+
+
+def _watch(
+    child: subprocess.Popen[bytes],
+    timeout: float | None,
+    memory: int | None,
+    waits: Callable[[], bool] | None,
+    stop: threading.Event | None,
+) -> ChildEnd:
+    left = float("inf") if timeout is None else timeout
     peak = 0
+    seen = time.monotonic()
     while True:
         try:
             return ChildEnd("exited", child.wait(_INTERVAL), peak)
         except subprocess.TimeoutExpired:
             held = memory_of_group(child.pid)
         peak = max(peak, held)
-        if held > memory:
+        if memory is not None and held > memory:
             return ChildEnd("memory", -signal.SIGTERM, peak)
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        left -= 0 if waits is not None and waits() else now - seen
+        seen = now
+        if left < 0 or (stop is not None and stop.is_set()):
             return ChildEnd("timeout", -signal.SIGTERM, peak)
 
 
