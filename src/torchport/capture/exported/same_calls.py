@@ -8,6 +8,7 @@ import sympy  # type: ignore[import-untyped]  # has no types
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+from torch.fx.node import Argument
 
 from torchport.capture.exported.dynamic_shapes import input_shapes
 from torchport.torch_private import has_kernel
@@ -58,7 +59,7 @@ def _calls(graph: fx.Graph, values: Mapping[object, int]) -> list[object]:
     return calls
 
 
-def _arguments(node: fx.Node) -> list[object]:
+def _arguments(node: fx.Node) -> list[Argument]:
     """Return a call's arguments; a slice from the start is one from 0."""
     arguments = list(node.args)
     if node.target is torch.ops.aten.slice.Tensor and len(arguments) > 2 and arguments[2] is None:
