@@ -1,11 +1,14 @@
-"""Measures how fast a Llama-shaped model generates: torchport against eager torch and inductor, in turns.
+"""Measures how fast a Llama-shaped model generates: torchport against its peers, in turns.
 
-    python benchmarks/generate.py
+    python benchmarks/generate.py --peers
     python benchmarks/generate.py --layers 2 --dtype float32 --rounds 2
 
 Each contender is a process of its own that loads the same weights, builds, and then waits for its turn: one
-waits while another runs. A turn is one call of `generate`, the likeliest token each time. Inductor has the
-library's static cache and compiles the forward, as transformers' documentation advises.
+waits while another runs. A turn is one call of `generate`, the likeliest token each time. `--peers` adds
+optimum-intel and openvino-genai, in an environment of their own, which is made in `out/peers` with pip.
+
+"build" is from the weights on the disk to the end of the first turn. "held" is the memory that a process has
+beyond that of its libraries, without pages of files, which the system can take back.
 """
 
 from __future__ import annotations
@@ -17,53 +20,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import IO
 
 from common import render_table, write_results
+from peers import peers_python
 
-CONTENDER = """
-import json, resource, sys, time
-name, folder, prompt, new = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-say, sys.stdout = sys.stdout, sys.stderr
-import torch
-from torchport.zoo.torchvision_ops import ensure_torchvision_ops
-ensure_torchvision_ops()
-from transformers import AutoModelForCausalLM
-model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto").eval()
-model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, 0
-torch.manual_seed(1)
-ids = torch.randint(3, model.config.vocab_size, (1, prompt))
-wanted = {"attention_mask": torch.ones_like(ids), "do_sample": False}
-generate = model.generate
-start = time.perf_counter()
-if name == "torchport":
-    import torchport
-    generate = torchport.compile(model, (ids,), target="openvino", max_length=prompt + new).generate
-elif name == "inductor":
-    wanted["cache_implementation"] = "static"
-    model.forward = torch.compile(model.forward)
-class Clock:
-    def __init__(self): self.times = [time.perf_counter()]
-    def put(self, value): self.times.append(time.perf_counter())
-    def end(self): pass
-def turn():
-    clock = Clock()
-    tokens = generate(ids, max_new_tokens=new, streamer=clock, **wanted)[0, prompt:].tolist()
-    return clock.times, tokens
-def held():
-    # What is the process's own: pages of files, which the system can take back, are not in it.
-    with open("/proc/self/status") as file:
-        return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(("RssAnon", "RssShmem")))
-turn()
-print(json.dumps({"build": time.perf_counter() - start}), file=say, flush=True)
-for _ in sys.stdin:
-    times, tokens = turn()
-    print(json.dumps({
-        "first": times[2] - times[0], "rate": (len(times) - 3) / (times[-1] - times[2]),
-        "seconds": times[-1] - times[0], "tokens": tokens,
-        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "held": held(),
-    }), file=say, flush=True)
-"""
 MODEL = """
 import sys, torch
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
@@ -77,14 +39,21 @@ model = LlamaForCausalLM(config).to(dtype)
 model.save_pretrained(folder)
 print(sum(parameter.nbytes for parameter in model.parameters()))
 """
-NAMES = ("torchport", "eager", "inductor")
+NAMES = ("torchport", "torchport-file", "eager", "inductor")
+PEERS = ("optimum-intel", "openvino-genai")
+OURS = "torchport"
+
+
+SCRIPT = str(Path(__file__).with_name("generate_contender.py"))
 
 
 class Contender:
     """A process that generates when it is told to."""
 
-    def __init__(self, name: str, folder: str, arguments: argparse.Namespace) -> None:
-        command = [sys.executable, "-c", CONTENDER, name, folder, str(arguments.prompt), str(arguments.new)]
+    def __init__(
+        self, python: str, name: str, folder: str, dtype: str, arguments: argparse.Namespace
+    ) -> None:
+        command = [python, SCRIPT, name, folder, dtype, str(arguments.prompt), str(arguments.new)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -114,26 +83,33 @@ def _line(stream: IO[str] | None, name: str) -> dict[str, object]:
     assert stream is not None
     line = stream.readline()
     if not line:
-        raise SystemExit(f"{name} ended; run it without the others to see why")
+        raise SystemExit(f"{name} ended; run {SCRIPT} {name} to see why")
     found: dict[str, object] = json.loads(line)
     return found
 
 
-def measure(dtype: str, arguments: argparse.Namespace) -> dict[str, object]:
-    """Run all contenders for one dtype, in turns."""
+def measure(dtype: str, arguments: argparse.Namespace, python: str) -> dict[str, object]:
+    """Run all contenders for one dtype, in turns; `python` is that of the peers' environment."""
     with tempfile.TemporaryDirectory() as folder:
         made = subprocess.run(
             [sys.executable, "-c", MODEL, folder, str(arguments.layers), dtype],
             check=True, capture_output=True, text=True, env={**os.environ, "TRANSFORMERS_VERBOSITY": "error"},
         )  # fmt: skip
         model_bytes = int(made.stdout.split()[-1])
-        contenders = {name: Contender(name, folder, arguments) for name in arguments.contenders}
+        if "torchport-file" in arguments.contenders:
+            Contender(sys.executable, "save", folder, dtype, arguments).end()
+        contenders = {
+            name: Contender(python if name in PEERS else sys.executable, name, folder, dtype, arguments)
+            for name in arguments.contenders
+        }
         for _ in range(arguments.rounds):
             for contender in contenders.values():
                 contender.turn()
         for contender in contenders.values():
             contender.end()
-    best = max(contender.median("rate") for name, contender in contenders.items() if name != "torchport")
+    others = [each.median("rate") for name, each in contenders.items() if not name.startswith(OURS)]
+    best = max(others or [contenders[arguments.contenders[0]].median("rate")])
+    expected = next(each for name, each in contenders.items() if name == "eager" or "eager" not in contenders)
     print(f"\n{dtype}, {arguments.layers} layers, {model_bytes / 1e9:.2f} GB")
     rows = [
         (
@@ -144,7 +120,7 @@ def measure(dtype: str, arguments: argparse.Namespace) -> dict[str, object]:
             f"{contender.build:.1f}",
             f"{float(str(contender.turns[-1]['memory'])) / 1e9:.2f}",
             f"{float(str(contender.turns[-1]['held'])) / model_bytes:.2f}",
-            str(contender.turns[-1]["tokens"] == contenders["eager"].turns[-1]["tokens"]),
+            str(contender.turns[-1]["tokens"] == expected.turns[-1]["tokens"]),
         )
         for name, contender in contenders.items()
     ]
@@ -176,9 +152,12 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dtype", action="append", choices=("float32", "bfloat16"))
-    parser.add_argument("--contenders", nargs="+", default=list(NAMES), choices=NAMES)
+    parser.add_argument("--contenders", nargs="+", choices=(*NAMES, *PEERS))
+    parser.add_argument("--peers", action="store_true", help="optimum-intel and openvino-genai as well")
     arguments = parser.parse_args()
-    results = [measure(dtype, arguments) for dtype in arguments.dtype or ("float32", "bfloat16")]
+    arguments.contenders = arguments.contenders or [*NAMES, *(PEERS if arguments.peers else ())]
+    python = peers_python() if set(PEERS) & set(arguments.contenders) else ""
+    results = [measure(dtype, arguments, python) for dtype in arguments.dtype or ("float32", "bfloat16")]
     write_results("generate", {"layers": arguments.layers, "results": results})
 
 

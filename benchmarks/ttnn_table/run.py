@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import functools
 import multiprocessing
+import multiprocessing.context
+import os
 import resource
 import time
 from collections.abc import Callable, Iterator
@@ -110,9 +113,7 @@ def is_kept(kind: str, name: str) -> bool:
 
 def run_row(kind: str, name: str, directory: Path, seconds: float, gigabytes: float) -> None:
     """Do the work for one row in a process of its own; whatever ends it, there is a record."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["preloaded"])
-    process = context.Process(target=_run, args=(kind, name, directory, gigabytes))
+    process = _context().Process(target=_run, args=(kind, name, directory, gigabytes))
     process.start()
     process.join(seconds)
     if process.is_alive():
@@ -125,6 +126,16 @@ def run_row(kind: str, name: str, directory: Path, seconds: float, gigabytes: fl
         return
     found = KINDS[kind]
     write_record(found.failed(name, problem), directory / found.folder / file_name(name, TARGET))
+
+
+@functools.cache
+def _context() -> multiprocessing.context.ForkServerContext:
+    """Return what starts processes: copies of one that has imported the libraries."""
+    here = str(Path(__file__).parent)  # which the one that is copied does not know otherwise
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["preloaded"])
+    return context
 
 
 def _run(kind: str, name: str, directory: Path, gigabytes: float) -> None:

@@ -95,3 +95,51 @@ def test_no_terminal_shows_no_progress(command, models, tmp_path):
     assert ran.err.splitlines() == [
         f"records are in {tmp_path}; `torchport report {tmp_path}` shows them again"
     ]
+
+
+NET = """
+import torch
+from torch import nn
+
+
+def load():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)).eval(), (torch.randn(8, 6),)
+
+
+def data():
+    return [torch.randn(8, 6) for _ in range(4)]
+"""
+
+
+def test_a_quantized_model_has_its_row(command, tmp_path):
+    net, out = tmp_path / "net.py", tmp_path / "out"
+    net.write_text(NET)
+    line = ("bench", f"{net}::load", "--target", "host", "-o", out, *QUICK)
+    assert command(*line).code == 0
+    ran = command(*line, "--quantize", "dynamic")
+    assert ran.code == 0, ran.err + ran.out
+    assert "dynamic, 2 of 2" in ran.out
+    rows = [read_record(path, BenchRecord) for path in (out / "bench").iterdir()]
+    assert sorted(row.quantization for row in rows) == ["", "dynamic"]  # beside the model as it is
+    [row] = [row for row in rows if row.quantization]
+    # A byte a weight; a scale for each output, and its bias, in floats.
+    assert row.size_ratio == (6 * 16 + 16 * 4 + 8 * (16 + 4)) / (4 * (6 * 16 + 16 * 4 + 16 + 4))
+    assert 0.99 < row.pcc < 1.0
+
+
+def test_what_quantizing_needs_is_asked_for(command, tmp_path):
+    net = tmp_path / "net.py"
+    net.write_text(NET)
+    line = ("bench", f"{net}::load", "--target", "host", "-o", tmp_path / "out", *QUICK)
+    for more, message in (
+        (("--quantize", "ptq"), "needs --calibration"),
+        (("--calibration", f"{net}::data"), "--calibration goes with --quantize"),
+        (("--quantize", "dynamic", "--generate"), "choose one"),
+    ):
+        ran = command(*line, *more)
+        assert ran.code == 2
+        assert message in " ".join(ran.err.split())
+    ran = command(*line, "--quantize", "ptq", "--calibration", f"{net}::data")
+    assert ran.code == 0, ran.err + ran.out
+    assert "ptq, 2 of 2" in ran.out

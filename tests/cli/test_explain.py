@@ -82,3 +82,33 @@ def test_what_a_model_generates_with(command):
     refused = command("explain", "hf-small-lm:gpt2", "--max-length", "16")
     assert refused.code == 2
     assert "--max-length goes with --generate" in refused.err
+
+
+WHISPER = """
+import torch
+from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+def load():
+    config = WhisperConfig(
+        vocab_size=97, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, num_mel_bins=4,
+        max_source_positions=8, max_target_positions=32, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        decoder_start_token_id=1, suppress_tokens=None, begin_suppress_tokens=None,
+    )
+    return WhisperForConditionalGeneration(config).eval()
+
+def sounds():
+    return {"input_features": torch.zeros(1, 4, 16)}
+"""
+
+
+def test_an_encoder_of_sounds_gets_the_models_own_inputs(command, tmp_path):
+    (tmp_path / "whisper.py").write_text(WHISPER)
+    line = [
+        "explain", f"{tmp_path}/whisper.py::load", "--inputs", f"{tmp_path}/whisper.py::sounds",
+        "--generate", "--max-length", "16", "--target", "openvino",
+    ]  # fmt: skip
+    ran = command(*line)
+    assert ran.code in (0, 1), ran.err
+    assert "(encoder) on openvino" in ran.out
+    assert "(step) on openvino" in ran.out

@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import torchport
-from generation.models import small_encoder_decoder, tiny_llama
+from generation.models import small_causal, small_encoder_decoder, tiny_llama
 from torchport.errors import CaptureError
 from torchport.records import GenerationCoverage
 
@@ -38,6 +38,12 @@ def test_a_model_without_values():
     assert found.calls["prompt"].flops > found.calls["step"].flops > 0
 
 
+@pytest.mark.parametrize("name", ["bloom", "opt"])
+def test_positions_from_a_mask_or_with_an_offset_are_taken(name):
+    found = torchport.explain_generation(small_causal(name), target="openvino", max_length=32)
+    assert found.complete
+
+
 def test_an_encoder_and_its_decoder():
     found = torchport.explain_generation(small_encoder_decoder("bart"), target="openvino", max_length=32)
     assert set(found.calls) == {"encoder", "step"}
@@ -53,3 +59,31 @@ def test_what_does_not_generate_is_refused():
         model = small_encoder_decoder("bart").to("meta")
     with pytest.raises(CaptureError, match="needs values"):
         torchport.explain_generation(model)
+
+
+def test_an_encoder_may_take_its_input_by_its_name():
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    sizes = {
+        "d_model": 16,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_ffn_dim": 16,
+        "decoder_ffn_dim": 16,
+    }
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    tokens = {
+        "vocab_size": 32,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 3,
+    }
+    config = WhisperConfig(
+        num_mel_bins=8, max_source_positions=10, max_target_positions=16, suppress_tokens=[],
+        begin_suppress_tokens=[], **sizes, **heads, **tokens,
+    )  # fmt: skip
+    model = WhisperForConditionalGeneration(config).eval()
+    prompt = {"input_features": torch.randn(1, 8, 20)}
+    found = torchport.explain_generation(model, target="host", prompt=prompt, max_length=12)
+    assert {"encoder", "step"} <= found.calls.keys()

@@ -53,6 +53,13 @@ def test_twenty_prompts_need_one_build_where_sizes_are_open(compiled, model):
     assert compiled.fallbacks.fallbacks == 0
 
 
+def test_one_build_where_a_single_token_needs_no_copy():
+    model = tiny_llama(num_hidden_layers=1, attn_implementation="eager")
+    compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=64)
+    _assert_same(compiled, model, _prompt(7))
+    assert len(compiled.generation_programs) == 1
+
+
 def test_two_builds_where_no_program_is_for_all_widths(model, monkeypatch):
     def refuse(*_):
         raise FixedWidth("for a test")
@@ -244,6 +251,13 @@ def test_an_empty_prompt(compiled):
 def test_a_prompt_beyond_the_limit(compiled):
     with pytest.raises(RuntimeRefusal, match=r"are 102, and the model was compiled for 96.*max_length=102"):
         compiled.generate(_prompt(100), max_new_tokens=2)
+
+
+def test_a_mask_of_other_numbers():
+    model = small_causal("bloom")
+    compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=16)
+    with pytest.raises(RuntimeRefusal, match="other numbers than 0 and 1"):
+        compiled.generate(_prompt(4), attention_mask=torch.full((1, 4), 2), max_new_tokens=2)
 
 
 def test_a_cache_of_another_class(compiled):

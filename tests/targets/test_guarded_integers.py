@@ -94,6 +94,27 @@ def test_floats_made_of_integers_are_bounded_without_a_condition():
     assert bounds_of(made)[1] < 64
 
 
+def test_elements_may_be_moved_on_the_way():
+    graph = HandMade()
+    mask = graph.call(aten._to_copy.default, graph.weight(torch.ones(1, 1, 8, 8).long()), dtype=torch.float32)
+    coarse = graph.call(aten.upsample_nearest2d.default, mask, [2, 2])
+    row = graph.call(aten.select.int, coarse, 2, 0)
+    made = graph.call(aten._to_copy.default, row, dtype=torch.int64)
+    annotate(graph.module(made), lambda node: False)
+    assert holds(bounds_of(made), torch.ones(1))
+    assert bounds_of(made)[1] < 4
+
+
+def test_a_condition_says_nothing_of_elements_that_were_moved():
+    graph = HandMade()
+    x = graph.weight(PLACES[:900].reshape(30, 30))
+    moved = graph.call(aten.transpose.int, graph.call(aten._to_copy.default, x, dtype=torch.float32), 0, 1)
+    far = graph.call(aten._to_copy.default, graph.call(aten.log.default, moved), dtype=torch.int64)
+    where = graph.call(aten.where.self, graph.call(aten.lt.Scalar, x, 16), x, far)
+    annotate(graph.module(where), lambda node: False)
+    assert bounds_of(far) == UNKNOWN
+
+
 def test_the_device_chooses_as_torch_does():
     table = torch.randn(32, 4)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from torchport.bringup.machine import describe_machine, versions_for
 from torchport.bringup.model_trial import Trial, try_out
 from torchport.bringup.separate_runs import copy_inputs, timed
 from torchport.capture import buffers_kept
 from torchport.compiler.timing import Clocked, time_interleaved
-from torchport.errors import one_line
+from torchport.errors import QuantizationError, one_line
+from torchport.quantization import QuantizedModel, item_of, quantize
 from torchport.records import (
     DEFAULT_TARGET,
     PCC_THRESHOLD,
@@ -26,6 +28,8 @@ from torchport.zoo.model import Model
 
 _log = logging.getLogger(__name__)
 
+BenchMethod = Literal["ptq", "dynamic", "weight_only"]
+
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
@@ -37,6 +41,8 @@ class BenchSettings:
         budget: about how many seconds to time for; at least five runs are made in any case.
         pcc_threshold: what the accuracy must reach.
         new_tokens: how many tokens a model is to generate, which is measured then; 0 for its forward.
+        quantize: the method by which models are quantized first, as `torchport.quantize` takes it.
+        calibration: gives calibration data for that; without it the example inputs serve, but for `ptq`.
     """
 
     runs: int | None = None
@@ -44,6 +50,8 @@ class BenchSettings:
     budget: float = 4.0
     pcc_threshold: float = PCC_THRESHOLD
     new_tokens: int = 0
+    quantize: BenchMethod | None = None
+    calibration: Callable[[], Iterable[object]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,11 @@ def measure(
     )
     found = Measurement(row)
     try:
-        trial = try_out(model, target=target, options=options, dynamic_shapes=dynamic_shapes)
+        quantized = _quantized(model, target, chosen)
+        row = _with_quantization(row, quantized)
+        trial = try_out(
+            model, target=target, options=options, dynamic_shapes=dynamic_shapes, compiled_instead=quantized
+        )
         # Named as the row is: for `auto` they are of the engine that it chose.
         coverage = replace(trial.record.coverage, target=target)
         found = Measurement(row, coverage, replace(trial.compiled.graph, target=target), trial.accuracy)
@@ -126,6 +138,38 @@ def measure(
     except Exception as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
         _log.debug("%s failed on %s", model.name, target, exc_info=True)
         return replace(found, record=replace(row, error=one_line(error)))
+
+
+def _quantized(model: Model, target: str, settings: BenchSettings) -> QuantizedModel | None:
+    """Return the model, quantized, if that is asked for."""
+    if settings.quantize is None:
+        return None
+    if settings.calibration is not None:
+        data = settings.calibration()
+    elif settings.quantize != "ptq":
+        data = [item_of(model.module, model.args, model.kwargs)]
+    else:
+        raise QuantizationError(
+            "ptq needs calibration data", where=model.name, remedy="give some, or use dynamic or weight_only"
+        )
+    return quantize(model.module, data, method=settings.quantize, target=target, name=model.name)
+
+
+def _with_quantization(row: BenchRecord, quantized: QuantizedModel | None) -> BenchRecord:
+    if quantized is None:
+        return row
+    plan, report = quantized.plan, quantized.report
+    count = len(plan.layers) - plan.count("float")
+    # Where all went back to floats, what was timed is what was given up.
+    timed_both = count and report.seconds_float and report.seconds
+    return replace(
+        row,
+        quantization=plan.method,
+        layers=len(plan.layers),
+        layers_quantized=count,
+        size_ratio=report.bytes / report.bytes_float if report.bytes_float else None,
+        float_speedup=report.seconds_float / report.seconds if timed_both else None,  # type: ignore[operator]  # checked above
+    )
 
 
 def batch_of(model: Model) -> int | None:

@@ -117,6 +117,10 @@ def _measure(
 
 def _write(measured: Measurement, directory: Path) -> None:
     name = file_name(measured.record.model, measured.record.target)
+    if measured.record.quantization:  # beside the row of the model as it is, which has the coverage
+        quantized = file_name(measured.record.model, measured.record.target, measured.record.quantization)
+        write_record(measured.record, directory / "bench" / quantized)
+        return
     write_record(measured.record, directory / "bench" / name)
     for part in ("coverage", "graph", "accuracy"):
         record = getattr(measured, part)

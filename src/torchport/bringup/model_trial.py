@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from torchport import targets
 from torchport.bringup.separate_runs import RunOutcome, copy_inputs, run_alone
@@ -81,8 +82,14 @@ def try_out(
     options: Mapping[str, object] | None,
     dynamic_shapes: object = None,
     tolerance: Tolerance | None = None,
+    compiled_instead: nn.Module | None = None,
 ) -> Trial:
-    """Like `bring_up`, and return the compiled model too."""
+    """Like `bring_up`, and return the compiled model too.
+
+    Args:
+        model, target, options, dynamic_shapes, tolerance: as there.
+        compiled_instead: what is compiled in the model's place, such as the same quantized.
+    """
     found = targets.find(target)
     if tolerance is None and found.is_low_precision(found.make_options(options)):
         tolerance = LOW_PRECISION
@@ -90,7 +97,7 @@ def try_out(
     start = time.perf_counter()
     with buffers_kept(model.module):
         compiled = compile(
-            model.module,
+            model.module if compiled_instead is None else compiled_instead,
             args,
             kwargs,
             target=target,

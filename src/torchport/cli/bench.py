@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
 
 import click
 from rich.progress import (
@@ -81,6 +82,14 @@ _EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed"
 @click.option(
     "--max-new-tokens", type=click.IntRange(min=1), default=32, show_default=True, help="How many tokens."
 )
+@click.option(
+    "--quantize", "method", type=click.Choice(["ptq", "dynamic", "weight_only"]),
+    help="Quantize each model first, by this method.",
+)  # fmt: skip
+@click.option(
+    "--calibration", metavar="FILE.py::FUNCTION",
+    help="A function that returns inputs, with --quantize; ptq needs one.",
+)  # fmt: skip
 @html_option
 @click.pass_obj
 def bench(
@@ -98,6 +107,8 @@ def bench(
     pcc: float,
     generate: bool,
     max_new_tokens: int,
+    method: str | None,
+    calibration: str | None,
     html_path: Path | None,
 ) -> int:
     """Run each MODEL before and after compiling it, and write one record each to DIR/bench.
@@ -113,7 +124,9 @@ def bench(
       torchport bench torchvision:resnet18 --no-weights -o out --html out/index.html
       torchport bench my_model.py::load --option precision=bfloat16 --pcc 0.999
       torchport bench hf-small-lm:gpt2 hf-small-lm:t5 --generate --runs 3
+      torchport bench hf-small:bert --no-weights --quantize dynamic
     """
+    _check(method, calibration, generate)
     with output.working("Starting"):
         from torchport.bringup import BenchSettings, run_benches
 
@@ -125,7 +138,15 @@ def bench(
             targets=targets,
             directory=directory,
             options=options,
-            settings=BenchSettings(runs, warmup, budget, pcc, max_new_tokens if generate else 0),
+            settings=BenchSettings(
+                runs,
+                warmup,
+                budget,
+                pcc,
+                max_new_tokens if generate else 0,
+                cast('Literal["ptq", "dynamic", "weight_only"] | None', method),
+                None if calibration is None else partial(_data, calibration),
+            ),
             load=request.load,
             progress=progress,
         )
@@ -139,6 +160,21 @@ def bench(
     if not output.json:
         output.message(f"records are in {directory}; `torchport report {directory}` shows them again")
     return max(_EXIT_CODES[row.status] for row in rows)
+
+
+def _check(method: str | None, calibration: str | None, generate: bool) -> None:
+    if method is None and calibration is not None:
+        raise click.UsageError("--calibration goes with --quantize")
+    if method == "ptq" and calibration is None:
+        raise click.UsageError("--quantize ptq needs --calibration: a function that returns inputs")
+    if method is not None and generate:
+        raise click.UsageError("--quantize and --generate measure two things: choose one")
+
+
+def _data(calibration: str) -> Iterable[object]:
+    from torchport import zoo
+
+    return cast("Iterable[object]", zoo.load_value(calibration))
 
 
 @contextmanager

@@ -22,6 +22,8 @@ from torchport.records import Coverage, GenerationCoverage, Profile
 from torchport.report import Report
 
 if TYPE_CHECKING:
+    import torch
+
     from torchport.zoo import Model
 
 
@@ -72,6 +74,7 @@ def explain(
       torchport explain hf:gpt2 --no-weights --html gpt2.html
       torchport explain torchvision:squeezenet1_1 --no-weights --measure
       torchport explain hf:gpt2 --no-weights --generate --target ttnn
+      torchport explain my_whisper.py::load --inputs my_whisper.py::sounds --generate
     """
     if generate and (measure or html_path is not None):
         raise click.UsageError("--generate goes without --measure and --html")
@@ -115,10 +118,24 @@ def _explain_generation(
         options = options_of(settings, target)
         loaded = request.load(model)
         found = explain_generation(
-            loaded.module, target=target, options=options, max_length=max_length, name=model
+            loaded.module,
+            target=target,
+            options=options,
+            prompt=_prompt_of(loaded),
+            max_length=max_length,
+            name=model,
         )
     output.result(found.to_json(), lambda console: _show_calls(found, console))
     return exit_codes.FINE if found.complete else exit_codes.FINDING
+
+
+def _prompt_of(loaded: Model) -> dict[str, torch.Tensor] | None:
+    """Return what an encoder of sounds or pictures takes, from the model's own inputs; None for tokens."""
+    import torch
+
+    name = getattr(loaded.module, "main_input_name", "input_ids")
+    given = loaded.kwargs.get(name, loaded.args[0] if loaded.args else None)
+    return {name: given} if name != "input_ids" and isinstance(given, torch.Tensor) else None
 
 
 def _show_calls(found: GenerationCoverage, console: Console) -> None:

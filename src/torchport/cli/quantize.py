@@ -20,7 +20,7 @@ from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
 from torchport.cli.output import Output
 from torchport.cli.target_options import target_option
 from torchport.records import parse_object
-from torchport.records.quantization import LayerReport, QuantizationPlan, QuantizationReport
+from torchport.records.quantization import PRECISIONS, LayerReport, QuantizationPlan, QuantizationReport
 from torchport.report import Report
 
 _MOST_ROWS = 20
@@ -56,6 +56,10 @@ _MOST_ROWS = 20
 @click.option("--pcc", type=click.FloatRange(0, 1), help="What the results' PCC must reach, without --eval.")
 @click.option("--keep", multiple=True, metavar="GLOB", help="Keep layers or ops in floats; may be repeated.")
 @click.option(
+    "--half", type=click.Choice(["bfloat16", "float16"]),
+    help="What layers compute in that cannot compute in eight bits; float32 by default.",
+)  # fmt: skip
+@click.option(
     "--plan", type=click.Path(path_type=Path, dir_okay=False), help="A plan to follow, from --save-plan."
 )
 @click.option(
@@ -82,6 +86,7 @@ def quantize(
     max_drop: float | None,
     pcc: float | None,
     keep: tuple[str, ...],
+    half: str | None,
     plan: Path | None,
     save_plan: Path | None,
     speed: bool,
@@ -134,6 +139,7 @@ def quantize(
         options = QuantizationOptions(
             overrides=dict.fromkeys(keep, "float"),
             plan=given,
+            half=cast('Literal["bfloat16", "float16"] | None', half),
             bits=4 if bits == "4" else 8,
             group_size=group_size,
         )
@@ -175,7 +181,7 @@ def _progress(output: Output, model: str) -> Iterator[Callable[[str, int, int | 
 
 def _show(plan: QuantizationPlan, report: QuantizationReport, console: Console) -> None:
     console.print(f"{report.model}, {report.method} for {report.target}", style="bold", markup=False)
-    counts = [f"{plan.count(precision)} {precision}" for precision in ("int8", "weight_only", "float")]
+    counts = [f"{plan.count(precision)} {precision}" for precision in PRECISIONS]
     four = sum(layer.precision == "weight_only" and layer.bits == 4 for layer in plan.layers)
     counts[1] += f" ({four} of them in 4 bits)" if four else ""
     console.print(f"layers    {', '.join(text for text in counts if text[0] != '0')}")

@@ -101,7 +101,8 @@ class Generation:
                 where=self._name,
                 remedy="give one token at least, such as the first one's",
             )
-        return self._loop().generate(inputs, **kwargs)
+        first = () if inputs is None else (inputs,)  # whose name differs: Whisper's is input_features
+        return self._loop().generate(*first, **kwargs)
 
     def _loop(self) -> Any:
         """Return what the library generates with: the model, its forward and its cache the compiled ones."""

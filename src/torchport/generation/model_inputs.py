@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 import torch
 
+from torchport.errors import RuntimeRefusal
+
 # What goes with each token, and may be given to a compiled call.
 PER_TOKEN = ("position_ids", "token_type_ids")
 MASK = "attention_mask"
@@ -52,6 +54,11 @@ class MaskForm:
     def _present(self, mask: object, batch: int) -> torch.Tensor:
         present = torch.ones(batch, self._slots, dtype=torch.long)
         if isinstance(mask, torch.Tensor):
+            if not ((mask == 0) | (mask == 1)).all():
+                raise RuntimeRefusal(
+                    "the attention mask holds other numbers than 0 and 1",
+                    remedy="give 1 for each token, and 0 for padding",
+                )
             present[:, : mask.shape[1]] = mask
         return present
 

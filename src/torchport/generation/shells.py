@@ -11,6 +11,7 @@ from torch import nn
 from transformers.cache_utils import DynamicCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from torchport.generation.model_inputs import MASK
 from torchport.generation.slot_cache import CrossCache, PastCache
 
 
@@ -55,6 +56,7 @@ def cached_call(model: nn.Module, open_width: int = 0) -> nn.Module:
     ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
         past = PastCache(keys, values, start, last if open_width else None, open_width)
         wanted = {"logits_to_keep": 1 if open_width else last} if keeps else {}
+        given = {name: _zero_or_one(value) if name == MASK else value for name, value in given.items()}
         output = forward(self, input_ids=ids, past_key_values=past, use_cache=True, **given, **wanted)
         if not open_width:
             return (output.logits, *past.new)
@@ -64,6 +66,12 @@ def cached_call(model: nn.Module, open_width: int = 0) -> nn.Module:
 
     made: nn.Module = shell_of(model, {"forward": call})
     return made
+
+
+def _zero_or_one(mask: object) -> object:
+    """Return a mask of the tokens that are there as it is; the graph then shows what numbers it holds."""
+    is_row = isinstance(mask, torch.Tensor) and mask.dim() == 2 and not mask.is_floating_point()
+    return mask.clamp(0, 1) if isinstance(mask, torch.Tensor) and is_row else mask
 
 
 def encoder_call(model: nn.Module) -> nn.Module:

@@ -10,7 +10,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -43,6 +43,11 @@ def reading(path: Path) -> Iterator[None]:
         raise PackageError(
             f"is damaged: {one_line(error)}", where=str(path), remedy="get the file again"
         ) from error
+
+
+def in_memory(size: int) -> Bytes:
+    """Return so many bytes of memory."""
+    return numpy.empty(size, dtype=numpy.uint8)
 
 
 class Archive:
@@ -97,13 +102,21 @@ class Archive:
         except RecordError as error:
             raise PackageError(f"{error.where} {error.what}", where=str(self._path)) from error
 
-    def bytes(self, name: str, *, check: bool = True, most_bytes: int | None = None) -> Bytes:
+    def bytes(
+        self,
+        name: str,
+        *,
+        check: bool = True,
+        most_bytes: int | None = None,
+        room: Callable[[int], Bytes] = in_memory,
+    ) -> Bytes:
         """Return a record's bytes.
 
         Args:
             name: the record's name.
             check: whether its checksum is checked; who knows its digest need not.
             most_bytes: how large it may be.
+            room: gives the memory that they are read to.
 
         Raises:
             PackageError: there is none, or it is damaged.
@@ -114,7 +127,7 @@ class Archive:
         limit = self.size if most_bytes is None else min(self.size, most_bytes)
         if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit:
             raise PackageError(f"{name} has an impossible size", where=str(self._path))
-        made = numpy.empty(info.file_size, dtype=numpy.uint8)
+        made = room(info.file_size)
         try:
             file = self._file.raw  # type: ignore[attr-defined]  # unbuffered: straight to where it will be
             file.seek(_start(file, info))

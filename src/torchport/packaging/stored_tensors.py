@@ -7,9 +7,10 @@ import math
 import torch
 
 from torchport.errors import PackageError
-from torchport.packaging.archive import Archive, weight_files
+from torchport.packaging.archive import Archive, in_memory, weight_files
 from torchport.packaging.structure_json import dtype_of
 from torchport.records import Package, StoredTensor, digest_of
+from torchport.targets.mapped_payload import new_payload
 
 MOST_REPEATED = 16  # how many times the file's size its islands' payloads may have in all
 
@@ -43,7 +44,10 @@ class StoredTensors:
     def _read_record(self, key: str) -> torch.Tensor:
         record = self._record(key)
         if record not in self._bytes:
-            self._bytes[record] = torch.from_numpy(self._archive.bytes(record, check=False))
+            # Nobody writes payloads, which are rows of bytes: a process that is forked may share theirs.
+            is_payload = self._stored[key].dtype == "uint8" and len(self._stored[key].shape) == 1
+            room = new_payload if is_payload else in_memory
+            self._bytes[record] = torch.from_numpy(self._archive.bytes(record, check=False, room=room))
         return self._bytes[record]
 
     def _put_together(self, own: torch.Tensor, stored: StoredTensor, key: str) -> torch.Tensor:
@@ -53,7 +57,7 @@ class StoredTensors:
             raise PackageError(f"{key!r} has another size than its parts")
         # Before memory is taken: parts may name the same bytes again and again.
         self._count(key, total)
-        made = torch.empty(total, dtype=torch.uint8)
+        made = torch.from_numpy(new_payload(total))
         at = 0
         for name, start, size in stored.parts:
             if name and (name not in self._stored or self._stored[name].parts):

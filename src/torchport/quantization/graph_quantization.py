@@ -17,7 +17,13 @@ from torchport.quantization.measure import Measures, compare_results, measure
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
 from torchport.quantization.quantized_graph import quantized_copy
 from torchport.quantization.quantized_model import GraphCall
-from torchport.records.quantization import LayerPlan, Precision, PrecisionReason, QuantizationPlan
+from torchport.records.quantization import (
+    HALF_PRECISIONS,
+    LayerPlan,
+    Precision,
+    PrecisionReason,
+    QuantizationPlan,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +36,7 @@ class GraphQuantization:
         decisions: what the calibration decided.
         layers: the layers that can compute in eight bits.
         plans: what each computes in, by its name.
+        fallback: what layers with weights go back to.
         score_float: what the evaluation function says of the caller's model.
         outcome: what the quantized one reaches.
     """
@@ -39,13 +46,14 @@ class GraphQuantization:
     decisions: Decisions
     layers: list[Layer]
     plans: dict[str, LayerPlan]
+    fallback: Precision = "float"
     score_float: float | None = None
     outcome: Outcome | None = None
 
     def graph(self, in_floats: Sequence[str] = ()) -> fx.GraphModule:
         """Return the quantized graph, with some more layers in floats."""
         precisions: dict[str, Precision] = {name: plan.precision for name, plan in self.plans.items()}
-        precisions |= dict.fromkeys(in_floats, "float")
+        precisions |= {name: self._finer(name) for name in in_floats}
         return quantized_copy(self.floats.graph_module, self.decisions, self.layers, precisions)
 
     def module(self, in_floats: Sequence[str] = ()) -> GraphCall:
@@ -53,8 +61,17 @@ class GraphQuantization:
         return GraphCall(self.graph(in_floats), self.floats.call).eval().requires_grad_(False)
 
     def put_back(self, name: str, reason: PrecisionReason, detail: str) -> None:
-        """Have a layer compute in floats."""
-        self.plans[name] = replace(self.plans[name], precision="float", reason=reason, detail=detail)
+        """Have a layer compute in floats: of half precision, if that was allowed and it is not for speed."""
+        precision = "float" if reason == "slower" else self._finer(name)
+        bits = 16 if precision in HALF_PRECISIONS else self.plans[name].bits
+        self.plans[name] = replace(
+            self.plans[name], precision=precision, reason=reason, detail=detail, bits=bits
+        )
+
+    def _finer(self, name: str) -> Precision:
+        """Return what a layer computes in that must not compute in eight bits."""
+        has_weight = any(layer.name == name and layer.has_weight for layer in self.layers)
+        return self.fallback if has_weight else "float"
 
     def free(self) -> list[str]:
         """Return the layers that nobody decided on: they may go back to floats."""
@@ -94,13 +111,16 @@ def plan_layers(
         detail = f"by the override {pattern!r}"
         plans[layer] = replace(plans[layer], precision=precision, reason="kept_by_option", detail=detail)
     for layer_ in layers:
-        if plans[layer_.name].precision == "weight_only" and not layer_.has_weight:
+        precision = plans[layer_.name].precision
+        if precision in HALF_PRECISIONS:
+            plans[layer_.name] = replace(plans[layer_.name], bits=16)
+        if precision in ("weight_only", *HALF_PRECISIONS) and not layer_.has_weight:
             raise QuantizationError(
-                f"{layer_.name} has no weight, and is to be weight_only",
+                f"{layer_.name} has no weight, and is to be {precision}",
                 where=name,
                 remedy="choose float or int8",
             )
-    return GraphQuantization(model, floats, decisions, layers, plans)
+    return GraphQuantization(model, floats, decisions, layers, plans, options.half or "float")
 
 
 def _check_plan(plan: QuantizationPlan, plans: dict[str, LayerPlan], where: str) -> None:
@@ -158,7 +178,13 @@ def keep_accuracy(
         return outcome_of(budget, compare_results(quantization.floats.graph_module, graph, data))
 
     worst_first = sorted(quantization.free(), key=lambda layer: measures.layers[layer].isolated.sqnr)
-    count, quantization.outcome = count_sensitive(worst_first, judge, name)
+    try:
+        count, quantization.outcome = count_sensitive(worst_first, judge, name)
+    except QuantizationError:
+        if quantization.fallback == "float":
+            raise
+        quantization.fallback = "float"  # half precision is not enough
+        count, quantization.outcome = count_sensitive(worst_first, judge, name)
     for layer in worst_first[:count]:
         sqnr = measures.layers[layer].isolated.sqnr
         detail = f"in int8 its SQNR is {sqnr:.1f} dB on held-back data, and the model misses its accuracy"

@@ -17,6 +17,7 @@ Ranges = Literal["mean_min_max", "min_max", "quantile", "histogram"]
 Granularity = Literal["per_channel", "per_tensor"]
 Activations = Literal["auto", "symmetric", "asymmetric"]
 RangeReduction = Literal["auto", "yes", "no"]
+Half = Literal["bfloat16", "float16"]
 
 _CHOICES: dict[str, tuple[object, ...]] = {
     "ranges": get_args(Ranges),
@@ -24,6 +25,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "activations": get_args(Activations),
     "bits": (4, 8),
     "range_reduction": get_args(RangeReduction),
+    "half": (None, *get_args(Half)),
 }
 # The methods that heed an option; all heed those that are not named.
 _HEEDED_BY: dict[str, tuple[Method, ...]] = {
@@ -34,6 +36,7 @@ _HEEDED_BY: dict[str, tuple[Method, ...]] = {
     "smooth_quant": ("ptq",),
     "equalize": ("ptq", "qat"),
     "range_reduction": ("ptq", "qat", "dynamic"),
+    "half": ("ptq", "dynamic"),
     "bits": ("weight_only",),
     "group_size": ("weight_only",),
     "symmetric_weights": ("weight_only",),
@@ -60,6 +63,8 @@ class QuantizationOptions:
         symmetric_weights: whether weights have no zero point, with `weight_only`.
         range_reduction: whether weights use 7 bits, against saturation on x86 processors without VNNI;
             `auto` looks at the processor.
+        half: what layers with weights compute in that must not compute in eight bits: `bfloat16`, `float16`,
+            or None for float32.
         overrides: precisions by pattern: a glob of module paths or of ops, such as `{"head.*": "float",
             "aten.add.*": "float"}`. The last that matches counts.
         plan: a plan, perhaps edited: its precisions are taken as they are.
@@ -78,6 +83,7 @@ class QuantizationOptions:
     size_ratio: float = 0.29
     symmetric_weights: bool = True
     range_reduction: RangeReduction = "auto"
+    half: Half | None = None
     overrides: Mapping[str, Precision] = field(default_factory=dict)
     plan: QuantizationPlan | None = None
     samples: int = 300

@@ -17,6 +17,7 @@ from torchport.capture import quiet_torch
 from torchport.quantization.decisions import Decisions, Edge, OwnRange, QuantizedWeight
 from torchport.quantization.dynamic_graph import divide_by_largest, scale_back
 from torchport.quantization.graph_tensors import add_tensor
+from torchport.quantization.half_graph import HALVES, Stored, halve
 from torchport.quantization.layers import Layer, is_move, quantizer_before
 from torchport.quantization.operands import map_operands, operands
 from torchport.quantization.own_form import OwnFormLinear
@@ -79,6 +80,7 @@ class _Application:
         self._decisions = decisions
         self._chosen = chosen
         self._made: dict[tuple[str, str], fx.Node] = {}
+        self._halves: Stored = {}
         self._weights: list[tuple[str, QuantizedWeight, fx.Node, fx.Node]] = []
 
     def run(self) -> None:
@@ -87,7 +89,9 @@ class _Application:
         useful = self._useful_moves(nodes)
         for node in nodes:
             precision = self._chosen.get(node.name, "int8" if node in useful else "float")
-            if precision != "float":
+            if precision in HALVES:
+                halve(self._graph_module, node, HALVES[precision], self._halves)
+            elif precision != "float":
                 self._change(node, precision)
 
     def _useful_moves(self, nodes: list[fx.Node]) -> set[fx.Node]:

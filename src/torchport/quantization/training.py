@@ -16,6 +16,7 @@ from torchport.quantization.graph_tensors import tensor_of
 from torchport.quantization.operands import map_operands, operands
 from torchport.quantization.quantized_graph import apply_edges
 from torchport.quantization.quantized_model import GraphCall, QuantizedModel
+from torchport.records.quantization import HALF_PRECISIONS
 
 _MOST = 127
 
@@ -93,6 +94,9 @@ def _trainable_copy(quantization: GraphQuantization) -> fx.GraphModule:
     with quiet_torch():
         made = copy.deepcopy(quantization.floats.graph_module)
     chosen = {layer.node: quantization.plans[layer.name].precision for layer in quantization.layers}
+    for node, precision in chosen.items():
+        if precision in HALF_PRECISIONS:  # trained in float32, and cast when it is converted
+            chosen[node] = "float"
     apply_edges(made, quantization.decisions, chosen)
     for node in list(made.graph.nodes):
         if chosen.get(node.name, "float") == "float":

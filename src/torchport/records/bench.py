@@ -37,6 +37,10 @@ class BenchRecord(Record):
         first_token_time, tokens_per_second: of a model that generated: seconds to the first new token, and
             how fast the others came; its times above are those of all tokens together.
         builds: how many programs were built for that.
+        quantization: by which method the model was quantized before it was compiled; empty if it was not.
+        layers, layers_quantized: how many layers it could quantize, and did.
+        size_ratio: the quantized weights' bytes over the float ones'.
+        float_speedup: how many times faster it is than the float model on the same target, where timed.
         memory: how many bytes more the process held after that than before.
         error: why it failed.
         versions: of python, torch, torchport and the target's library.
@@ -68,6 +72,11 @@ class BenchRecord(Record):
     tokens_per_second: float | None = None
     builds: int | None = None
     memory: int | None = None
+    quantization: str = ""
+    layers: int | None = None
+    layers_quantized: int | None = None
+    size_ratio: float | None = None
+    float_speedup: float | None = None
     error: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, str] = field(default_factory=dict)

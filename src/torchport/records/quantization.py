@@ -9,8 +9,9 @@ from typing import ClassVar, Literal
 from torchport.records.record import Record
 
 # What a layer computes in. `weight_only`: its weights are int8, its arithmetic is in floats.
-Precision = Literal["int8", "weight_only", "float"]
-PRECISIONS: tuple[Precision, ...] = ("int8", "weight_only", "float")
+Precision = Literal["int8", "weight_only", "bfloat16", "float16", "float"]
+HALF_PRECISIONS: tuple[Precision, ...] = ("bfloat16", "float16")
+PRECISIONS: tuple[Precision, ...] = ("int8", "weight_only", *HALF_PRECISIONS, "float")
 # Why a layer has its precision.
 #   default          the method's own
 #   sensitive        in int8 (or int4) the model misses its accuracy budget, and this layer is a worst one;

@@ -168,6 +168,28 @@ _COLUMNS: tuple[Column, ...] = (
         "how much more memory the process held after generating than before compiling",
         only_if=lambda row: row.memory is not None,
     ),
+    Column(
+        "Quantized",
+        ("quantization", "layers_quantized", "layers"),
+        lambda row: f"{row.quantization}, {row.layers_quantized} of {row.layers}" if row.layers else ABSENT,
+        "by which method, and how many of the layers that it can quantize",
+        numeric=False,
+        only_if=lambda row: row.quantization,
+    ),
+    Column(
+        "Weights",
+        ("size_ratio",),
+        lambda row: ABSENT if row.size_ratio is None else f"{100 * row.size_ratio:.0f} %",
+        "the size of the quantized weights, of that of the float ones",
+        only_if=lambda row: row.size_ratio is not None,
+    ),
+    Column(
+        "Over Float",
+        ("float_speedup",),
+        lambda row: ABSENT if row.float_speedup is None else f"{row.float_speedup:.2f}x",
+        "how many times faster it is than the float model, compiled for the same target",
+        only_if=lambda row: row.float_speedup is not None,
+    ),
     Column("", ("error",)),
 )
 

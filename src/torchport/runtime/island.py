@@ -17,6 +17,7 @@ from torchport.records import IslandMeta, TensorSpec, digest_of, parse_json
 from torchport.runtime.payload_file import PAYLOAD_IN, Bytes, read_payload
 from torchport.runtime.shape_guards import check_guards
 from torchport.targets import Artifact, Options
+from torchport.targets.mapped_payload import release_pages
 from torchport.targets.open_sizes import GUARDS, output_shapes
 from torchport.targets.target import Meanwhile, OutOfRange, Runner, RunsBeside
 
@@ -111,6 +112,7 @@ def _load(blob: torch.Tensor, meta: str, options: Options | None) -> LoadedIslan
     chosen = target.options_from_file(record.options) if options is None else options
     artifact = Artifact(payload, record.properties, record.digest)
     runner = target.load(artifact, record.inputs, record.outputs, chosen)
+    release_pages(payload)  # most engines have their weights in a form of their own now
     return LoadedIsland(record, runner)
 
 

@@ -9,10 +9,18 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from torchport.targets.integer_bounds import UNKNOWN, Bounds, bounds_of, integers, is_integer
+from torchport.targets.integer_bounds import (
+    INTEGERS,
+    UNKNOWN,
+    Bounds,
+    bounds_of,
+    integers,
+    is_integer,
+    of_first,
+)
 from torchport.torch_private import OpOverload
 
-_MOST_VALUES = 2**23  # that a function is computed for: some tens of milliseconds
+_MOST_VALUES = 2**24  # that a function is computed for: some tens of milliseconds
 # Devices round floats, to bfloat16 at worst: a truncated one may be off by one, and by some of its size.
 _ROUNDING = 2**-4
 _MAKERS = ("zeros_like", "ones_like", "full_like")  # which look at no element of their operand
@@ -34,11 +42,11 @@ def of_truncated(node: fx.Node) -> Bounds:
     chain = _chain(node)
     if chain is None:
         return UNKNOWN
-    origin, ops = chain
-    low, high = _within(bounds_of(origin), _guard(node, origin))
+    origin, ops, in_place = chain
+    low, high = _within(bounds_of(origin), _guard(node, origin) if in_place else UNKNOWN)
     if low > high or high - low >= _MOST_VALUES:
         return UNKNOWN
-    values = torch.arange(low, high + 1)
+    values = torch.arange(low, high + 1, device="cpu")  # whatever device is the default around here
     for op in ops:
         assert isinstance(op.target, OpOverload)
         args = [values if isinstance(arg, fx.Node) else arg for arg in op.args]
@@ -50,16 +58,29 @@ def of_truncated(node: fx.Node) -> Bounds:
     return int(least - room), int(most + room)
 
 
-def _chain(node: fx.Node) -> tuple[fx.Node, list[fx.Node]] | None:
-    """Return the integer that a float is computed from, and the ops on single elements that do it."""
+def _chain(node: fx.Node) -> tuple[fx.Node, list[fx.Node], bool] | None:
+    """Return the integer that a float is computed from, the ops that do it, and if elements stay in place."""
     ops: list[fx.Node] = []
+    in_place = True
     source = node.args[0]
     while isinstance(source, fx.Node) and not is_integer(source):
-        if not _is_elementwise(source) or len(source.all_input_nodes) != 1 or not _alike(source, node):
+        if _moves_elements(source):
+            in_place = False
+            source = source.args[0]
+            continue
+        if not _is_elementwise(source) or len(source.all_input_nodes) != 1:
             return None
         ops.insert(0, source)
         [source] = source.all_input_nodes
-    return (source, ops) if isinstance(source, fx.Node) and ops and _alike(source, node) else None
+    if not isinstance(source, fx.Node) or not ops:
+        return None
+    return source, ops, in_place and all(_alike(each, node) for each in (source, *ops))
+
+
+def _moves_elements(node: fx.Node) -> bool:
+    """Whether an op gives elements of its first operand, as they are."""
+    known = INTEGERS.get(str(node.target))
+    return (known is not None and known.bounds is of_first) or _name(node).startswith("upsample_nearest")
 
 
 def _guard(node: fx.Node, origin: fx.Node) -> Bounds:
@@ -111,9 +132,9 @@ def _name(node: fx.Node) -> str:
 
 
 def _is_elementwise(node: fx.Node) -> bool:
-    return _name(node) == "_to_copy" or (
-        isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags
-    )
+    tags = node.target.tags if isinstance(node.target, OpOverload) else []
+    is_random = torch.Tag.nondeterministic_seeded in tags
+    return _name(node) == "_to_copy" or (torch.Tag.pointwise in tags and not is_random)
 
 
 def _alike(node: fx.Node, other: fx.Node) -> bool:

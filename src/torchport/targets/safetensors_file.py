@@ -17,6 +17,7 @@ import torch
 
 from torchport.errors import RecordError, TargetError
 from torchport.records import JSON, parse_object
+from torchport.targets.mapped_payload import new_payload
 
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
@@ -168,7 +169,7 @@ def read_row_of_bytes(file: BinaryIO, name: str) -> Bytes:
     if dtype is not torch.uint8 or len(sizes) != 1:
         raise TargetError(f"{name[:80]!r} is not a one-dimensional uint8 tensor")
     file.seek(_LENGTH + size + start)
-    made = numpy.empty(end - start, dtype=numpy.uint8)
+    made = new_payload(end - start)
     if made.size and file.readinto(made.data) != made.size:  # type: ignore[attr-defined]  # buffered
         raise TargetError("the weights are truncated")
     return made

@@ -103,3 +103,13 @@ def test_on_the_meta_device_a_models_own_error_is_still_told():
         model, x = Wide(), torch.ones(2, 5)
     with pytest.raises(CaptureError, match="the model raises RuntimeError"):
         torchport.explain(model, (x,), target="host")
+
+
+@pytest.mark.parametrize("capture_it", [torchport.compile, torchport.trace_graph])
+def test_a_lazy_module_is_called_first(capture_it):
+    model = nn.Sequential(nn.LazyLinear(3))
+    with pytest.raises(
+        CaptureError, match=r"parameter 0\.weight of a lazy module has no shape yet"
+    ) as caught:
+        capture_it(model, (torch.ones(2, 4),))
+    assert caught.value.remedy == "call the model once on its inputs first"

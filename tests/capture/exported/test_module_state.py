@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import torchport
+from torchport import capture
 from torchport.capture import ModuleState
 
 
@@ -122,3 +123,27 @@ def test_a_forward_that_changes_state_is_named(caplog):
     [record] = compiled.programs
     compiled(torch.ones(2))
     assert compiled.programs[0] is record
+
+
+@pytest.mark.parametrize("model", [nn.LSTM(3, 4), nn.GRU(3, 4, 2, bidirectional=True)])
+def test_a_list_that_a_module_makes_of_its_own_weights_is_no_change(model, caplog):
+    captured = capture.export(model, (torch.ones(2, 1, 3),))
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    assert captured.state.unchanged()
+    model.weight_ih_l0 = nn.Parameter(model.weight_ih_l0.detach() * 2)
+    assert not captured.state.unchanged()
+
+
+def test_another_weight_in_a_weight_s_place_is_a_change(caplog):
+    class Turns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Parameter(torch.ones(2)), nn.Parameter(torch.zeros(2))
+            self.order = [self.first, self.second]
+
+        def forward(self, x):
+            self.order = [self.second, self.first]
+            return x + self.second
+
+    capture.export(Turns(), (torch.ones(2),))
+    assert "its forward changes self.order" in caplog.text

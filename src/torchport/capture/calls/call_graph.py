@@ -12,7 +12,7 @@ from types import FrameType
 
 from torch import fx, nn
 
-from torchport.capture.callable_module import as_module
+from torchport.capture.callable_module import as_module, check_not_lazy
 from torchport.capture.calls.call_inputs import Argument, list_arguments, place_inputs
 from torchport.capture.calls.call_outputs import output_of
 from torchport.capture.calls.dispatch_mode import OpMode
@@ -80,7 +80,9 @@ def capture_calls(
         ['placeholder', 'call_module', 'output']
     """
     module = as_module(model)
-    session = _Session(module, name or type(model).__name__, on_data_dependent, sys._getframe())
+    name = name or type(model).__name__
+    check_not_lazy(module, name)
+    session = _Session(module, name, on_data_dependent, sys._getframe())
     arguments = list_arguments(module, args, kwargs or {})
     try:
         return session.capture(arguments)

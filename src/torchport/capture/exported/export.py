@@ -18,7 +18,7 @@ import torch.fx.traceback
 from torch import nn
 from torch.export import ExportedProgram
 
-from torchport.capture.callable_module import as_module
+from torchport.capture.callable_module import as_module, check_not_lazy
 from torchport.capture.exported.dynamic_shapes import spread_over_leaves
 from torchport.capture.exported.failure import explain_failure
 from torchport.capture.exported.module_state import ModuleState
@@ -90,6 +90,7 @@ def export(
     """
     module = as_module(model)
     name = name or type(model).__name__
+    check_not_lazy(module, name)
     flat = flatten_call(tuple(args), dict(kwargs or {}))
     dims = spread_over_leaves(module, args, kwargs or {}, flat, dynamic_shapes)
     state = ModuleState(module)
@@ -134,6 +135,7 @@ class _TensorsInTensorsOut(nn.Module):
         self.model = stand_in.module
         self._structure = flat.structure
         self._call = call
+        self._names = _names_of_tensors(self.model)
         # What the modules hold already, such as their configuration, is the caller's, and not rebuilt.
         self._shared = {
             id(held): stand_in.original(held) for part in self.model.modules() for held in vars(part).values()
@@ -158,8 +160,14 @@ class _TensorsInTensorsOut(nn.Module):
         self._call.shared = memory.shared(flat.leaves)
         self._call.shared_by_size = memory.shared_by_size(flat.leaves)
         write_replaced(buffers)
-        self._call.result, self._call.changes = flat.structure, state.changed()
+        self._call.result = flat.structure
+        # torch.export has put tensors without values in the place of the model's.
+        self._call.changes = state.changed(self._names | _names_of_tensors(self.model))
         return tuple(flat.leaves)
+
+
+def _names_of_tensors(module: nn.Module) -> dict[int, str]:
+    return {id(tensor): name for name, tensor in (*module.named_parameters(), *module.named_buffers())}
 
 
 def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram, _Call]:

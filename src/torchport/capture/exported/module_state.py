@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import operator
 import types
+import weakref
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy
 import torch
@@ -61,9 +62,18 @@ class ModuleState:
             held == items for _, held, items in self._sets
         )
 
-    def changed(self) -> list[str]:
-        """Return what is not as it was, by where it is, such as `settings.slope`."""
-        found = [path for path, held, key, value in self._entries if not _is_same(held.get(key), value)]
+    def changed(self, names: Mapping[int, str] | None = None) -> list[str]:
+        """Return what is not as it was, by where it is, such as `settings.slope`.
+
+        Args:
+            names: of the module's tensors, by their `id`. One that has been put in another's place under its
+                name is the same, also in a list that the module makes of its tensors, as `nn.LSTM` does.
+        """
+        found = [
+            path
+            for path, held, key, value in self._entries
+            if not _is_same(held.get(key), value) and not _has_same_names(held.get(key), value, names or {})
+        ]
         found += [path for path, held, size in self._sizes if len(held) != size]
         found += [path for path, held, items in self._sequences if not _same_items(held, items)]
         found += [path for path, held, items in self._sets if held != items]
@@ -134,6 +144,14 @@ def _is_same(now: object, before: object) -> bool:
     if now is before:
         return True
     return isinstance(now, (int, float, complex, str, bytes)) and same_value(now, before)
+
+
+def _has_same_names(now: object, before: object, names: Mapping[int, str]) -> bool:
+    if isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
+        return all(_has_same_names(*pair, names) for pair in zip(now, before, strict=True))
+    if isinstance(now, weakref.ref) and isinstance(before, weakref.ref):
+        now, before = now(), before()
+    return id(now) in names and names[id(now)] == names.get(id(before))
 
 
 def _same_items(held: Sequence, items: tuple[object, ...]) -> bool:

@@ -8,8 +8,10 @@ import sympy  # type: ignore[import-untyped]  # has no types
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+from torch.fx.node import Argument
 
 from torchport.capture.exported.dynamic_shapes import input_shapes
+from torchport.torch_private import has_kernel
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -33,6 +35,7 @@ def same_calls(general: ExportedProgram, static: ExportedProgram, leaves: Sequen
 def _calls(graph: fx.Graph, values: Mapping[object, int]) -> list[object]:
     """Return the calls that compute tensors, in order; numbers in them are those for these sizes."""
     places: dict[fx.Node, object] = {}
+    copies = _copies(graph)
 
     def known(node: fx.Node) -> object:
         value = node.meta.get("val")
@@ -42,15 +45,71 @@ def _calls(graph: fx.Graph, values: Mapping[object, int]) -> list[object]:
 
     calls: list[object] = []
     for node in graph.nodes:
+        if node in copies:
+            places[node] = places[node.args[0]]
+            continue
         places[node] = ("place", len(places) if node.op != "placeholder" else node.name)
         value = node.meta.get("val")
         if node.op == "output" or (
             node.op == "call_function" and value is not None and not _is_number(value)
         ):
-            arguments = fx.map_arg((node.args, node.kwargs), known)  # type: ignore[arg-type]  # values, not nodes
+            arguments = fx.map_arg((_arguments(node), node.kwargs), known)  # type: ignore[arg-type]  # values, not nodes
             places[node] = ("place", len(calls))
             calls.append((str(node.target), _plain(arguments)))
     return calls
+
+
+def _arguments(node: fx.Node) -> list[Argument]:
+    """Return a call's arguments; a slice from the start is one from 0."""
+    arguments = list(node.args)
+    if node.target is torch.ops.aten.slice.Tensor and len(arguments) > 2 and arguments[2] is None:
+        arguments[2] = 0
+    return arguments
+
+
+def _copies(graph: fx.Graph) -> set[fx.Node]:
+    """Return the calls that copy a tensor if its memory is in another order, and do not change a value.
+
+    A tensor may be in that order for a size of 1 alone, so that there is no copy. Nobody can tell, unless
+    something is written in place, or the copy is a result, which would share memory with another tensor.
+    """
+    nodes = list(graph.nodes)
+    if any(_writes(node) for node in nodes):
+        return set()
+    returned: set[fx.Node] = set(nodes[-1].all_input_nodes)
+    for node in reversed(nodes):
+        if node in returned and (_is_contiguous(node) or _is_view(node)):
+            returned.update(node.all_input_nodes)
+    return {node for node in nodes if _is_contiguous(node) and node not in returned}
+
+
+def _is_contiguous(node: fx.Node) -> bool:
+    return node.target is torch.ops.aten.contiguous.default and len(node.args) == 1 and not node.kwargs
+
+
+def _writes(node: fx.Node) -> bool:
+    """Whether a call may change a tensor's values."""
+    schema = getattr(node.target, "_schema", None)
+    is_detaching = node.target is torch.ops.aten.detach_.default  # which constants of a model's code are
+    return schema is not None and schema.is_mutable and not is_detaching
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Whether a result may share memory with an operand."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None:
+        return node.op == "call_function"  # which is no op of torch's
+    if any(result.alias_info is not None for result in schema.returns):
+        return True
+    # Composites do not always say so: dropout gives what it is given, where nothing is dropped.
+    shapes = [_shape(one) for one in node.all_input_nodes]
+    name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+    return has_kernel(name, "CompositeImplicitAutograd") and _shape(node) in shapes
+
+
+def _shape(node: fx.Node) -> object:
+    value = node.meta.get("val")
+    return list(value.shape) if isinstance(value, torch.Tensor) else None
 
 
 def _is_number(value: object) -> bool:

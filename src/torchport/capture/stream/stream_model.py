@@ -10,9 +10,8 @@ from typing import Literal, cast
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 
-from torchport.capture.callable_module import as_module
+from torchport.capture.callable_module import as_module, check_not_lazy
 from torchport.capture.module_calls import ModuleCall, ModuleCalls, walk_tensors
 from torchport.capture.quiet import as_eager, quiet_streams, without_collections
 from torchport.capture.stream.live_memory import LiveMemory
@@ -114,13 +113,7 @@ class _Run:
         Raises:
             CaptureError: names the argument.
         """
-        for path, parameter in self._module.named_parameters():
-            if is_lazy(parameter):
-                raise CaptureError(
-                    f"the parameter {path} of a lazy module has no shape yet",
-                    where=self._name,
-                    remedy="call the model once on its inputs first",
-                )
+        check_not_lazy(self._module, self._name)
         try:
             signature = inspect.signature(self._module.forward)
         except (TypeError, ValueError):
