@@ -88,7 +88,11 @@ def load(name: str) -> Model:
     """Load a model of `MODELS` with random weights and inputs of the length that is asked."""
     model = torchport.zoo.load(MODELS[name], weights=False)
     if MODELS[name].startswith("hf"):
-        model.module.config.use_cache = False  # one call needs no cache, and not all contenders can return it
+        for module in model.module.modules():  # a decoder has a configuration of its own
+            if hasattr(module, "config"):
+                module.config.use_cache = (
+                    False  # one call needs no cache, and not all contenders can return it
+                )
     if name in TOKENS:
         cut = {key: value[:, : TOKENS[name]] for key, value in model.kwargs.items()}
         model = replace(model, kwargs=cut)
