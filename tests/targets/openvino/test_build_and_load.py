@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import torchport
 from targets.graphs import island_of
 from torchport.errors import TargetError
 from torchport.targets import Artifact, Island, find
@@ -175,3 +176,18 @@ def test_options_reach_openvino():
     assert config["INFERENCE_NUM_THREADS"] == 1
     assert config["NUM_STREAMS"] == 1
     assert config["INFERENCE_PRECISION_HINT"] == "f32"  # OpenVINO's own default is lower on many CPUs
+
+
+def test_a_tensor_is_split_along_the_default_dimension():
+    """OpenVINO's frontend wants it written out; attention over other tokens splits its weights so."""
+
+    def parts(x):
+        first, second = x.split(2)
+        third, fourth = x.split([1, 3])
+        return first + second, third * fourth, x.unbind()[1]
+
+    x = torch.rand(4, 3)
+    compiled = torchport.compile(parts, (x,), options={"speed_trial": False})
+    assert compiled.coverage.complete
+    for found, expected in zip(compiled(x), parts(x), strict=True):
+        assert torch.equal(found, expected)

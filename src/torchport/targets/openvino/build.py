@@ -16,6 +16,7 @@ from torchport.errors import TargetError
 from torchport.records import TensorSpec, temporary_folder
 from torchport.targets.open_sizes import copy_for_sizes
 from torchport.targets.openvino.conversions import place_conversions
+from torchport.targets.openvino.default_dims import write_default_dims
 from torchport.targets.openvino.format import FORMAT, aligned
 from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
@@ -40,6 +41,7 @@ def build(island: Island) -> Artifact:
     with_sums, sums = add_sums(island.graph_module, watches)
     widen_ops(with_sums)
     stack_halves(with_sums)
+    write_default_dims(with_sums)
     numbers = (TensorSpec((), "float32"),) * len(sums)
     model = _convert(replace(island, graph_module=with_sums, outputs=(*island.outputs, *numbers)))
     copies = _take_copies(model)
