@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # has no types
 import torch
@@ -58,12 +59,11 @@ def _calls(graph: fx.Graph, values: Mapping[object, int]) -> list[object]:
     return calls
 
 
-def _arguments(node: fx.Node) -> list[object]:
+def _arguments(node: fx.Node) -> tuple[Any, ...]:
     """Return a call's arguments; a slice from the start is one from 0."""
-    arguments = list(node.args)
-    if node.target is torch.ops.aten.slice.Tensor and len(arguments) > 2 and arguments[2] is None:
-        arguments[2] = 0
-    return arguments
+    if node.target is torch.ops.aten.slice.Tensor and len(node.args) > 2 and node.args[2] is None:
+        return (*node.args[:2], 0, *node.args[3:])
+    return node.args
 
 
 def _copies(graph: fx.Graph) -> set[fx.Node]:
