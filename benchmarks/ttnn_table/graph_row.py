@@ -55,7 +55,7 @@ def _run(record: BenchRecord, name: str, between: Counter[str]) -> BenchRecord:
         ours = call(compiled)
     between.update(event.name for event in profile.events() if _is_outside(event))
     fallbacks = torchport.fallbacks()
-    compared = compare(ours, call(model.module))
+    compared = compare(_in_order(ours), _in_order(call(model.module)))
     error = ""
     if fallbacks.fallbacks:
         error = f"eager torch ran {fallbacks.fallbacks} of {fallbacks.calls} graphs: {fallbacks.last_reason}"
@@ -71,6 +71,22 @@ def _run(record: BenchRecord, name: str, between: Counter[str]) -> BenchRecord:
         simulated=True,
         fallbacks=fallbacks,
     )
+
+
+def _in_order(result: Any) -> object:
+    """Return detections ordered by where they are: two whose scores differ in the last bits change places."""
+    if not isinstance(result, list):
+        return result
+    return [_ordered(each) for each in result]
+
+
+def _ordered(found: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    keys = [
+        (int(label), *[round(float(side), 1) for side in box])
+        for label, box in zip(found["labels"], found["boxes"], strict=True)
+    ]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    return {name: value[order] for name, value in found.items()}
 
 
 def _backend(graph_module: fx.GraphModule, inputs: Sequence[object]) -> Callable[..., object]:

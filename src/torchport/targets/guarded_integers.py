@@ -46,7 +46,7 @@ def of_truncated(node: fx.Node) -> Bounds:
     low, high = _within(bounds_of(origin), _guard(node, origin) if in_place else UNKNOWN)
     if low > high or high - low >= _MOST_VALUES:
         return UNKNOWN
-    values = torch.arange(low, high + 1)
+    values = torch.arange(low, high + 1, device="cpu")  # whatever device is the default around here
     for op in ops:
         assert isinstance(op.target, OpOverload)
         args = [values if isinstance(arg, fx.Node) else arg for arg in op.args]
@@ -132,9 +132,9 @@ def _name(node: fx.Node) -> str:
 
 
 def _is_elementwise(node: fx.Node) -> bool:
-    return _name(node) == "_to_copy" or (
-        isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags
-    )
+    tags = node.target.tags if isinstance(node.target, OpOverload) else []
+    is_random = torch.Tag.nondeterministic_seeded in tags
+    return _name(node) == "_to_copy" or (torch.Tag.pointwise in tags and not is_random)
 
 
 def _alike(node: fx.Node, other: fx.Node) -> bool:

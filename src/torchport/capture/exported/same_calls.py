@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # has no types
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+from torch.fx.node import Argument
 
 from torchport.capture.exported.dynamic_shapes import input_shapes
 from torchport.torch_private import has_kernel
@@ -59,11 +59,12 @@ def _calls(graph: fx.Graph, values: Mapping[object, int]) -> list[object]:
     return calls
 
 
-def _arguments(node: fx.Node) -> tuple[Any, ...]:
+def _arguments(node: fx.Node) -> list[Argument]:
     """Return a call's arguments; a slice from the start is one from 0."""
-    if node.target is torch.ops.aten.slice.Tensor and len(node.args) > 2 and node.args[2] is None:
-        return (*node.args[:2], 0, *node.args[3:])
-    return node.args
+    arguments = list(node.args)
+    if node.target is torch.ops.aten.slice.Tensor and len(arguments) > 2 and arguments[2] is None:
+        arguments[2] = 0
+    return arguments
 
 
 def _copies(graph: fx.Graph) -> set[fx.Node]:
