@@ -150,7 +150,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--hidden", type=int, default=512, help="a multiple of 64")
+    parser.add_argument("--hidden", type=int, default=768, help="a multiple of 64")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--vocabulary", type=int, default=4096)
     parser.add_argument("--tied", action="store_true", help="the head has the embedding's weight")

@@ -70,8 +70,8 @@ def test_methods_are_torchports(model, calls):
     assert dynamic.convert(quantized) is quantized
     trained = QATQuantizer(model, (x,), calibration=[x, x + 1])
     assert trained.convert(trained.quantize()) == "converted"
-    assert [call[2] for call in calls] == ["weight_only", "qat"]
-    assert [len(call[1]) for call in calls] == [0, 2]
+    assert [call[2] for call in calls] == ["dynamic", "qat"]
+    assert [len(call[1]) for call in calls] == [1, 2]
 
 
 def test_training_wants_data_for_its_ranges(model, calls):

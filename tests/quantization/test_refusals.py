@@ -31,6 +31,10 @@ def items(count: int = 6) -> list[torch.Tensor]:
     return [torch.rand(4, 6) for _ in range(count)]
 
 
+def items_without_chance() -> list[torch.Tensor]:
+    return [torch.linspace(0, 1 + count, 24).reshape(4, 6) for count in range(4)]
+
+
 def raising(model: nn.Module) -> float:
     raise ZeroDivisionError("no data")
 
@@ -53,6 +57,58 @@ def raising(model: nn.Module) -> float:
 def test_bad_calibration_data_are_refused(data: object, message: str) -> None:
     with pytest.raises(QuantizationError, match=message):
         torchport.quantize(net(), data, speed=False)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([torch.rand(4, 6), torch.full((4, 6), torch.nan)], r"item 1 has NaN"),
+        ([torch.rand(4, 7)], "raises on the first item.*no labels"),
+        ([(torch.rand(4, 6), torch.rand(4))], "raises on the first item.*no labels"),
+        (torch.rand(4, 6), "not an iterable of inputs"),
+        ((1 // 0 for _ in range(3)), "it raises ZeroDivisionError"),
+        ([3], "item 0 has no tensor"),
+    ],
+)
+def test_weights_alone_are_judged_by_good_data_only(data: object, message: str) -> None:
+    with pytest.raises(QuantizationError, match=message):
+        torchport.quantize(net(), data, method="weight_only", speed=False)
+
+
+@pytest.mark.parametrize("method", ["ptq", "qat", "dynamic", "weight_only"])
+def test_a_refusal_leaves_everything_as_it_was(method: str) -> None:
+    model = net()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state, dtype = torch.get_rng_state(), torch.get_default_dtype()
+    calls = 0
+
+    def fails_later(model: nn.Module) -> float:
+        nonlocal calls
+        calls += 1
+        return 1.0 if calls == 1 else raising(model)
+
+    if method != "qat":  # which evaluates nothing
+        with pytest.raises(QuantizationError, match="raises on the quantized model: ZeroDivisionError"):
+            torchport.quantize(
+                model,
+                items_without_chance(),
+                method=method,
+                speed=False,
+                accuracy=AccuracyBudget(evaluate=fails_later),
+            )
+    for data in (items_without_chance()[:1], [torch.full((4, 6), torch.nan)] * 2, [torch.ones(4, 7)] * 2):
+        if method in ("dynamic", "weight_only") and data[0].shape == (4, 6) and not data[0].isnan().any():
+            continue  # one item is enough for these
+        with pytest.raises(QuantizationError):
+            torchport.quantize(model, data, method=method, speed=False)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_default_dtype() is dtype
+    assert not model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    after = model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
 @pytest.mark.parametrize(

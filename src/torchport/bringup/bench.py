@@ -159,12 +159,14 @@ def _with_quantization(row: BenchRecord, quantized: QuantizedModel | None) -> Be
     if quantized is None:
         return row
     plan, report = quantized.plan, quantized.report
-    timed_both = report.seconds_float and report.seconds
+    count = len(plan.layers) - plan.count("float")
+    # Where all went back to floats, what was timed is what was given up.
+    timed_both = count and report.seconds_float and report.seconds
     return replace(
         row,
         quantization=plan.method,
         layers=len(plan.layers),
-        layers_quantized=len(plan.layers) - plan.count("float"),
+        layers_quantized=count,
         size_ratio=report.bytes / report.bytes_float if report.bytes_float else None,
         float_speedup=report.seconds_float / report.seconds if timed_both else None,  # type: ignore[operator]  # checked above
     )

@@ -7,7 +7,7 @@ import math
 import torch
 
 from torchport.errors import PackageError
-from torchport.packaging.archive import Archive, weight_files
+from torchport.packaging.archive import Archive, in_memory, weight_files
 from torchport.packaging.structure_json import dtype_of
 from torchport.records import Package, StoredTensor, digest_of
 from torchport.targets.mapped_payload import new_payload
@@ -44,7 +44,10 @@ class StoredTensors:
     def _read_record(self, key: str) -> torch.Tensor:
         record = self._record(key)
         if record not in self._bytes:
-            self._bytes[record] = torch.from_numpy(self._archive.bytes(record, check=False, room=new_payload))
+            # Nobody writes payloads, which are rows of bytes: a process that is forked may share theirs.
+            is_payload = self._stored[key].dtype == "uint8" and len(self._stored[key].shape) == 1
+            room = new_payload if is_payload else in_memory
+            self._bytes[record] = torch.from_numpy(self._archive.bytes(record, check=False, room=room))
         return self._bytes[record]
 
     def _put_together(self, own: torch.Tensor, stored: StoredTensor, key: str) -> torch.Tensor:

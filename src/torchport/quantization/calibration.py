@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -44,6 +45,37 @@ def item_of(
         return args
     names = list(inspect.signature(model.forward).parameters)
     return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def checked_items(model: nn.Module, items: Iterable[object], name: str) -> Iterator[object]:
+    """Give each item once it is known to have tensors without NaN; the model is tried on the first one.
+
+    Raises:
+        QuantizationError: an item cannot be read, has NaN, or does not fit the model.
+    """
+    for index, item in enumerate(_each(items)):
+        _check_item(index, _flattened(index, item), None)
+        if index == 0:
+            args, kwargs = copy.deepcopy(call_of(item))
+            try:
+                with torch.no_grad():
+                    model(*args, **kwargs)
+            except Exception as error:  # a model may raise anything
+                raise QuantizationError(
+                    f"the model raises on the first item of the calibration data: {one_line(error)}",
+                    where=name,
+                    remedy="give what the model is called with, and no labels beside it",
+                ) from error
+        yield item
+
+
+def _flattened(index: int, item: object) -> Flat:
+    try:
+        return flatten_call(*call_of(item))
+    except TorchportError as error:
+        raise QuantizationError(
+            f"item {index} cannot be read: {one_line(error)}", where=_WHERE, remedy=_FORM
+        ) from error
 
 
 class CalibrationData:
@@ -111,13 +143,7 @@ class CalibrationData:
         return [index for index in indices if self._keys[index] == self._keys[indices[0]]]
 
     def _add(self, index: int, item: object, folder: Path) -> None:
-        args, kwargs = call_of(item)
-        try:
-            flat = flatten_call(args, kwargs)
-        except TorchportError as error:
-            raise QuantizationError(
-                f"item {index} cannot be read: {one_line(error)}", where=_WHERE, remedy=_FORM
-            ) from error
+        flat = _flattened(index, item)
         _check_item(index, flat, self.structure)
         key = tuple((tuple(leaf.shape), leaf.dtype) for leaf in flat.leaves)
         if self._keys and not _same_but_batch(key, self._keys[0]):

@@ -10,7 +10,7 @@ from torch import nn
 
 from torchport import targets
 from torchport.errors import QuantizationError, nearest
-from torchport.quantization.calibration import CalibrationData, Progress, no_progress
+from torchport.quantization.calibration import CalibrationData, Progress, checked_items, no_progress
 from torchport.quantization.dynamic import quantize_dynamic
 from torchport.quantization.graph_quantization import (
     GraphQuantization,
@@ -124,7 +124,7 @@ def quantize(
     if method == "weight_only":
         return quantize_weights(
             model,
-            calibration,
+            checked_items(model, calibration, name),
             accuracy or DEFAULT_BUDGET,
             chosen,
             target,

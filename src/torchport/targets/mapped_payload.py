@@ -45,7 +45,8 @@ def new_payload(size: int) -> Bytes:
     except OSError:
         return numpy.empty(size, dtype=numpy.uint8)
     made = numpy.frombuffer(room, dtype=numpy.uint8)
-    _rooms[made.ctypes.data] = weakref.ref(room)
+    address = made.ctypes.data
+    _rooms[address] = weakref.ref(room, lambda _: _rooms.pop(address, None))
     return made
 
 

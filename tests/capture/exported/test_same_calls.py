@@ -27,6 +27,10 @@ def _halves_of_constant(x):
     return _halves(x) + torch.tensor(3.0)
 
 
+def _last_rows(x):
+    return x + torch.arange(40.0).view(1, 8, 5)[:, 8 - x.shape[1] : 8, :4]
+
+
 def _returned(x):
     return x.transpose(1, 0).contiguous()
 
@@ -45,6 +49,10 @@ def _written(x):
 def test_the_same_calls():
     assert _same(lambda x: (x * 2).sum(1))
     assert not _same(lambda x: x * 2 if x.shape[1] == 1 else x * 3)
+
+
+def test_slices_from_the_start():
+    assert _same(_last_rows)
 
 
 def test_a_copy_that_one_size_does_not_need_is_no_other_call():

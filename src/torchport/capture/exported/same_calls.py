@@ -8,6 +8,7 @@ import sympy  # type: ignore[import-untyped]  # has no types
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+from torch.fx.node import Argument
 
 from torchport.capture.exported.dynamic_shapes import input_shapes
 from torchport.torch_private import has_kernel
@@ -52,10 +53,18 @@ def _calls(graph: fx.Graph, values: Mapping[object, int]) -> list[object]:
         if node.op == "output" or (
             node.op == "call_function" and value is not None and not _is_number(value)
         ):
-            arguments = fx.map_arg((node.args, node.kwargs), known)  # type: ignore[arg-type]  # values, not nodes
+            arguments = fx.map_arg((_arguments(node), node.kwargs), known)  # type: ignore[arg-type]  # values, not nodes
             places[node] = ("place", len(calls))
             calls.append((str(node.target), _plain(arguments)))
     return calls
+
+
+def _arguments(node: fx.Node) -> list[Argument]:
+    """Return a call's arguments; a slice from the start is one from 0."""
+    arguments = list(node.args)
+    if node.target is torch.ops.aten.slice.Tensor and len(arguments) > 2 and arguments[2] is None:
+        arguments[2] = 0
+    return arguments
 
 
 def _copies(graph: fx.Graph) -> set[fx.Node]:

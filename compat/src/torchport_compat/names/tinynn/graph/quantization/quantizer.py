@@ -99,13 +99,13 @@ class Calibrating(nn.Module):
 
 
 class DynamicQuantizer(_Quantizer):
-    """Weights in eight bits, activations as they are: `quantize()`, `convert(model)`; needs no data."""
+    """Weights in eight bits, activations by their range at each call: `quantize()`, `convert(model)`."""
 
-    method = "weight_only"
+    method = "dynamic"
 
     def quantize(self) -> nn.Module:
         """Return the quantized model."""
-        return self._quantize([])
+        return self._quantize([self.dummy_input])
 
     def convert(self, model: nn.Module) -> nn.Module:
         """Return what `quantize()` returned."""
