@@ -6,6 +6,7 @@ from torch import nn
 
 import torchport
 from torchport.compiler import inference_graph
+from torchport.compiler.graph_programs import recording_coverage
 from torchport.compiler.inference_graph import InferenceGraph
 from torchport.targets.host import HostTarget
 from torchport.targets.openvino import OpenVinoTarget
@@ -216,3 +217,26 @@ def test_a_capture_that_fails_writes_nothing(torch_compile, monkeypatch):
     for calls in (1, 2):
         torch_compile(lambda x: x + count.add_(1), "host")(X)
         assert count.item() == calls
+
+
+def test_each_graph_tells_what_its_target_takes():
+    def model(x):
+        y = torch.relu(x) * 2
+        torch._dynamo.graph_break()
+        return y.sin()
+
+    with torch.no_grad(), recording_coverage() as built:
+        torch.compile(model, backend="torchport", options={"target": "host"})(torch.ones(3))
+    assert [each.ops_before for each in built] == [2, 1]
+
+
+def test_a_graph_takes_views_of_its_other_inputs():
+    def distances(some, others):
+        return (some[:, None, 2:] - others[None, :, 2:]).abs().sum(2)
+
+    points = torch.rand(9, 4)
+    compiled = torch.compile(distances, backend="torchport", options={"target": "host"})
+    with torch.no_grad(), recording_coverage() as built:
+        for stop in (5, 7):
+            assert torch.equal(compiled(points[2:stop], points), distances(points[2:stop], points))
+    assert len(built) == 2

@@ -202,6 +202,21 @@ class TestInputs:
         assert self.ranges(graph, moved) == {0: limits}
         assert bounds_of(moved) == (0, 9)
 
+    def test_places_that_are_added_to_the_index_are_undone(self):
+        graph = HandMade()
+        table, start = graph.weight(torch.zeros(10, 4)), graph.input()
+        moved = graph.call(aten.add.Tensor, graph.weight(torch.arange(3)), start)
+        graph.call(aten.embedding.default, table, moved)
+        assert self.ranges(graph, moved) == {0: (0, 7)}
+        assert bounds_of(moved) == (0, 9)
+
+    def test_places_that_do_not_fit_are_not_undone(self):
+        graph = HandMade()
+        table, start = graph.weight(torch.zeros(2, 4)), graph.input()
+        moved = graph.call(aten.add.Tensor, graph.weight(torch.arange(3)), start)
+        graph.call(aten.embedding.default, table, moved)
+        assert self.ranges(graph, moved) == {0: ASSUMED}
+
     def test_other_arithmetic_before_the_index_is_not_undone(self):
         graph = HandMade()
         table, ids = graph.weight(torch.zeros(10, 4)), graph.input(3)

@@ -7,6 +7,7 @@ come from outside are assumed to lie within some, and the assumption is checked 
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -48,7 +49,7 @@ def annotate(
     """
     nodes = list(graph_module.graph.nodes)
     without_values = {node for node in nodes if _has_no_values(graph_module, node)}
-    wanted = _wanted(nodes, is_outside, _through_views) | _wanted(
+    wanted = _wanted(nodes, is_outside, functools.partial(_through_views, graph_module)) | _wanted(
         nodes, without_values.__contains__, _through_lookups
     )
     assumed = {
@@ -162,40 +163,54 @@ def _has_no_values(graph_module: fx.GraphModule, node: fx.Node) -> bool:
 def _wanted(
     nodes: list[fx.Node],
     is_assumed: Callable[[fx.Node], bool],
-    origin_of: Callable[[fx.Node], tuple[fx.Node, int]],
+    origin_of: Callable[[fx.Node], tuple[fx.Node, Bounds]],
 ) -> dict[fx.Node, Bounds]:
     """Narrow the assumption on integers to what the ops that index with them need."""
     wanted: dict[fx.Node, Bounds] = {}
     for node in nodes:
         for index, (low, high) in index_limits(node):
-            origin, added = origin_of(index)
-            if is_assumed(origin) and is_integer(origin):
+            origin, (least, most) = origin_of(index)
+            if is_assumed(origin) and is_integer(origin) and low - least <= high - most:
                 lower, upper = wanted.get(origin, ASSUMED)
-                wanted[origin] = (max(low - added, lower), min(high - added, upper))
+                wanted[origin] = (max(low - least, lower), min(high - most, upper))
     return wanted
 
 
-def _through_views(node: fx.Node) -> tuple[fx.Node, int]:
-    """Return what an index is, all or some elements of it, and which number is added to them."""
-    added = 0
+def _through_views(graph_module: fx.GraphModule, node: fx.Node) -> tuple[fx.Node, Bounds]:
+    """Return what an index is, all or some elements of it, and the bounds of what is added to them."""
+    least = most = 0
     while node.op == "call_function":
         known = INTEGERS.get(str(node.target))
-        source = node.args[0] if node.args else None
-        more = 0 if known is not None and known.is_view else _added_number(node)
-        if more is None or not isinstance(source, fx.Node) or not is_integer(source):
+        source: object = node.args[0] if node.args else None
+        more = (0, 0)
+        if known is None or not known.is_view:
+            source, more = _added(graph_module, node)
+        if not isinstance(source, fx.Node) or not is_integer(source):
             break
-        node, added = source, added + more
-    return node, added
+        node, least, most = source, least + more[0], most + more[1]
+    return node, (least, most)
 
 
-def _added_number(node: fx.Node) -> int | None:
-    """Return the number that an op adds to its first operand, as offsets are to positions."""
+def _added(graph_module: fx.GraphModule, node: fx.Node) -> tuple[object, Bounds]:
+    """Return what an op adds a constant to, as offsets are added to positions, and the constant's bounds."""
     sign = _SIGNS.get(str(node.target))
-    number = node.args[1] if len(node.args) == 2 and not node.kwargs else None
-    return sign * number if sign is not None and type(number) is int else None
+    if sign is None or len(node.args) != 2 or node.kwargs:
+        return None, (0, 0)
+    source, constant = node.args
+    if sign == 1 and isinstance(source, fx.Node) and source.op == "get_attr":
+        source, constant = constant, source
+    if isinstance(constant, fx.Node):
+        if constant.op != "get_attr" or not is_integer(constant) or _has_no_values(graph_module, constant):
+            return None, (0, 0)
+        least, most = _of_tensor(graph_module, constant)
+    elif type(constant) is int:
+        least = most = constant
+    else:
+        return None, (0, 0)
+    return source, (least, most) if sign == 1 else (-most, -least)
 
 
-def _through_lookups(node: fx.Node) -> tuple[fx.Node, int]:
+def _through_lookups(node: fx.Node) -> tuple[fx.Node, Bounds]:
     """Return what an index is taken from, whichever of its elements, and that nothing is added to them."""
     while node.op == "call_function":
         known = INTEGERS.get(str(node.target))
@@ -203,7 +218,7 @@ def _through_lookups(node: fx.Node) -> tuple[fx.Node, int]:
         if known is None or known.bounds not in (of_first, of_copied) or not isinstance(source, fx.Node):
             break
         node = source
-    return node, 0
+    return node, (0, 0)
 
 
 def _computed(graph_module: fx.GraphModule, node: fx.Node) -> Bounds:
