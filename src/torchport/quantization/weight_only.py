@@ -103,7 +103,7 @@ def quantize_weights(
         bytes=weight_bytes(result),
         seconds_float=measured.seconds_float,
         seconds=measured.seconds,
-        note=made.note() or measured.note,
+        note="; ".join(filter(None, (made.note(), measured.note))),
     )
     plan = QuantizationPlan(name, "weight_only", target, tuple(made.plans.values()))
     return QuantizedModel(result, plan, report)
