@@ -432,6 +432,16 @@ def set_arguments(node: fx.Node, args: tuple[fx.node.Argument, ...]) -> None:
     node._args = args
 
 
+def is_dynamo_loaded() -> bool:
+    """Whether torch.compile could be at work; without it kernels in Python are compiled, and slow."""
+    return "torch._dynamo" in sys.modules
+
+
+def is_view(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view of another one; without it some models cannot be called with views."""
+    return tensor._is_view()
+
+
 def size_guards(program: torch.export.ExportedProgram) -> list[str] | None:
     """Return what torch assumed of sizes, as Python; None, and no package for other shapes, without it."""
     return getattr(program, "_guards_code", None)

@@ -134,7 +134,7 @@ def _name(node: fx.Node) -> str:
 def _is_elementwise(node: fx.Node) -> bool:
     tags = node.target.tags if isinstance(node.target, OpOverload) else []
     is_random = torch.Tag.nondeterministic_seeded in tags
-    return _name(node) == "_to_copy" or (torch.Tag.pointwise in tags and not is_random)
+    return str(node.target) == "aten._to_copy.default" or (torch.Tag.pointwise in tags and not is_random)
 
 
 def _alike(node: fx.Node, other: fx.Node) -> bool:

@@ -20,7 +20,7 @@ from types import ModuleType
 
 import torch
 
-from torchport.torch_private import has_kernel
+from torchport.torch_private import has_kernel, is_dynamo_loaded
 from torchport.zoo import torchvision_kernels as kernels
 
 logger = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ def closed_to_dynamo(kernel: Callable[..., object]) -> Callable[..., object]:
 
     @functools.wraps(kernel)
     def run(*args: object) -> object:
-        whole = torch.compiler.disable(kernel) if "torch._dynamo" in sys.modules else kernel
+        whole = torch.compiler.disable(kernel) if is_dynamo_loaded() else kernel
         return whole(*args)
 
     return run

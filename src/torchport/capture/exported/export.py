@@ -29,7 +29,7 @@ from torchport.capture.source_lines import SourceLines
 from torchport.capture.untouched import StandIn, leaves_torch_as_it_was, nothing_remembered
 from torchport.structure import Flat, Structure, flatten_call
 from torchport.structure.flatten import flatten_result
-from torchport.torch_private import export_program
+from torchport.torch_private import export_program, is_view
 
 _log = logging.getLogger(__name__)
 
@@ -199,4 +199,4 @@ def _without_base(tensor: torch.Tensor) -> torch.Tensor:
 
     When the graph is taken apart, there is nothing any more that the view is of, and the guards fail.
     """
-    return tensor.detach().requires_grad_(tensor.requires_grad) if tensor._is_view() else tensor
+    return tensor.detach().requires_grad_(tensor.requires_grad) if is_view(tensor) else tensor
