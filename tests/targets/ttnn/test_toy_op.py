@@ -85,7 +85,7 @@ def test_a_program_that_was_stored_is_refused_once_the_op_is_gone():
     built = compiled_for(model, X)
     program = program_of(built)
     del functions.FUNCTIONS["softened"]
-    with pytest.raises(TargetError, match="no function"):
+    with pytest.raises(TargetError, match="is not a function"):
         type(program).from_json(program.to_json())
 
 
