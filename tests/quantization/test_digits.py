@@ -97,7 +97,7 @@ def test_weights_in_eight_bits_keep_the_accuracy(kind: type[nn.Module]) -> None:
     assert type(quantized.module) is kind
 
 
-# One digit is 0.17 points. Which of the hardest the transformer recognizes depends on the order of its batches.
+# One digit is 0.17 points. Which of the hardest a transformer recognizes depends on the order of batches.
 @pytest.mark.parametrize(("kind", "drop"), [(ResidualCnn, 0.2), (SmallViT, 0.7), (RowLstm, 0.2)])
 def test_prepare_train_convert_save_load_run(kind: type[nn.Module], drop: float, tmp_path) -> None:
     """The whole way of quantization-aware training, to a file and back."""
