@@ -291,7 +291,8 @@ def fill_docs() -> None:
     parts = []
     for path in sorted((ROOT / "docs" / "results").glob("inference-*.json")):
         kept = json.loads(path.read_text(encoding="utf-8"))
-        machine = ", ".join(str(value) for value in kept["machine"].values())
+        facts = kept["machine"]
+        machine = f"{facts['processor']}, {facts['threads']} threads, {facts['system']}"
         parts.append(f"{machine} ([records](results/{path.name})):\n\n{render(kept['models'])}\n")
     write_text(fill_place(PAGE.read_text(encoding="utf-8"), "inference", "\n".join(parts)), PAGE)
 
