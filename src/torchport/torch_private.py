@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import is_fake as is_fake
     from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
     from torch.export.pt2_archive._package import package_pt2 as package_pt2
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
     from torch.jit._script import OrderedDictWrapper as OrderedDictWrapper
     from torch.jit._script import OrderedModuleDict as OrderedModuleDict
     from torch.onnx._internal.exporter._registration import ONNXRegistry as ONNXRegistry
@@ -243,6 +244,9 @@ NAMES: Mapping[str, PrivateName] = {
     ),
     "TracingContext": _at("torch._guards:TracingContext", _TRACED),
     "tracing": _at("torch._guards:tracing", _TRACED),
+    "ShapeEnv": _at(
+        "torch.fx.experimental.symbolic_shapes:ShapeEnv", "to capture models on `meta` as if on the CPU"
+    ),
     "is_compiling_flag": _at("torch.compiler:_is_compiling_flag", _TRACED),
     "use_lazy_graph_module": _at("torch.fx._lazy_graph_module:_use_lazy_graph_module", _TRACED),
     "detect_fake_mode": _at("torch._guards:detect_fake_mode", "to load Hugging Face models without values"),
@@ -420,6 +424,11 @@ def custom_op_module(definition: object) -> str:
 def mark_as_parameter(tensor: torch.Tensor) -> None:
     """Mark a tensor of another class as a parameter; without it stand-ins are not parameters."""
     tensor._is_param = True
+
+
+def set_fake_tensor(mode: FakeTensorMode, tensor: torch.Tensor, fake: torch.Tensor) -> None:
+    """Say which fake tensor stands for a tensor; without it models on `meta` are captured as such."""
+    mode.fake_tensor_converter.set_tensor_memo(tensor, fake)  # type: ignore[arg-type]  # a FakeTensor
 
 
 def last_node(graph: fx.Graph) -> fx.Node:
