@@ -138,7 +138,7 @@ def _child(way: str, name: str, dtype: str, device: str, small: bool, path: str,
 
 
 def first_result(way: str, name: str, dtype: str, path: str, device: str, small: bool) -> dict:
-    """Say how long a first result takes in this process, loading a package or compiling, and what that imports."""
+    """Say how long a first result takes here, by a package or by compiling, and if that imports inductor."""
     model, args = load(name, device, DTYPES[dtype], small=small)
     sync(device)
     began = time.perf_counter()
