@@ -38,8 +38,8 @@ from torchport.torch_private.attributes import replace_target_format as replace_
 from torchport.torch_private.attributes import run_kernel as run_kernel
 from torchport.torch_private.attributes import script_type as script_type
 from torchport.torch_private.attributes import sequence_number as sequence_number
-from torchport.torch_private.attributes import set_fake_tensor as set_fake_tensor
 from torchport.torch_private.attributes import set_arguments as set_arguments
+from torchport.torch_private.attributes import set_fake_tensor as set_fake_tensor
 from torchport.torch_private.attributes import size_guards as size_guards
 from torchport.torch_private.attributes import state_variables as state_variables
 from torchport.torch_private.attributes import storage_key as storage_key
