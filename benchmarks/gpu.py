@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import platform
 import statistics
@@ -111,10 +112,15 @@ def time_package(name: str, dtype: str, device: str, small: bool) -> dict[str, o
             )
         except Exception as error:  # noqa: BLE001  # it costs its own row
             return {"error": repr(error)[:500], "trace": traceback.format_exc()[-2000:]}
-    return {"load_seconds": loaded, "compile_seconds": compiled, "ratio": loaded / compiled}
+    return {
+        "load_seconds": loaded["seconds"],
+        "compile_seconds": compiled["seconds"],
+        "ratio": loaded["seconds"] / compiled["seconds"],
+        "load_imports_inductor": loaded["imports_inductor"],
+    }
 
 
-def _child(way: str, name: str, dtype: str, device: str, small: bool, path: str, folder: str) -> float:
+def _child(way: str, name: str, dtype: str, device: str, small: bool, path: str, folder: str) -> dict:
     command = [sys.executable, __file__, "--child", way, name, dtype, path, "--device", device]
     # Neither finds what inductor kept: a package comes to a machine that has nothing else.
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(Path(folder, way))}
@@ -128,11 +134,11 @@ def _child(way: str, name: str, dtype: str, device: str, small: bool, path: str,
     )
     if done.returncode:
         raise RuntimeError(done.stderr[-1500:])
-    return float(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def first_result(way: str, name: str, dtype: str, path: str, device: str, small: bool) -> float:
-    """Return how long a first result takes in this process: loading a package, or compiling."""
+def first_result(way: str, name: str, dtype: str, path: str, device: str, small: bool) -> dict:
+    """Say how long a first result takes here, by a package or by compiling, and if that imports inductor."""
     model, args = load(name, device, DTYPES[dtype], small=small)
     sync(device)
     began = time.perf_counter()
@@ -142,7 +148,8 @@ def first_result(way: str, name: str, dtype: str, path: str, device: str, small:
         else:
             torchport.compile(model, args, target="inductor", options={**OPTIONS, "cache": False})(*args)
     sync(device)
-    return time.perf_counter() - began
+    seconds = time.perf_counter() - began
+    return {"seconds": seconds, "imports_inductor": "torch._inductor" in sys.modules}
 
 
 def measure_apart(name: str, dtype: str, device: str, small: bool, seconds: float) -> dict[str, object]:
@@ -178,9 +185,11 @@ def main() -> int:
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        print(first_result(*given.child, given.device, given.small))
+        print(json.dumps(first_result(*given.child, given.device, given.small)))
         return 0
     if given.one:
+        logging.basicConfig(stream=sys.stderr)
+        logging.getLogger("torchport.targets.inductor").setLevel(logging.INFO)  # why a package needs inductor
         print(json.dumps(measure(*given.one, given.device, given.small, given.seconds)))
         return 0
     # torch's modules are compiled once, as on any machine where they can be written; the image of a machine

@@ -1,4 +1,4 @@
-"""torch's private names stand in one file; this torch has all of them; no other file uses one."""
+"""torch's private names stand in one folder; this torch has all of them; no other file uses one."""
 
 import ast
 import re
@@ -13,6 +13,7 @@ from torch import fx, nn
 import torchport
 from torchport import torch_private
 from torchport.errors import TorchportError
+from torchport.torch_private import attributes, names
 
 SOURCE = Path(torchport.__file__).parent
 # Not torch's, or used by so many of torch's users that they are as good as public: the version that autograd
@@ -89,12 +90,12 @@ def private_uses(tree, own=frozenset()):
     return found
 
 
-def test_only_one_file_uses_private_names_of_torch():
+def test_only_one_folder_uses_private_names_of_torch():
     found = {}
     for path in SOURCE.rglob("*.py"):
         tree = ast.parse(path.read_text())
         uses = private_uses(tree, own_names(tree))
-        if uses and path.name != "torch_private.py":
+        if uses and path.parent.name != "torch_private":
             found[path.relative_to(SOURCE).as_posix()] = uses
     assert found == {}
 
@@ -141,13 +142,19 @@ def test_what_is_not_private_is_not_found(code):
 
 def test_every_name_is_used():
     """A name that nobody uses any more is not to be carried from release to release."""
-    here = ast.parse((SOURCE / "torch_private.py").read_text())
+    here = ast.parse((SOURCE / "torch_private" / "attributes.py").read_text())
     offered = set(torch_private.NAMES) | {
         node.name
         for node in here.body
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name[0] != "_"
     }
-    used = {"PrivateName", "is_compiling_flag", "StringType"}  # by torch_private itself
+    used = {
+        "is_compiling_flag",
+        "StringType",
+        "CachingAutotuner",
+        "triton_cache_dir",
+        "tensor_data_pointer",
+    }  # by torch_private itself
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == "torchport.torch_private":
@@ -163,7 +170,7 @@ def test_this_torch_has_it(name):
 
 def test_types_are_declared_where_names_are_found():
     """The type checker reads other lines than Python does."""
-    tree = ast.parse((SOURCE / "torch_private.py").read_text())
+    tree = ast.parse((SOURCE / "torch_private" / "__init__.py").read_text())
     [block] = [node for node in tree.body if isinstance(node, ast.If)]
     declared = {}
     for node in block.body:
@@ -179,8 +186,9 @@ def test_types_are_declared_where_names_are_found():
 
 
 def test_a_name_that_is_gone_is_said_with_what_it_was_for(monkeypatch):
-    gone = torch_private.PrivateName(("torch._ops:Gone", "torch._gone:Gone"), "to fly")
+    gone = names.PrivateName(("torch._ops:Gone", "torch._gone:Gone"), "to fly")
     monkeypatch.setattr(torch_private, "NAMES", {"Gone": gone})
+    monkeypatch.setattr(names, "NAMES", {"Gone": gone})
     with pytest.raises(TorchportError, match=r"torch\._ops:Gone or torch\._gone:Gone.*to fly"):
         torch_private.Gone  # noqa: B018
     with pytest.raises(AttributeError, match="Unknown"):
@@ -188,10 +196,9 @@ def test_a_name_that_is_gone_is_said_with_what_it_was_for(monkeypatch):
 
 
 def test_of_several_places_the_first_that_exists_is_taken(monkeypatch):
-    moved = torch_private.PrivateName(
-        ("torch._gone:Op", "torch._ops:Gone", "torch._ops:OpOverload"), "to fly"
-    )
+    moved = names.PrivateName(("torch._gone:Op", "torch._ops:Gone", "torch._ops:OpOverload"), "to fly")
     monkeypatch.setattr(torch_private, "NAMES", {"Moved": moved})
+    monkeypatch.setattr(names, "NAMES", {"Moved": moved})
     assert torch_private.Moved is type(torch.ops.aten.add.Tensor)
     monkeypatch.delattr(torch_private, "Moved")
 
@@ -241,8 +248,8 @@ def test_attributes_of_graphs_and_programs():
 def test_variables_of_torchs_state(monkeypatch):
     found = torch_private.state_variables()
     assert (torch.fx.traceback, "current_meta") in found
-    assert {module.__name__ for module, _ in found} == {name for name, _ in torch_private.STATE_VARIABLES}
-    monkeypatch.setattr(torch_private, "STATE_VARIABLES", (("torch.compiler", ("_is_gone", "is_compiling")),))
+    assert {module.__name__ for module, _ in found} == {name for name, _ in names.STATE_VARIABLES}
+    monkeypatch.setattr(attributes, "STATE_VARIABLES", (("torch.compiler", ("_is_gone", "is_compiling")),))
     assert torch_private.state_variables() == [(torch.compiler, "is_compiling")]
     outside = torch_private.dual_level()
     with torch.autograd.forward_ad.dual_level():

@@ -1,5 +1,7 @@
 """`torchport compile`."""
 
+from dataclasses import replace
+
 import pytest
 
 from torchport.records import BringUp
@@ -12,6 +14,16 @@ def test_a_model_that_equals_itself_exits_with_0(command, models):
     assert "1.000000" in ran.out
     assert "equals eager torch, all of it on host" in ran.out
     assert "Compiled in" in ran.out
+    assert "speed trial" not in ran.out
+
+
+def test_the_time_of_speed_trials_is_shown(command, models, monkeypatch):
+    from torchport.bringup import model_trial
+
+    made = model_trial.BringUp
+    monkeypatch.setattr(model_trial, "BringUp", lambda *given: replace(made(*given), speed_trial_time=0.25))
+    ran = command("compile", f"{models}::load", "--target", "host")
+    assert "(speed trial 250.0 ms), first call" in ran.out, ran.out
 
 
 def test_json_is_the_record(command, models):

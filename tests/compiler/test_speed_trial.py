@@ -53,6 +53,15 @@ def test_where_the_engine_has_no_clock_the_island_stays_and_the_model_runs_eager
     assert coverage.islands == ()
 
 
+def test_how_long_trials_take_is_told():
+    with speed_trial.noting_time() as spent:
+        assert compiled_for("slow").stayed
+    assert spent.seconds > 3 * DEVICES["slow"].seconds  # it was run three times at least
+    with speed_trial.noting_time() as spent:
+        compiled_for("slow")
+    assert spent.seconds == 0  # as it is remembered
+
+
 def test_slowness_that_comes_again_with_each_plan_is_never_a_failure(monkeypatch):
     def blame_one(piece, *given):
         return {piece.ops[0]: Speed(2.0, 1.0).verdict("an op", "slow")}
@@ -108,7 +117,8 @@ def test_a_trace_that_may_leave_nothing_on_the_host_takes_what_is_slower():
     [
         ([0.0, 0.0, 0.0], 10.0, 3),
         ([0.0], -1.0, 1),
-        ([0.1] * 8, -1.0, 8),  # one, and seven more to be sure
+        ([0.1] * 3, -1.0, 3),  # one, and two more to be sure
+        ([0.1] * 10, 10.0, 10),  # three, and seven more to be sure
         ([0.1, 0.1, 0.1, 0.1, 0.0], 10.0, 5),  # the others were disturbed
     ],
 )

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import torchport
+from runtime.fresh_process import run_fresh
 from torchport.errors import CompileError, TorchportError
 from torchport.targets.inductor.cuda_graph import CudaGraph
 
@@ -135,3 +136,20 @@ def test_images_are_compiled_whatever_reads_them(norm):
     compiled = torchport.compile(model, (images,), target="inductor", options={"speed_trial": False})
     assert compiled.coverage.ops_remain == 0
     torch.testing.assert_close(compiled(images), model(images), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_fresh_process_runs_a_package_on_the_gpu_without_the_compiler(dtype, tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(392, 16), nn.LayerNorm(16))
+    model, images = model.cuda().to(dtype).eval(), torch.randn(2, 3, 9, 9, device="cuda", dtype=dtype)
+    with torch.no_grad():
+        compiled = torchport.compile(model, (images,), target="inductor", options={"speed_trial": False})
+        torchport.save(compiled, tmp_path / "model.pt2")
+        torch.save((images, compiled(images)), tmp_path / "given.pt")
+    code = (
+        "import sys, torch, torchport; images, expected = torch.load(sys.argv[2]);"
+        "actual = torchport.load(sys.argv[1])(images);"
+        "assert torch.allclose(actual, expected, atol=1e-2, rtol=1e-2);"
+        "print(sorted({'torch._inductor', 'torch._dynamo', 'sympy', 'triton'} & set(sys.modules)))"
+    )
+    assert run_fresh(code, str(tmp_path / "model.pt2"), str(tmp_path / "given.pt")) == "[]"

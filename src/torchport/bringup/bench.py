@@ -189,6 +189,7 @@ def _with_findings(row: BenchRecord, found: BringUp) -> BenchRecord:
         unique_remain=found.coverage.unique_remain,
         transfers=found.coverage.transfers,
         first_run_time=found.compile_time + found.first_call_time,
+        speed_trial_time=found.speed_trial_time,
         pcc=found.comparison.pcc,
         max_absolute=found.comparison.max_absolute,
         tries=found.tries,

@@ -14,6 +14,7 @@ from torchport import targets
 from torchport.bringup.separate_runs import RunOutcome, copy_inputs, run_alone
 from torchport.capture import buffers_kept
 from torchport.compiler import CompiledModel, compile
+from torchport.compiler.speed_trial import noting_time
 from torchport.errors import SurveyError, one_line
 from torchport.packaging.write_file import PLAIN, FileContents, check_file_name, write_model
 from torchport.records import DEFAULT_TARGET, Accuracy, BringUp, Comparison
@@ -95,7 +96,7 @@ def try_out(
         tolerance = LOW_PRECISION
     args, kwargs = copy_inputs(model)
     start = time.perf_counter()
-    with buffers_kept(model.module):
+    with buffers_kept(model.module), noting_time() as spent:
         compiled = compile(
             model.module if compiled_instead is None else compiled_instead,
             args,
@@ -119,6 +120,7 @@ def try_out(
         actual.seconds,
         compiled.simulated_seconds,
         compiled.tries,
+        spent.seconds,
     )
     histograms = difference_histograms(actual.result, expected.result)
     return Trial(compiled, record, Accuracy(model.name, target, comparison.outputs, histograms))

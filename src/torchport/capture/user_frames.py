@@ -12,7 +12,7 @@ import torch
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _CAPTURE = os.path.dirname(os.path.abspath(__file__))
-_OURS = (_CAPTURE + os.sep, os.path.join(os.path.dirname(_CAPTURE), "torch_private.py"))
+_OURS = (_CAPTURE + os.sep, os.path.join(os.path.dirname(_CAPTURE), "torch_private") + os.sep)
 
 
 @functools.lru_cache(maxsize=4096)

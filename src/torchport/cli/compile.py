@@ -127,7 +127,8 @@ def compile_command(
 
 def _show(found: BringUp, console: Console) -> None:
     console.print(f"{found.model} on {found.target}", style="bold", markup=False)
-    times = f"{seconds(found.compile_time)}, first call {seconds(found.first_call_time)}"
+    trial = f" (speed trial {seconds(found.speed_trial_time)})" if found.speed_trial_time else ""
+    times = f"{seconds(found.compile_time)}{trial}, first call {seconds(found.first_call_time)}"
     facts = {"Compiled in": times}
     if found.simulated_time is not None:
         facts["Simulated"] = f"no device here; an estimate for it is {seconds(found.simulated_time)} a call"

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 _RATIO = 1.3  # how many times as long as eager torch is slower
 _LEAST = 5e-4  # and by how many seconds at least
 _TURNS, _MORE_TURNS = 3, 7
-_SHARE = 0.1  # of the time that compiling took so far; more only to be sure that an island is slower
+_SHARE = 0.1  # of the time that compiling took so far; twice that to be sure that an island is slower
 _CULPRIT = 0.1  # of an island's lost time, from which an op is at fault
 
 
@@ -74,6 +74,27 @@ def before_timing(wait: Callable[[], None]) -> Iterator[None]:
         _before.reset(token)
 
 
+@dataclass(slots=True)
+class Spent:
+    """How many seconds speed trials took."""
+
+    seconds: float = 0.0
+
+
+_spent: ContextVar[Spent | None] = ContextVar("_spent", default=None)
+
+
+@contextmanager
+def noting_time() -> Iterator[Spent]:
+    """Note how long the speed trials within it take."""
+    spent = Spent()
+    token = _spent.set(spent)
+    try:
+        yield spent
+    finally:
+        _spent.reset(token)
+
+
 def is_wanted(target: Target, options: Options) -> bool:
     """Whether islands are timed: not if the target is only simulated, nor if TORCHPORT_SPEED_TRIAL is 0."""
     return target.is_timed and options.speed_trial and os.environ.get("TORCHPORT_SPEED_TRIAL") != "0"
@@ -103,10 +124,14 @@ def find_slow_ops(
     found = _read_note(note, piece) if note else None
     if found is None:
         _before.get()()
+        began = time.perf_counter()
         try:
             found = _find(piece, run, target, options, arguments, _SHARE * compiled_for)
         except OutOfRange:
             return {}  # such a call runs on the host
+        finally:
+            if (spent := _spent.get()) is not None:
+                spent.seconds += time.perf_counter() - began
         if note:
             _write_note(note, piece, found)
     return found
@@ -134,7 +159,7 @@ def time_in_turns(run: Callable[[], object], eager: Callable[[], object], allowe
 
     Args:
         run, eager: what to time.
-        allowed: about how many seconds it may take, unless there is more to be sure of.
+        allowed: about how many seconds it may take; to be sure, twice that or three turns.
     """
     own: list[float] = []
     theirs: list[float] = []
@@ -149,7 +174,8 @@ def time_in_turns(run: Callable[[], object], eager: Callable[[], object], allowe
             for _ in range(_MORE_TURNS):
                 theirs.append(seconds_of(eager))
                 own.append(seconds_of(run))
-                if not Speed(min(own), min(theirs)).is_slower:
+                late = time.perf_counter() - began > 2 * allowed and len(own) >= _TURNS
+                if late or not Speed(min(own), min(theirs)).is_slower:
                     break
     return Speed(min(own), statistics.median(theirs))
 

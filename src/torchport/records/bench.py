@@ -28,6 +28,7 @@ class BenchRecord(Record):
         original_time: one call of the model as it came.
         compiled_time: one call of the compiled model.
         first_run_time: compiling and the first call together.
+        speed_trial_time: how much of compiling the speed trials took.
         pcc, pcc_threshold: the accuracy and what it must reach.
         max_absolute: the largest absolute difference of any output.
         runs: how many runs of each the medians are of.
@@ -62,6 +63,7 @@ class BenchRecord(Record):
     original_time: float | None = None
     compiled_time: float | None = None
     first_run_time: float | None = None
+    speed_trial_time: float | None = None
     pcc: float | None = None
     pcc_threshold: float = PCC_THRESHOLD
     max_absolute: float | None = None

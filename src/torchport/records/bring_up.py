@@ -22,6 +22,7 @@ class BringUp(Record):
         coverage: what the target took, and why the rest stays.
         comparison: the compiled model's results against the model's own.
         compile_time: how long compiling took, in seconds.
+        speed_trial_time: how much of that the speed trials took; those of `auto` are in `tries`.
         first_call_time: how long the compiled model's first call took, in seconds.
         simulated_time: where the device is only simulated, how long a call would take on it, by an
             estimate, in seconds.
@@ -38,3 +39,4 @@ class BringUp(Record):
     first_call_time: float
     simulated_time: float | None = None
     tries: Tries | None = None
+    speed_trial_time: float = 0.0

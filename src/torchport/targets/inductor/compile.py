@@ -12,7 +12,6 @@ from torch import fx
 from torchport.errors import TargetError, one_line
 from torchport.records import temporary_folder
 from torchport.targets.inductor.options import InductorOptions
-from torchport.torch_private import CompiledArtifact, standalone_compile
 
 Compiled = Callable[..., Sequence[torch.Tensor]]
 _NAME = "compiled.bin"
@@ -54,6 +53,8 @@ def compile_graph(
     Raises:
         TargetError: inductor refuses it, or its C++ compiler does.
     """
+    from torchport.torch_private import standalone_compile  # takes seconds, and not all who load need it
+
     patches = {"config_patches": {"max_autotune": options.max_autotune, **(settings or {})}}
     try:
         with torch.no_grad():
@@ -81,6 +82,8 @@ def from_bytes(data: bytes) -> Any:
     Raises:
         TargetError: it is of another torch.
     """
+    from torchport.torch_private import CompiledArtifact
+
     with temporary_folder("inductor") as folder:
         path = Path(folder, _NAME)
         path.write_bytes(data)

@@ -6,8 +6,9 @@ inductor's own compiled form. The properties are:
 - `format`: the number below;
 - `island`: the host's own properties of what comes first; `island_bytes`: where it ends;
 - `device`: `cpu` or `cuda`;
-- `compiled`, if there is such a form: `at` and `bytes`, where it lies; `channels_last`; `made_for`, what must
-  be the same here for it to be used; `seal`, by which its maker is known.
+- `compiled`, if there is such a form: `at` and `bytes`, where it lies; `direct_bytes`, the length of what
+  follows it, the same without inductor (`direct_run.py`); `channels_last`; `made_for`, what must be the same
+  here for it to be used; `seal`, by which its maker is known.
 """
 
 FORMAT = 1

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import statistics
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from torchport.targets.host.load import read_graph
 from torchport.targets.host.load import weight_places as places_in_host
 from torchport.targets.inductor.compile import compile_graph, from_bytes, lift_weights, to_bytes
 from torchport.targets.inductor.cuda_graph import CudaGraph
+from torchport.targets.inductor.direct_run import read as read_direct_form
 from torchport.targets.inductor.fold import CONVOLUTION, fold_scales
 from torchport.targets.inductor.format import FORMAT
 from torchport.targets.inductor.options import InductorOptions
@@ -166,6 +168,7 @@ class _Island:
         self._specs = [(spec.shape, getattr(torch, spec.dtype)) for spec in inputs]
         self._outputs = [(spec.shape, getattr(torch, spec.dtype), not spec.order) for spec in outputs]
         self._device = torch.empty(0, device=device).device  # with its number
+        self.device = device
         self._on_gpu = device == "cuda"
         self._call = CudaGraph(made) if self._on_gpu and options.cuda_graphs else made
         self._kept = {weight.untyped_storage().data_ptr() for weight in made.weights}
@@ -173,6 +176,11 @@ class _Island:
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the island once."""
         return self.run_overlapped(arguments, None)
+
+    def examples(self) -> list[torch.Tensor]:
+        """Return tensors to try it with, and its weights."""
+        made = [torch.zeros(shape, dtype=dtype, device=self._device) for shape, dtype in self._specs]
+        return [*(each.uniform_() if each.is_floating_point() else each for each in made), *self.made.weights]
 
     @torch.no_grad()
     def run_overlapped(
@@ -207,17 +215,21 @@ class _Island:
 
 def embed(artifact: Artifact, runner: Runner, options: InductorOptions) -> Artifact:
     """Return the artefact with inductor's own compiled form, sealed with a secret of the user's."""
+    from torchport.targets.inductor.direct_write import to_direct_form  # only who saves needs it
+
     assert isinstance(runner, _Island)
     if "compiled" in artifact.properties:
         return artifact
     form = to_bytes(runner.made.compiled)
     if not form:
         return artifact
+    direct = to_direct_form(runner.made.compiled, runner.examples(), runner.device)
     at = int(artifact.payload.size)
-    payload = numpy.concatenate([artifact.payload, numpy.frombuffer(form, dtype=numpy.uint8)])
+    payload = numpy.concatenate([artifact.payload, numpy.frombuffer(form + direct, dtype=numpy.uint8)])
     entry: dict[str, object] = {
         "at": at,
         "bytes": len(form),
+        "direct_bytes": len(direct),
         "channels_last": runner.made.channels_last,
         "made_for": _made_for(options),
     }
@@ -228,6 +240,7 @@ def embed(artifact: Artifact, runner: Runner, options: InductorOptions) -> Artif
 def _made_for(options: InductorOptions) -> dict[str, object]:
     return {
         "torch": torch.__version__,
+        "python": sys.implementation.cache_tag,
         "cuda": torch.version.cuda,
         "machine": machine(),
         "max_autotune": options.max_autotune,
@@ -235,7 +248,7 @@ def _made_for(options: InductorOptions) -> dict[str, object]:
 
 
 def _sealed_text(digest: str, entry: Mapping[str, object]) -> str:
-    facts = {key: entry.get(key) for key in ("at", "bytes", "channels_last", "made_for")}
+    facts = {key: entry.get(key) for key in ("at", "bytes", "direct_bytes", "channels_last", "made_for")}
     return json.dumps([digest, facts], sort_keys=True)
 
 
@@ -251,11 +264,18 @@ def _import(artifact: Artifact, graph_module: fx.GraphModule, options: InductorO
         return None
     total = int(artifact.payload.size)
     at = read_number(entry, "at", total, "inductor")
-    form = artifact.payload[at : at + read_number(entry, "bytes", total - at, "inductor")]
+    middle = at + read_number(entry, "bytes", total - at, "inductor")
+    end = middle + read_number(entry, "direct_bytes", total - middle, "inductor")
     channels_last = entry.get("channels_last") is True
+    _, weights = _lifted(graph_module, channels_last)
+    if end > middle:
+        try:
+            program = read_direct_form(artifact.payload[middle:end].tobytes())
+            return _Compiled(program, weights, channels_last)
+        except TargetError as error:
+            _log.warning("inductor is loaded to run the compiled form: %s", error)
     try:
-        _, weights = _lifted(graph_module, channels_last)
-        return _Compiled(from_bytes(form.tobytes()), weights, channels_last)
+        return _Compiled(from_bytes(artifact.payload[at:middle].tobytes()), weights, channels_last)
     except TargetError as error:
         _log.warning("the compiled form cannot be used, so the graph is compiled: %s", error)
         return None
