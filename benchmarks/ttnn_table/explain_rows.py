@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from models import GENERATING, load
 from rows import Explained, reasons
@@ -12,6 +10,7 @@ import torchport
 from torchport.errors import one_line
 from torchport.records import Coverage
 from torchport.zoo.model import Model
+from torchport.zoo.without_values import parameters_without_values
 
 
 def explain_row(name: str) -> Explained:
@@ -50,12 +49,10 @@ def _explain_step(name: str) -> Coverage:
 
 
 def _without_weights(name: str) -> Model:
-    """Return a row's model on the `meta` device."""
+    """Return a row's model on the `meta` device, or its parameters alone."""
     try:
         with torch.device("meta"):
             return load(name)
     except NotImplementedError:  # it computes with tensors when it is made, as RegNet does
-        model = load(name)
-        args = tuple(each.to("meta") if isinstance(each, torch.Tensor) else each for each in model.args)
-        kwargs = {key: each.to("meta") for key, each in model.kwargs.items()}
-        return replace(model, module=model.module.to("meta"), args=args, kwargs=kwargs)
+        with parameters_without_values():
+            return load(name)

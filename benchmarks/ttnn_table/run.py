@@ -17,10 +17,12 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import functools
+import math
 import multiprocessing
 import multiprocessing.context
 import os
 import resource
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,6 +36,7 @@ from torchport.records import BenchRecord, Coverage, file_name, read_record, wri
 from torchport.records.record import Record
 
 TARGET = "ttnn"
+_WAITED = 10  # times the limit of processor time: other programs may be running
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=sorted(KINDS), action="append", help="some of the work alone")
     parser.add_argument("--again", action="store_true", help="run rows that are done, too")
     parser.add_argument("--page", action="store_true", help="run nothing, and write the page")
-    parser.add_argument("--seconds", type=float, default=300, help="the limit of a row")
+    parser.add_argument("--seconds", type=float, default=300, help="the limit of a row, of processor time")
     parser.add_argument(
         "--gigabytes", type=float, default=8, help="likewise; of memory beyond the libraries'"
     )
@@ -83,7 +86,7 @@ def main() -> None:
 
 def work(pattern: str, kinds: list[str]) -> Iterator[tuple[str, str]]:
     """Return what there is to do: kinds of work and names of rows."""
-    from models import ABSENT, BROKEN
+    from models import ABSENT, BROKEN, GENERATING
 
     rows = [row for row in upstream() if row["name"] not in ABSENT and fnmatch.fnmatch(row["name"], pattern)]
     evaluated = [row["name"] for row in rows if row["mode"] == "eval"]
@@ -95,7 +98,9 @@ def work(pattern: str, kinds: list[str]) -> Iterator[tuple[str, str]]:
 
     def size(name: str) -> float:
         found = explained.get(name.removesuffix("-train"))
-        return found.flops if found is not None and found.flops else float("inf")
+        if found is None or not found.flops:
+            return float("inf")
+        return found.flops * GENERATING.get(name, 1)
 
     trained = [row["name"] for row in rows if row["mode"] == "train"]
     for kind, names in (("explain-train", trained), ("bench", evaluated), ("train", trained)):
@@ -113,10 +118,10 @@ def is_kept(kind: str, name: str) -> bool:
 
 def run_row(kind: str, name: str, directory: Path, seconds: float, gigabytes: float) -> None:
     """Do the work for one row in a process of its own; whatever ends it, there is a record."""
-    process = _context().Process(target=_run, args=(kind, name, directory, gigabytes))
+    process = _context().Process(target=_run, args=(kind, name, directory, seconds, gigabytes))
     process.start()
-    process.join(seconds)
-    if process.is_alive():
+    process.join(_WAITED * seconds)
+    if process.is_alive() or process.exitcode == -signal.SIGXCPU:
         process.kill()
         process.join()
         problem = f"it takes more than {seconds:.0f} s"
@@ -138,7 +143,8 @@ def _context() -> multiprocessing.context.ForkServerContext:
     return context
 
 
-def _run(kind: str, name: str, directory: Path, gigabytes: float) -> None:
+def _run(kind: str, name: str, directory: Path, seconds: float, gigabytes: float) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), resource.RLIM_INFINITY))
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + int(gigabytes * 1e9),) * 2)
     KINDS[kind].run(name, directory)

@@ -101,6 +101,34 @@ def test_explaining_needs_no_weights():
     assert (coverage.ops_before, coverage.ops_remain) == (2, 0)
 
 
+class Attention(nn.Module):
+    """Attention with a mask that is no buffer, its result laid out anew."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.mask = torch.zeros(5, 5)
+
+    def forward(self, x):
+        return self.attention(x, x, x, attn_mask=self.mask, need_weights=False)[0]
+
+
+def encoder():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+
+@pytest.mark.parametrize(("make", "inputs"), [(Attention, "cpu"), (encoder, "meta")])
+def test_attention_without_weights_is_what_is_compiled_with_them(make, inputs):
+    x = torch.randn(2, 5, 16)
+    compiled = torchport.compile(make().eval(), (x,), target="ttnn").coverage
+    with torch.device("meta"):
+        model = make().eval()
+    explained = torchport.explain(model, (x.to(inputs),), target="ttnn")
+    assert explained.ops_before == compiled.ops_before
+    assert (explained.ops_remain, explained.transfers) == (compiled.ops_remain, compiled.transfers) == (0, 2)
+
+
 def test_refusals():
     x = (torch.ones(2),)
     with pytest.raises(TargetError, match="no target named 'opnvino': did you mean 'openvino'"):

@@ -117,5 +117,6 @@ def write_slots(
 ) -> None:
     """Put the first `count` new keys and values of a layer into the slots from `start` on."""
     for buffer, made in zip(buffers, new, strict=True):
-        if made.shape[2]:
-            buffer[:, :, start : start + count] = made[:, :, :count]
+        width = made.shape[2]
+        if width:
+            buffer.narrow(2, start, count).copy_(made if width == count else made.narrow(2, 0, count))

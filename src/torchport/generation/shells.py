@@ -61,7 +61,8 @@ def cached_call(model: nn.Module, open_width: int = 0) -> nn.Module:
         if not open_width:
             return (output.logits, *past.new)
         # They may be parts of one product, and a program for all sizes gives no results that share memory.
-        made_keys, made_values = [[tensor.clone() for tensor in tensors] for tensors in past.new]
+        plain = torch.contiguous_format
+        made_keys, made_values = [[new.clone(memory_format=plain) for new in each] for each in past.new]
         return output.logits, made_keys, made_values
 
     made: nn.Module = shell_of(model, {"forward": call})

@@ -53,16 +53,13 @@ class _PastLayer(CacheLayerMixin):
         return self.keys, self.values
 
     def _merge(self, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        places = torch.arange(past.shape[2], device=past.device) - self.start
-        if self.last is None:
-            count = new.shape[2]
-            inside = (places >= 0) & (places < count)
-        else:
-            # No number that is compared with or looked up depends on how many new ones there are: the program
-            # is for any of them. What follows them is never taken.
-            count = self.width
-            inside = (places >= 0) & (places <= self.last)
-            new = torch.cat([new, past[:, :, :count]], 2)[:, :, :count]
+        count, slots = new.shape[2], past.shape[2]
+        if self.last is not None:
+            # Neither limit nor remainder change anything, as there is room: they show that these are slots.
+            places = torch.arange(count, device=past.device) + self.start.clamp(0, slots - 1)
+            return past.index_copy(2, places % slots, new)
+        places = torch.arange(slots, device=past.device) - self.start
+        inside = (places >= 0) & (places < count)
         if count > 1:
             new = new.index_select(2, places.clamp(0, count - 1))
         return torch.where(inside.view(1, 1, -1, 1), new, past)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -60,6 +60,8 @@ class InputKind:
     keys: tuple[LeafKey, ...]
     autocast: tuple[bool, torch.dtype]
     guards: tuple[object, ...] = ()
+    # What fitted last, where sizes are open: most calls are like the one before.
+    _fitting: list[list[LeafKey]] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
     def of(cls, structure: Structure, leaves: Sequence[torch.Tensor]) -> InputKind:
@@ -79,7 +81,9 @@ class InputKind:
         if not self.guards:
             return self.keys == tuple([key_of(leaf) for leaf in leaves])
         given = [key_of(leaf) for leaf in leaves]
-        return (
+        if given in self._fitting:
+            return True
+        fits = (
             len(given) == len(self.keys)
             and all(
                 _fits_shape(key[0], wanted[0]) and key[1:] == wanted[1:]
@@ -87,6 +91,9 @@ class InputKind:
             )
             and self._hold([key[0] for key in given])
         )
+        if fits:
+            self._fitting[:] = [given]
+        return fits
 
     def _hold(self, shapes: Sequence[torch.Size]) -> bool:
         return all(holds(guard, shapes) for guard in self.guards)

@@ -281,6 +281,8 @@ integers("maximum.default")(_of_pairs(max))
 def _remainder(node: fx.Node) -> Bounds:
     divisor = bounds_of(node.args[1])
     most = max(abs(divisor[0]), abs(divisor[1]))
+    if divisor[0] > 0 and ("remainder" in str(node.target) or bounds_of(node.args[0])[0] >= 0):
+        return 0, most - 1
     return -most, most
 
 

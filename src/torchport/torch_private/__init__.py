@@ -39,6 +39,7 @@ from torchport.torch_private.attributes import run_kernel as run_kernel
 from torchport.torch_private.attributes import script_type as script_type
 from torchport.torch_private.attributes import sequence_number as sequence_number
 from torchport.torch_private.attributes import set_arguments as set_arguments
+from torchport.torch_private.attributes import set_fake_tensor as set_fake_tensor
 from torchport.torch_private.attributes import size_guards as size_guards
 from torchport.torch_private.attributes import state_variables as state_variables
 from torchport.torch_private.attributes import storage_key as storage_key
@@ -105,6 +106,7 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import is_fake as is_fake
     from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
     from torch.export.pt2_archive._package import package_pt2 as package_pt2
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
     from torch.jit._script import OrderedDictWrapper as OrderedDictWrapper
     from torch.jit._script import OrderedModuleDict as OrderedModuleDict
     from torch.onnx._internal.exporter._registration import ONNXRegistry as ONNXRegistry

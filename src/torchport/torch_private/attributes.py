@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import fx
 
-    from torchport.torch_private import DispatchKey, OpOverload, OpOverloadPacket
+    from torchport.torch_private import DispatchKey, FakeTensorMode, OpOverload, OpOverloadPacket
 
 
 def lock_of_compilations() -> AbstractContextManager[object]:
@@ -140,6 +140,11 @@ def custom_op_module(definition: object) -> str:
 def mark_as_parameter(tensor: torch.Tensor) -> None:
     """Mark a tensor of another class as a parameter; without it stand-ins are not parameters."""
     tensor._is_param = True
+
+
+def set_fake_tensor(mode: FakeTensorMode, tensor: torch.Tensor, fake: torch.Tensor) -> None:
+    """Say which fake tensor stands for a tensor; without it models on `meta` are captured as such."""
+    mode.fake_tensor_converter.set_tensor_memo(tensor, fake)  # type: ignore[arg-type]  # a FakeTensor
 
 
 def last_node(graph: fx.Graph) -> fx.Node:

@@ -141,6 +141,9 @@ NAMES: Mapping[str, PrivateName] = {
     ),
     "TracingContext": _at("torch._guards:TracingContext", _TRACED),
     "tracing": _at("torch._guards:tracing", _TRACED),
+    "ShapeEnv": _at(
+        "torch.fx.experimental.symbolic_shapes:ShapeEnv", "to capture models on `meta` as if on the CPU"
+    ),
     "is_compiling_flag": _at("torch.compiler:_is_compiling_flag", _TRACED),
     "use_lazy_graph_module": _at("torch.fx._lazy_graph_module:_use_lazy_graph_module", _TRACED),
     "detect_fake_mode": _at("torch._guards:detect_fake_mode", "to load Hugging Face models without values"),

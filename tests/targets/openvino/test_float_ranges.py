@@ -223,6 +223,10 @@ SAMPLES = {
         {},
     ),
     "index_select.default": looked_up(0),
+    "index_copy.default": lambda s: (
+        (s.float(3, 4), 0, s.fixed(torch.tensor([2, 0])), s.float(2, 4)),
+        {},
+    ),
     "embedding.default": looked_up(),
     "gather.default": lambda s: ((s.float(3, 4), 0, s.fixed(torch.tensor([[2, 0]]))), {}),
     "index.Tensor": lambda s: ((s.float(3, 4), [s.fixed(torch.tensor([2, 0]))]), {}),

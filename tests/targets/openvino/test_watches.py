@@ -7,7 +7,7 @@ from torch import nn
 
 import torchport
 from targets.graphs import island_of
-from torchport.targets.openvino.nan_walk import SMALL, Condition
+from torchport.targets.openvino.nan_walk import SMALL, Condition, Island
 from torchport.targets.openvino.watches import find_watches
 
 X = torch.randn(2, 3, 8, 8)
@@ -54,11 +54,18 @@ class Residual(nn.Module):
         return x
 
 
+def written_norm(x):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
 NO_RISK = {
     "convolutions": nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)).eval(),
     "a norm by hand": Norm(),
     "normalize": lambda x: F.normalize(x, dim=-1).relu(),
     "layer norm": lambda x: F.gelu(F.layer_norm(x, (8,))),
+    "a norm that is written out": lambda x: written_norm(written_norm(x) @ x) @ x,
+    "a norm by division": lambda x: F.gelu((x / torch.sqrt((x * x).mean((-1, -2), True) + 1e-5)) ** 20),
+    "a norm by a power": lambda x: F.gelu(((x**2).mean(-1, True) + 1e-6).pow(-0.5).mul(x) ** 20),
     "attention": lambda x: F.scaled_dot_product_attention(x, x, x).relu(),
     "softmax": lambda x: torch.softmax(x @ x.transpose(-1, -2) / 8**0.5, -1).relu(),
     "a finite mask": lambda x: torch.softmax((x @ x).masked_fill(x > 0, torch.finfo(x.dtype).min), -1),
@@ -295,3 +302,32 @@ def test_products_that_overflow_do_so_though_a_sum_is_fused_with_them():
 def test_values_are_called_small_up_to_a_limit_that_no_model_reaches():
     assert SMALL > 1e10
     assert {one.name for one in Condition} == {"FINITE", "SMALL", "ROWS", "NOT_PLUS_INF", "FITS"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_nan_in_any_one_of_many_values_of_one_shape_is_seen(dtype):
+    def model(*several):
+        return [torch.relu(each) for each in several]
+
+    harmless = [torch.full((3, 4), 200.0, dtype=dtype) for _ in range(20)]
+    compiled = torchport.compile(model, tuple(harmless), options={"cache": False, "check": False})
+    assert compiled.coverage.ops_remain == 0
+    assert [given.tolist() for given in compiled(*harmless)] == [given.tolist() for given in harmless]
+    assert not compiled.fallbacks.fallbacks  # many sums of finite numbers are finite
+    for place in (0, 7, 15, 16, 19):
+        given = [each.clone() for each in harmless]
+        given[place][1, 2] = NAN
+        results = compiled(*given)
+        assert [bool(result.isnan().any()) for result in results] == [index == place for index in range(20)]
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-25, 1e-12, 1.0, 1e12, 1e17])
+def test_a_norm_that_is_written_out_is_no_larger_than_its_range(scale):
+    torch.manual_seed(0)
+    x = torch.randn(4, 64) * scale
+    x[0, 1:] = 0.0  # the largest that it can be: the square root of how many there are
+    assert written_norm(x).abs().max() <= 8.001
+    island = island_of(written_norm, x).graph_module
+    product = next(node for node in island.graph.nodes if _name(node) == "mul")
+    known = Island(island).walk(dict.fromkeys(island.graph.find_nodes(op="placeholder"), Condition.SMALL))
+    assert 8 <= known.ranges[product].largest <= 8.01

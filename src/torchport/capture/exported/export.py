@@ -23,6 +23,7 @@ from torchport.capture.exported.dynamic_shapes import spread_over_leaves
 from torchport.capture.exported.failure import explain_failure
 from torchport.capture.exported.module_state import ModuleState
 from torchport.capture.exported.shared_memory import SharedResult, WatchedMemory
+from torchport.capture.exported.without_values import WithoutValues
 from torchport.capture.quiet import quiet_torch
 from torchport.capture.replaced_buffers import held_buffers, write_replaced
 from torchport.capture.source_lines import SourceLines
@@ -186,12 +187,20 @@ def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram
 def _trace_once(
     module: nn.Module, flat: Flat, dims: object, call: _Call, trace: Callable[..., ExportedProgram]
 ) -> ExportedProgram:
-    stand_in = StandIn(module)
+    without_values = WithoutValues()
+    # Where sizes vary, torch makes the inputs' fake tensors.
+    note = without_values.note if dims is None else _itself
+    stand_in = StandIn(module, note)
     wrapper = _TensorsInTensorsOut(stand_in, flat, call)
     wrapper.training = module.training
-    with quiet_torch(), torch.no_grad():
+    leaves = tuple(note(_without_base(leaf)) for leaf in flat.leaves)
+    with quiet_torch(), torch.no_grad(), without_values.exporting():
         shapes = None if dims is None else (dims,)
-        return trace(wrapper, tuple(map(_without_base, flat.leaves)), dynamic_shapes=shapes, strict=False)
+        return trace(wrapper, leaves, dynamic_shapes=shapes, strict=False)
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
 
 
 def _without_base(tensor: torch.Tensor) -> torch.Tensor:

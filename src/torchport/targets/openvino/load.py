@@ -35,7 +35,7 @@ Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 # As OpenVINO writes a constant's attributes.
 _CONSTANT = re.compile(rb'<data [^>]*offset="([0-9]{1,18})"[^>]* size="([0-9]{1,18})"')
 # In bytes. Up to here a copy is cheaper than to set another output tensor.
-_SMALL_OUTPUTS = 1 << 16
+_SMALL_OUTPUT = 1 << 16
 
 
 def load(
@@ -183,7 +183,9 @@ class _Island:
         self._copies = sorted(properties.copies.items())
         self._shapes = [spec.shape for spec in outputs]
         self._own = [index for index in range(len(outputs)) if index not in properties.copies]
-        self._outputs = [(outputs[index].shape, getattr(torch, outputs[index].dtype)) for index in self._own]
+        self._dtypes = [getattr(torch, outputs[index].dtype) for index in self._own]
+        # The sizes of the last call's inputs, and those of its outputs.
+        self._known: tuple[list[torch.Size], list[tuple[int, ...]]] = [], []
         self._open_sizes = artifact.properties if OUTPUT_SIZES in artifact.properties else None
         if self._open_sizes is None and any(-1 in spec.shape for spec in (*inputs, *outputs)):
             raise refuse_property("openvino", OUTPUT_SIZES, None)
@@ -203,13 +205,10 @@ class _Island:
         try:
             request: _Request = self._idle.pop()
         except IndexError:
-            kind = _Request if self._open_sizes is None else _OpenRequest
-            sums_given = len(self._checks.sums)
-            request = kind(self.compiled.create_infer_request(), len(kept), self._outputs, sums_given)
+            made = self.compiled.create_infer_request()
+            request = _Request(made, len(kept), self._dtypes, len(self._checks.sums))
         try:
-            if isinstance(request, _OpenRequest):
-                request.size_outputs([shapes[index] for index in self._own])
-            request.give(kept)
+            request.give(kept, [shapes[index] for index in self._own])
             # Not `infer`, which copies every output once more.
             request.request.start_async()
             try:
@@ -232,12 +231,17 @@ class _Island:
     def _shapes_for(self, kept: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
         """Return the shapes of the outputs for inputs of these sizes."""
         assert self._open_sizes is not None
+        sizes = [argument.shape for argument in kept]
+        last, known = self._known
+        if sizes == last:
+            return known
         try:
-            shapes = output_shapes(self._open_sizes, [argument.shape for argument in kept])
+            shapes = output_shapes(self._open_sizes, sizes)
         except (TypeError, ValueError, IndexError, ZeroDivisionError) as error:  # a file's may be anything
             raise refuse_property("openvino", OUTPUT_SIZES, self._open_sizes[OUTPUT_SIZES]) from error
         if shapes is None or list(map(len, shapes)) != list(map(len, self._shapes)):
             raise refuse_property("openvino", OUTPUT_SIZES, self._open_sizes[OUTPUT_SIZES])
+        self._known = sizes, shapes
         return shapes
 
     def counters(self) -> list[Any]:
@@ -253,9 +257,7 @@ class _Request:
     is made while the device computes.
     """
 
-    def __init__(
-        self, request: Any, inputs: int, outputs: Sequence[tuple[tuple[int, ...], torch.dtype]], sums: int
-    ) -> None:
+    def __init__(self, request: Any, inputs: int, outputs: Sequence[torch.dtype], sums: int) -> None:
         self.request = request
         totals = numpy.zeros(sums, dtype=numpy.float32)
         self.sums = memoryview(totals.data)
@@ -263,78 +265,62 @@ class _Request:
             total = totals[index : index + 1].reshape(())
             request.set_output_tensor(len(outputs) + index, openvino().Tensor(total, True))
         self._addresses = [-1] * inputs
-        self._outputs = outputs
-        is_open = any(-1 in shape for shape, _ in outputs)
-        size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
-        self._small = not is_open and size <= _SMALL_OUTPUTS
-        self._results: list[torch.Tensor] = []
-        self._written = self._make_results() if self._small else []
-        self._places = [(written.data_ptr(), written.nbytes) for written in self._written]
+        self._given: list[torch.Size | None] = [None] * inputs
+        self._dtypes = outputs
+        self._shapes: list[tuple[int, ...]] | None = None
+        self._is_new = True  # whether it was not seen yet what sizes the outputs have
+        self._results: list[torch.Tensor | None] = []
+        self._written: dict[int, torch.Tensor] = {}  # the memory of small outputs, by their indices
         self._copies: list[tuple[int, int, int]] = []  # to, from, bytes
 
-    def give(self, kept: Sequence[torch.Tensor]) -> None:
-        """Let the request read these tensors, and write where it should."""
+    def give(self, kept: Sequence[torch.Tensor], shapes: list[tuple[int, ...]]) -> None:
+        """Let the request read these tensors, and write results of these shapes where it should."""
         for index, argument in enumerate(kept):
             address = argument.data_ptr()
-            if address != self._addresses[index] or not address:
+            if address != self._addresses[index] or not address or argument.shape != self._given[index]:
                 self.request.set_input_tensor(index, _as_openvino(argument))
-                self._addresses[index] = address
-        if not self._small:
-            self._results = self._make_results()
+                self._addresses[index], self._given[index] = address, argument.shape
+        if shapes != self._shapes:
+            self._shapes = None  # until all of them have their memory
+            small = [index for index, shape in enumerate(shapes) if self._is_small(index, shape)]
+            self._written = {index: self._make(index, shapes[index]) for index in small}
+            self._shapes, self._is_new = shapes, True
+        self._results = [
+            None if index in self._written else self._make(index, shape) for index, shape in enumerate(shapes)
+        ]
 
     def prepare(self) -> None:
         """Make what `take` needs; called while the device computes."""
-        if self._small:
-            self._results = [torch.empty_like(written) for written in self._written]
-            self._copies = [
-                (result.data_ptr(), written, size)
-                for result, (written, size) in zip(self._results, self._places, strict=True)
-            ]
+        self._copies = []
+        for index, written in self._written.items():
+            result = self._results[index] = torch.empty_like(written)
+            self._copies.append((result.data_ptr(), written.data_ptr(), written.nbytes))
 
     def take(self) -> list[torch.Tensor]:
         """Return the results."""
+        if self._is_new:
+            self._check_shapes()
+            self._is_new = False
         for result, written, size in self._copies:
             ctypes.memmove(result, written, size)
         results, self._results, self._copies = self._results, [], []
-        return results
+        return results  # type: ignore[return-value]  # `prepare` made those that were missing
 
-    def _make_results(self) -> list[torch.Tensor]:
-        results = []
-        for index, (shape, dtype) in enumerate(self._outputs):
-            results.append(torch.empty(shape, dtype=dtype, device="cpu"))
-            self.request.set_output_tensor(index, _as_openvino(results[-1]))
-        return results
-
-
-class _OpenRequest(_Request):
-    """A request whose tensors have other sizes on each call."""
-
-    def __init__(
-        self, request: Any, inputs: int, outputs: Sequence[tuple[tuple[int, ...], torch.dtype]], sums: int
-    ) -> None:
-        self._dtypes = [dtype for _, dtype in outputs]
-        super().__init__(request, inputs, outputs, sums)
-        self._given: list[torch.Size | None] = [None] * inputs
-
-    def size_outputs(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Say what sizes the outputs of the next call have."""
-        self._outputs = list(zip(shapes, self._dtypes, strict=True))
-
-    def give(self, kept: Sequence[torch.Tensor]) -> None:
-        """Let the request read these tensors, and write where it should."""
-        for index, argument in enumerate(kept):
-            if argument.shape != self._given[index]:
-                self._addresses[index] = -1  # another size at the same address
-                self._given[index] = argument.shape
-        super().give(kept)
-
-    def take(self) -> list[torch.Tensor]:
-        """Return the results."""
-        for index, (shape, _) in enumerate(self._outputs):
+    def _check_shapes(self) -> None:
+        """Raise if an output has another shape than torch's, which only inputs of other sizes can change."""
+        for index, shape in enumerate(self._shapes or ()):
             found = tuple(self.request.get_output_tensor(index).shape)
             if found != shape:
                 raise RuntimeError(f"output {index} has the shape {found} instead of {shape}")
-        return super().take()
+
+    def _is_small(self, index: int, shape: tuple[int, ...]) -> bool:
+        return math.prod(shape) * self._dtypes[index].itemsize <= _SMALL_OUTPUT
+
+    def _make(self, index: int, shape: tuple[int, ...]) -> torch.Tensor:
+        """Return memory that an output is written to."""
+        made = torch.empty(shape, dtype=self._dtypes[index], device="cpu")
+        self.request.set_output_tensor(index, _as_openvino(made))
+        return made
 
 
 def _as_in_memory(tensor: torch.Tensor) -> torch.Tensor:

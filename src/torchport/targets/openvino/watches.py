@@ -32,6 +32,8 @@ _READERS = frozenset(
     f"aten.{name}.default"
     for name in ("convolution", "mm", "bmm", "addmm", "linear", "scaled_dot_product_attention")
 )
+# How many values are added to each other before they are summed: they are in memory until then.
+_MOST_TOGETHER = 16
 # Of how many values before a trouble it is tried whether to watch them helps.
 _TRIED = 16
 # What a sum costs besides its elements, in elements; and an input, which is summed anyway.
@@ -189,54 +191,93 @@ def add_sums(graph_module: fx.GraphModule, watches: Collection[Watch]) -> tuple[
     returned = graph.graph_copy(graph_module.graph, copies)
     assert isinstance(returned, tuple)
     inputs = [copies[node] for node in graph_module.graph.nodes if node.op == "placeholder"]
-    inside = [_watched(graph, copies[watch.node], watch) for watch in watches]
+    inside = _Total(graph)
+    for watch in watches:
+        _watch(inside, copies[watch.node], watch)
     # Those that are found small are finite.
     small = {copies[watch.node] for watch in watches if watch.condition is Condition.SMALL}
-    crossing = [
-        _summed(graph, node)
-        for node in dict.fromkeys([*inputs, *returned])
-        if is_float(node) and node not in small
-    ]
-    sums = {"crossing": _added(graph, crossing), "inside": _added(graph, inside)}
+    crossing = _Total(graph)
+    for node in dict.fromkeys([*inputs, *returned]):
+        if is_float(node) and node not in small:
+            crossing.add(node)
+    sums = {"crossing": crossing.number(), "inside": inside.number()}
     found = {name: total for name, total in sums.items() if total is not None}
     graph.output((*returned, *found.values()))
     return fx.GraphModule(graph_module, graph), list(found)
 
 
-def _watched(graph: fx.Graph, value: fx.Node, watch: Watch) -> fx.Node:
-    """Return a number that is not finite if a value does not meet its condition."""
-    multiply = torch.ops.aten.mul.Tensor
+class _Total:
+    """A number that is not finite if one of the values that were added to it is not.
+
+    Values of one shape are added to each other first, and then summed once: in a language model's step, a sum
+    of each of them would cost more than reading it does.
+    """
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+        self._alike: dict[tuple[float, tuple[str, ...]], list[list[fx.Node]]] = {}
+
+    def add(self, value: fx.Node, factor: float = 1.0) -> None:
+        """Add all elements of a value, times a factor."""
+        key = factor, tuple(map(str, value.meta["val"].shape))
+        groups = self._alike.setdefault(key, [[]])
+        if len(groups[-1]) == _MOST_TOGETHER:
+            groups.append([])
+        groups[-1].append(value)
+
+    def number(self) -> fx.Node | None:
+        """Return the number; None if nothing was added."""
+        sums = []
+        for (factor, _), groups in self._alike.items():
+            for group in groups:
+                number = self.float32(self.call(torch.ops.aten.sum.default, self._added(group)))
+                sums.append(self.call(torch.ops.aten.mul.Tensor, number, factor) if factor != 1 else number)
+        return self._added(sums) if sums else None
+
+    def call(self, op: Callable[..., torch.Tensor], *args: object, **kwargs: object) -> fx.Node:
+        """Add an op to the graph."""
+        node = self.graph.call_function(op, args, kwargs)  # type: ignore[arg-type]  # nodes and numbers
+        values = [arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in args]
+        node.meta["val"] = op(*values, **kwargs)
+        return node
+
+    def float32(self, value: fx.Node) -> fx.Node:
+        """Return a value in single precision."""
+        if value.meta["val"].dtype is torch.float32:
+            return value
+        return self.call(torch.ops.aten._to_copy.default, value, dtype=torch.float32)
+
+    def _added(self, values: list[fx.Node]) -> fx.Node:
+        total = values[0]
+        for value in values[1:]:
+            total = self.call(torch.ops.aten.add.Tensor, self.float32(total), self.float32(value))
+        return total
+
+
+def _watch(total: _Total, value: fx.Node, watch: Watch) -> None:
+    """Add something that is not finite if a value does not meet its condition."""
+    call, aten = total.call, torch.ops.aten
     if watch.condition is Condition.FINITE:
-        return _summed(graph, value)
-    if watch.condition is Condition.NOT_PLUS_INF:
-        return _summed(graph, _call(graph, torch.ops.aten.clamp.default, value, 0.0))
-    if watch.condition is Condition.SMALL:
-        total = _summed(graph, value if watch.positive else _call(graph, multiply, value, value))
-        return _call(graph, multiply, total, _OF_SUM if watch.positive else _OF_SQUARES)
-    if value.meta["val"].dtype is torch.bool:
-        numbers = _call(graph, torch.ops.aten._to_copy.default, value, dtype=torch.float32)
-        largest = _call(graph, torch.ops.aten.amax.default, numbers, list(watch.dims or ()))
-        return _summed(graph, _call(graph, torch.ops.aten.reciprocal.default, largest))
-    value = _as_float32(graph, value)
-    if watch.condition is Condition.FITS:
-        value = _call(graph, torch.ops.aten.abs.default, value)
-        largest = _call(graph, torch.ops.aten.amax.default, value, list(range(value.meta["val"].dim())))
-        return _call(graph, multiply, largest, _of_largest(watch.node.meta["val"].dtype))
-    # The largest of a row, bounded first: kernels differ in what the maximum of nothing but -inf is.
-    value = _call(graph, torch.ops.aten.clamp.default, value, -_HUGE, _HUGE)
-    if value.meta["val"].dim():
-        value = _call(graph, torch.ops.aten.amax.default, value, list(watch.dims or ()))
-    return _summed(graph, _call(graph, multiply, value, _HUGE))
-
-
-def _summed(graph: fx.Graph, value: fx.Node) -> fx.Node:
-    return _as_float32(graph, _call(graph, torch.ops.aten.sum.default, value))
-
-
-def _as_float32(graph: fx.Graph, value: fx.Node) -> fx.Node:
-    if value.meta["val"].dtype is torch.float32:
-        return value
-    return _call(graph, torch.ops.aten._to_copy.default, value, dtype=torch.float32)
+        total.add(value)
+    elif watch.condition is Condition.NOT_PLUS_INF:
+        total.add(call(aten.clamp.default, value, 0.0))
+    elif watch.condition is Condition.SMALL and watch.positive:
+        total.add(value, _OF_SUM)
+    elif watch.condition is Condition.SMALL:
+        total.add(call(aten.mul.Tensor, value, value), _OF_SQUARES)
+    elif value.meta["val"].dtype is torch.bool:
+        largest = call(aten.amax.default, total.float32(value), list(watch.dims or ()))
+        total.add(call(aten.reciprocal.default, largest))
+    elif watch.condition is Condition.FITS:
+        sizes = call(aten.abs.default, total.float32(value))
+        largest = call(aten.amax.default, sizes, list(range(sizes.meta["val"].dim())))
+        total.add(largest, _of_largest(watch.node.meta["val"].dtype))
+    else:
+        # The largest of a row, bounded first: kernels differ in what the maximum of nothing but -inf is.
+        bounded = call(aten.clamp.default, total.float32(value), -_HUGE, _HUGE)
+        if bounded.meta["val"].dim():
+            bounded = call(aten.amax.default, bounded, list(watch.dims or ()))
+        total.add(call(aten.mul.Tensor, bounded, _HUGE))
 
 
 def _of_largest(dtype: torch.dtype) -> float:
@@ -244,17 +285,3 @@ def _of_largest(dtype: torch.dtype) -> float:
     information = torch.finfo(dtype)
     limit = information.max * (2 - information.eps / 2) / (2 - information.eps)
     return float(torch.finfo(torch.float32).max) / limit * (1 + 1e-5)
-
-
-def _added(graph: fx.Graph, numbers: list[fx.Node]) -> fx.Node | None:
-    total = numbers[0] if numbers else None
-    for number in numbers[1:]:
-        assert total is not None
-        total = _call(graph, torch.ops.aten.add.Tensor, total, number)
-    return total
-
-
-def _call(graph: fx.Graph, op: Callable[..., torch.Tensor], *args: object, **kwargs: object) -> fx.Node:
-    node = graph.call_function(op, args, kwargs)  # type: ignore[arg-type]  # nodes and numbers
-    node.meta["val"] = op(*[arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in args], **kwargs)
-    return node

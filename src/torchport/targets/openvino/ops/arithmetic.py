@@ -1,6 +1,6 @@
 """Arithmetic, comparisons, logic, limits and choices: ops on each element, or on two that belong together.
 
-Not here, because OpenVINO's results differ: `fmod` and `remainder` by infinity.
+Not here, because OpenVINO's results differ: `fmod` and `remainder` of floats, by infinity.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from torchport.targets.openvino.float_ranges import (
     union,
 )
 from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.norm_ranges import written_out
 from torchport.targets.openvino.open_dims import any_size
 from torchport.targets.openvino.packed_weights import is_quantized_lookup
 from torchport.targets.openvino.rules import (
@@ -64,14 +65,16 @@ def _sum(node: fx.Node) -> Verdict | None:
 
 def _product_range(node: fx.Node, values: Values) -> Range:
     left, right = node.args[:2]
-    return squared(values.of(left)) if left is right else multiplied(values.of(left), values.of(right))
+    if left is right:
+        return squared(values.of(left))
+    return written_out(node, values) or multiplied(values.of(left), values.of(right))
 
 
 takes("mul.Tensor mul.Scalar", "fib", _product_range, NaN.EXACT)
 
 
 def _quotient_range(node: fx.Node, values: Values) -> Range:
-    return divided(values.of(node.args[0]), values.of(node.args[1]))
+    return written_out(node, values) or divided(values.of(node.args[0]), values.of(node.args[1]))
 
 
 @checked("div.Tensor div.Scalar", "fib", _quotient_range, NaN.EXACT)
@@ -104,6 +107,16 @@ def _floor_divide(node: fx.Node) -> Verdict | None:
     least, most = bounds_of(node.args[0])
     if (least < 0 and high > 0) or (most > 0 and low < 0):
         return argument("the quotient could be negative, and OpenVINO would round it up")
+    return None
+
+
+@checked("remainder.Scalar", "i", NO_FLOATS)
+def _remainder(node: fx.Node) -> Verdict | None:
+    divisor = node.args[1]
+    if not isinstance(divisor, int) or divisor <= 0:
+        return argument(f"the divisor is {divisor!r}")
+    if bounds_of(node.args[0])[0] < 0:
+        return argument("what is divided could be negative")
     return None
 
 

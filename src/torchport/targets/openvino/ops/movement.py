@@ -70,6 +70,54 @@ takes(
 takes("index_select.default", "fi", moved, NaN.EXACT, open=any_size)
 
 
+def _merged_range(node: fx.Node, values: Values) -> Range:
+    return union([values.of(node.args[0]), values.of(node.args[3])])
+
+
+@checked("index_copy.default", "fi", _merged_range, NaN.EXACT, open=any_size)
+def _index_copy(node: fx.Node) -> Verdict | None:
+    """Of two copies to one place the last one stays in torch, and any in OpenVINO."""
+    if value_of(node).dim() == 0:
+        return shape("a single number is copied to")
+    if not _are_distinct(node.args[2]):
+        return argument("two indices could be the same")
+    return None
+
+
+def _are_distinct(index: object) -> bool:
+    """Whether indices are numbers that follow each other, from any start, and perhaps from 0 again."""
+    limit: object = None
+    if _is_call(index, "aten.remainder.Scalar"):
+        index, limit = index.args  # type: ignore[attr-defined]  # a node
+    if _is_call(index, "aten.add.Tensor"):
+        parts = index.args[:2]  # type: ignore[attr-defined]  # a node
+        index = next((part for part in parts if _follow_each_other(part)), None)
+        if any(isinstance(part, fx.Node) and _size(part) != 1 for part in parts if part is not index):
+            return False
+    if not isinstance(index, fx.Node) or not _follow_each_other(index):
+        return False
+    count = _size(index)
+    return limit is None or (isinstance(count, int) and isinstance(limit, int) and count <= limit)
+
+
+def _follow_each_other(index: object) -> bool:
+    if _is_call(index, "aten.arange.start_step"):
+        return len(index.args) <= 2  # type: ignore[attr-defined]  # a node; the third is the step
+    module = index.graph.owning_module if isinstance(index, fx.Node) and index.op == "get_attr" else None
+    if module is None:
+        return False
+    steps = getattr(module, str(index.target)).diff()  # type: ignore[attr-defined]  # a node
+    return steps.dim() == 1 and bool((steps == 1).all())
+
+
+def _size(node: fx.Node) -> object:
+    return node.meta["val"].numel()
+
+
+def _is_call(node: object, name: str) -> bool:
+    return isinstance(node, fx.Node) and str(node.target) == name
+
+
 @checked("embedding.default", "fiq", moved, NaN.EXACT, open=any_size)
 def _embedding(node: fx.Node) -> Verdict | None:
     if not value_of(node).dtype.is_floating_point and not is_quantized_lookup(node):

@@ -11,7 +11,6 @@ from torch import fx
 from torchport.records import Verdict
 from torchport.targets.openvino.float_ranges import (
     ANYTHING,
-    MAX,
     SAFE,
     Range,
     added,
@@ -22,28 +21,13 @@ from torchport.targets.openvino.float_ranges import (
     powered,
 )
 from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.norm_ranges import standardised
 from torchport.targets.openvino.open_dims import any_size, fixed_last, only_first
 from torchport.targets.openvino.rules import Misread, NaN, argument, given, takes, value_of
 from torchport.verification import HALVES
 
 Numbers = numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float64]]
 _ABSENT = 9  # where no argument is
-
-
-def _standardised(
-    source: Range, count: int, eps: object, weight: Range, bias: Range, *, centred: bool = True
-) -> Range:
-    """Return the range of (x - mean) / sqrt(variance + eps) * weight + bias over so many elements.
-
-    None of n numbers lies further than sqrt(n) deviations from their mean. Kernels that multiply by
-    weight / deviation before they subtract add what that rounds. Without the mean there is no such thing.
-    """
-    if not isinstance(eps, float) or eps < 1e-30 or not count * source.largest**2 * 4 <= MAX / 10:
-        return ANYTHING
-    if not source.largest * weight.largest / math.sqrt(eps) <= SAFE:
-        return ANYTHING
-    most = math.sqrt(count) + (source.largest * 2.0**-22 / math.sqrt(eps) if centred else 0.0)
-    return added(multiplied(loosened(-most, most, source.nan), weight), bias)
 
 
 def _affine_of(node: fx.Node, weight: int, bias: int, values: Values) -> tuple[Range, Range]:
@@ -68,7 +52,7 @@ _fixed_shape = fixed_last(lambda node: len(node.args[1]))  # type: ignore[arg-ty
 def _layer_norm_range(node: fx.Node, values: Values) -> Range:
     source, sizes, _, _, eps = node.args
     count = _count(sizes)
-    return _standardised(values.of(source), count, eps, *_affine_of(node, 2, 3, values))
+    return standardised(values.of(source), count, eps, *_affine_of(node, 2, 3, values))
 
 
 def _group_norm_range(node: fx.Node, values: Values) -> Range:
@@ -77,7 +61,7 @@ def _group_norm_range(node: fx.Node, values: Values) -> Range:
     assert isinstance(size, int)
     assert isinstance(groups, int)
     count = channels * size // groups
-    return _standardised(values.of(source), count, eps, *_affine_of(node, 1, 2, values))
+    return standardised(values.of(source), count, eps, *_affine_of(node, 1, 2, values))
 
 
 def _rms_norm_range(node: fx.Node, values: Values) -> Range:
@@ -85,7 +69,7 @@ def _rms_norm_range(node: fx.Node, values: Values) -> Range:
     count = _count(sizes)
     eps = torch.finfo(torch.float32).eps if eps is None else eps
     weight, bias = _affine_of(node, 2, _ABSENT, values)
-    return _standardised(values.of(node.args[0]), count, eps, weight, bias, centred=False)
+    return standardised(values.of(node.args[0]), count, eps, weight, bias, centred=False)
 
 
 def _batch_norm_range(node: fx.Node, values: Values) -> Range:
