@@ -162,5 +162,6 @@ def test_a_simulated_target_s_time_is_an_estimate_and_not_the_simulator_s():
     assert row.simulated
     compiled = torchport.compile(linear().module, linear().args, target="ttnn")
     assert row.compiled_time == compiled.simulated_seconds
+    assert row.fallbacks.calls == 1  # for its results alone
     assert row.speedup is None
     assert not run_bench(linear(), target="host", settings=QUICK).simulated

@@ -92,9 +92,9 @@ def write_safetensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
             file.write(part)
 
 
-def safetensors_bytes(tensors: Mapping[str, torch.Tensor]) -> bytearray:
-    """Return tensors, as `storable` gives them, as the bytes of a file."""
-    made = bytearray()
+def safetensors_bytes(tensors: Mapping[str, torch.Tensor], *, after: bytes = b"") -> bytearray:
+    """Return tensors, as `storable` gives them, as the bytes of a file, behind other bytes."""
+    made = bytearray(after)
     for part in _parts(tensors):
         made += part
     return made

@@ -192,6 +192,14 @@ def test_weights_that_are_cut_off_are_one_message(island):
         load_and_run(Artifact(artifact.payload[:-7], artifact.properties), record, x)
 
 
+def test_weights_are_read_where_they_lie(island):
+    artifact, *_ = island
+    _, weights = unpack(artifact)
+    first = artifact.payload.ctypes.data
+    assert weights
+    assert all(first < weight.data_ptr() < first + artifact.payload.size for weight in weights.values())
+
+
 def test_a_lowering_that_emits_something_new_is_refused_at_the_build():
     with pytest.raises(TargetError, match="is not a function"):
         Builder().call("os.system")

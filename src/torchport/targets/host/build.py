@@ -25,6 +25,6 @@ def build(island: Island) -> Artifact:
     )
     text = json.dumps({**program, "tensors": list(weights), "complexes": complexes}).encode()
     text += b" " * (-len(text) % ALIGNMENT)
-    payload = numpy.frombuffer(bytearray(text) + safetensors_bytes(weights), dtype=numpy.uint8)
+    payload = numpy.frombuffer(safetensors_bytes(weights, after=text), dtype=numpy.uint8)
     sizes = {} if island.sizes is None else island.sizes.properties()
     return Artifact(payload, {"format": FORMAT, "program_bytes": len(text), **sizes})

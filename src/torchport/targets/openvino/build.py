@@ -16,6 +16,7 @@ from torchport.errors import TargetError
 from torchport.records import TensorSpec, temporary_folder
 from torchport.targets.open_sizes import copy_for_sizes
 from torchport.targets.openvino.conversions import place_conversions
+from torchport.targets.openvino.copied_rows import copy_rows
 from torchport.targets.openvino.default_dims import write_default_dims
 from torchport.targets.openvino.format import FORMAT, Bytes, aligned, pack
 from torchport.targets.openvino.ir_check import check_ir
@@ -111,6 +112,7 @@ def _convert(island: Island) -> Any:
         # Norms are folded into weights here, and not at each load. The weights are then those that the device
         # computes with, and its compiled form need hold none of its own.
         frontend_parts["simplify"](model, cf=False, smart_reshape=False)
+        copy_rows(model)
         if island.sizes is not None:
             place_conversions(model)
     except TargetError:

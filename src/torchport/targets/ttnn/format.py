@@ -15,14 +15,17 @@ import json
 from collections.abc import Mapping
 
 import numpy
-import safetensors
-import safetensors.torch
 import torch
 
 from torchport.errors import RecordError, TargetError, one_line
 from torchport.records import parse_json
 from torchport.targets.artifact_properties import check_format, read_number
-from torchport.targets.safetensors_file import tensor_places
+from torchport.targets.safetensors_file import (
+    ALIGNMENT,
+    read_safetensors,
+    safetensors_bytes,
+    tensor_places,
+)
 from torchport.targets.target import Artifact
 from torchport.targets.ttnn import simulator  # noqa: F401  # a program is checked against the registry that this fills
 from torchport.targets.ttnn.ttnn_program import FORMAT, TtnnProgram
@@ -33,8 +36,8 @@ _REMEDY = "compile the model again"
 def pack(program: TtnnProgram, weights: dict[str, torch.Tensor], properties: dict[str, object]) -> Artifact:
     """Return a program and its weights as an artefact."""
     text = json.dumps(program.to_json()).encode()
-    blob = safetensors.torch.save(weights)
-    payload = numpy.frombuffer(bytearray(text + blob), dtype=numpy.uint8)
+    text += b" " * (-len(text) % ALIGNMENT)
+    payload = numpy.frombuffer(safetensors_bytes(weights, after=text), dtype=numpy.uint8)
     return Artifact(payload, {"format": FORMAT, "program_bytes": len(text), **properties})
 
 
@@ -54,8 +57,8 @@ def unpack(artifact: Artifact) -> tuple[TtnnProgram, dict[str, torch.Tensor]]:
     size = read_number(artifact.properties, "program_bytes", artifact.payload.size, "ttnn")
     try:
         program = TtnnProgram.from_json(parse_json(artifact.payload[:size].tobytes(), "the program"))
-        weights = safetensors.torch.load(artifact.payload[size:].tobytes())
-    except (ValueError, RecordError, safetensors.SafetensorError) as error:
+        weights = read_safetensors(artifact.payload[size:])
+    except (ValueError, RecordError, TargetError) as error:
         raise TargetError(
             f"the island's program or weights cannot be read: {one_line(error)[:300]}",
             where="ttnn",
