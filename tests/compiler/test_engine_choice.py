@@ -88,7 +88,7 @@ def test_an_engine_that_dies_costs_its_turn_and_the_table_says_how(model):
         "quick": "ok",
     }
     assert "SIGSEGV, and last said: loading a bad pointer" in rows["segfaults"].reason
-    assert "more than 2.5 GB" in rows["hungry"].reason
+    assert "more than 2,500 MB" in rows["hungry"].reason
     assert "inaccurate" in rows["mistaken"].reason
     assert "in the scheduler" in rows["raises"].reason
     assert rows["absent"].reason == "its library is not installed; install it"

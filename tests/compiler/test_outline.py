@@ -50,6 +50,22 @@ def test_a_buffer_that_is_written_goes_in_as_an_input():
     assert piece.frozen == []
 
 
+def test_a_buffer_that_is_written_and_never_read_is_written():
+    class Remembering(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("last", torch.zeros(2, 3))
+
+        def forward(self, x):
+            self.last = torch.tanh(x)
+            return x + 1
+
+    model = Remembering()
+    compiled = torchport.compile(model, (X,), target="host")
+    compiled(3 * X)
+    torch.testing.assert_close(model.last, torch.tanh(3 * X))
+
+
 def test_each_island_is_one_call_of_the_op():
     graph = host_graph(lambda x: torch.tanh(torch.relu(x)) * 2, X, keep_ops=["aten.tanh"])
     targets = [node.target for node in graph.nodes if node.op == "call_function"]

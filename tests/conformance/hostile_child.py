@@ -18,9 +18,11 @@ import torch
 
 from conformance.mutations import mutate_json, mutate_xml
 from targets.ttnn.hostile import built, load_and_run, program_json, with_program
+from torchport import targets
 from torchport.compiler import cache
 from torchport.errors import TorchportError
 from torchport.targets import Artifact
+from torchport.targets.openvino.format import pack
 from torchport.targets.openvino.ir_check import TYPES
 from torchport.targets.target import OutOfRange
 
@@ -55,11 +57,13 @@ def mutated(kind: str, artifact: Artifact, chance: random.Random) -> Artifact:
 
 
 def _with_xml(artifact: Artifact, chance: random.Random) -> Artifact:
-    at, size = artifact.properties["xml_at"], artifact.properties["xml_bytes"]
-    text = artifact.payload[at : at + size].tobytes().decode()
+    at = artifact.properties["xml_at"]
+    text = targets.find("openvino").readable(artifact)["model.xml"].decode()
     changed = mutate_xml(text, sorted(TYPES), chance).encode()
-    payload = numpy.concatenate([artifact.payload[:at], numpy.frombuffer(changed, dtype=numpy.uint8)])
-    return Artifact(payload, {**artifact.properties, "xml_bytes": len(changed)})
+    packed = pack(changed)
+    payload = numpy.concatenate([artifact.payload[:at], packed])
+    sizes = {"xml_bytes": int(packed.size), "xml_size": len(changed)}
+    return Artifact(payload, {**artifact.properties, **sizes})
 
 
 def through_cache(artifact: Artifact) -> Artifact | None:

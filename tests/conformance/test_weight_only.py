@@ -1,7 +1,10 @@
 """A Llama-shaped model of twelve blocks keeps its logits in eight and in four bits, and is small."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from torch import nn
 
 import torchport
 from torchport.quantization import AccuracyBudget
@@ -10,7 +13,7 @@ pytestmark = pytest.mark.conformance
 
 
 @pytest.mark.parametrize(("bits", "pcc", "size"), [(8, 0.999, 0.55), (4, 0.98, 0.3)])
-def test_logits_and_size(bits: int, pcc: float, size: float) -> None:
+def test_logits_and_size(bits: int, pcc: float, size: float, tmp_path: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -29,6 +32,16 @@ def test_logits_and_size(bits: int, pcc: float, size: float) -> None:
     with torch.no_grad():
         logits = [each(input_ids=unseen).logits.flatten() for each in (quantized, model)]
     assert torch.corrcoef(torch.stack(logits))[0, 1] >= pcc
+    files = [
+        file_bytes(each, unseen[:1, :8], tmp_path) for each in (quantized.module, model.to(torch.bfloat16))
+    ]
+    assert files[0] <= size * files[1]
+
+
+def file_bytes(model: nn.Module, ids: torch.Tensor, folder: Path) -> int:
+    """Return the size of the file that a compiled model is written to."""
+    torchport.save(torchport.compile(model, (ids,), options={"speed_trial": False}), folder / "model.pt2")
+    return (folder / "model.pt2").stat().st_size
 
 
 @pytest.mark.parametrize("bits", [8, 4])

@@ -83,7 +83,8 @@ def test_a_fresh_process_loads_it_without_the_model_s_code(path, target):
         "print(sorted(name for name in sys.modules if name in sys.argv[2:]))"
     )
     stages = [f"torchport.{stage}" for stage in ("analysis", "capture", "compiler", "generation")]
-    result, modules = run_fresh(code, str(path), *stages, "torch._dynamo").splitlines()
+    compilers = ("torch._dynamo", "torch._inductor", "sympy")
+    result, modules = run_fresh(code, str(path), *stages, *compilers).splitlines()
     assert result == str(compiled(X).tolist())
     assert modules == "[]"
 

@@ -55,9 +55,20 @@ def test_if_nothing_helps_all_go_back(monkeypatch) -> None:
     made_up(monkeypatch, [kernel("I8"), kernel("I8")], [(1e-3, 2e-3), (1e-3, 2e-3)])
     quantized = torchport.quantize(model(), items())
     assert reasons(quantized) == [("float", "slower")] * 2
+    assert (quantized.report.seconds_float, quantized.report.seconds) == (1e-3, 1e-3)  # of what is delivered
+    assert all(row.seconds == row.seconds_float == 1e-4 for row in quantized.report.layers)
     x = items()[0]
     with torch.no_grad():
         assert torch.allclose(quantized(x), model()(x))
+
+
+def test_what_an_option_keeps_is_timed_once_more(monkeypatch) -> None:
+    calls = [(1e-3, 2e-3), (1e-3, 2e-3), (1e-3, 1.5e-3)]
+    made_up(monkeypatch, [kernel("I8"), kernel("I8")], calls)
+    quantized = torchport.quantize(model(), items(), options={"overrides": {"2": "int8"}})
+    assert reasons(quantized) == [("float", "slower"), ("int8", "kept_by_option")]
+    assert quantized.report.seconds == 1.5e-3
+    assert {row.name: row.seconds for row in quantized.report.layers} == {"0": 1e-4, "2": 5e-5}
 
 
 def test_without_speed_nothing_is_timed(monkeypatch) -> None:

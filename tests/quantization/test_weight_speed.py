@@ -37,7 +37,7 @@ def test_what_is_slower_stays_in_floats_and_says_so(monkeypatch) -> None:
     quantized = torchport.quantize(
         floats, items(), method="weight_only", options={"overrides": {"2": "weight_only"}}
     )
-    assert asked == [2.0]
+    assert asked == [2.0, 2.0]  # once more, of the model with one layer left
     assert [(layer.precision, layer.reason) for layer in quantized.plan.layers] == [
         ("float", "slower"),
         ("weight_only", "kept_by_option"),
@@ -45,6 +45,13 @@ def test_what_is_slower_stays_in_floats_and_says_so(monkeypatch) -> None:
     assert "2 ms with quantized weights, 1 ms in floats" in quantized.plan.layers[0].detail
     assert (quantized.report.seconds_float, quantized.report.seconds) == (1e-3, 2e-3)
     assert torch.equal(quantized.module[0].weight, floats[0].weight)
+
+
+def test_the_report_has_the_time_of_what_is_delivered(monkeypatch) -> None:
+    made_up(monkeypatch, 1e-3, 2e-3)
+    quantized = torchport.quantize(model(), items(), method="weight_only")
+    assert quantized.plan.count("float") == 2
+    assert (quantized.report.seconds_float, quantized.report.seconds) == (1e-3, 1e-3)
 
 
 def test_what_is_as_fast_is_quantized(monkeypatch) -> None:

@@ -322,8 +322,8 @@ def _died(name: str, end: ChildEnd, log: Path, bounds: Bounds) -> EngineTry:
     if end.how == "timeout":
         return EngineTry(name, "timeout", reason=f"it took more than its {bounds.seconds:.0f} s")
     if end.how == "memory":
-        limit = f"{bounds.memory / 1e9:.1f} GB"
-        return EngineTry(name, "memory", reason=f"it held {end.peak / 1e9:.1f} GB, more than {limit}")
+        held, limit = (f"{number / 1e6:,.0f} MB" for number in (end.peak, bounds.memory))
+        return EngineTry(name, "memory", reason=f"it held {held}, more than {limit}")
     lines = log.read_text(errors="replace").strip().splitlines()
     said = f", and last said: {lines[-1][:200]}" if lines else ""
     return EngineTry(name, "crashed", reason=f"its process {end}{said}")

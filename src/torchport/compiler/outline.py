@@ -243,7 +243,9 @@ def host_graph(
             copies[node] = made.placeholder(node.name)
     for node in _host_sizes(graph, cut):
         copies[node] = made.node_copy(node, copies.__getitem__)
-    for node in graph.graph_module.graph.nodes:
+    # What is written and never read is no longer in the graph.
+    unread = [node for node in graph.writes if node.op == "get_attr" and not node.users]
+    for node in dict.fromkeys((*graph.graph_module.graph.nodes, *unread)):
         if node.op == "get_attr" and _needed_on_host(node, cut, pieces, graph):
             attributes[str(node.target)] = getattr(graph.graph_module, str(node.target))
             copies[node] = made.get_attr(str(node.target))

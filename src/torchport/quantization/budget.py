@@ -61,8 +61,18 @@ def score_of(budget: AccuracyBudget, model: nn.Module, which: str, where: str) -
     return score
 
 
-def outcome_of(budget: AccuracyBudget, noise: Noise) -> Outcome:
-    """Judge results by their PCC or SQNR."""
+def outcome_of(budget: AccuracyBudget, noise: Noise, where: str) -> Outcome:
+    """Judge results by their PCC or SQNR.
+
+    Raises:
+        QuantizationError: there is nothing to judge: the results have no finite floating-point number.
+    """
+    if noise.count == 0 and noise.error == 0.0:
+        raise QuantizationError(
+            "the model's results on the calibration data have no finite floating-point number to judge by",
+            where=where,
+            remedy="look at the data; for other results give accuracy=AccuracyBudget(evaluate=...)",
+        )
     if budget.pcc is not None:
         return Outcome(noise.pcc, budget.pcc, "the PCC is")
     assert budget.sqnr is not None

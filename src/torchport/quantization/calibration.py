@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from torchport.errors import QuantizationError, TorchportError, one_line
+from torchport.quantization.model_runs import NO_LABELS, call, stand_in
 from torchport.quantization.options import QuantizationOptions
 from torchport.structure import Flat, Structure, flatten_call
 
@@ -56,15 +56,13 @@ def checked_items(model: nn.Module, items: Iterable[object], name: str) -> Itera
     for index, item in enumerate(_each(items)):
         _check_item(index, _flattened(index, item), None)
         if index == 0:
-            args, kwargs = copy.deepcopy(call_of(item))
             try:
-                with torch.no_grad():
-                    model(*args, **kwargs)
+                call(stand_in(model), *call_of(item))
             except Exception as error:  # a model may raise anything
                 raise QuantizationError(
                     f"the model raises on the first item of the calibration data: {one_line(error)}",
                     where=name,
-                    remedy="give what the model is called with, and no labels beside it",
+                    remedy=NO_LABELS,
                 ) from error
         yield item
 
@@ -145,7 +143,7 @@ class CalibrationData:
     def _add(self, index: int, item: object, folder: Path) -> None:
         flat = _flattened(index, item)
         _check_item(index, flat, self.structure)
-        key = tuple((tuple(leaf.shape), leaf.dtype) for leaf in flat.leaves)
+        key = _key(flat)
         if self._keys and not _same_but_batch(key, self._keys[0]):
             raise QuantizationError(
                 f"item {index} has other shapes or dtypes than the first one: {_shapes(key)}, "
@@ -161,6 +159,10 @@ class CalibrationData:
         )
         self._files.append(path)
         self._keys.append(key)
+
+
+def _key(flat: Flat) -> _Key:
+    return tuple((tuple(leaf.shape), leaf.dtype) for leaf in flat.leaves)
 
 
 def _same_but_batch(one: _Key, other: _Key) -> bool:
@@ -194,6 +196,10 @@ def _each(items: Iterable[object]) -> Iterator[object]:
 def _check_item(index: int, flat: Flat, structure: Structure | None) -> None:
     if not flat.leaves:
         raise QuantizationError(f"item {index} has no tensor", where=_WHERE, remedy=_FORM)
+    if not any(leaf.numel() for leaf in flat.leaves):
+        raise QuantizationError(
+            f"item {index} has no element: {_shapes(_key(flat))}", where=_WHERE, remedy="leave such items out"
+        )
     for path, leaf in zip(flat.structure.paths, flat.leaves, strict=True):
         if leaf.is_floating_point() and bool(leaf.isnan().any()):
             raise QuantizationError(

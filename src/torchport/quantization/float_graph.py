@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
@@ -19,6 +20,7 @@ from torchport.errors import CaptureError, QuantizationError
 from torchport.quantization.calibration import CalibrationData
 from torchport.quantization.fold_norms import fold_norms
 from torchport.quantization.graph_tensors import add_tensor, tensor_of
+from torchport.quantization.model_runs import NO_LABELS, call, check_evaluating, stand_in
 from torchport.quantization.zero_products import take_out_zero_products
 from torchport.structure import Structure, flatten
 from torchport.targets.decompositions import is_composite
@@ -36,7 +38,7 @@ _TAKEN_APART = (
     "rnn_relu_cell",
 )
 # Outputs that are written to something that the model was given or has.
-WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
+_WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,13 +109,12 @@ def capture_floats(model: nn.Module, data: CalibrationData, name: str) -> FloatG
         raise QuantizationError(
             f"the model cannot be captured on the first item of the calibration data: {error.what}",
             where=name,
-            remedy="give what the model is called with, and no labels beside it",
+            remedy=NO_LABELS,
         ) from error
 
 
 def _check_model(model: nn.Module, name: str) -> None:
-    if model.training:
-        raise QuantizationError("the model is in training mode", where=name, remedy="call model.eval() first")
+    check_evaluating(model, name)
     for path, tensor in (*model.named_parameters(), *model.named_buffers()):
         if tensor.is_floating_point() and tensor.dtype is not torch.float32:
             raise QuantizationError(
@@ -142,12 +143,11 @@ def _doubled(data: CalibrationData) -> tuple[tuple[object, ...], dict[str, objec
 def _takes_one(graph: FloatGraph, model: nn.Module, data: CalibrationData) -> bool:
     """Whether the graph gives what the model gives for a batch of one."""
     leaves = [leaf[:1] for leaf in data.load(0)]
-    call: Any = graph.call.inputs.rebuild(leaves)
-    args, kwargs = call
+    given: Any = graph.call.inputs.rebuild(leaves)
     try:
-        with torch.no_grad():
-            expected = flatten(model(*args, **kwargs)).leaves
-            found = graph.graph_module(*leaves)
+        expected = flatten(call(stand_in(model), *given)).leaves
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            found = graph.graph_module.forward(*leaves)  # a call prints what it raises
     except Exception:  # noqa: BLE001  # a model may raise anything
         return False
     return len(found) == len(expected) and all(
@@ -161,20 +161,16 @@ class _NotDecomposed(Exception):
 
 
 def _graph_of(captured: CapturedModel) -> FloatGraph:
-    program = captured.program
-    if any(spec.kind in WRITES for spec in program.graph_signature.output_specs):
+    try:
+        program = functional(captured.program, _TAKEN_APART)
+    except Exception as error:  # torch raises many kinds
+        raise _NotDecomposed(str(error)) from error
+    if writes(program):
         raise QuantizationError(
             "the model changes its inputs or its own tensors",
             where=captured.name,
             remedy="quantize a part of it that does not",
         )
-    ops = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
-    kept = [op for op in ops if is_composite(op) and op._schema.name.split("::")[1] not in _TAKEN_APART]
-    try:
-        with quiet_torch(), torch.no_grad():
-            program = decompose(program, {}, [*kept, torch.ops.aten.batch_norm.default])
-    except Exception as error:  # torch raises many kinds
-        raise _NotDecomposed(str(error)) from error
     graph_module = program.module(check_guards=False)
     assert isinstance(graph_module, fx.GraphModule)
     for node in list(graph_module.graph.nodes):
@@ -186,6 +182,25 @@ def _graph_of(captured: CapturedModel) -> FloatGraph:
     take_out_zero_products(graph_module)
     limits = ShapeLimits.of(program, captured.inputs.paths)
     return FloatGraph(graph_module, CapturedCall(captured.name, captured.inputs, captured.result, limits))
+
+
+def functional(program: ExportedProgram, taken_apart: Collection[str] = ()) -> ExportedProgram:
+    """Return a program without writes: what its ops wrote in place is among its outputs.
+
+    Args:
+        program: the program.
+        taken_apart: the names of composite ops that do not stay whole.
+    """
+    ops = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
+    ops.add(torch.ops.aten.linear.default)  # recurrent layers are made of it
+    kept = [op for op in ops if is_composite(op) and op._schema.name.split("::")[1] not in taken_apart]
+    with quiet_torch(), torch.no_grad():
+        return decompose(program, {}, [*kept, torch.ops.aten.batch_norm.default])
+
+
+def writes(program: ExportedProgram) -> bool:
+    """Whether a functional program changes what it is given, or its own tensors."""
+    return any(spec.kind in _WRITES for spec in program.graph_signature.output_specs)
 
 
 def fixed_copy(graph: FloatGraph, leaves: Sequence[torch.Tensor]) -> fx.GraphModule:

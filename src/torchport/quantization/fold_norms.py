@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import torch
 from torch import fx
 
 from torchport.quantization.graph_tensors import add_tensor, tensor_of
 
 _NORM = "aten.batch_norm.default"
-# The dimension of the weight that goes over output channels.
-_OUTPUT_DIM = {
-    "aten.conv1d.default": 0, "aten.conv2d.default": 0, "aten.conv3d.default": 0, "aten.linear.default": 0,
-    "aten.conv1d.padding": 0, "aten.conv2d.padding": 0, "aten.conv3d.padding": 0,
-}  # fmt: skip
-# Of a transposed convolution it is the second, within each group: those without groups are folded.
-_TRANSPOSED = {
-    "aten.conv_transpose1d.default": 1, "aten.conv_transpose2d.input": 1, "aten.conv_transpose3d.input": 1,
-}  # fmt: skip
+# The first dimension of their weights goes over output channels.
+_PLAIN = tuple(f"aten.conv{dims}d.{form}" for dims in (1, 2, 3) for form in ("default", "padding"))
+# Of a transposed convolution it is the second, within each group.
+_TRANSPOSED = ("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
 
 
 def fold_norms(graph_module: fx.GraphModule) -> None:
@@ -30,8 +26,7 @@ def fold_norms(graph_module: fx.GraphModule) -> None:
 def _fold(graph_module: fx.GraphModule, norm: fx.Node) -> None:
     layer = norm.args[0]
     assert isinstance(layer, fx.Node)
-    dim = _channel_dim(layer)
-    if dim is None or len(layer.users) != 1:
+    if not _has_channels(layer) or len(layer.users) != 1:
         return
     weight = tensor_of(graph_module, layer.args[1])
     old_bias = layer.args[2] if len(layer.args) > 2 else None
@@ -48,8 +43,7 @@ def _fold(graph_module: fx.GraphModule, norm: fx.Node) -> None:
     shift = (0.0 if beta is None else beta.double()) + (
         (0.0 if bias is None else bias.double()) - mean.double()
     ) * factor
-    sizes = [-1 if place == dim else 1 for place in range(weight.dim())]
-    scaled = (weight.double() * factor.reshape(sizes)).to(weight.dtype)
+    scaled = _scaled(layer, weight.double(), factor).to(weight.dtype)
     name = str(layer.name)
     with graph_module.graph.inserting_before(layer):
         new_weight = add_tensor(graph_module, f"{name}_folded_weight", scaled)
@@ -58,11 +52,20 @@ def _fold(graph_module: fx.GraphModule, norm: fx.Node) -> None:
     norm.replace_all_uses_with(layer)
 
 
-def _channel_dim(layer: fx.Node) -> int | None:
+def _has_channels(layer: fx.Node) -> bool:
+    """Whether a node is a layer whose output channels are what a norm behind it goes over."""
     name = str(layer.target)
-    if name == "aten.linear.default" and layer.meta["val"].dim() != 2:
-        return None  # the norm goes over another dimension than the layer's outputs
-    if name in _TRANSPOSED:
-        groups = layer.args[6] if len(layer.args) > 6 else 1
-        return _TRANSPOSED[name] if groups == 1 else None
-    return _OUTPUT_DIM.get(name)
+    if name == "aten.linear.default":
+        return bool(layer.meta["val"].dim() == 2)
+    return name in _PLAIN or name in _TRANSPOSED
+
+
+def _scaled(layer: fx.Node, weight: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    """Return a weight with each output channel multiplied by its factor."""
+    if str(layer.target) not in _TRANSPOSED:
+        return weight * factor.reshape(-1, *[1] * (weight.dim() - 1))
+    groups = layer.args[6] if len(layer.args) > 6 else 1
+    assert isinstance(groups, int)
+    sizes = weight.shape
+    apart = weight.reshape(groups, sizes[0] // groups, *sizes[1:])
+    return (apart * factor.reshape(groups, 1, -1, *[1] * (len(sizes) - 2))).reshape(sizes)

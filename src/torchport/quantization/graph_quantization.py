@@ -14,6 +14,7 @@ from torchport.quantization.decisions import Decisions
 from torchport.quantization.float_graph import FloatGraph
 from torchport.quantization.layers import Layer, find_layers, overridden, tidy_recurrent
 from torchport.quantization.measure import Measures, compare_results, measure
+from torchport.quantization.model_runs import failing_item_named, stand_in
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
 from torchport.quantization.quantized_graph import quantized_copy
 from torchport.quantization.quantized_model import GraphCall
@@ -72,6 +73,11 @@ class GraphQuantization:
         """Return what a layer computes in that must not compute in eight bits."""
         has_weight = any(layer.name == name and layer.has_weight for layer in self.layers)
         return self.fallback if has_weight else "float"
+
+    @property
+    def is_float(self) -> bool:
+        """Whether no layer is quantized any more."""
+        return all(plan.precision == "float" for plan in self.plans.values())
 
     def free(self) -> list[str]:
         """Return the layers that nobody decided on: they may go back to floats."""
@@ -138,14 +144,17 @@ def _check_plan(plan: QuantizationPlan, plans: dict[str, LayerPlan], where: str)
 
 def measure_layers(quantization: GraphQuantization, data: CalibrationData, progress: Progress) -> Measures:
     """Measure every layer, as the plan has it now."""
-    return measure(
-        quantization.floats.graph_module,
-        quantization.graph(),
-        quantization.decisions,
-        quantization.layers,
-        data,
-        progress,
-    )
+    floats = quantization.floats
+    forward = floats.graph_module.forward
+    with failing_item_named(lambda item: forward(*data.load(item)), data.held_back, floats.name):
+        return measure(
+            floats.graph_module,
+            quantization.graph(),
+            quantization.decisions,
+            quantization.layers,
+            data,
+            progress,
+        )
 
 
 def keep_accuracy(
@@ -163,7 +172,7 @@ def keep_accuracy(
     name = quantization.floats.name
     tries = 0
     if budget.evaluate is not None:
-        quantization.score_float = score_of(budget, quantization.model, "float", name)
+        quantization.score_float = score_of(budget, stand_in(quantization.model), "float", name)
 
     def judge(in_floats: Sequence[str]) -> Outcome:
         nonlocal tries
@@ -173,9 +182,9 @@ def keep_accuracy(
             score = score_of(budget, quantization.module(in_floats), "quantized", name)
             return Outcome(score, quantization.score_float - budget.max_drop, "the score is")
         if not in_floats:
-            return outcome_of(budget, measures.results)
+            return outcome_of(budget, measures.results, name)
         graph = quantization.graph(in_floats)
-        return outcome_of(budget, compare_results(quantization.floats.graph_module, graph, data))
+        return outcome_of(budget, compare_results(quantization.floats.graph_module, graph, data), name)
 
     worst_first = sorted(quantization.free(), key=lambda layer: measures.layers[layer].isolated.sqnr)
     try:

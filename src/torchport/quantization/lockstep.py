@@ -17,10 +17,11 @@ from torchport import capture
 from torchport.capture import quiet_torch
 from torchport.errors import CaptureError
 from torchport.quantization.calibration import call_of
-from torchport.quantization.float_graph import WRITES
+from torchport.quantization.float_graph import functional, writes
 from torchport.quantization.graph_tensors import tensor_of
 from torchport.quantization.weight_rounding import Moments
 from torchport.structure import flatten_call
+from torchport.torch_private import OpOverload
 
 _LINEAR, _EMBEDDING = "aten.linear.default", "aten.embedding.default"
 _PLACES = {_LINEAR: 1, _EMBEDDING: 0}  # of the weight among the arguments
@@ -61,16 +62,25 @@ def graph_of(model: nn.Module, items: Sequence[object], paths: Iterable[str]) ->
         return None
     commonest = Counter(shapes).most_common(1)[0][0]
     try:
-        captured = capture.export(model, *calls[shapes.index(commonest)])
+        program = capture.export(model, *calls[shapes.index(commonest)]).program
     except CaptureError:
         return None
-    if any(spec.kind in WRITES for spec in captured.program.graph_signature.output_specs):
-        return None  # one item's run would be seen by the others
+    if any(_is_in_place(node) for node in program.graph.nodes):
+        try:
+            program = functional(program)
+        except Exception:  # noqa: BLE001  # torch raises many kinds
+            return None
+        if writes(program):
+            return None  # one item's run would be seen by the others, and by the model
     with quiet_torch():
-        graph_module = captured.program.module(check_guards=False)
+        graph_module = program.module(check_guards=False)
     assert isinstance(graph_module, fx.GraphModule)
     taken = [tensors for tensors, shape in zip(leaves, shapes, strict=True) if shape == commonest]
     return ModelGraph(graph_module, _weights(graph_module, model, paths), taken)
+
+
+def _is_in_place(node: fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 def _weights(graph_module: fx.GraphModule, model: nn.Module, paths: Iterable[str]) -> dict[fx.Node, str]:

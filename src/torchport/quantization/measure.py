@@ -96,8 +96,10 @@ def measure(
     with torch.no_grad():
         for done, index in enumerate(data.held_back):
             leaves = data.load(index)
-            theirs = _Seen(floats, nodes, see_float).run(*leaves)
-            ours = _Seen(quantized, nodes, see_quantized).run(*leaves)
+            with torch.random.fork_rng(devices=[]):
+                theirs = _Seen(floats, nodes, see_float).run(*leaves)
+            with torch.random.fork_rng(devices=[]):  # a model that draws numbers draws the same
+                ours = _Seen(quantized, nodes, see_quantized).run(*leaves)
             add_results(found.results, ours, theirs)
             expected.clear()
             progress("Measuring", done + 1, len(data.held_back))
@@ -110,7 +112,11 @@ def compare_results(floats: fx.GraphModule, quantized: fx.GraphModule, data: Cal
     with torch.no_grad():
         for index in data.held_back:
             leaves = data.load(index)
-            add_results(noise, quantized(*leaves), floats(*leaves))
+            results = []
+            for graph in (quantized, floats):
+                with torch.random.fork_rng(devices=[]):
+                    results.append(graph(*leaves))
+            add_results(noise, *results)
     return noise
 
 

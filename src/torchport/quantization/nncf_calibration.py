@@ -25,6 +25,7 @@ from torchport.quantization.calibration import CalibrationData, Progress
 from torchport.quantization.decisions import Decisions, Edge, QuantizedWeight, Quantizer
 from torchport.quantization.float_graph import FloatGraph, fixed_copy
 from torchport.quantization.graph_tensors import tensor_of
+from torchport.quantization.model_runs import failing_item_named
 from torchport.quantization.operands import operands
 from torchport.quantization.options import QuantizationOptions
 from torchport.quantization.processor import saturates
@@ -49,7 +50,10 @@ def calibrate(
     with _quiet() as nncf:
         reader = _reader(nncf, data, items, progress)
         try:
-            with torch.no_grad():
+            with (
+                torch.no_grad(),
+                failing_item_named(lambda item: fixed.forward(*data.load(item)), items, graph.name),
+            ):
                 quantized = _run(nncf, fixed, reader, len(items), options)
         except QuantizationError:
             raise

@@ -23,25 +23,36 @@ class Noise:
     def add(self, quantized: torch.Tensor, expected: torch.Tensor) -> None:
         """Add a pair of tensors."""
         ours, theirs = quantized.detach().double().flatten(), expected.detach().double().flatten()
+        difference = ours - theirs
+        error = float(difference @ difference)
+        if not math.isfinite(error):
+            # Infinite numbers of a mask, or NaN, say nothing where both have them.
+            finite = ours.isfinite() & theirs.isfinite()
+            same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+            error = math.inf if not bool((finite | same).all()) else float(difference[finite].square().sum())
+            ours, theirs = ours[finite], theirs[finite]
         self.count += theirs.numel()
         self.signal += float(theirs @ theirs)
         self.other_signal += float(ours @ ours)
         self.product += float(ours @ theirs)
         self.total += float(theirs.sum())
         self.other_total += float(ours.sum())
-        difference = ours - theirs
-        self.error += float(difference @ difference)
+        self.error += error
 
     @property
     def sqnr(self) -> float:
         """The signal's power over the error's, in decibels; infinite without an error."""
         if self.error == 0.0:
             return math.inf
+        if self.error == math.inf:  # a number became infinite, or NaN
+            return -math.inf
         return 10.0 * math.log10(self.signal / self.error) if self.signal > 0.0 else -math.inf
 
     @property
     def pcc(self) -> float:
         """The correlation of the two; of constants it is 1 if they are equal, else 0."""
+        if self.error == math.inf:
+            return 0.0
         if self.error == 0.0 or self.count == 0:
             return 1.0
         both = self.product - self.total * self.other_total / self.count

@@ -5,8 +5,8 @@ The copy stays the model's own class, so that whatever the model can do, such as
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import torch
@@ -16,6 +16,8 @@ from torchport import targets
 from torchport.errors import QuantizationError
 from torchport.quantization.budget import Outcome, count_sensitive, outcome_of, score_of
 from torchport.quantization.calibration import Progress, call_of, no_progress
+from torchport.quantization.measure import add_results
+from torchport.quantization.model_runs import call, check_evaluating, failing_item_named, stand_in
 from torchport.quantization.noise import Noise
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
 from torchport.quantization.own_weights import OwnWeightQuantization
@@ -54,8 +56,7 @@ def quantize_weights(
     Raises:
         QuantizationError: it has no such layer, an override does not fit, or the accuracy cannot be kept.
     """
-    if model.training:
-        raise QuantizationError("the model is in training mode", where=name, remedy="call model.eval() first")
+    check_evaluating(model, name)
     has_own_form = targets.find(target).own_weight(torch.zeros(1, 1), options.bits) is not None
     layers = [each for each in find_weight_layers(model) if each.op == LINEAR or not has_own_form]
     if not layers:
@@ -66,28 +67,16 @@ def quantize_weights(
     made = WeightQuantization(model, layers, plans, options)
     if has_own_form:
         made = OwnWeightQuantization(target, model, layers, plans, options)
-    fitted_to = made.quantize(fitting, progress)
-    score_float = score_of(budget, model, "float", name) if budget.evaluate is not None else None
-
-    def judge(finer: Sequence[str]) -> Outcome:
-        if score_float is not None:
-            score = score_of(budget, made.build(finer), "quantized", name)
-            return Outcome(score, score_float - budget.max_drop, "the score is")
-        return outcome_of(budget, _compare(model, made.build(finer), judging))
-
-    count, outcome, worst_first = 0, None, made.worst_first()
-    if judging or score_float is not None:
-        fallback = "in eight bits" if options.bits == 4 else "in floats"
-        count, outcome = count_sensitive(worst_first, judge, name, fallback)
-    made.settle(worst_first[:count])
-    result = made.build()
-    measured = WeightSpeed()
-    if speed and items and made.quantized:
-        measured = time_weights(model, result, call_of(items[0]), target)
-        if measured.is_slower:
-            made.put_back(measured.detail)
-            result, outcome = made.build(), None if outcome is None else judge(())
-    results = _compare(model, result, judging)
+    alone = stand_in(model)
+    with failing_item_named(lambda item: call(alone, *call_of(items[item])), range(len(items)), name):
+        fitted_to = made.quantize(fitting, progress)
+        judge = _Judge(model, made, judging, budget, name)
+        judge.keep_accuracy("in eight bits" if options.bits == 4 else "in floats")
+        measured = WeightSpeed()
+        if speed and items and made.quantized:
+            measured = _keep_speed(model, made, call_of(items[0]), target)
+        result, score = made.build(), judge.score()
+        results = _compare(model, result, judging)
     report = QuantizationReport(
         model=name,
         method="weight_only",
@@ -97,8 +86,8 @@ def quantize_weights(
         judged_on=len(judging),
         pcc=results.pcc if judging else None,
         sqnr=results.sqnr if judging else None,
-        score_float=score_float,
-        score=outcome.value if outcome is not None and score_float is not None else None,
+        score_float=judge.score_float,
+        score=score,
         bytes_float=weight_bytes(model),
         bytes=weight_bytes(result),
         seconds_float=measured.seconds_float,
@@ -107,6 +96,72 @@ def quantize_weights(
     )
     plan = QuantizationPlan(name, "weight_only", target, tuple(made.plans.values()))
     return QuantizedModel(result, plan, report)
+
+
+class _Judge:
+    """Says how good the model in the making is, and has the worst layers made finer.
+
+    Args:
+        model: the caller's own.
+        made: the one in the making.
+        items: inputs to judge by; there may be none.
+        budget: what must be kept.
+        name: the model's, for messages.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        made: WeightQuantization,
+        items: Sequence[object],
+        budget: AccuracyBudget,
+        name: str,
+    ) -> None:
+        self._model, self._made, self._items, self._budget, self._name = model, made, items, budget, name
+        self.score_float: float | None = None
+        if budget.evaluate is not None:
+            self.score_float = score_of(budget, stand_in(model), "float", name)
+
+    def keep_accuracy(self, fallback: str) -> None:
+        """Make the worst layers finer until the budget holds.
+
+        Args:
+            fallback: what they become, in words.
+
+        Raises:
+            QuantizationError: it cannot hold, or the evaluation function fails.
+        """
+        if self._items or self.score_float is not None:
+            worst_first = self._made.worst_first()
+            count, _ = count_sensitive(worst_first, self._outcome, self._name, fallback)
+            self._made.settle(worst_first[:count])
+
+    def score(self) -> float | None:
+        """Return what the evaluation function says of the model as it is now, if there is one."""
+        return None if self.score_float is None else self._outcome(()).value
+
+    def _outcome(self, finer: Sequence[str]) -> Outcome:
+        if self.score_float is not None:
+            score = score_of(self._budget, self._made.build(finer), "quantized", self._name)
+            return Outcome(score, self.score_float - self._budget.max_drop, "the score is")
+        found = _compare(self._model, self._made.build(finer), self._items)
+        return outcome_of(self._budget, found, self._name)
+
+
+def _keep_speed(
+    model: nn.Module,
+    made: WeightQuantization,
+    given: tuple[tuple[object, ...], dict[str, object]],
+    target: str,
+) -> WeightSpeed:
+    """Leave the model in floats if it is slower otherwise; return what that takes which is delivered."""
+    measured = time_weights(stand_in(model), stand_in(made.build()), given, target)
+    if not measured.is_slower:
+        return measured
+    made.put_back(measured.detail)
+    if made.quantized:  # some must be: another model than the one that was timed
+        return time_weights(stand_in(model), stand_in(made.build()), given, target)
+    return replace(measured, seconds=measured.seconds_float)
 
 
 def _split(items: list[object], options: QuantizationOptions) -> tuple[list[object], list[object]]:
@@ -119,16 +174,8 @@ def _split(items: list[object], options: QuantizationOptions) -> tuple[list[obje
 def _compare(model: nn.Module, made: nn.Module, items: Iterable[object]) -> Noise:
     """Return how far the results of two models are apart."""
     noise = Noise()
-    with torch.no_grad():
-        for item in items:
-            ours, theirs = (flatten(_call(each, item)).leaves for each in (made, model))
-            for one, other in zip(ours, theirs, strict=True):
-                if other.is_floating_point():
-                    noise.add(one, other)
+    pair = stand_in(made), stand_in(model)
+    for item in items:
+        ours, theirs = (flatten(call(each, *call_of(item))).leaves for each in pair)
+        add_results(noise, ours, theirs)
     return noise
-
-
-def _call(model: nn.Module, item: object) -> object:
-    """Call a model; inputs are copied, since a model may write to them."""
-    args, kwargs = copy.deepcopy(call_of(item))
-    return model(*args, **kwargs)

@@ -14,6 +14,7 @@ from torchport.capture import quiet_torch
 from torchport.quantization.calibration import Progress, call_of
 from torchport.quantization.layers import Layer
 from torchport.quantization.lockstep import graph_of, run_in_lockstep
+from torchport.quantization.model_runs import call
 from torchport.quantization.noise import Noise
 from torchport.quantization.options import QuantizationOptions
 from torchport.quantization.own_form import OwnFormLinear
@@ -248,7 +249,7 @@ def _tensors(model: nn.Module) -> list[torch.Tensor]:
 
 
 def _in_float32(item: object) -> object:
-    """Return an item with its tensors of half precision in float32."""
+    """Return an item with its floating-point tensors in float32."""
     args, kwargs = call_of(item)
     if kwargs:
         return {key: _wide(value) for key, value in kwargs.items()}
@@ -256,8 +257,7 @@ def _in_float32(item: object) -> object:
 
 
 def _wide(value: object) -> object:
-    is_half = isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
-    return value.float() if is_half and isinstance(value, torch.Tensor) else value
+    return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def mean_squares(model: nn.Module, items: Sequence[object]) -> dict[str, torch.Tensor]:
@@ -276,10 +276,8 @@ def mean_squares(model: nn.Module, items: Sequence[object]) -> dict[str, torch.T
     for path, module in copied.named_modules():
         if type(module) is nn.Linear:
             watch(path, module)
-    with torch.no_grad():
-        for item in items:
-            args, kwargs = call_of(item)
-            copied(*args, **kwargs)
+    for item in items:
+        call(copied, *call_of(item))
     return totals
 
 

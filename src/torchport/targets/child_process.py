@@ -17,6 +17,7 @@ from typing import Literal
 
 _INTERVAL = 0.05  # seconds between looks at the memory that a child holds
 _WHILE_WAITING = 0.5  # the same for one that waits: looking costs time, while another is timed perhaps
+_GRACE = 0.2  # in which what a child started may remove its files
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,9 @@ def end_child(child: subprocess.Popen[bytes]) -> None:
     """End a process with all that it started; on Windows, which has no groups of processes, itself alone."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):  # all of it has ended
+            if child.poll() is None:  # a C++ compiler removes its files then
+                os.killpg(child.pid, signal.SIGTERM)
+                time.sleep(_GRACE)
             os.killpg(child.pid, signal.SIGKILL)
     elif child.poll() is None:
         child.kill()

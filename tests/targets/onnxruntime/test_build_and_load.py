@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torchport
+from runtime.fresh_process import run_fresh
 from targets.graphs import island_of, verdict_on
 from torchport.errors import TargetError
 from torchport.targets import Artifact, find
@@ -163,6 +164,14 @@ def test_an_island_of_another_format_is_refused():
     other = Artifact(artifact.payload, {**artifact.properties, "format": 99})
     with pytest.raises(TargetError, match="format 99"):
         ONNXRUNTIME.load(other, island.inputs, island.outputs, OPTIONS)
+
+
+def test_nothing_is_told_to_its_maker(tmp_path, monkeypatch):
+    for name in ("ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    run_fresh("from torchport.targets.onnxruntime.library import library; library('onnxruntime')")
+    assert list(tmp_path.iterdir()) == []  # where its telemetry keeps a session
 
 
 def test_a_package_runs_what_was_compiled(tmp_path):

@@ -155,7 +155,7 @@ def test_a_payload_that_openvino_cannot_read_is_a_refusal():
     island = island_of(torch.relu, torch.ones(2))
     artifact = OPENVINO.build(island, OPTIONS)
     broken = Artifact(numpy.zeros_like(artifact.payload), artifact.properties)
-    with pytest.raises(TargetError, match="the island's model is refused"):
+    with pytest.raises(TargetError, match="what is packed in the island is damaged"):
         OPENVINO.load(broken, island.inputs, island.outputs, OPTIONS)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
+import zlib
 
 import numpy
 import pytest
@@ -16,7 +18,7 @@ from torchport import targets
 from torchport.errors import TargetError, TorchportError
 from torchport.runtime.island import load_island
 from torchport.targets import Artifact
-from torchport.targets.openvino.format import FORMAT
+from torchport.targets.openvino.format import FORMAT, pack, unpack
 from torchport.targets.openvino.ir_check import check_ir
 
 OPENVINO = targets.find("openvino")
@@ -29,15 +31,18 @@ def island():
 
 
 def xml_of(artifact) -> str:
-    at, size = artifact.properties["xml_at"], artifact.properties["xml_bytes"]
-    return artifact.payload[at : at + size].tobytes().decode()
+    return OPENVINO.readable(artifact)["model.xml"].decode()
 
 
 def with_xml(artifact, text: str) -> Artifact:
+    return with_packed(artifact, zlib.compress(text.encode()), len(text.encode()))
+
+
+def with_packed(artifact, packed: bytes, size: object) -> Artifact:
+    """Returns the island with something else where its XML is packed."""
     at = artifact.properties["xml_at"]
-    data = numpy.frombuffer(text.encode(), dtype=numpy.uint8)
-    payload = numpy.concatenate([artifact.payload[:at], data])
-    return Artifact(payload, {**artifact.properties, "xml_bytes": int(data.size)})
+    payload = numpy.concatenate([artifact.payload[:at], numpy.frombuffer(packed, dtype=numpy.uint8)])
+    return Artifact(payload, {**artifact.properties, "xml_bytes": len(packed), "xml_size": size})
 
 
 def replaced(old: str, new: str):
@@ -109,6 +114,42 @@ def test_the_model_as_it_is_gives_what_torch_gives(island):
     torch.testing.assert_close(load_and_run(again, record, x), expected)
 
 
+def test_what_would_become_much_larger_is_refused_before_it_is_unpacked(island):
+    artifact, record, x, _ = island
+    bomb = zlib.compress(b" " * (1 << 26), 9)  # 64 MiB from 64 KiB
+    honest, modest = with_packed(artifact, bomb, 1 << 26), with_packed(artifact, bomb, 5000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TargetError, match="'xml_size' cannot be 67108864"):
+            load_and_run(honest, record, x)
+        with pytest.raises(TargetError, match="is damaged"):  # larger than it says
+            load_and_run(modest, record, x)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "longer", "changed", "empty", "plain", "smaller"])
+def test_what_is_packed_must_be_whole(island, damage):
+    artifact, record, x, _ = island
+    text = xml_of(artifact).encode()
+    packed = zlib.compress(text)
+    size = len(text) + (damage == "smaller")
+    if damage == "changed":
+        packed = packed[:-1] + bytes([packed[-1] ^ 1])  # of its checksum
+    given = {"truncated": packed[:-9], "longer": packed + b"0", "empty": b"", "plain": text}
+    with pytest.raises(TargetError):
+        load_and_run(with_packed(artifact, given.get(damage, packed), size), record, x)
+
+
+def test_what_lies_in_a_payload_can_be_read_however_small_it_becomes():
+    content = b" " * 10**6  # it could be made a thousandth
+    packed = pack(content)
+    assert unpack(packed, {"size": len(content)}, "size") == content
+    assert pack(b"<net/>" * 20).size < 100
+    assert pack(b"<net/>" * 20, smaller=False).size > 100
+
+
 @pytest.mark.parametrize(
     "properties",
     [
@@ -118,6 +159,10 @@ def test_the_model_as_it_is_gives_what_torch_gives(island):
         {"xml_at": 10**9},
         {"xml_bytes": 10**9},
         {"xml_bytes": "7"},
+        {"xml_size": 0},
+        {"xml_size": -1},
+        {"xml_size": 10**9},
+        {"xml_size": 7.0},
         {"copies": {"7": 0}},
         {"copies": {"0": 7}},
         {"copies": {"0": 0}},  # of another shape

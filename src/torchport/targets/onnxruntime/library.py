@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -30,6 +31,8 @@ def library(name: str) -> Any:
     Raises:
         TargetError: it is not installed, or does not load.
     """
+    if name == "onnxruntime":  # since 1.29 it tells its maker of each model, unless this says no beforehand
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         found = importlib.import_module(name)
     except ImportError as error:

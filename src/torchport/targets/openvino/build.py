@@ -16,8 +16,9 @@ from torchport.errors import TargetError
 from torchport.records import TensorSpec, temporary_folder
 from torchport.targets.open_sizes import copy_for_sizes
 from torchport.targets.openvino.conversions import place_conversions
+from torchport.targets.openvino.copied_rows import copy_rows
 from torchport.targets.openvino.default_dims import write_default_dims
-from torchport.targets.openvino.format import FORMAT, aligned
+from torchport.targets.openvino.format import FORMAT, Bytes, aligned, pack
 from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
 from torchport.targets.openvino.nan_walk import Watch
@@ -27,8 +28,6 @@ from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.openvino.wide_ops import widen_ops
 from torchport.targets.target import Artifact, Island
 from torchport.targets.value_ranges import input_ranges
-
-Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
 
 def build(island: Island) -> Artifact:
@@ -82,10 +81,11 @@ def _watches(island: Island) -> tuple[list[Watch], list[int]]:
 def _read_payload(folder: Path) -> tuple[Bytes, dict[str, object]]:
     """Return a model that was written to a folder as its payload, and where in it what lies."""
     weights = folder / "island.bin"
-    text = numpy.frombuffer((folder / "island.xml").read_bytes(), dtype=numpy.uint8)
+    text = (folder / "island.xml").read_bytes()
+    packed = pack(text)
     size = weights.stat().st_size
     at = aligned(size)
-    payload = numpy.empty(at + text.size, dtype=numpy.uint8)
+    payload = numpy.empty(at + packed.size, dtype=numpy.uint8)
     with weights.open("rb", buffering=0) as file:
         read = 0
         while read < size and (count := file.readinto(payload[read:size].data)):
@@ -95,8 +95,9 @@ def _read_payload(folder: Path) -> tuple[Bytes, dict[str, object]]:
             "what OpenVINO wrote is truncated", where="openvino", remedy="see whether a disk is full"
         )
     payload[size:at] = 0
-    payload[at:] = text
-    return payload, {"weights_bytes": size, "xml_at": at, "xml_bytes": int(text.size)}
+    payload[at:] = packed
+    xml: dict[str, object] = {"xml_at": at, "xml_bytes": int(packed.size), "xml_size": len(text)}
+    return payload, {"weights_bytes": size, **xml}
 
 
 def _convert(island: Island) -> Any:
@@ -111,6 +112,7 @@ def _convert(island: Island) -> Any:
         # Norms are folded into weights here, and not at each load. The weights are then those that the device
         # computes with, and its compiled form need hold none of its own.
         frontend_parts["simplify"](model, cf=False, smart_reshape=False)
+        copy_rows(model)
         if island.sizes is not None:
             place_conversions(model)
     except TargetError:

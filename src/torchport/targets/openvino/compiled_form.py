@@ -28,7 +28,7 @@ from torchport.records import digest_of
 from torchport.targets.artifact_properties import read_number
 from torchport.targets.machine import processor
 from torchport.targets.open_sizes import OUTPUT_SIZES
-from torchport.targets.openvino.format import aligned
+from torchport.targets.openvino.format import aligned, pack, unpack
 from torchport.targets.openvino.library import core, openvino
 from torchport.targets.seal import is_sealed, seal
 from torchport.targets.target import Artifact
@@ -44,22 +44,25 @@ def add_compiled(artifact: Artifact, compiled: Any, device: str, config: Mapping
     if "compiled" in artifact.properties or OUTPUT_SIZES in artifact.properties or not can_import(device):
         return artifact
     try:
-        form = numpy.frombuffer(compiled.export_model().getvalue(), dtype=numpy.uint8)
+        form = compiled.export_model().getvalue()
     except RuntimeError as error:
         _log.info("%s exports no compiled form: %s", device, error)
         return artifact
     at = aligned(artifact.payload.size)
-    payload = numpy.zeros(at + form.size, dtype=numpy.uint8)
+    packed = pack(form, smaller=_takes_weights(device))  # who takes them holds none
+    payload = numpy.zeros(at + packed.size, dtype=numpy.uint8)
     payload[: artifact.payload.size] = artifact.payload
-    payload[at:] = form
-    entry: dict[str, object] = {"at": at, "bytes": int(form.size), "made_for": made_for(device, config)}
+    payload[at:] = packed
+    entry: dict[str, object] = {
+        "at": at, "bytes": int(packed.size), "size": len(form), "made_for": made_for(device, config),
+    }  # fmt: skip
     sealed = seal(_sealed_text(digest_of(payload.data), entry, artifact.properties))
     return Artifact(payload, {**artifact.properties, "compiled": {**entry, "seal": sealed}})
 
 
 def _sealed_text(digest: str, entry: Mapping[str, object], properties: Mapping[str, object]) -> str:
     """Return all that a compiled form is used with: the whole payload, and where in it what lies."""
-    facts = {key: entry.get(key) for key in ("at", "bytes", "made_for")}
+    facts = {key: entry.get(key) for key in ("at", "bytes", "size", "made_for")}
     return json.dumps([digest, facts, properties.get("weights_bytes")], sort_keys=True)
 
 
@@ -91,7 +94,8 @@ def import_compiled(
         return None
     total = int(artifact.payload.size)
     at = read_number(entry, "at", total, "openvino")
-    form = artifact.payload[at : at + read_number(entry, "bytes", total - at, "openvino")].copy()
+    packed = artifact.payload[at : at + read_number(entry, "bytes", total - at, "openvino")]
+    form = numpy.frombuffer(bytearray(unpack(packed, entry, "size")), dtype=numpy.uint8)
     weights_bytes = read_number(artifact.properties, "weights_bytes", total, "openvino")
     try:
         with _as_file(artifact.payload[:weights_bytes]) as path:

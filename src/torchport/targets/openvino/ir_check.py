@@ -15,6 +15,7 @@ from xml.parsers import expat
 from torchport.errors import TargetError
 
 _MOST_BYTES = 2**40  # of one tensor: none is that large, and sizes multiplied stay within 64 bits
+MOST_XML = 1 << 28  # bytes; that of the largest models has some megabytes
 _DEEPEST = 12  # elements within elements; build's own are eight deep
 _OPSET = re.compile(r"opset[0-9]{1,2}")
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -129,6 +130,8 @@ class _Reader:
         self.edges: list[dict[str, str]] = []
 
     def read(self, xml: bytes) -> _Reader:
+        if len(xml) > MOST_XML:
+            raise _refusal(f"its description has {len(xml)} bytes")
         # OpenVINO's own parser is another one: nothing may be there that two could read differently.
         if not xml.startswith(_HEAD) or xml.count(b"<?") > 1 or b"<!" in xml:
             raise _refusal("it has a declaration, a comment or a section of its own")

@@ -23,14 +23,12 @@ from torchport.targets.openvino.compiled_form import (
     can_import,
     import_compiled,
 )
-from torchport.targets.openvino.format import FORMAT, Properties, read_properties
-from torchport.targets.openvino.ir_check import check_ir
+from torchport.targets.openvino.format import FORMAT, Bytes, Properties, read_properties, unpack
+from torchport.targets.openvino.ir_check import MOST_XML, check_ir
 from torchport.targets.openvino.library import core, element_types, openvino
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.openvino.single_axis import mend_for_arm
 from torchport.targets.target import Artifact, Meanwhile, Runner
-
-Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
 # As OpenVINO writes a constant's attributes.
 _CONSTANT = re.compile(rb'<data [^>]*offset="([0-9]{1,18})"[^>]* size="([0-9]{1,18})"')
@@ -60,8 +58,8 @@ def load(
     return _Island(compiled, light, inputs, outputs, properties, imported=imported is not None)
 
 
-def parts_of(artifact: Artifact) -> tuple[Bytes, Bytes]:
-    """Return an island's portable form: OpenVINO's XML and its weights, where they lie.
+def parts_of(artifact: Artifact) -> tuple[bytes, Bytes]:
+    """Return an island's portable form: OpenVINO's XML, and its weights where they lie.
 
     Raises:
         TargetError: they do not lie in the payload.
@@ -70,22 +68,22 @@ def parts_of(artifact: Artifact) -> tuple[Bytes, Bytes]:
     size = read_number(artifact.properties, "weights_bytes", total, "openvino")
     at = read_number(artifact.properties, "xml_at", total, "openvino")
     xml_bytes = read_number(artifact.properties, "xml_bytes", total - at, "openvino")
-    return artifact.payload[at : at + xml_bytes], artifact.payload[:size]
+    xml = unpack(artifact.payload[at : at + xml_bytes], artifact.properties, "xml_size", MOST_XML)
+    return xml, artifact.payload[:size]
 
 
 def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
     """Return where in the payload constants lie: starts and lengths."""
     xml, _ = parts_of(artifact)
-    found = _CONSTANT.findall(xml.tobytes())
+    found = _CONSTANT.findall(xml)
     return sorted({(int(offset), int(size)) for offset, size in found})
 
 
 def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int) -> Any:
     xml, weights = parts_of(artifact)
-    text = xml.tobytes()
-    check_ir(text, int(weights.size), inputs=inputs, outputs=outputs)
+    check_ir(xml, int(weights.size), inputs=inputs, outputs=outputs)
     try:
-        model = core().read_model(text, openvino().Tensor(weights, shared_memory=True))
+        model = core().read_model(xml, openvino().Tensor(weights, shared_memory=True))
         mend_for_arm(model)
         return core().compile_model(model, options.device, compile_config(options))
     except Exception as error:  # OpenVINO raises many kinds; each is a refusal

@@ -89,6 +89,7 @@ class Island:
 
     def __init__(self, graph_module: fx.GraphModule, rules: Mapping[str, Rule] = RULES) -> None:
         self.nodes: list[fx.Node] = list(graph_module.graph.nodes)
+        self.inputs = [node for node in self.nodes if node.op == "placeholder"]
         self.index = {node: index for index, node in enumerate(self.nodes)}
         self._rules = [rules.get(str(node.target), _UNKNOWN) for node in self.nodes]
         floats = {node for node in self.nodes if is_float(node)}

@@ -11,16 +11,18 @@ import platform
 from typing import Any
 
 from torchport.targets.openvino.library import openvino
+from torchport.targets.openvino.shared_biases import part_shared_biases
 
 _REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
 
 
 def mend_for_arm(model: Any) -> None:
-    """Change the reductions of a quantized model if the processor is an ARM one."""
+    """Change what is computed wrongly in a quantized model if the processor is an ARM one."""
     if platform.machine().lower() not in ("aarch64", "arm64"):
         return
     if any(node.get_type_name() == "FakeQuantize" for node in model.get_ops()):
         merge_axes(model)
+        part_shared_biases(model)
 
 
 def merge_axes(model: Any) -> None:

@@ -106,7 +106,7 @@ class OpenVinoTarget(RuleTarget[OpenVinoOptions, Rule]):
         from torchport.targets.openvino.load import parts_of
 
         xml, weights = parts_of(artifact)
-        return {"model.xml": xml.tobytes(), "model.bin": weights.tobytes()}
+        return {"model.xml": xml, "model.bin": weights.tobytes()}
 
     def embed(self, artifact: Artifact, runner: Runner, options: OpenVinoOptions) -> Artifact:
         """Add OpenVINO's own compiled form."""

@@ -58,7 +58,7 @@ def find_watches(
     found = island.walk(conditions)
     while found.trouble is not None:
         conditions, found = _settle(island, conditions, found, found.trouble)
-    inputs = [node for node in island.nodes if node.op == "placeholder"]
+    inputs = island.inputs
     # Small ones first: a mask is smaller than what it masks.
     floats = sorted((node for node in inputs if is_float(node)), key=_size)
     free = _most(floats, lambda some: island.walk(_less(conditions, some), some).trouble is None)
@@ -134,6 +134,8 @@ def _choices(
         one for one in _ancestors(island, node) if found.ranges[one].largest > SMALL and one.op != "get_attr"
     ]
     inputs = [one for one in before if one.op == "placeholder"]
+    if inputs:  # the others soon come to it: a cache for each layer
+        yield dict.fromkeys([one for one in island.inputs if is_float(one)], Condition.SMALL)
     own = [one for one in before if one in node.all_input_nodes]
     if inputs:
         yield dict.fromkeys(inputs, Condition.SMALL)

@@ -1,0 +1,83 @@
+"""Runs of the caller's model that leave it, and torch's random numbers, as they are; what fails is named."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from torchport.capture import StandIn, copy_of
+from torchport.errors import QuantizationError, TorchportError, one_line
+
+NO_LABELS = "give what the model is called with, and no labels beside it"
+
+
+def check_evaluating(model: nn.Module, name: str) -> None:
+    """Refuse a model of which any part is in training mode: its dropouts and norms would do something else.
+
+    Raises:
+        QuantizationError: names the part.
+    """
+    for path, module in model.named_modules():
+        if module.training:
+            raise QuantizationError(
+                f"{f'its module {path}' if path else 'the model'} is in training mode",
+                where=name,
+                remedy="call model.eval() first",
+            )
+
+
+def stand_in(model: nn.Module) -> nn.Module:
+    """Return a module that computes as a model does and shares its weights; what it writes is its own."""
+    # Of torch's own modules, tables with a largest norm write to their weight when they are called.
+    written = {
+        id(module.weight) for module in model.modules() if getattr(module, "max_norm", None) is not None
+    }
+
+    def shared(tensor: torch.Tensor) -> torch.Tensor:
+        is_weight = isinstance(tensor, nn.Parameter) and id(tensor) not in written
+        return tensor if is_weight else copy_of(tensor)
+
+    return StandIn(model, shared).module
+
+
+def call(model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    """Call a model without gradients, on copies of inputs, which it may write to.
+
+    Random numbers are afterwards what they were: another model that draws some gets the same.
+    """
+    args, kwargs = copy.deepcopy((args, kwargs))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        return model(*args, **kwargs)
+
+
+@contextmanager
+def failing_item_named(run: Callable[[int], object], items: Iterable[int], name: str) -> Iterator[None]:
+    """If something fails because an item of the calibration data does not fit, say so, and which one.
+
+    Args:
+        run: runs the model on an item.
+        items: those that may be at fault.
+        name: the model's.
+
+    Raises:
+        QuantizationError: the model raises on an item.
+    """
+    try:
+        yield
+    except TorchportError:
+        raise
+    except Exception:
+        for index in items:
+            try:
+                run(index)
+            except Exception as error:  # a model may raise anything
+                raise QuantizationError(
+                    f"the model raises on item {index} of the calibration data: {one_line(error)}",
+                    where=name,
+                    remedy=NO_LABELS,
+                ) from error
+        raise

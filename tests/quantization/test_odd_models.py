@@ -1,0 +1,149 @@
+"""Models and data as they come: odd orders of layers, odd dtypes, results that are not all finite floats."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+from torchport.errors import QuantizationError
+from torchport.quantization import AccuracyBudget
+from torchport.quantization.noise import Noise
+
+
+def items(*shape: int, count: int = 5) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator) for _ in range(count)]
+
+
+def pcc(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([one.flatten().double(), other.flatten().double()]))[0, 1])
+
+
+def norm(channels: int) -> nn.BatchNorm2d:
+    made = nn.BatchNorm2d(channels)
+    for tensor in (made.running_mean, made.weight.data, made.bias.data):
+        tensor.normal_()
+    made.running_var.uniform_(0.5, 2)
+    return made
+
+
+def test_norms_are_folded_into_each_group_of_a_transposed_convolution() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.ConvTranspose2d(4, 8, 3, stride=2, groups=2), norm(8)).eval()
+    data = items(2, 4, 6, 6)
+    quantized = torchport.quantize(model, data, speed=False)
+    assert [layer.name for layer in quantized.plan.layers] == ["0"]
+    assert not any("batch_norm" in str(node.target) for node in quantized.module.graph_module.graph.nodes)
+    with torch.no_grad():
+        assert pcc(quantized(data[0]), model(data[0])) > 0.999
+
+
+def test_a_recurrent_layer_alone_is_quantized() -> None:
+    torch.manual_seed(0)
+    model, data = nn.LSTM(8, 8, batch_first=True).eval(), items(2, 4, 8)
+    quantized = torchport.quantize(model, data, speed=False)
+    assert quantized.plan.count("int8") >= 4  # a product with the inputs, and one for each later step
+    with torch.no_grad():
+        assert pcc(quantized(data[0])[0], model(data[0])[0]) > 0.99
+
+
+class Masked(nn.Module):
+    """Gives what must not be chosen an infinite score."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.register_buffer("mask", torch.tensor([0.0, 0.0, -math.inf, 0.0, 0.0, 0.0, 0.0, -math.inf]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return scores."""
+        return self.layer(x) + self.mask
+
+
+@pytest.mark.parametrize("method", ["ptq", "dynamic", "weight_only"])
+def test_infinite_results_of_a_mask_are_no_error(method: str) -> None:
+    quantized = torchport.quantize(Masked().eval(), items(4, 8), method=method, speed=False)
+    assert quantized.report.pcc > 0.99
+    assert "float" not in {layer.precision for layer in quantized.plan.layers if "linear" in layer.op}
+
+
+class Classes(nn.Module):
+    """Gives whole numbers alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return classes."""
+        return self.layer(x).argmax(-1)
+
+
+@pytest.mark.parametrize("method", ["ptq", "dynamic", "weight_only"])
+def test_results_that_say_nothing_are_refused(method: str) -> None:
+    """A PCC of nothing would be perfect."""
+    with pytest.raises(QuantizationError, match=r"no finite floating-point number.*evaluate="):
+        torchport.quantize(Classes().eval(), items(4, 8), method=method, speed=False)
+    with pytest.raises(QuantizationError, match="finite"):
+        torchport.quantize(
+            nn.Linear(8, 8).eval(), [torch.full((4, 8), math.inf)] * 4, method=method, speed=False
+        )
+    with pytest.raises(QuantizationError, match=r"item 0 has no element: \[0, 8\]"):
+        torchport.quantize(nn.Linear(8, 8).eval(), [torch.ones(0, 8)] * 4, method=method, speed=False)
+    scored = torchport.quantize(
+        Classes().eval(),
+        items(4, 8),
+        method=method,
+        speed=False,
+        accuracy=AccuracyBudget(evaluate=lambda _: 1),
+    )
+    assert scored.report.score == 1
+
+
+def test_noise_counts_what_both_have_as_nothing_and_what_one_has_as_lost() -> None:
+    noise = Noise()
+    noise.add(torch.tensor([1.0, -math.inf, math.nan]), torch.tensor([1.0, -math.inf, math.nan]))
+    assert (noise.count, noise.pcc, noise.sqnr) == (1, 1.0, math.inf)
+    noise.add(torch.tensor([1.0, math.nan]), torch.tensor([1.0, 2.0]))
+    assert (noise.pcc, noise.sqnr) == (0.0, -math.inf)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_weights_alone_are_quantized_in_any_precision(dtype: torch.dtype, bits: int) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).eval().to(dtype)
+    data = [item.to(dtype) for item in items(32, 64)]
+    quantized = torchport.quantize(
+        model, data, method="weight_only", speed=False, options={"bits": bits, "size_ratio": 0}
+    )
+    assert {layer.bits for layer in quantized.plan.layers} == {bits}
+    with torch.no_grad():
+        result = quantized(data[0])
+        assert result.dtype is dtype
+        assert pcc(result, model(data[0])) > 0.99
+
+
+class Doubling(nn.Module):
+    """Writes to its input, and looks at values: it cannot be captured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return scores."""
+        x.mul_(2 if float(x.sum()) > -1e9 else 3)
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_items_stay_as_they_are(bits: int) -> None:
+    data = items(4, 64)
+    torchport.quantize(
+        Doubling().eval(), data, method="weight_only", speed=False, options={"bits": bits},
+        accuracy=AccuracyBudget(pcc=0.9),
+    )  # fmt: skip
+    assert all(torch.equal(left, right) for left, right in zip(data, items(4, 64), strict=True))
