@@ -48,11 +48,11 @@ def test_who_waits_for_its_turn_spends_no_time_and_is_ended_with_its_caller(fold
     seen = {}
 
     def child(module, folder, log, *, timeout, memory, waits, stop):
+        if folder.name == "c":
+            raise OSError("no process can be started")
         seen[f"{folder.name} before"] = waits()
         (folder / "ready").touch()
         seen[f"{folder.name} after"] = waits()
-        if folder.name == "c":
-            raise OSError("no process can be started")
         stop.wait(60)
         seen[f"{folder.name} stopped"] = stop.is_set()
         return ChildEnd("timeout", -15)
