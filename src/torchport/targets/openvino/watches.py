@@ -34,6 +34,8 @@ _READERS = frozenset(
 )
 # How many values are added to each other before they are summed: they are in memory until then.
 _MOST_TOGETHER = 16
+# In elements: from here on to read them costs more than to begin a sum does.
+_LARGE = 1 << 16
 # Of how many values before a trouble it is tried whether to watch them helps.
 _TRIED = 16
 # What a sum costs besides its elements, in elements; and an input, which is summed anyway.
@@ -165,6 +167,11 @@ def _is_read(node: fx.Node) -> bool:
     return any(str(user.target) in _READERS for user in node.users)
 
 
+def _is_large(node: fx.Node) -> bool:
+    count = node.meta["val"].numel()
+    return isinstance(count, int) and count > _LARGE
+
+
 def _size(node: fx.Node) -> int:
     return int(node.meta["val"].numel())
 
@@ -219,11 +226,17 @@ class _Total:
         self.graph = graph
         self._alike: dict[tuple[float, tuple[str, ...]], list[list[fx.Node]]] = {}
 
-    def add(self, value: fx.Node, factor: float = 1.0) -> None:
-        """Add all elements of a value, times a factor."""
-        key = factor, tuple(map(str, value.meta["val"].shape))
+    def add(self, value: fx.Node, factor: float = 1.0, *, alone: bool = False) -> None:
+        """Add all elements of a value, times a factor.
+
+        Args:
+            value: the value.
+            factor: the factor.
+            alone: whether it is summed where it is made: it is large, and just then at hand.
+        """
+        key = factor, ("alone",) if alone else tuple(map(str, value.meta["val"].shape))
         groups = self._alike.setdefault(key, [[]])
-        if len(groups[-1]) == _MOST_TOGETHER:
+        if len(groups[-1]) == (1 if alone else _MOST_TOGETHER):
             groups.append([])
         groups[-1].append(value)
 
@@ -259,14 +272,15 @@ class _Total:
 def _watch(total: _Total, value: fx.Node, watch: Watch) -> None:
     """Add something that is not finite if a value does not meet its condition."""
     call, aten = total.call, torch.ops.aten
+    alone = watch.node.op != "placeholder" and _is_large(value)
     if watch.condition is Condition.FINITE:
-        total.add(value)
+        total.add(value, alone=alone)
     elif watch.condition is Condition.NOT_PLUS_INF:
         total.add(call(aten.clamp.default, value, 0.0))
     elif watch.condition is Condition.SMALL and watch.positive:
-        total.add(value, _OF_SUM)
+        total.add(value, _OF_SUM, alone=alone)
     elif watch.condition is Condition.SMALL:
-        total.add(call(aten.mul.Tensor, value, value), _OF_SQUARES)
+        total.add(call(aten.mul.Tensor, value, value), _OF_SQUARES, alone=alone)
     elif value.meta["val"].dtype is torch.bool:
         largest = call(aten.amax.default, total.float32(value), list(watch.dims or ()))
         total.add(call(aten.reciprocal.default, largest))
