@@ -191,3 +191,37 @@ def test_a_tensor_is_split_along_the_default_dimension():
     assert compiled.coverage.complete
     for found, expected in zip(compiled(x), parts(x), strict=True):
         assert torch.equal(found, expected)
+
+
+_ATTENTION = {
+    "key": lambda q, k, v: attend(q, k, v) + k,
+    "product": lambda q, k, v: attend(q, k, v) * v.exp(),
+    "of one": lambda q, k, v: attend(q, q, q) + q,
+    "further on": lambda q, k, v: torch.relu(torch.relu(attend(q, k, v)) + k) - v,
+    "moved": lambda q, k, v: attend(q, k, v).transpose(1, 2).flatten(2) + v.transpose(1, 2).flatten(2),
+    "written out": lambda q, k, v: torch.softmax(q @ k.mT, -1) @ v + q,
+    "read twice": lambda q, k, v: ((attend(q, k, v) + k).exp(), attend(q, k, v) + k),
+}
+
+
+def attend(q, k, v):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+@pytest.mark.parametrize("case", _ATTENTION)
+def test_attention_that_is_added_to_something_does_not_end_the_process(case, tmp_path):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+
+        def forward(self, x):
+            return _ATTENTION[case](*[layer(x) for layer in self.layers])
+
+    torch.manual_seed(0)
+    model, x = Model().eval(), torch.randn(1, 2, 3, 4)
+    compiled = torchport.compile(model, (x,), target="openvino", options={"cache": False})
+    assert compiled.coverage.ops_remain == 0
+    torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+    torchport.save(compiled, tmp_path / "model.pt2")
+    torch.testing.assert_close(torchport.load(tmp_path / "model.pt2")(x), model(x), rtol=1e-4, atol=1e-5)

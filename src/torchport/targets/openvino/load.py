@@ -17,6 +17,7 @@ from torchport.errors import TargetError
 from torchport.records import TensorSpec
 from torchport.targets.artifact_properties import check_format, read_number, refuse_property
 from torchport.targets.open_sizes import OUTPUT_SIZES, output_shapes
+from torchport.targets.openvino.attention_tails import WITHOUT_MERGED_KERNELS, is_added_to
 from torchport.targets.openvino.compiled_form import (
     WITHOUT_WEIGHTS,
     add_compiled,
@@ -52,10 +53,16 @@ def load(
     imported = import_compiled(artifact, options.device, compile_config(options))
     gives = properties.model_outputs(outputs)
     # OpenVINO reads on in what it was given: in the compiled form, or in the portable form's weights.
-    compiled, kept = imported or (_compile(artifact, options, len(inputs), len(gives)), artifact.payload)
+    if imported is not None:
+        (compiled, kept), may_export = imported, True
+    else:
+        compiled, may_export = _compile(artifact, options, len(inputs), len(gives))
+        kept = artifact.payload
     _check_ports(compiled, inputs, gives, is_open=OUTPUT_SIZES in artifact.properties)
     light = replace(artifact, payload=kept)
-    return _Island(compiled, light, inputs, outputs, properties, imported=imported is not None)
+    island = _Island(compiled, light, inputs, outputs, properties, imported=imported is not None)
+    island.may_export = may_export
+    return island
 
 
 def parts_of(artifact: Artifact) -> tuple[bytes, Bytes]:
@@ -79,13 +86,17 @@ def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
     return sorted({(int(offset), int(size)) for offset, size in found})
 
 
-def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int) -> Any:
+def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int) -> tuple[Any, bool]:
+    """Return the compiled model, and whether it may be exported: not if it needs settings of its own."""
     xml, weights = parts_of(artifact)
     check_ir(xml, int(weights.size), inputs=inputs, outputs=outputs)
     try:
         model = core().read_model(xml, openvino().Tensor(weights, shared_memory=True))
         mend_for_arm(model)
-        return core().compile_model(model, options.device, compile_config(options))
+        config = compile_config(options)
+        if options.device == "CPU" and is_added_to(model):
+            config = {**WITHOUT_MERGED_KERNELS, **config}
+        return core().compile_model(model, options.device, config), config == compile_config(options)
     except Exception as error:  # OpenVINO raises many kinds; each is a refusal
         raise TargetError(
             f"OpenVINO cannot compile the island: {str(error).strip().splitlines()[-1][:300]}",
@@ -137,6 +148,8 @@ def _filled(shape: tuple[int, ...] | None, known: tuple[int, ...]) -> tuple[int,
 def embed(artifact: Artifact, runner: Runner, options: OpenVinoOptions) -> Artifact:
     """Return the artefact with the compiled form of the runner that was loaded from it."""
     assert isinstance(runner, _Island)
+    if not runner.may_export:
+        return artifact
     return add_compiled(artifact, runner.compiled, options.device, compile_config(options))
 
 
@@ -175,6 +188,7 @@ class _Island:
     ) -> None:
         self.compiled = compiled
         self.imported = imported  # whether the file held what the device computes with
+        self.may_export = True
         self._kept = artifact.payload
         self._idle: collections.deque[Any] = collections.deque()
         self._checks = properties.checks

@@ -32,8 +32,8 @@ _READERS = frozenset(
     f"aten.{name}.default"
     for name in ("convolution", "mm", "bmm", "addmm", "linear", "scaled_dot_product_attention")
 )
-# How many values are added to each other before they are summed: they are in memory until then.
-_MOST_TOGETHER = 16
+# From how many values on they are summed together, and how many at most: they are in memory until then.
+_MANY, _MOST_TOGETHER = 8, 16
 # In elements: from here on to read them costs more than to begin a sum does.
 _LARGE = 1 << 16
 # Of how many values before a trouble it is tried whether to watch them helps.
@@ -218,41 +218,50 @@ def add_sums(graph_module: fx.GraphModule, watches: Collection[Watch]) -> tuple[
 class _Total:
     """A number that is not finite if one of the values that were added to it is not.
 
-    Values of one shape are added to each other first, and then summed once: in a language model's step, a sum
-    of each of them would cost more than reading it does.
+    Few values are summed one by one. Of many, as a language model's step has, small ones are joined, and
+    inputs of one shape added to each other: to begin a sum for each would cost more than reading them does.
+    Results are not added to each other: OpenVINO merges such an op with those that made them, and crashes
+    where one of them made the other.
     """
 
     def __init__(self, graph: fx.Graph) -> None:
         self.graph = graph
-        self._alike: dict[tuple[float, tuple[str, ...]], list[list[fx.Node]]] = {}
+        self._alike: dict[tuple[float, object], list[fx.Node]] = {}
 
-    def add(self, value: fx.Node, factor: float = 1.0, *, alone: bool = False) -> None:
+    def add(self, value: fx.Node, factor: float = 1.0, *, source: fx.Node | None = None) -> None:
         """Add all elements of a value, times a factor.
 
         Args:
             value: the value.
             factor: the factor.
-            alone: whether it is summed where it is made: it is large, and just then at hand.
+            source: what it was computed from, for this alone; itself if that is left out.
         """
-        key = factor, ("alone",) if alone else tuple(map(str, value.meta["val"].shape))
-        groups = self._alike.setdefault(key, [[]])
-        if len(groups[-1]) == (1 if alone else _MOST_TOGETHER):
-            groups.append([])
-        groups[-1].append(value)
+        if (source or value).op == "placeholder":
+            kind: object = tuple(map(str, value.meta["val"].shape))
+        else:
+            kind = value if _is_large(value) else "small"
+        self._alike.setdefault((factor, kind), []).append(value)
 
     def number(self) -> fx.Node | None:
         """Return the number; None if nothing was added."""
         sums = []
-        for (factor, _), groups in self._alike.items():
-            for group in groups:
-                number = self.float32(self.call(torch.ops.aten.sum.default, self._added(group)))
+        for (factor, kind), values in self._alike.items():
+            for value in self._merged(values, isinstance(kind, tuple)):
+                number = self.float32(self.call(torch.ops.aten.sum.default, value))
                 sums.append(self.call(torch.ops.aten.mul.Tensor, number, factor) if factor != 1 else number)
         return self._added(sums) if sums else None
+
+    def _merged(self, values: list[fx.Node], are_inputs: bool) -> list[fx.Node]:
+        """Return fewer values, of which the same holds."""
+        if len(values) < _MANY:
+            return values
+        parts = [values[start : start + _MOST_TOGETHER] for start in range(0, len(values), _MOST_TOGETHER)]
+        return [self._added(part) if are_inputs else self._joined(part) for part in parts]
 
     def call(self, op: Callable[..., torch.Tensor], *args: object, **kwargs: object) -> fx.Node:
         """Add an op to the graph."""
         node = self.graph.call_function(op, args, kwargs)  # type: ignore[arg-type]  # nodes and numbers
-        values = [arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in args]
+        values = fx.map_arg(args, lambda arg: arg.meta["val"])  # type: ignore[type-var]  # as above
         node.meta["val"] = op(*values, **kwargs)
         return node
 
@@ -261,6 +270,14 @@ class _Total:
         if value.meta["val"].dtype is torch.float32:
             return value
         return self.call(torch.ops.aten._to_copy.default, value, dtype=torch.float32)
+
+    def _joined(self, values: list[fx.Node]) -> fx.Node:
+        return self.call(torch.ops.aten.cat.default, [self._flat(self.float32(value)) for value in values])
+
+    def _flat(self, value: fx.Node) -> fx.Node:
+        node = self.graph.call_function(torch.ops.aten.view.default, (value, [-1]))
+        node.meta["val"] = value.meta["val"].reshape(-1)  # whatever its strides, which OpenVINO has not
+        return node
 
     def _added(self, values: list[fx.Node]) -> fx.Node:
         total = values[0]
@@ -272,15 +289,14 @@ class _Total:
 def _watch(total: _Total, value: fx.Node, watch: Watch) -> None:
     """Add something that is not finite if a value does not meet its condition."""
     call, aten = total.call, torch.ops.aten
-    alone = watch.node.op != "placeholder" and _is_large(value)
     if watch.condition is Condition.FINITE:
-        total.add(value, alone=alone)
+        total.add(value)
     elif watch.condition is Condition.NOT_PLUS_INF:
         total.add(call(aten.clamp.default, value, 0.0))
     elif watch.condition is Condition.SMALL and watch.positive:
-        total.add(value, _OF_SUM, alone=alone)
+        total.add(value, _OF_SUM)
     elif watch.condition is Condition.SMALL:
-        total.add(call(aten.mul.Tensor, value, value), _OF_SQUARES, alone=alone)
+        total.add(call(aten.mul.Tensor, value, value), _OF_SQUARES, source=value)
     elif value.meta["val"].dtype is torch.bool:
         largest = call(aten.amax.default, total.float32(value), list(watch.dims or ()))
         total.add(call(aten.reciprocal.default, largest))

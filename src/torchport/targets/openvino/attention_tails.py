@@ -1,0 +1,64 @@
+"""Finds attention whose result is added to something before anything else is computed from it.
+
+OpenVINO 2026.4 compiles attention and the elementwise ops that follow it into one kernel. Where such an op
+has a second computed operand and its result is read more than once, as each result is by our sums, the
+process ends in a segmentation fault on ARM. Models that project the result first, as most do, are not hit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# The setting with which OpenVINO makes no such kernels.
+WITHOUT_MERGED_KERNELS = {"SNIPPETS_MODE": "DISABLE"}
+
+# What the merging goes on through.
+_MOVES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Transpose", "Convert"})
+# Where it ends, for what they compute is read from memory.
+_ENDS = frozenset(
+    {"MatMul", "Convolution", "GroupConvolution", "Result", "Concat", "Gather", "ShapeOf", "ScatterUpdate"}
+)
+
+
+def is_added_to(model: Any) -> bool:
+    """Whether a model has such attention."""
+    return any(_is_attention(node) and _meets_an_operand(node) for node in model.get_ops())
+
+
+def _is_attention(node: Any) -> bool:
+    if node.get_type_name() == "ScaledDotProductAttention":
+        return True
+    return node.get_type_name() == "MatMul" and _source(node, 0).get_type_name() in ("Softmax", "SoftMax")
+
+
+def _source(node: Any, index: int) -> Any:
+    """Return what computes an operand, without those that only move it."""
+    found = node.input_value(index).get_node()
+    while found.get_type_name() in _MOVES:
+        found = found.input_value(0).get_node()
+    return found
+
+
+def _meets_an_operand(attention: Any) -> bool:
+    seen: set[str] = set()
+    waiting = [attention]
+    while waiting:
+        node = waiting.pop()
+        for user in _users(node):
+            kind, name = user.get_type_name(), user.get_friendly_name()
+            if name in seen or kind in _ENDS or kind.startswith("Reduce"):
+                continue
+            seen.add(name)
+            if kind not in _MOVES and _computed_operands(user) > 1:
+                return True
+            waiting.append(user)
+    return False
+
+
+def _users(node: Any) -> list[Any]:
+    return [target.get_node() for port in node.outputs() for target in port.get_target_inputs()]
+
+
+def _computed_operands(node: Any) -> int:
+    sources = [_source(node, index) for index in range(node.get_input_size())]
+    return sum(source.get_type_name() != "Constant" for source in sources)
