@@ -12,7 +12,9 @@ import torchport
 from targets.graphs import island_of
 from torchport.errors import TargetError
 from torchport.targets import Artifact, Island, find
+from torchport.targets.openvino.attention_tails import is_added_to
 from torchport.targets.openvino.format import FORMAT
+from torchport.targets.openvino.library import openvino
 from torchport.targets.openvino.load import compile_config
 from torchport.targets.target import GaveNaN, OutOfRange
 
@@ -225,3 +227,14 @@ def test_attention_that_is_added_to_something_does_not_end_the_process(case, tmp
     torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
     torchport.save(compiled, tmp_path / "model.pt2")
     torch.testing.assert_close(torchport.load(tmp_path / "model.pt2")(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_attention_is_found_whatever_a_file_calls_its_ops():
+    opset = openvino().opset13
+    q = opset.parameter([1, 2, 3, 4], numpy.float32)
+    k = opset.relu(q)
+    moved = opset.relu(opset.scaled_dot_product_attention(q, k, k))
+    made = openvino().Model([opset.add(opset.relu(moved), k)], [q])
+    for node in made.get_ops():
+        node.set_friendly_name("same")
+    assert is_added_to(made)

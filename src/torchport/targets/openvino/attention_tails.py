@@ -45,7 +45,7 @@ def _meets_an_operand(attention: Any) -> bool:
     while waiting:
         node = waiting.pop()
         for user in _users(node):
-            kind, name = user.get_type_name(), user.get_friendly_name()
+            kind, name = user.get_type_name(), user.get_name()  # not the friendly one, which a file chooses
             if name in seen or kind in _ENDS or kind.startswith("Reduce"):
                 continue
             seen.add(name)
