@@ -19,6 +19,20 @@ def test_a_graph_that_is_one_island_is_called_directly(target):
     assert made._call is island
 
 
+def test_so_is_one_that_reads_some_of_the_inputs(target):
+    def model(x, unused, y):
+        return {"sum": y + 1, "difference": (x - y).relu()}
+
+    made = program(target, model, torch.ones(3), torch.ones(2), torch.ones(3))
+    checked = []
+    x, y = torch.randn(3), torch.randn(3)
+    found = made.run([x, torch.ones(2), y], check=lambda: checked.append(made))
+    torch.testing.assert_close(found, model(x, None, y))
+    torch.testing.assert_close(made.run([x, torch.ones(2), y]), model(x, None, y))
+    assert len(checked) == 1
+    assert not isinstance(made._call, type(lambda: None))  # of the graph's
+
+
 def test_host_ops_and_islands_alternate(target):
     def model(x):
         return torch.tanh(torch.relu(x) + 1) * 2

@@ -11,7 +11,7 @@ from torch import fx, nn
 from torchport.errors import RuntimeRefusal
 from torchport.records import IslandMeta, ProgramRecord
 from torchport.runtime.hook import register
-from torchport.runtime.input_kind import InputKind
+from torchport.runtime.input_kind import InputKind, LeafKey
 from torchport.runtime.island import LoadedIsland, check_inputs, load_island
 from torchport.structure import Structure
 from torchport.targets.target import Meanwhile, OutOfRange
@@ -43,7 +43,8 @@ class RunnableProgram:
         self.islands = _load_all(graph_module)
         self._whole = _whole_island(graph_module, self.islands)
         if self._whole is not None and kind is not None:
-            _check_kind(self._whole.meta, kind)
+            places = self._whole.inputs if isinstance(self._whole, _Selection) else range(len(kind.keys))
+            _check_kind(self._whole.meta, [kind.keys[index] for index in places])
         self._call = self._whole or _direct(graph_module, self.islands, checked=kind is not None)
         self._draws = any(_draws(node) for node in graph_module.graph.nodes)
         self._written_inputs, self._written_buffers = _written(graph_module)
@@ -164,12 +165,38 @@ class _IslandCall(nn.Module):
         return self._island(arguments)
 
 
-def _check_kind(meta: IslandMeta, kind: InputKind) -> None:
+class _Selection:
+    """An island that is a whole program, and reads some of its inputs or gives results in another order.
+
+    Args:
+        island: the island.
+        inputs: which of the program's inputs it takes, in its order.
+        results: which of its results the program returns, in the program's order.
+    """
+
+    def __init__(self, island: LoadedIsland, inputs: list[int], results: list[int]) -> None:
+        self.meta = island.meta
+        self.inputs = inputs
+        self._island = island
+        self._results = results
+
+    def __call__(self, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the program."""
+        results = self._island([leaves[index] for index in self.inputs])
+        return [results[index] for index in self._results]
+
+    def run_overlapped(self, leaves: Sequence[torch.Tensor], meanwhile: Meanwhile) -> list[torch.Tensor]:
+        """Run the program, and `meanwhile` beside it if the device can, else before it."""
+        results = self._island.run_overlapped([leaves[index] for index in self.inputs], meanwhile)
+        return [results[index] for index in self._results]
+
+
+def _check_kind(meta: IslandMeta, keys: Sequence[LeafKey]) -> None:
     """Refuse a program whose inputs are not those of the island that it is."""
     wanted = [(spec.shape, spec.dtype) for spec in meta.inputs]
-    given = [(tuple(shape), str(dtype).removeprefix("torch.")) for shape, dtype, _, _ in kind.keys]
+    given = [(tuple(shape), str(dtype).removeprefix("torch.")) for shape, dtype, _, _ in keys]
     device = meta.properties.get("device", "cpu")
-    if wanted != given or any(found.type != device for _, _, found, _ in kind.keys):
+    if wanted != given or any(found.type != device for _, _, found, _ in keys):
         raise RuntimeRefusal(
             "the program takes other inputs than the island that it is",
             where=meta.name,
@@ -177,16 +204,28 @@ def _check_kind(meta: IslandMeta, kind: InputKind) -> None:
         )
 
 
-def _whole_island(graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland]) -> LoadedIsland | None:
+def _whole_island(
+    graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland]
+) -> LoadedIsland | _Selection | None:
     """Return the island that is the whole program, if there is one: nothing else need be called."""
     calls = [node for node in graph_module.graph.nodes if node.op == "call_function"]
-    placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    places = {
+        node: index
+        for index, node in enumerate(node for node in graph_module.graph.nodes if node.op == "placeholder")
+    }
     if not calls or calls[0].name not in islands:
         return None
     call, getitems = calls[0], calls[1:]
+    if any(each.target is not operator.getitem or each.args[0] is not call for each in getitems):
+        return None
     returned = list(graph_module.graph.output_node().args[0])  # type: ignore[arg-type]  # a tuple
-    if list(call.args[2]) != placeholders or returned != getitems:
+    if any(source not in places for source in call.args[2]) or any(node not in getitems for node in returned):
         return None
-    if any(each.target is not operator.getitem or each.args != (call, i) for i, each in enumerate(getitems)):
+    island = islands[call.name]
+    results = [int(node.args[1]) for node in returned]
+    if any(not 0 <= index < len(island.meta.outputs) for index in results):
         return None
-    return islands[call.name]
+    inputs = [places[source] for source in call.args[2]]
+    if inputs == list(range(len(places))) and results == list(range(len(island.meta.outputs))):
+        return island
+    return _Selection(island, inputs, results)

@@ -32,6 +32,7 @@ from torchport.targets.openvino.ir_check import MOST_XML, check_ir
 from torchport.targets.openvino.library import core, element_types, openvino
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.openvino.single_axis import mend_for_arm
+from torchport.targets.openvino.written_attention import write_attention
 from torchport.targets.target import Artifact, Meanwhile, Runner
 
 _log = logging.getLogger(__name__)
@@ -117,6 +118,8 @@ def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs:
     try:
         model = core().read_model(xml, openvino().Tensor(weights, shared_memory=True))
         mend_for_arm(model)
+        if options.device == "CPU":
+            write_attention(model)
         config = compile_config(options)
         if options.device == "CPU" and is_added_to(model):
             config = {**WITHOUT_MERGED_KERNELS, **config}
