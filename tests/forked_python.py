@@ -32,7 +32,6 @@ class _Server:
 
     def __init__(self) -> None:
         self._line, other = socket.socketpair()
-        self._lock = threading.Lock()
         self.settings = _settings(os.environ)
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         with other:
@@ -48,19 +47,21 @@ class _Server:
     def fork(self, request: dict[str, object], files: list[int]) -> int:
         """Return the number of a new process, which is a child of this one."""
         data = json.dumps(request).encode()
-        with self._lock:
-            _adopt_orphans(True)
-            try:
-                socket.send_fds(self._line, [len(data).to_bytes(8, "big")], files)
-                self._line.sendall(data)
-                answer = self._line.recv(8)
-            finally:
-                _adopt_orphans(False)
+        _adopt_orphans(True)
+        try:
+            socket.send_fds(self._line, [len(data).to_bytes(8, "big")], files)
+            self._line.sendall(data)
+            answer = self._line.recv(8)
+        finally:
+            _adopt_orphans(False)
         assert len(answer) == 8, "the process that is forked has ended"
-        return int.from_bytes(answer, "big")
+        pid = int.from_bytes(answer, "big")
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # raises if it is no child of this one
+        return pid
 
 
 _server: _Server | None = None
+_lock = threading.Lock()  # on the server, and on whether this process adopts orphans
 
 
 def _adopt_orphans(wanted: bool) -> None:
@@ -92,8 +93,9 @@ class ForkedPopen(_Popen):
         environment = os.environ if asked["env"] is None else asked["env"]
         plain = not any(asked[name] for name in ("executable", "preexec_fn", "pass_fds", "shell"))
         plain = plain and sys.platform == "linux" and _is_python(asked["args"])
-        if plain and _server is None:
-            _server = _Server()
+        with _lock:
+            if plain and _server is None:
+                _server = _Server()
         if not plain or _settings(environment) != _server.settings:
             _Popen._execute_child(self, *arguments)
             return
@@ -105,6 +107,7 @@ class ForkedPopen(_Popen):
         }
         ends = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         files = [number if end == -1 else end for number, end in enumerate(ends)]
-        self.pid = _server.fork(request, files)
+        with _lock:
+            self.pid = _server.fork(request, files)
         self._child_created = True
         self._close_pipe_fds(*(asked[name] for name in _PIPES))

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -78,3 +79,9 @@ def test_a_module_in_the_given_folders_is_found(tmp_path):
     (tmp_path / "given_here.py").write_text("value = 3")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     assert run("-c", "import given_here; print(given_here.value)", env=environment).stdout == "3\n"
+
+
+def test_threads_may_start_them_at_the_same_time():
+    with ThreadPoolExecutor(4) as pool:
+        ran = list(pool.map(lambda code: run("-c", f"import sys; sys.exit({code})"), range(4)))
+    assert [each.returncode for each in ran] == [0, 1, 2, 3]
