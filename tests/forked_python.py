@@ -22,7 +22,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SERVER = Path(__file__).with_name("fork_server.py")
 # What the interpreter or torch reads once, when it starts: for other values of these, a process is started.
 _READ_AT_START = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_")
-_GIVEN = ("PYTHONPATH", "OMP_NUM_THREADS")  # but these, which a fork is given
+_GIVEN = ("PYTHONPATH", "OMP_NUM_THREADS", "TORCHINDUCTOR_CACHE_DIR")  # but these, which a fork is given
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 _Popen = subprocess.Popen  # also where the fixture has put another in its place
 
