@@ -23,7 +23,8 @@ _MODULES = (
 def main() -> None:
     """Import torch, serve requests, and in each fork run what is asked for."""
     line = socket.socket(fileno=int(sys.argv[1]))
-    folders = sys.path[1:]  # the first is this file's
+    del sys.path[0]  # this file's folder
+    folders = list(sys.path)
     for name in _MODULES:
         importlib.import_module(name)
     with open("/proc/self/status") as status:
@@ -100,8 +101,7 @@ def _finish_torch() -> None:
     """Do what an import of torch does with the environment that was only given now."""
     import torch
 
-    if "OMP_NUM_THREADS" in os.environ:
-        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
     torch._import_device_backends()
 
 

@@ -23,6 +23,10 @@ _SERVER = Path(__file__).with_name("fork_server.py")
 # What the interpreter or torch reads once, when it starts: for other values of these, a process is started.
 _READ_AT_START = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_")
 _GIVEN = ("PYTHONPATH", "OMP_NUM_THREADS", "TORCHINDUCTOR_CACHE_DIR")  # but these, which a fork is given
+# A fork does not take threads along: there are none. What torch loads of torchport is for the fork to load.
+_SERVER_SETTINGS = {
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+}  # fmt: skip
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 _Popen = subprocess.Popen  # also where the fixture has put another in its place
 
@@ -40,7 +44,7 @@ class _Server:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[other.fileno()],
-                env=environment | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+                env=environment | _SERVER_SETTINGS,
                 cwd="/",
             )
 
