@@ -1,8 +1,15 @@
 """Keeps every test off the user's cache, and off what another test left in torch."""
 
+import os
+import subprocess
+
+# For this process and its children: to compile a sample for each set of instructions takes a minute.
+os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
+
 import pytest
 import torch
 
+from forked_python import ForkedPopen
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
 ensure_torchvision_ops()  # lets tests import transformers at their head, which imports torchvision
@@ -27,6 +34,12 @@ def no_speed_trial(monkeypatch):
 def same_random_numbers():
     """Gives each test the same random numbers, whichever tests ran before."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def forked_python(monkeypatch):
+    """Has the Python processes that a test or torchport starts begin with torch imported; see the module."""
+    monkeypatch.setattr(subprocess, "Popen", ForkedPopen)
 
 
 @pytest.fixture(params=["host", "openvino"])

@@ -56,6 +56,7 @@ def run_without_posix(code, folder):
 
 
 @pytest.mark.parametrize("target", ["host", "openvino", "ttnn"])
+@pytest.mark.usefixtures("forked_python")
 def test_models_compile_without_posix(target, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHPORT_CACHE_DIR", str(tmp_path / "cache"))
     assert run_without_posix(f"TARGET = {target!r}\n" + COMPILES, tmp_path).endswith("done")

@@ -155,6 +155,7 @@ def test_help_and_report_import_no_torch(tmp_path):
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_a_process_keeps_stdout_for_its_result(models, tmp_path):
     """A library that prints, in Python or below it, does not get between us and who reads our JSON."""
     noisy = tmp_path / "noisy.py"

@@ -18,6 +18,7 @@ def models(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_lines_of_json_a_row_each_and_one_for_all(command, models):
     ran = command(
         "survey", "net.py::works", "net.py::raises", "--backward", "--workers", "1", "-o", "stat", "--json"

@@ -72,6 +72,7 @@ def test_text_is_as_ruff_formats_it(resnet, bert, tmp_path, form):
             assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_the_file_runs_as_a_script_and_names_no_path_of_this_machine(tmp_path):
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).eval()
     text, _ = generate(model, (torch.rand(2, 4),), tmp_path)

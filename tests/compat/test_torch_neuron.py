@@ -11,6 +11,8 @@ import torch
 import torch_neuron
 import torchport
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 
 @pytest.fixture
 def model() -> torch.nn.Module:

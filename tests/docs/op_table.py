@@ -4,6 +4,7 @@ python tests/docs/op_table.py     # writes it into the document
 """
 
 import ast
+import functools
 from itertools import groupby
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def family_of(name: str) -> str:
     return found[0]
 
 
+@functools.cache
 def _words() -> dict[str, set[str]]:
     """Return the words in the texts of each family's file."""
     words = {}

@@ -26,6 +26,8 @@ from torchport.report import query_survey
 from torchport.targets import registry
 from torchport.targets.graph_json import decode_graph, encode_graph
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 # What no test runs, by document. A block joins them only for a reason that no smaller size takes away.
 NOT_RUN = {
     "report.md": 1, "CONTRIBUTING.md": 1, "README.md": 2, "cli.md": 1, "ttnn.md": 1, "tutorial.md": 1,

@@ -4,6 +4,7 @@ import doctest
 import functools
 import importlib
 import pkgutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import pytest
 import torch
 
 import torchport
+from forked_python import ForkedPopen
 from torchport import bringup, capture, compiler, packaging, records, report, structure, survey, targets, zoo
 from torchport.report import survey as survey_reports
 
+pytestmark = pytest.mark.usefixtures("forked_python")
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -40,6 +43,7 @@ def files(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("TORCHPORT_CACHE_DIR", str(folder / "cache"))
+        patch.setattr(subprocess, "Popen", ForkedPopen)
         model = "model.py::load"
         Path("model.py").write_text(
             "import torch\n\n\ndef load():\n    return torch.nn.ReLU()\n\n\n"

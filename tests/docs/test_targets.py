@@ -15,6 +15,8 @@ from docs.example_target import install
 from docs.markdown import blocks, sections
 from torchport.targets import Target
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 USE = """
 import json, torch, torchport
 from torchport import targets

@@ -90,6 +90,7 @@ def test_windows_are_kept_without_the_library(tmp_path):
     torch.testing.assert_close(following, expected[:, -1])
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_where_the_library_is_not_installed(file, model):
     ids = _prompt(6)
     with torch.no_grad():

@@ -12,6 +12,8 @@ import torchport
 from runtime.fresh_process import run_fresh
 from torchport.packaging.error_keeping_file import written_by_torch
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 # A limit on the size of files fails a write in the middle, as a full disk does.
 CODE = """
 import resource, sys, torch, torchport

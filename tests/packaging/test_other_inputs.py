@@ -14,6 +14,8 @@ from torchport.errors import PackageError, RuntimeRefusal
 from torchport.records import Fallbacks
 from torchport.runtime.runnable_program import RunnableProgram
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 X = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
 
 

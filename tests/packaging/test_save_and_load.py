@@ -89,6 +89,7 @@ def test_a_fresh_process_loads_it_without_the_model_s_code(path, target):
     assert modules == "[]"
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_a_fresh_process_opens_it_with_torch_alone(path, target):
     compiled = saved(path, nn.Sequential(nn.Linear(4, 8), nn.Tanh()).eval(), X, target=target)
     code = (

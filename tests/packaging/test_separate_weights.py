@@ -9,6 +9,8 @@ import torchport
 from runtime.fresh_process import run_fresh
 from torchport.errors import PackageError
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 X = torch.rand(2, 100, generator=torch.Generator().manual_seed(0))
 
 

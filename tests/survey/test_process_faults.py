@@ -28,6 +28,7 @@ def stored(output, name):
     return read_record(output / "rows" / file_name(f"{FILE}::{name}"), SurveyRow)
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_errors_of_any_text_are_kept_short_and_read_back(tmp_path):
     names = ["raises_half_a_pair", "raises_megabytes", "raises_unspeakably", "quits", "quits_with_a_code"]
     rows = survey(tmp_path, *names, "works")

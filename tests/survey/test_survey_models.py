@@ -108,6 +108,7 @@ def test_a_survey_that_is_run_again_repeats_nothing(surveyed):
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*.*")} == before
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_failures_are_tried_again_if_asked_and_what_fails_now_is_no_longer_counted(tmp_path):
     model, output, told = tmp_path / "model.py", tmp_path / "stat", Told()
     model.write_text(FILE.read_text())
@@ -147,6 +148,7 @@ def test_a_second_survey_of_the_same_directory_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [".survey.lock"]
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_a_profile_can_be_opened_in_a_trace_viewer_and_a_target_gives_a_results_row(tmp_path):
     [row] = run_survey(named("works"), output=tmp_path, settings=SurveySettings(profile=True))
     trace = json.loads((tmp_path / "profile" / file_name(row.model)).read_text())

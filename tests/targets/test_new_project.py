@@ -13,6 +13,7 @@ from torchport.targets import new_target
 from torchport.targets.new_project import FILES
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_its_own_tests_pass_at_once(tmp_path):
     written = new_target("my_chip", tmp_path / "my_chip")
     assert all(path.is_file() for path in written)

@@ -148,6 +148,7 @@ def refuse(*_, **__):
     raise ConnectionRefusedError("no network")
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_loading_says_nothing():
     """Other libraries that transformers imports, such as torchao, log what is no concern of the caller's."""
     code = "from torchport import zoo; zoo.load('hf-small:bert', weights=False)"

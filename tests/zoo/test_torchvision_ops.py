@@ -25,6 +25,7 @@ def test_every_op_is_there_once_and_again():
     assert torchvision.ops.nms(boxes, torch.tensor([0.1, 0.2]), 0.5).tolist() == [1]
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_it_mends_an_import_that_failed_before():
     # In the builds where the extension loads, the first import works, and nothing is left to mend.
     code = """
@@ -40,6 +41,7 @@ print(len(torchvision.models.list_models()) > 100)
     assert run(code).strip() == "True"
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_a_kernel_that_is_there_is_never_replaced():
     code = """
 import torch

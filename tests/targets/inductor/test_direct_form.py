@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch._inductor.config
 import torch.nn.functional as F
 from torch import nn
 
@@ -50,8 +49,6 @@ if __name__ == '__main__':
 @pytest.fixture(autouse=True)
 def own_inductor_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    with torch._inductor.config.patch("cpp.vec_isa_ok", True):
-        yield
 
 
 class Attention(nn.Module):

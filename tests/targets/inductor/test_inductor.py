@@ -5,7 +5,6 @@ import json
 import numpy
 import pytest
 import torch
-import torch._inductor.config
 import torch.nn.functional as F
 from torch import nn
 
@@ -17,16 +16,15 @@ from torchport.targets.host.load import read_graph
 from torchport.targets.inductor.fold import fold_scales
 from torchport.targets.inductor.load import embed
 
+pytestmark = pytest.mark.usefixtures("forked_python")
 INDUCTOR = find("inductor")
 OPTIONS = INDUCTOR.make_options({})
 
 
 @pytest.fixture(autouse=True)
 def own_inductor_cache(tmp_path, monkeypatch):
-    """Gives inductor a cache of its own; to compile a sample for each set of instructions takes a minute."""
+    """Gives inductor a cache of its own."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    with torch._inductor.config.patch("cpp.vec_isa_ok", True):
-        yield
 
 
 def built(function, *args):

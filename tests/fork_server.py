@@ -1,0 +1,118 @@
+"""The process that `forked_python` forks: it imports torch, and waits to be told what a fork shall run."""
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import socket
+import sys
+import types
+from pathlib import Path
+
+# What torchport imports of torch before it compiles or captures anything: nothing here starts a thread.
+_MODULES = (
+    "torch",
+    "torch._dynamo",
+    "torch.export",
+    "torch._functorch.aot_autograd",
+    "torch._inductor.config",
+)
+
+
+def main() -> None:
+    """Import torch, serve requests, and in each fork run what is asked for."""
+    line = socket.socket(fileno=int(sys.argv[1]))
+    del sys.path[0]  # this file's folder
+    folders = list(sys.path)
+    for name in _MODULES:
+        importlib.import_module(name)
+    with open("/proc/self/status") as status:
+        assert "Threads:\t1\n" in status.read(), "a fork would have lost threads"
+    gc.collect()
+    gc.freeze()  # a collection in a fork would touch, and so copy, every object's page
+    request = _serve(line)
+    if request is not None:
+        _run(request, folders)
+
+
+def _serve(line: socket.socket) -> dict[str, object] | None:
+    """Fork for every request, and return it in the fork; return nothing when nobody can ask any more."""
+    while True:
+        data, files, _, _ = socket.recv_fds(line, 8, 3)
+        if not data:
+            return None
+        size = int.from_bytes(data, "big")
+        text = b""
+        while len(text) < size:
+            text += line.recv(size - len(text))
+        request: dict[str, object] = json.loads(text)
+        told, tells = os.pipe()
+        go, goes = os.pipe()
+        # The fork's parent ends at once, so that the fork becomes a child of who asked.
+        between = os.fork()
+        if between == 0:
+            if os.fork():
+                os._exit(0)
+            if request["new_session"]:
+                os.setsid()
+            os.write(tells, os.getpid().to_bytes(8, "big"))
+            os.read(go, 1)  # until then it has another parent
+            for number, file in enumerate(files):
+                os.dup2(file, number)
+            for file in (*files, told, tells, go, goes):
+                os.close(file)
+            line.close()
+            return request
+        os.waitpid(between, 0)
+        line.sendall(os.read(told, 8))
+        os.write(goes, b"g")
+        for file in (*files, told, tells, go, goes):
+            os.close(file)
+
+
+def _run(request: dict[str, object], folders: list[str]) -> None:
+    """Be what `python ARGUMENTS` is."""
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    given = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    sys.path[:] = [*given, *folders]
+    _finish_torch()
+    kind, *rest = request["arguments"]
+    if kind == "-m":
+        name, *words = rest
+        sys.path.insert(0, os.getcwd())
+        sys.argv = [name, *words]
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        return
+    if kind == "-c":
+        text, *words = rest
+        sys.path.insert(0, "")
+        sys.argv = ["-c", *words]
+        _run_text(text, "<string>")
+        return
+    sys.path.insert(0, str(Path(kind).resolve().parent))
+    sys.argv = [kind, *rest]
+    _run_text(Path(kind).read_text(encoding="utf-8"), kind)
+
+
+def _finish_torch() -> None:
+    """Do what an import of torch does with the environment that was only given now."""
+    import torch
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
+    torch._import_device_backends()
+
+
+def _run_text(text: str, file: str) -> None:
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = __builtins__
+    if file != "<string>":
+        main.__file__ = file
+    sys.modules["__main__"] = main
+    exec(compile(text, file, "exec"), main.__dict__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Starts Python processes as forks of one that has imported torch already, which saves the seconds of that.
+
+Such a process is a real one, a child of this one, and nothing of torchport is imported in it. It runs the
+script, the `-c` code or the `-m` module that `subprocess.Popen` was asked for, in the directory, with the
+environment and with the files that were asked for, and ends as any interpreter does.
+
+A test takes the fixture `forked_python` for what its processes *do*. Where it is about how a process starts,
+what it imports, how it is installed or what is left when it is killed, it keeps processes of their own.
+"""
+
+import ctypes
+import inspect
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+_SERVER = Path(__file__).with_name("fork_server.py")
+# What the interpreter or torch reads once, when it starts: for other values of these, a process is started.
+_READ_AT_START = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_")
+_GIVEN = ("PYTHONPATH", "OMP_NUM_THREADS", "TORCHINDUCTOR_CACHE_DIR")  # but these, which a fork is given
+# A fork does not take threads along: there are none. What torch loads of torchport is for the fork to load.
+_SERVER_SETTINGS = {
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+}  # fmt: skip
+_PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+_Popen = subprocess.Popen  # also where the fixture has put another in its place
+
+
+class _Server:
+    """The process that is forked, and this process's end of the line to it."""
+
+    def __init__(self) -> None:
+        self._line, other = socket.socketpair()
+        self.settings = _settings(os.environ)
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        with other:
+            self._process = _Popen(
+                [sys.executable, str(_SERVER), str(other.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[other.fileno()],
+                env=environment | _SERVER_SETTINGS,
+                cwd="/",
+            )
+
+    def fork(self, request: dict[str, object], files: list[int]) -> int:
+        """Return the number of a new process, which is a child of this one."""
+        data = json.dumps(request).encode()
+        _adopt_orphans(True)
+        try:
+            socket.send_fds(self._line, [len(data).to_bytes(8, "big")], files)
+            self._line.sendall(data)
+            answer = self._line.recv(8)
+        finally:
+            _adopt_orphans(False)
+        assert len(answer) == 8, "the process that is forked has ended"
+        pid = int.from_bytes(answer, "big")
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # raises if it is no child of this one
+        return pid
+
+
+_server: _Server | None = None
+_lock = threading.Lock()  # on the server, and on whether this process adopts orphans
+
+
+def _adopt_orphans(wanted: bool) -> None:
+    """Say whether a process whose parent ends becomes a child of this one, to be waited for here."""
+    assert ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) == 0
+
+
+def _settings(environment: dict[str, str] | os._Environ[str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(_READ_AT_START) and name not in _GIVEN
+    }
+
+
+def _is_python(args: object) -> bool:
+    """Whether a command is Python with a script, a module or code, and without options of its own."""
+    if not isinstance(args, list) or len(args) < 2 or str(args[0]) != sys.executable:
+        return False
+    return args[1] in ("-c", "-m") or not str(args[1]).startswith("-")
+
+
+class ForkedPopen(_Popen):
+    """A `Popen` whose process, if it is one of Python, is a fork; any other is started as usual."""
+
+    def _execute_child(self, *arguments: object) -> None:
+        global _server
+        asked = inspect.signature(_Popen._execute_child).bind(self, *arguments).arguments
+        environment = os.environ if asked["env"] is None else asked["env"]
+        plain = not any(asked[name] for name in ("executable", "preexec_fn", "pass_fds", "shell"))
+        plain = plain and sys.platform == "linux" and _is_python(asked["args"])
+        with _lock:
+            if plain and _server is None:
+                _server = _Server()
+        if not plain or _settings(environment) != _server.settings:
+            _Popen._execute_child(self, *arguments)
+            return
+        request = {
+            "arguments": [str(word) for word in asked["args"][1:]],
+            "folder": os.path.abspath(asked["cwd"] or "."),
+            "environment": dict(environment),
+            "new_session": asked["start_new_session"],
+        }
+        ends = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+        files = [number if end == -1 else end for number, end in enumerate(ends)]
+        with _lock:
+            self.pid = _server.fork(request, files)
+        self._child_created = True
+        self._close_pipe_fds(*(asked[name] for name in _PIPES))
