@@ -50,7 +50,7 @@ def test_a_record_changes_the_page(page, kind):
 def test_every_row_with_ops_left_says_why(page):
     records = page.read_records()
     left = [name for name, record in records.run.items() if record.ops_remain]
-    assert all(records.stayed[name].reasons for name in left)
+    assert all(records.placed[name].reasons for name in left)
     assert all(record.reasons for record in records.trained.values() if record.ops_remain)
     assert all(record.reasons for record in records.explained.values() if record.ops_remain)
 
