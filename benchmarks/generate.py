@@ -40,6 +40,7 @@ model.save_pretrained(folder)
 print(sum(parameter.nbytes for parameter in model.parameters()))
 """
 NAMES = ("torchport", "torchport-file", "eager", "inductor")
+BY_NAME_ALONE = ("torchport-float16",)  # not every processor has it
 PEERS = ("optimum-intel", "openvino-genai")
 OURS = "torchport"
 
@@ -152,7 +153,7 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dtype", action="append", choices=("float32", "bfloat16"))
-    parser.add_argument("--contenders", nargs="+", choices=(*NAMES, *PEERS))
+    parser.add_argument("--contenders", nargs="+", choices=(*NAMES, *BY_NAME_ALONE, *PEERS))
     parser.add_argument("--peers", action="store_true", help="optimum-intel and openvino-genai as well")
     arguments = parser.parse_args()
     arguments.contenders = arguments.contenders or [*NAMES, *(PEERS if arguments.peers else ())]

@@ -100,6 +100,18 @@ def torchport(folder: str, dtype: str, prompt: int, new: int) -> Generate:
     return _with_library(compiled.generate, prompt, new)
 
 
+def torchport_float16(folder: str, dtype: str, prompt: int, new: int) -> Generate:
+    """The same with products in float16, as the peers have them for models in half precision on ARM."""
+    import torchport as library
+
+    model = _load(folder)
+    compiled = library.compile(
+        model, (prompt_of(prompt),), target="openvino", max_length=prompt + new,
+        options={"precision": "float16"},
+    )  # fmt: skip
+    return _with_library(compiled.generate, prompt, new)
+
+
 def torchport_file(folder: str, dtype: str, prompt: int, new: int) -> Generate:
     """torchport from the file that `save` wrote, without the model."""
     import torchport as library
@@ -181,6 +193,10 @@ def openvino_genai(folder: str, dtype: str, prompt: int, new: int) -> Generate:
 # What each imports, so that the memory of libraries is not taken for the model's.
 CONTENDERS: dict[str, tuple[Callable[[str, str, int, int], Generate], tuple[str, ...]]] = {
     "torchport": (torchport, ("torchport.compiler", "torchport.targets.openvino.build", "openvino")),
+    "torchport-float16": (
+        torchport_float16,
+        ("torchport.compiler", "torchport.targets.openvino.build", "openvino"),
+    ),
     "torchport-file": (torchport_file, ("torchport.packaging", "openvino")),
     "save": (save, ()),
     "eager": (eager, ()),

@@ -17,6 +17,8 @@ from torchport.targets.node_checks import tensors_of
 from torchport.targets.target import GaveNaN, OutOfRange
 from torchport.verification import HALVES, coarsest_step, compare_tensors, half_difference, island_tolerance
 
+_PRODUCTS = frozenset(f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "linear", "convolution"))
+
 
 class Reference(fx.Interpreter):
     """Runs the whole graph with eager torch, once, and keeps the values that islands are tried on."""
@@ -33,6 +35,16 @@ class Reference(fx.Interpreter):
         if n in self.wanted:
             self.values[n] = value
         return value
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        """Call an op; a product in bfloat16 is computed in float32 and rounded.
+
+        That is what torch's kernels do, which are a hundred times slower on a processor without bfloat16.
+        """
+        if str(target) not in _PRODUCTS or not any(map(_is_bfloat16_on_cpu, args)):
+            return super().call_function(target, args, kwargs)
+        wide = tuple(_widened(argument) for argument in args)
+        return super().call_function(target, wide, kwargs).to(torch.bfloat16)  # type: ignore[arg-type]  # fx's own union
 
 
 def reference_values(
@@ -58,6 +70,10 @@ class _InFloat32(fx.Interpreter):
         """Return a node's arguments, with the dtypes that it names."""
         args, kwargs = super().fetch_args_kwargs_from_env(n)
         return args, {key: torch.float32 if value in HALVES else value for key, value in kwargs.items()}
+
+
+def _is_bfloat16_on_cpu(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype is torch.bfloat16 and value.is_cpu
 
 
 def _widened(value: object) -> object:

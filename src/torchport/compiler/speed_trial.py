@@ -35,6 +35,7 @@ _RATIO = 1.3  # how many times as long as eager torch is slower
 _LEAST = 5e-4  # and by how many seconds at least
 _TURNS, _MORE_TURNS = 3, 7
 _SHARE = 0.1  # of the time that compiling took so far; twice that to be sure that an island is slower
+_MUCH = 4  # how many times as long as the island eager torch may take until it is slower beyond doubt
 _CULPRIT = 0.1  # of an island's lost time, from which an op is at fault
 
 
@@ -145,13 +146,47 @@ def _find(
     arguments: Sequence[torch.Tensor],
     allowed: float,
 ) -> dict[fx.Node, Verdict]:
-    speed = time_in_turns(lambda: run(arguments), lambda: piece.island.graph_module(*arguments), allowed)
+    began = time.perf_counter()
+    with torch.no_grad():
+        own = seconds_of(lambda: run(arguments))
+    if not _ends_within(piece, arguments, max(allowed, _MUCH * own)):
+        return {}
+    left = allowed - (time.perf_counter() - began)
+    speed = time_in_turns(lambda: run(arguments), lambda: piece.island.graph_module(*arguments), left)
     if not speed.is_slower:
         return {}
     _log.info("%s is slower than eager torch: %s", piece.island.name, speed)
     culprits = _slow_by_profile(piece, speed, target, options, arguments)
     whole = speed.verdict(f"the island of {len(piece.ops)} ops", target.name)
     return culprits or dict.fromkeys(piece.ops, whole)
+
+
+class _Hurried(fx.Interpreter):
+    """Runs an island with eager torch until it is late."""
+
+    def __init__(self, piece: Piece, end: float) -> None:
+        super().__init__(piece.island.graph_module)
+        self.extra_traceback = False
+        self._end = end
+
+    def run_node(self, n: fx.Node) -> object:
+        """Run a node, if there is time."""
+        if time.perf_counter() > self._end:
+            raise TimeoutError
+        return super().run_node(n)
+
+
+def _ends_within(piece: Piece, arguments: Sequence[torch.Tensor], seconds: float) -> bool:
+    """Whether eager torch computes an island in so many seconds; it is stopped at the first op after them.
+
+    In bfloat16 it may take a hundred times as long as an engine, on a processor without instructions for it.
+    """
+    try:
+        with torch.no_grad():
+            _Hurried(piece, time.perf_counter() + seconds).run(*arguments)
+    except TimeoutError:
+        return False
+    return True
 
 
 def time_in_turns(run: Callable[[], object], eager: Callable[[], object], allowed: float) -> Speed:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import logging
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
@@ -25,14 +27,18 @@ from torchport.targets.openvino.compiled_form import (
     import_compiled,
 )
 from torchport.targets.openvino.format import FORMAT, Bytes, Properties, read_properties, unpack
+from torchport.targets.openvino.half_products import AS_WRITTEN, write_half_products
 from torchport.targets.openvino.ir_check import MOST_XML, check_ir
 from torchport.targets.openvino.library import core, element_types, openvino
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.openvino.single_axis import mend_for_arm
 from torchport.targets.target import Artifact, Meanwhile, Runner
 
+_log = logging.getLogger(__name__)
+
 # As OpenVINO writes a constant's attributes.
 _CONSTANT = re.compile(rb'<data [^>]*offset="([0-9]{1,18})"[^>]* size="([0-9]{1,18})"')
+_PRECISION = "INFERENCE_PRECISION_HINT"
 # In bytes. Up to here a copy is cheaper than to set another output tensor.
 _SMALL_OUTPUT = 1 << 16
 
@@ -54,14 +60,15 @@ def load(
     gives = properties.model_outputs(outputs)
     # OpenVINO reads on in what it was given: in the compiled form, or in the portable form's weights.
     if imported is not None:
-        (compiled, kept), may_export = imported, True
+        compiled, kept = _Compiled(imported[0], imported=True), imported[1]
     else:
-        compiled, may_export = _compile(artifact, options, len(inputs), len(gives))
-        kept = artifact.payload
-    _check_ports(compiled, inputs, gives, is_open=OUTPUT_SIZES in artifact.properties)
-    light = replace(artifact, payload=kept)
-    island = _Island(compiled, light, inputs, outputs, properties, imported=imported is not None)
-    island.may_export = may_export
+        compiled, kept = _compile(artifact, options, len(inputs), len(gives)), artifact.payload
+    half = (TensorSpec((), "float32"),) if compiled.has_half else ()
+    _check_ports(compiled.model, inputs, (*gives, *half), is_open=OUTPUT_SIZES in artifact.properties)
+    island = _Island(compiled, replace(artifact, payload=kept), inputs, outputs, properties)
+    if compiled.has_half:
+        exact = replace(options, precision="float32")
+        island.compile_exactly = lambda: _compile(artifact, exact, len(inputs), len(gives))
     return island
 
 
@@ -86,8 +93,25 @@ def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
     return sorted({(int(offset), int(size)) for offset, size in found})
 
 
-def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int) -> tuple[Any, bool]:
-    """Return the compiled model, and whether it may be exported: not if it needs settings of its own."""
+@dataclass(frozen=True)
+class _Compiled:
+    """What OpenVINO compiled.
+
+    Args:
+        model: OpenVINO's own.
+        imported: whether it was read from a compiled form.
+        may_export: whether the device's form may be kept: not if it needs settings of its own.
+        has_half: whether it has products in float16, and an output that says whether they fitted.
+    """
+
+    model: Any
+    imported: bool = False
+    may_export: bool = True
+    has_half: bool = False
+
+
+def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int) -> _Compiled:
+    """Compile the portable form."""
     xml, weights = parts_of(artifact)
     check_ir(xml, int(weights.size), inputs=inputs, outputs=outputs)
     try:
@@ -96,12 +120,17 @@ def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs:
         config = compile_config(options)
         if options.device == "CPU" and is_added_to(model):
             config = {**WITHOUT_MERGED_KERNELS, **config}
-        return core().compile_model(model, options.device, config), config == compile_config(options)
+        has_half = options.precision == "float16" and options.device == "CPU" and write_half_products(model)
+        if has_half:
+            del config[_PRECISION]
+            config |= AS_WRITTEN
+        compiled = core().compile_model(model, options.device, config)
     except Exception as error:  # OpenVINO raises many kinds; each is a refusal
         raise TargetError(
             f"OpenVINO cannot compile the island: {str(error).strip().splitlines()[-1][:300]}",
             where=f"openvino, {options.device}",
         ) from error
+    return _Compiled(compiled, may_export=config == compile_config(options), has_half=has_half)
 
 
 def _check_ports(
@@ -148,9 +177,10 @@ def _filled(shape: tuple[int, ...] | None, known: tuple[int, ...]) -> tuple[int,
 def embed(artifact: Artifact, runner: Runner, options: OpenVinoOptions) -> Artifact:
     """Return the artefact with the compiled form of the runner that was loaded from it."""
     assert isinstance(runner, _Island)
-    if not runner.may_export:
+    compiled = runner.compiled
+    if not compiled.may_export:
         return artifact
-    return add_compiled(artifact, runner.compiled, options.device, compile_config(options))
+    return add_compiled(artifact, compiled.model, options.device, compile_config(options))
 
 
 def compile_config(options: OpenVinoOptions) -> dict[str, object]:
@@ -158,7 +188,7 @@ def compile_config(options: OpenVinoOptions) -> dict[str, object]:
     config: dict[str, object] = {
         "PERFORMANCE_HINT": "LATENCY",
         # Left alone, OpenVINO computes in float16 or bfloat16 wherever the processor can.
-        "INFERENCE_PRECISION_HINT": PRECISIONS[options.precision],
+        _PRECISION: PRECISIONS[options.precision],
     }
     if can_import(options.device):
         config.update(WITHOUT_WEIGHTS)
@@ -176,21 +206,21 @@ def compile_config(options: OpenVinoOptions) -> dict[str, object]:
 class _Island:
     """A compiled island with its idle requests; each thread takes one for the time of a call."""
 
+    # Compiles it without products in float16.
+    compile_exactly: Callable[[], _Compiled] | None = None
+
     def __init__(
         self,
-        compiled: Any,
+        compiled: _Compiled,
         artifact: Artifact,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         properties: Properties,
-        *,
-        imported: bool,
     ) -> None:
         self.compiled = compiled
-        self.imported = imported  # whether the file held what the device computes with
-        self.may_export = True
+        self._compiling = threading.Lock()
         self._kept = artifact.payload
-        self._idle: collections.deque[Any] = collections.deque()
+        self._idle: collections.deque[_Request] = collections.deque()
         self._checks = properties.checks
         self._copies = sorted(properties.copies.items())
         self._shapes = [spec.shape for spec in outputs]
@@ -201,6 +231,11 @@ class _Island:
         self._open_sizes = artifact.properties if OUTPUT_SIZES in artifact.properties else None
         if self._open_sizes is None and any(-1 in spec.shape for spec in (*inputs, *outputs)):
             raise refuse_property("openvino", OUTPUT_SIZES, None)
+
+    @property
+    def imported(self) -> bool:
+        """Whether the file held what the device computes with."""
+        return self.compiled.imported
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the island once."""
@@ -214,11 +249,15 @@ class _Island:
         # The request does not keep the memory of its tensors alive: this list does, until it has run.
         kept = [_as_in_memory(argument) for argument in arguments]
         shapes = self._shapes if self._open_sizes is None else self._shapes_for(kept)
+        compiled, idle = self.compiled, self._idle
         try:
-            request: _Request = self._idle.pop()
+            request = idle.pop()
         except IndexError:
-            made = self.compiled.create_infer_request()
-            request = _Request(made, len(kept), self._dtypes, len(self._checks.sums))
+            made, sums_given = (
+                compiled.model.create_infer_request(),
+                len(self._checks.sums) + compiled.has_half,
+            )
+            request = _Request(made, len(kept), self._dtypes, sums_given)
         try:
             request.give(kept, [shapes[index] for index in self._own])
             # Not `infer`, which copies every output once more.
@@ -230,15 +269,27 @@ class _Island:
             finally:
                 request.request.wait()  # whatever happens: it writes to memory that is freed afterwards
             results = request.take()
-            sums = request.sums.tolist()
+            totals = request.sums.tolist()
         except RuntimeError as error:
             raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:
-            self._idle.append(request)
+            idle.append(request)
+        if compiled.has_half and not math.isfinite(totals.pop()):
+            self._give_up_half(compiled)
+            return self.run_overlapped(arguments, None)
         for output, source in self._copies:  # in the order of the outputs
             results.insert(output, kept[source].reshape(shapes[output]).clone())
-        self._checks.after(kept, results, sums)
+        self._checks.after(kept, results, totals)
         return results
+
+    def _give_up_half(self, compiled: _Compiled) -> None:
+        """Compile the island without products in float16, for good: something was too large for them."""
+        assert self.compile_exactly is not None
+        with self._compiling:
+            if self.compiled is compiled:  # else another thread has
+                _log.info("a value is too large for float16: the island is compiled for float32")
+                exact, self._idle = self.compile_exactly(), collections.deque()
+                self.compiled = exact
 
     def _shapes_for(self, kept: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
         """Return the shapes of the outputs for inputs of these sizes."""

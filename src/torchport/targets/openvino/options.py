@@ -21,7 +21,8 @@ class OpenVinoOptions(Options):
     Args:
         device: `CPU`, `GPU`, `GPU.1`, `NPU`, or what else `torchport targets` lists.
         precision: what floating-point ops compute in; OpenVINO's own default is lower than float32
-            on many CPUs, ours is float32.
+            on many CPUs, ours is float32. With float16 on a CPU, a model with large products by weights has
+            those in float16 and the rest in float32, and what is too large for float16 is noticed.
         threads: how many threads an inference takes; 0 leaves it to OpenVINO.
         config: further properties for OpenVINO's compiler, by their own names.
     """

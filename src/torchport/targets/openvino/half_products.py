@@ -1,0 +1,109 @@
+"""Has products by weights computed in float16 and all else in float32, where float16 is asked for on a CPU.
+
+A model that is computed in float16 throughout overflows easily, and nobody sees it: a sigmoid makes 1 of what
+is infinite. So does the sum with which we look for NaN, and every call would run with eager torch. Products
+by weights are what takes the time and the memory. Where one is too large for float16 it is infinite or NaN,
+and so is a sum over all of them that the model gives besides its outputs: then the caller computes everything
+again in float32. Kernels add in float16 too, which loses more the more they add: a long product is a sum of
+shorter ones, taken in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchport.targets.openvino.library import openvino
+
+# Instead of a precision for all ops: each is computed in that of its tensors, if the processor has it.
+AS_WRITTEN = {"EXECUTION_MODE_HINT": "ACCURACY"}
+# How many products are added in float16: half of what that loses is what bfloat16 rounds the result by.
+MOST_ADDED = 1024
+# In elements: products with smaller weights gain less than the casts cost.
+_LEAST_WEIGHTS = 1 << 18
+# Of how many products the results are in memory until they are summed.
+_TOGETHER = 16
+# How far float16 may move a weight, of the largest one.
+_MOST_MOVED = 2.0**-10
+
+
+def write_half_products(model: Any) -> bool:
+    """Change a model's products by weights, and give it one more output: the sum of them.
+
+    Returns whether there are any; a model that holds float16 itself is left alone.
+    """
+    nodes = model.get_ordered_ops()
+    half = openvino().Type.f16
+    if any(port.get_element_type() == half for node in nodes for port in node.outputs()):
+        return False
+    results = []
+    for node in nodes:
+        weights = _weights_of(node)
+        if weights is not None:
+            results.append(_replace(node, weights))
+    if not results:
+        return False
+    model.add_outputs([_sum_of(results).output(0)])
+    model.validate_nodes_and_infer_types()
+    return True
+
+
+def _weights_of(node: Any) -> torch.Tensor | None:
+    """Return the weights of such a product in float16, a row for each feature that it gives."""
+    if node.get_type_name() != "MatMul":
+        return None
+    constant, types = node.input_value(1).get_node(), openvino().Type
+    if constant.get_type_name() != "Constant" or constant.get_element_type() not in (types.bf16, types.f32):
+        return None
+    attributes, shape = node.get_attributes(), list(constant.get_output_shape(0))
+    if attributes["transpose_a"] or len(shape) != 2 or shape[0] * shape[1] < _LEAST_WEIGHTS:
+        return None
+    values = constant.get_data()
+    if constant.get_element_type() == types.bf16:
+        given = torch.tensor(values.view("int16")).view(torch.bfloat16)
+    else:
+        given = torch.tensor(values)
+    moved = given.half()
+    largest = given.abs().max().float()
+    if not moved.isfinite().all() or (moved.float() - given.float()).abs().max() > largest * _MOST_MOVED:
+        return None
+    return moved if attributes["transpose_b"] else moved.t()
+
+
+def _replace(node: Any, weights: torch.Tensor) -> Any:
+    """Replace a product by one in float16, and return its result in float32."""
+    opset = openvino().opset13
+    name, dtype = node.get_friendly_name(), node.get_output_element_type(0)
+    users = list(node.output(0).get_target_inputs())
+    pieces = weights.split(MOST_ADDED, dim=1)
+    left = opset.convert(node.input_value(0), "f16")
+    lengths = opset.constant([piece.shape[1] for piece in pieces])
+    lefts = opset.variadic_split(left, opset.constant(-1), lengths).outputs() if len(pieces) > 1 else [left]
+    terms = []
+    for part, piece in zip(lefts, pieces, strict=True):
+        right = opset.constant(piece.contiguous().numpy(), shared_memory=True)
+        product = opset.matmul(part, right, transpose_a=False, transpose_b=True)
+        product.set_friendly_name(name)  # by which a profile knows the op
+        terms.append(opset.convert(product, "f32"))
+    total = terms[0]
+    for term in terms[1:]:
+        total = opset.add(total, term)
+    back = opset.convert(total, dtype.get_type_name())
+    for user in users:
+        user.replace_source_output(back.output(0))
+    return total
+
+
+def _sum_of(results: list[Any]) -> Any:
+    """Return a number that is finite just if all elements of all results are."""
+    opset = openvino().opset13
+    sums = []
+    for start in range(0, len(results), _TOGETHER):
+        flat = [opset.reshape(one, opset.constant([-1]), False) for one in results[start : start + _TOGETHER]]
+        joined = opset.concat(flat, 0) if len(flat) > 1 else flat[0]
+        sums.append(opset.reduce_sum(joined, opset.constant([0]), False))
+    total = sums[0]
+    for one in sums[1:]:
+        total = opset.add(total, one)
+    return total

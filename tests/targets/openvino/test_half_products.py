@@ -1,0 +1,140 @@
+"""Products by weights in float16, which is asked for; a processor without it computes them in float32."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+from targets.graphs import island_of
+from torchport.targets import find
+from torchport.targets.openvino import half_products
+from torchport.targets.openvino import target as target_module
+from torchport.targets.openvino.library import core, openvino
+
+FEATURES, RESULTS = 1100, 256
+OPTIONS = {"cache": False, "speed_trial": False, "precision": "float16"}
+BOTH = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bfloat16", "float32"])
+
+
+@pytest.fixture(autouse=True)
+def any_processor(monkeypatch):
+    """Let float16 be asked for everywhere."""
+    monkeypatch.setattr(target_module, "check_device", lambda device, precision: None)
+
+
+class Product(nn.Module):
+    def __init__(self, weight=None):
+        super().__init__()
+        self.linear = nn.Linear(FEATURES, RESULTS)
+        if weight is not None:
+            self.linear.weight.data = weight.expand(RESULTS, FEATURES).clone()
+
+    def forward(self, x):
+        return torch.sigmoid(self.linear(x) / 1e5)
+
+
+def made(model, x, **options):
+    """The loaded island of a model."""
+    target = find("openvino")
+    island = island_of(model.to(x.dtype).eval(), x)
+    chosen = target.make_options({"precision": "float16", **options})
+    return target.load(target.build(island, chosen), island.inputs, island.outputs, chosen)
+
+
+def is_close(model, x, result):
+    """Whether a result is what float32 gives but for what half precision rounds."""
+    with torch.no_grad():
+        wide = copy.deepcopy(model).float()(x.float())
+    # In float16 and in bfloat16 a product is rounded by 0.2 % or so. All that follows is a sigmoid.
+    return bool(torch.allclose(result.float(), wide, rtol=0.01, atol=0.0)) and result.dtype is x.dtype
+
+
+def numbers(dtype=torch.bfloat16):
+    return torch.randn(3, FEATURES, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+@BOTH
+def test_products_are_in_float16(dtype):
+    model = Product()
+    runner = made(model, numbers(dtype))
+    assert runner.compiled.has_half
+    assert is_close(model, numbers(dtype), runner([numbers(dtype)])[0])
+    assert runner.compiled.has_half
+
+
+def test_the_pieces_of_a_product_are_short():
+    opset = openvino().opset13
+    x = opset.parameter([-1, FEATURES], openvino().Type.bf16)
+    weight = opset.convert(opset.constant(torch.ones(FEATURES, RESULTS).numpy()), "bf16")
+    core_model = openvino().Model([opset.matmul(x, weight, False, False)], [x], "product")
+    from openvino._offline_transformations import apply_moc_transformations
+
+    apply_moc_transformations(core_model, cf=True)
+    assert half_products.write_half_products(core_model)
+    products = [node for node in core_model.get_ops() if node.get_type_name() == "MatMul"]
+    lengths = [node.get_input_partial_shape(0)[1].get_length() for node in products]
+    assert sorted(lengths) == [FEATURES - half_products.MOST_ADDED, half_products.MOST_ADDED]
+    assert {node.get_output_element_type(0) for node in products} == {openvino().Type.f16}
+    assert core_model.output(0).get_element_type() == openvino().Type.bf16
+    compiled = core().compile_model(core_model, "CPU", half_products.AS_WRITTEN)
+    ones = openvino().Tensor(
+        torch.ones(2, FEATURES, dtype=torch.bfloat16).view(torch.int16).numpy().view("uint16"),
+        [2, FEATURES],
+        openvino().Type.bf16,
+    )
+    request = compiled.create_infer_request()
+    request.set_input_tensor(ones)
+    request.infer()
+    assert float(request.get_output_tensor(1).data) == 2 * RESULTS * FEATURES
+
+
+@BOTH
+@pytest.mark.parametrize("large", ["weights", "inputs"])
+def test_what_is_too_large_for_float16_is_computed_in_float32(large, dtype):
+    # The sigmoid of what is infinite is 1, and nobody would see it.
+    weight = torch.full((FEATURES,), 100.0 if large == "weights" else 1e-4)
+    x = torch.full((3, FEATURES), 1.0 if large == "weights" else 1e6).to(dtype)
+    model = Product(weight)
+    runner = made(model, numbers(dtype))
+    for given in (numbers(dtype), x, x, numbers(dtype)):
+        assert is_close(model, given, runner([given])[0])
+
+
+def test_an_infinity_is_as_in_eager_torch():
+    model = Product(torch.ones(FEATURES)).to(torch.bfloat16)
+    x = numbers()
+    x[0, 0] = torch.inf
+    compiled = torchport.compile(model, (numbers(),), options=OPTIONS)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x), rtol=0.02, atol=0.0)
+
+
+@pytest.mark.parametrize("weight", [1e5, 1e-9], ids=["large", "tiny"])
+def test_weights_that_float16_does_not_hold_stay(weight):
+    x = numbers() / 100
+    model = Product(torch.linspace(0, weight, FEATURES))
+    assert not made(model, x).compiled.has_half
+    compiled = torchport.compile(model, (x,), options=OPTIONS)
+    assert is_close(model, x, compiled(x))
+
+
+def test_models_in_float16_are_computed_as_openvino_does():
+    assert not made(Product(), numbers(torch.float16)).compiled.has_half
+    assert not made(Product(), numbers(), precision="float32").compiled.has_half
+
+
+def test_a_sum_over_inputs_does_not_overflow_as_it_would_in_float16():
+    compiled = torchport.compile(Product(), (numbers(torch.float32),), options=OPTIONS)
+    compiled(1000 * numbers(torch.float32))
+    assert compiled.fallbacks.fallbacks == 0
+
+
+def test_a_package_has_them_too(tmp_path):
+    model = Product().to(torch.bfloat16)
+    torchport.save(torchport.compile(model, (numbers(),), options=OPTIONS), tmp_path / "one.pt2")
+    loaded = torchport.load(tmp_path / "one.pt2")
+    assert is_close(model, numbers(), loaded(numbers()))
+    [runner] = [island.runner for made in loaded._programs for island in made.program.islands.values()]
+    assert runner.compiled.has_half
