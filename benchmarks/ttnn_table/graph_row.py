@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from models import load_to_run
-from rows import Stayed, reasons
+from rows import Placed, reasons
 from torch import fx
 
 import torchport
@@ -26,7 +26,7 @@ _OPTIONS = {"target": "ttnn", "dtype": "float32"}
 _GRAPH = "a graph"
 
 
-def run_graphs(name: str) -> tuple[BenchRecord, Stayed]:
+def run_graphs(name: str) -> tuple[BenchRecord, Placed]:
     """Run one row; whatever a model raises is in the record."""
     record = BenchRecord(name, "ttnn", "failed", batch=1, pcc_threshold=PCC_THRESHOLD)
     record = replace(record, versions=versions_for("ttnn"), machine=describe_machine())
@@ -37,7 +37,8 @@ def run_graphs(name: str) -> tuple[BenchRecord, Stayed]:
             record = _run(record, name, between)
     except Exception as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
         record = replace(record, error=one_line(error))
-    return _with_ops(record, built, between), Stayed(name, (*reasons(built), *_told(between)))
+    placed = Placed(name, reasons=(*reasons(built), *_told(between)))
+    return _with_ops(record, built, between), placed
 
 
 def _run(record: BenchRecord, name: str, between: Counter[str]) -> BenchRecord:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from models import ABSENT, NOTES
-from rows import Explained, Stayed, Trained, upstream
+from rows import Explained, Placed, Trained, upstream
 
 from torchport.records import PCC_THRESHOLD, BenchRecord, atomic_write
 from torchport.records.record import Record
@@ -23,7 +23,7 @@ _BEGIN, _END = "<!-- ttnn: begin -->\n", "<!-- ttnn: end -->\n"  # around the to
 _KEPT = {
     BenchRecord: ("ttnn.json", "bench"),
     Explained: ("ttnn_explained.json", "explained"),
-    Stayed: ("ttnn_stayed.json", "stayed"),
+    Placed: ("ttnn_placed.json", "placed"),
     Trained: ("ttnn_trained.json", "trained_explained", "trained"),
 }
 _MOST_LEFT = 0.05  # of the ops in training
@@ -39,7 +39,7 @@ class Records:
     run: Mapping[str, BenchRecord]
     explained: Mapping[str, Explained]
     trained: Mapping[str, Trained]
-    stayed: Mapping[str, Stayed]
+    placed: Mapping[str, Placed]
 
 
 def read(kind: type[RowRecord]) -> dict[str, RowRecord]:
@@ -51,7 +51,7 @@ def read(kind: type[RowRecord]) -> dict[str, RowRecord]:
 
 def read_records() -> Records:
     """Return the records that the page is made from."""
-    return Records(read(BenchRecord), read(Explained), read(Trained), read(Stayed))
+    return Records(read(BenchRecord), read(Explained), read(Trained), read(Placed))
 
 
 def write_page(directory: Path) -> None:
@@ -62,10 +62,7 @@ def write_page(directory: Path) -> None:
             record = kind.from_json(json.loads(path.read_text(encoding="utf-8")))
             if isinstance(record, Trained) and record.ops_before is None and record.model in rows:
                 continue  # what was explained says more
-            if not isinstance(record, Stayed) or record.reasons:
-                rows[record.model] = record.to_json()
-            else:
-                rows.pop(record.model, None)
+            rows[record.model] = record.to_json()
         ordered = [rows[row["name"]] for row in upstream() if row["name"] in rows]
         lines = ",\n".join(_short(json.dumps(row, ensure_ascii=False)) for row in ordered)
         _write(RESULTS / kept, f"[\n{lines}\n]\n")
@@ -146,7 +143,9 @@ def _head(records: Records) -> list[str]:
         "✅ is right, with no op left (in training: few); 🚧 is right, with ops left; ❌ is wrong or failed.",
         "○ was explained and not run: ops and moves are what `torchport.explain` says without weights.",
         "Counts of ops differ where the two capture models differently. Moves are tensors that cross to or",
-        "from the device, in training weights among them. Rows of `generate` count the ops of the compiled",
+        "from the device, in training weights among them; where no op is left they are a call's inputs and",
+        "outputs (counted in `ttnn_placed.json`) and nothing else. Weights that begin as zeros get random",
+        "values, since any result of zeros is right. Rows of `generate` count the ops of the compiled",
         "step, and their PCC is that of the logits, for the tokens that were generated. Rows whose shapes",
         "depend on values (what stays of many boxes) are run by `torch.compile`, in float32: the ops of its",
         "graphs are counted together, and each kind of op that eager torch runs between them counts as one",
@@ -177,7 +176,7 @@ def _ours(name: str, records: Records) -> list[str]:
     notes = [NOTES[name]] if name in NOTES else []
     if run is not None and (run.ops_before is not None or explained is None):
         mark = ("🚧" if run.ops_remain else "✅") if run.status == "ok" else "❌"
-        notes += records.stayed[name].reasons if name in records.stayed else ()
+        notes += records.placed[name].reasons if name in records.placed else ()
         return _figures(mark, run, run.pcc, [*notes, run.error])
     if trained is not None:
         notes = [_gradients(trained), *trained.reasons, trained.error]

@@ -40,18 +40,21 @@ class Explained(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Stayed(Record):
-    """Why ops of a row that was run stay on the host.
+class Placed(Record):
+    """What a row that was run has to move, and why ops of it stay on the host.
 
     Args:
         model: the row's name.
-        reasons: each reason once.
+        inputs, outputs: as in `Coverage`; of a row in pieces they are not known.
+        reasons: why ops stay, each reason once.
     """
 
-    schema: ClassVar[str] = "torchport.benchmarks.stayed/1"
+    schema: ClassVar[str] = "torchport.benchmarks.placed/1"
 
     model: str
-    reasons: tuple[str, ...]
+    inputs: int | None = None
+    outputs: int | None = None
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

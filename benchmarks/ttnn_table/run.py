@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from page import read, write_page
-from rows import Explained, Stayed, Trained, reasons, upstream
+from rows import Explained, Placed, Trained, reasons, upstream
 
 from torchport.bringup import BenchSettings, run_benches
 from torchport.records import BenchRecord, Coverage, file_name, read_record, write_record
@@ -37,6 +37,7 @@ from torchport.records.record import Record
 
 TARGET = "ttnn"
 _WAITED = 10  # times the limit of processor time: other programs may be running
+_LOOK = 0.5  # seconds between looks at a row's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="run rows that are done, too")
     parser.add_argument("--page", action="store_true", help="run nothing, and write the page")
     parser.add_argument("--seconds", type=float, default=300, help="the limit of a row, of processor time")
-    parser.add_argument(
-        "--gigabytes", type=float, default=8, help="likewise; of memory beyond the libraries'"
-    )
+    parser.add_argument("--gigabytes", type=float, default=8, help="likewise, of memory that is no file's")
     parser.add_argument("--hours", type=float, default=1, help="begin no row after so long")
     chosen = parser.parse_args()
     end = time.monotonic() + 3600 * chosen.hours
@@ -118,19 +117,34 @@ def is_kept(kind: str, name: str) -> bool:
 
 def run_row(kind: str, name: str, directory: Path, seconds: float, gigabytes: float) -> None:
     """Do the work for one row in a process of its own; whatever ends it, there is a record."""
-    process = _context().Process(target=_run, args=(kind, name, directory, seconds, gigabytes))
+    process = _context().Process(target=_run, args=(kind, name, directory, seconds))
     process.start()
-    process.join(_WAITED * seconds)
-    if process.is_alive() or process.exitcode == -signal.SIGXCPU:
-        process.kill()
-        process.join()
+    end = time.monotonic() + _WAITED * seconds
+    problem = ""
+    while process.exitcode is None and not problem:
+        process.join(_LOOK)
+        if _memory(process.pid) > gigabytes * 1e9:
+            problem = f"it takes more than {gigabytes:g} GB"
+        elif time.monotonic() > end:
+            problem = f"it takes more than {seconds:.0f} s"
+    process.kill()
+    process.join()
+    if process.exitcode == -signal.SIGXCPU:
         problem = f"it takes more than {seconds:.0f} s"
-    elif process.exitcode:
-        problem = f"the process ended with {process.exitcode}, with a limit of {gigabytes:g} GB"
-    else:
-        return
-    found = KINDS[kind]
-    write_record(found.failed(name, problem), directory / found.folder / file_name(name, TARGET))
+    elif process.exitcode and not problem:
+        problem = f"the process ended with {process.exitcode}"
+    if problem:
+        found = KINDS[kind]
+        write_record(found.failed(name, problem), directory / found.folder / file_name(name, TARGET))
+
+
+def _memory(process: int | None) -> int:
+    """Return how many bytes a process holds that no file has."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0  # it has ended
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
 
 @functools.cache
@@ -143,10 +157,8 @@ def _context() -> multiprocessing.context.ForkServerContext:
     return context
 
 
-def _run(kind: str, name: str, directory: Path, seconds: float, gigabytes: float) -> None:
+def _run(kind: str, name: str, directory: Path, seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), resource.RLIM_INFINITY))
-    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (held + int(gigabytes * 1e9),) * 2)
     KINDS[kind].run(name, directory)
 
 
@@ -162,15 +174,17 @@ def _bench(name: str, directory: Path) -> None:
     if name in BROKEN:
         from graph_row import run_graphs
 
-        row, stayed = run_graphs(name)
-        write_record(stayed, directory / "stayed" / file_name(name, TARGET))
+        row, placed = run_graphs(name)
+        write_record(placed, directory / "placed" / file_name(name, TARGET))
         write_record(row, directory / "bench" / file_name(name, TARGET))
         return
     settings = BenchSettings(runs=1, warmup=0, new_tokens=GENERATING.get(name, 0))
     run_benches([name], targets=[TARGET], directory=directory, load=load_to_run, settings=settings)
     coverage = directory / "coverage" / file_name(name, TARGET)
-    found = [read_record(coverage, Coverage)] if coverage.exists() else []
-    write_record(Stayed(name, reasons(found)), directory / "stayed" / file_name(name, TARGET))
+    if coverage.exists():
+        found = read_record(coverage, Coverage)
+        placed = Placed(name, found.inputs, found.outputs, reasons([found]))
+        write_record(placed, directory / "placed" / file_name(name, TARGET))
 
 
 def _explain_training(name: str, directory: Path) -> None:

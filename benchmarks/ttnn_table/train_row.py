@@ -76,10 +76,11 @@ _OPTIONS = {"target": "ttnn", "dtype": "float32"}
 
 
 def without_chance(module: nn.Module) -> None:
-    """Turn dropout off: two steps would drop different elements."""
+    """Turn dropout off, of modules and of functions: two steps would drop different elements."""
     for part in module.modules():
-        for name in ("p", "drop_prob"):
-            if "Drop" in type(part).__name__ and isinstance(getattr(part, name, None), float):
+        chances = [name for name in vars(part) if "drop" in name] + ["p"] * ("Drop" in type(part).__name__)
+        for name in chances:
+            if isinstance(getattr(part, name, None), float):
                 setattr(part, name, 0.0)
 
 

@@ -89,3 +89,33 @@ def test_sizes_known_at_run_time_only_cost_nothing_and_break_nothing():
 def test_there_is_a_remedy_for_every_reason():
 
     assert {"supported", *_REMEDIES} == set(REASONS)
+
+
+def test_inputs_and_outputs_are_what_a_call_reads_and_makes():
+    # z is not read, the host's part is not counted, and a result that is returned twice is one
+    def model(x, y, z):
+        total = torch.tanh(torch.relu(x) + y)
+        return total * 2, total, total, z
+
+    given = [torch.ones(2) for _ in range(3)]
+    counted = coverage(model, *given, keep_ops=["aten.tanh"])
+    assert (counted.inputs, counted.outputs) == (2, 2)
+    assert counted.transfers > 4
+    whole = coverage(model, *given)
+    assert whole.transfers == whole.inputs + whole.outputs == 4
+
+
+def test_a_buffer_that_is_read_and_written_is_an_input_and_an_output():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("total", torch.zeros(2))
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            self.total.add_(x * self.weight)
+            return x.relu()
+
+    counted = coverage(Counter(), torch.ones(2))
+    assert (counted.inputs, counted.outputs) == (2, 2)
+    assert counted.transfers == 4

@@ -50,7 +50,7 @@ def test_a_record_changes_the_page(page, kind):
 def test_every_row_with_ops_left_says_why(page):
     records = page.read_records()
     left = [name for name, record in records.run.items() if record.ops_remain]
-    assert all(records.stayed[name].reasons for name in left)
+    assert all(records.placed[name].reasons for name in left)
     assert all(record.reasons for record in records.trained.values() if record.ops_remain)
     assert all(record.reasons for record in records.explained.values() if record.ops_remain)
 
@@ -76,3 +76,42 @@ def test_a_row_that_is_only_explained_is_marked(page):
     [line] = [line for line in page.render(alone).splitlines() if line.startswith(f"| {name} |")]
     assert " ○ " in line
     assert "✅ |" not in line.split("○")[1]
+
+
+# Rows in evaluation that are not whole: what stays of them is on the page, with what would mend it.
+NAMED = {"MobileNetSSD", "ViLT", "speecht5-tts", "ssd300_vgg16", "ssdlite320_mobilenet_v3_large"}
+NOT_COUNTED = {"Whisper"}  # run before inputs and outputs were counted
+
+
+def test_every_row_that_was_run_is_whole_but_for_a_few_that_are_named(page):
+    records = page.read_records()
+    ran = {name: row for name, row in records.run.items() if row.ops_before is not None}
+    broken = {name for name, row in ran.items() if not _is_whole(name, row, records.placed.get(name))}
+    assert len(NAMED) <= 5
+    assert broken == NAMED
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert all(" 🚧 " in line for line in text.splitlines() if line.split(" | ")[0][2:] in NAMED)
+
+
+def _is_whole(name, row, placed):
+    """Whether nothing stays, nothing moves but inputs and outputs, and the results are right."""
+    # One in and one out, where they were not counted: it cannot be less.
+    least = 2 if placed is None or placed.inputs is None else placed.inputs + placed.outputs
+    moves = row.transfers == least or name in NOT_COUNTED
+    return row.status == "ok" and row.ops_remain == 0 and moves and row.pcc >= row.pcc_threshold == 0.99
+
+
+def test_every_row_in_training_leaves_few_ops_and_has_right_gradients(page):
+    records = page.read_records().trained
+    counted = {name: row for name, row in records.items() if row.ops_before is not None}
+    assert counted
+    assert {name for name, row in counted.items() if row.ops_remain > 0.05 * row.ops_before} == set()
+    ran = {name: row for name, row in counted.items() if row.pcc is not None}
+    assert ran
+    wrong = {name for name, row in ran.items() if row.pcc < 0.99 and not _is_as_exact_as_eager(row)}
+    assert wrong == set()
+
+
+def _is_as_exact_as_eager(row):
+    """Whether gradients that rounding decides are about as far from float64's as eager torch's."""
+    return row.below > 0 and row.excess is not None and row.excess <= 2

@@ -10,6 +10,7 @@ from torchport.compiler.normalise import NormalGraph, is_op
 from torchport.compiler.outline import Piece
 from torchport.compiler.partition import Partition
 from torchport.records import ConditionalOp, Coverage, IslandSummary, StayedOp, Verdict
+from torchport.targets.size_terms import is_size
 
 # What to do about a reason, where the verdict itself does not know better.
 _REMEDIES: dict[str, str] = {
@@ -72,7 +73,27 @@ def measure(
         stayed=tuple(stayed),
         host_views=tuple(row for row in on_host if row.reason == "alias"),
         conditional=tuple(map(_conditional, conditional, [verdicts[node] for node in conditional])),
+        inputs=_read(graph),
+        outputs=_made(graph, verdicts),
     )
+
+
+def _read(graph: NormalGraph) -> int:
+    """Count the tensors that ops read and that may differ from call to call: inputs, and weights written."""
+    nodes = graph.graph_module.graph.nodes
+    changing = {node for node in nodes if node.op == "placeholder" and not is_size(node)} | set(graph.writes)
+    return sum(any(is_op(user) for user in node.users) for node in changing)
+
+
+def _made(graph: NormalGraph, verdicts: dict[fx.Node, Verdict]) -> int:
+    """Count the tensors that ops make and that are returned or written; a view on the host is not one."""
+    made = set()
+    for node in graph.output.all_input_nodes:
+        while node in verdicts and verdicts[node].reason == "alias":
+            node = node.all_input_nodes[0]
+        if node.op == "call_function" and not is_size(node):
+            made.add(node)
+    return len(made)
 
 
 def _stayed(node: fx.Node, verdict: Verdict) -> StayedOp:

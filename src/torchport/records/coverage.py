@@ -75,6 +75,8 @@ class Coverage(Record):
         ops_remain: how many of them stay on the host.
         unique_remain: how many distinct ones.
         transfers: how many tensors cross to or from the device in one call.
+        inputs, outputs: how many tensors a call reads of what it is given, and makes; fewer than their sum
+            cannot cross if the target takes all.
         flops, flops_covered: floating-point operations in all, and on the target.
         bytes, bytes_covered: bytes read and written by the ops in all, and on the target.
         islands: the pieces that the target takes.
@@ -101,6 +103,8 @@ class Coverage(Record):
     stayed: tuple[StayedOp, ...]
     host_views: tuple[StayedOp, ...] = ()
     conditional: tuple[ConditionalOp, ...] = ()
+    inputs: int = 0
+    outputs: int = 0
 
     @property
     def complete(self) -> bool:

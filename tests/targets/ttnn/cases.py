@@ -122,6 +122,8 @@ CASES = {
     "cat_last": (lambda x, y: torch.cat([x, y], 3), (SQUARE, random(2, 3, 37, 2))),
     "pad": (lambda x: functional.pad(x, (0, 2, 0, 1), value=1.5), (X,)),
     "pad_front": (lambda x: functional.pad(x, (1, 2, 2, 0)), (X,)),
+    "pad_negative": (lambda x: functional.pad(x, (-1, -2, 0, -1)), (X,)),
+    "pad_negative_and_positive": (lambda x: functional.pad(x, (-1, 2, 1, -1), value=1.5), (X,)),
     "sum": (lambda x: x.sum(-1), (X,)),
     "sum_keepdim": (lambda x: x.sum((0, -1), keepdim=True), (SQUARE,)),
     "sum_all": (lambda x: x.sum() + 1, (X,)),

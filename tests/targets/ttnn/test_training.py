@@ -64,6 +64,23 @@ def test_the_gradient_of_a_pooling_goes_to_the_first_of_equal_elements(size, str
     torch.testing.assert_close(found, wanted)
 
 
+@pytest.mark.parametrize("included", [False, True])
+@pytest.mark.parametrize("divisor", [None, 5])
+@pytest.mark.parametrize(
+    ("size", "stride", "padding"), [((3, 3), (2, 2), (1, 1)), ((2, 2), (), (0, 0)), ((3, 2), (1, 2), (1, 0))]
+)
+def test_the_gradient_of_an_average_goes_to_all_in_equal_parts(size, stride, padding, divisor, included):
+    torch.manual_seed(0)
+    x = double(2, 3, 9, 8)
+    given = (stride, padding, False, included, divisor)
+    pooled = aten.avg_pool2d(x, size, *given)
+    gradient = torch.randn_like(pooled)
+    [wanted] = torch.autograd.grad(pooled, x, gradient)
+    torch.testing.assert_close(training.average_pool_backward(gradient, x, size, *given), wanted)
+    larger = gradient.new_zeros(2, 3, pooled.shape[2] + 1, pooled.shape[3])  # as ceil_mode may give
+    assert training.average_pool_backward(larger, x, size, *given) is NotImplemented
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 def test_attention_and_its_gradients(causal, masked):

@@ -28,6 +28,7 @@ def training_decompositions() -> dict[OpOverload, Callable[..., object]]:
         aten.convolution.default: convolution,
         aten.convolution_backward.default: convolution_backward,
         aten.max_pool2d_with_indices_backward.default: max_pool_backward,
+        aten.avg_pool2d_backward.default: average_pool_backward,
         aten.var_mean.correction: variance_and_mean,
         aten._scaled_dot_product_flash_attention_for_cpu.default: attention,
         aten._scaled_dot_product_flash_attention_for_cpu_backward.default: attention_backward,
@@ -240,6 +241,26 @@ def max_pool_backward(
         given.append(gradient * here)
         left = left - here
     return windows.add_up(given, x.shape[2:])
+
+
+def average_pool_backward(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> torch.Tensor:
+    """Give each window's gradient to all of its elements, in equal parts."""
+    windows = _Windows(_pair(kernel_size), _pair(stride or kernel_size), padding, (1, 1))
+    if x.dim() != 4 or windows.output_size(x.shape[2:]) != tuple(gradient.shape[2:]):
+        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
+    counts: float | torch.Tensor = divisor_override or math.prod(windows.size)
+    if any(windows.padding) and not count_include_pad and divisor_override is None:
+        counts = functools.reduce(torch.add, windows.pieces(torch.ones_like(x[:1, :1])))
+    return windows.add_up([gradient / counts] * len(windows.offsets()), x.shape[2:])
 
 
 def variance_and_mean(

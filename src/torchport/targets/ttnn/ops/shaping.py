@@ -166,18 +166,26 @@ def _cat(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 @lowers("constant_pad_nd.default", "fib")
 def _pad(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    """Cut off where an amount is negative, then pad."""
     shape = torch_value(given["self"]).shape
     amounts = list(given["pad"])
-    if any(amount < 0 for amount in amounts):
-        refuse("argument", "a negative padding cuts off", "cut it off with a slice")
     if not any(amounts):
         return same(lowering, node, given["self"])
     pairs = [(amounts[place], amounts[place + 1]) for place in range(0, len(amounts), 2)]
-    padding = [(0, 0)] * (len(shape) - len(pairs)) + pairs[::-1]
+    wanted = [(0, 0)] * (len(shape) - len(pairs)) + pairs[::-1]
+    padding = [(max(before, 0), max(after, 0)) for before, after in wanted]
+    front = any(before for before, _ in padding)
+    if min(amounts) >= 0:
+        source = lowering.get(given["self"], layout="row_major" if front else "tile")
+    else:
+        source = lowering.get(given["self"])
+        for dim, (before, after) in enumerate(wanted):
+            source = cut(lowering, source, dim, max(-before, 0), shape[dim] - max(-after, 0))
+        if not any(map(any, padding)):
+            return source
+        source = lowering.laid_out(source, "row_major" if front else "tile")
     value = given["value"]
     number: int | float = int(value) if lowering.device_dtype(node) == "int32" else float(value)
-    front = any(before for before, _ in padding)
-    source = lowering.get(given["self"], layout="row_major" if front else "tile")
     return lowering.laid_out(lowering.call("pad", source, tuple(padding), number), "tile")
 
 
