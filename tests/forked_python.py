@@ -18,6 +18,8 @@ import sys
 import threading
 from pathlib import Path
 
+from fork_server import READY
+
 _PR_SET_CHILD_SUBREAPER = 36
 _SERVER = Path(__file__).with_name("fork_server.py")
 # What the interpreter or torch reads once, when it starts: for other values of these, a process is started.
@@ -32,7 +34,10 @@ _Popen = subprocess.Popen  # also where the fixture has put another in its place
 
 
 class _Server:
-    """The process that is forked, and this process's end of the line to it."""
+    """The process that is forked, and this process's end of the line to it.
+
+    It is not ready, and never will be, where an import of torch starts threads.
+    """
 
     def __init__(self) -> None:
         self._line, other = socket.socketpair()
@@ -47,6 +52,7 @@ class _Server:
                 env=environment | _SERVER_SETTINGS,
                 cwd="/",
             )
+        self.is_ready = self._line.recv(1) == READY
 
     def fork(self, request: dict[str, object], files: list[int]) -> int:
         """Return the number of a new process, which is a child of this one."""
@@ -62,6 +68,11 @@ class _Server:
         pid = int.from_bytes(answer, "big")
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # raises if it is no child of this one
         return pid
+
+
+def can_fork() -> bool:
+    """Whether processes are forks here, once one was asked for."""
+    return _server is not None and _server.is_ready
 
 
 _server: _Server | None = None
@@ -100,7 +111,7 @@ class ForkedPopen(_Popen):
         with _lock:
             if plain and _server is None:
                 _server = _Server()
-        if not plain or _settings(environment) != _server.settings:
+        if not plain or not _server.is_ready or _settings(environment) != _server.settings:
             _Popen._execute_child(self, *arguments)
             return
         request = {
