@@ -1,6 +1,7 @@
 """Products by weights in float16, which is asked for; a processor without it computes them in float32."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -100,6 +101,15 @@ def test_what_is_too_large_for_float16_is_computed_in_float32(large, dtype):
     runner = made(model, numbers(dtype))
     for given in (numbers(dtype), x, x, numbers(dtype)):
         assert is_close(model, given, runner([given])[0])
+
+
+def test_threads_may_find_that_something_is_too_large_at_the_same_time():
+    model = Product(torch.full((FEATURES,), 100.0))
+    runner = made(model, numbers())
+    x = torch.ones(3, FEATURES, dtype=torch.bfloat16)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda index: runner([x if index % 2 else numbers()])[0], range(24)))
+    assert all(is_close(model, x if index % 2 else numbers(), one) for index, one in enumerate(found))
 
 
 def test_an_infinity_is_as_in_eager_torch():

@@ -9,7 +9,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy
@@ -103,12 +103,14 @@ class _Compiled:
         imported: whether it was read from a compiled form.
         may_export: whether the device's form may be kept: not if it needs settings of its own.
         has_half: whether it has products in float16, and an output that says whether they fitted.
+        idle: its requests that no thread uses.
     """
 
     model: Any
     imported: bool = False
     may_export: bool = True
     has_half: bool = False
+    idle: collections.deque[_Request] = field(default_factory=collections.deque)
 
 
 def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int) -> _Compiled:
@@ -223,7 +225,6 @@ class _Island:
         self.compiled = compiled
         self._compiling = threading.Lock()
         self._kept = artifact.payload
-        self._idle: collections.deque[_Request] = collections.deque()
         self._checks = properties.checks
         self._copies = sorted(properties.copies.items())
         self._shapes = [spec.shape for spec in outputs]
@@ -252,9 +253,9 @@ class _Island:
         # The request does not keep the memory of its tensors alive: this list does, until it has run.
         kept = [_as_in_memory(argument) for argument in arguments]
         shapes = self._shapes if self._open_sizes is None else self._shapes_for(kept)
-        compiled, idle = self.compiled, self._idle
+        compiled = self.compiled  # which another thread may replace
         try:
-            request = idle.pop()
+            request = compiled.idle.pop()
         except IndexError:
             made, sums_given = (
                 compiled.model.create_infer_request(),
@@ -276,7 +277,7 @@ class _Island:
         except RuntimeError as error:
             raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:
-            idle.append(request)
+            compiled.idle.append(request)
         if compiled.has_half and not math.isfinite(totals.pop()):
             self._give_up_half(compiled)
             return self.run_overlapped(arguments, None)
@@ -291,8 +292,7 @@ class _Island:
         with self._compiling:
             if self.compiled is compiled:  # else another thread has
                 _log.info("a value is too large for float16: the island is compiled for float32")
-                exact, self._idle = self.compile_exactly(), collections.deque()
-                self.compiled = exact
+                self.compiled = self.compile_exactly()
 
     def _shapes_for(self, kept: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
         """Return the shapes of the outputs for inputs of these sizes."""
@@ -312,7 +312,7 @@ class _Island:
 
     def counters(self) -> list[Any]:
         """Return OpenVINO's counters of the last run, if it was compiled with them."""
-        return list(self._idle[-1].request.profiling_info)
+        return list(self.compiled.idle[-1].request.profiling_info)
 
 
 class _Request:
