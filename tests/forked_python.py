@@ -54,6 +54,11 @@ class _Server:
             )
         self.is_ready = self._line.recv(1) == READY
 
+    def end(self) -> None:
+        """Let the process end: it does when nobody can ask any more."""
+        self._line.close()
+        self._process.wait()
+
     def fork(self, request: dict[str, object], files: list[int]) -> int:
         """Return the number of a new process, which is a child of this one."""
         data = json.dumps(request).encode()
@@ -109,6 +114,9 @@ class ForkedPopen(_Popen):
         plain = not any(asked[name] for name in ("executable", "preexec_fn", "pass_fds", "shell"))
         plain = plain and sys.platform == "linux" and _is_python(asked["args"])
         with _lock:
+            if plain and _server is not None and _server.settings != _settings(os.environ):
+                _server.end()  # something has changed the environment for good
+                _server = None
             if plain and _server is None:
                 _server = _Server()
         if not plain or not _server.is_ready or _settings(environment) != _server.settings:
