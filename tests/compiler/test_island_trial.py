@@ -4,11 +4,38 @@ import math
 
 import pytest
 import torch
+from torch import fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchport.compiler.island_trial import difference, reference_values
 from torchport.targets import find
 
 NAN, INF = math.nan, math.inf
+
+
+class Asked(TorchDispatchMode):
+    """Notes the dtypes that products are asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.dtypes = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if "mm" in str(func):
+            self.dtypes += [value.dtype for value in args if isinstance(value, torch.Tensor)]
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_product_in_bfloat16_is_computed_in_float32_and_rounded():
+    graph = fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    product = graph.call_function(torch.ops.aten.mm.default, (x, y))
+    graph.output(product)
+    left, right = torch.randn(3, 64).bfloat16(), torch.randn(64, 5).bfloat16()
+    with Asked() as asked:
+        values = reference_values(fx.GraphModule({}, graph), (left, right), {product})
+    assert set(asked.dtypes) == {torch.float32}
+    assert torch.equal(values[product], (left.float() @ right.float()).bfloat16())
 
 
 def off(actual, expected, low_precision=False, dtype=torch.float32):

@@ -1,9 +1,11 @@
 """Islands that are slower than eager torch are found, and the ops at fault stay on the host."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import fx
 
 import torchport
 from compiler.devices import DEVICES, FAULTY
@@ -51,6 +53,29 @@ def test_where_the_engine_has_no_clock_the_island_stays_and_the_model_runs_eager
     assert {row.reason for row in coverage.stayed} == {"slower"}
     assert "the island of 4 ops takes 2" in coverage.stayed[0].detail
     assert coverage.islands == ()
+
+
+def test_eager_torch_is_stopped_where_it_takes_much_longer(monkeypatch):
+    seen = []
+
+    def slow(x):
+        for index in range(5):
+            seen.append(index)
+            time.sleep(0.02)
+        return x
+
+    graph = fx.Graph()
+    value = graph.placeholder("x")
+    for _ in range(3):
+        value = graph.call_function(slow, (value,))
+    graph.output(value)
+    piece = SimpleNamespace(island=SimpleNamespace(graph_module=fx.GraphModule({}, graph)))
+    assert not speed_trial._ends_within(piece, [X], 0.05)
+    assert len(seen) == 5  # the first op alone
+    assert speed_trial._ends_within(piece, [X], 60)
+    monkeypatch.setattr(speed_trial, "_ends_within", lambda *given: False)
+    monkeypatch.setattr(speed_trial, "time_in_turns", lambda *given: pytest.fail("it was timed"))
+    assert compiled_for("slow", cache=False).complete
 
 
 def test_how_long_trials_take_is_told():

@@ -46,16 +46,8 @@ class LoadedIsland:
 
     def _ordered(self, results: list[torch.Tensor]) -> list[torch.Tensor]:
         for index, spec in self._orders:
-            if _is_moved(results[index].shape, spec.order):
-                results[index] = _in_order(results[index], spec)
+            results[index] = _in_order(results[index], spec)
         return results
-
-
-@functools.lru_cache(maxsize=1024)
-def _is_moved(shape: tuple[int, ...], order: tuple[int, ...]) -> bool:
-    """Whether another order of the dimensions means another order in memory: not for those of one element."""
-    places = [dim for dim in order if shape[dim] != 1]
-    return places != sorted(places)
 
 
 def _in_order(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:

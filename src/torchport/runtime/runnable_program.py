@@ -44,7 +44,8 @@ class RunnableProgram:
         self._whole = _whole_island(graph_module, self.islands)
         if self._whole is not None and kind is not None:
             places = self._whole.inputs if isinstance(self._whole, _Selection) else range(len(kind.keys))
-            _check_kind(self._whole.meta, [kind.keys[index] for index in places])
+            # A file's graph may have more inputs than it says.
+            _check_kind(self._whole.meta, [kind.keys[index] for index in places if index < len(kind.keys)])
         self._call = self._whole or _direct(graph_module, self.islands, checked=kind is not None)
         self._draws = any(_draws(node) for node in graph_module.graph.nodes)
         self._written_inputs, self._written_buffers = _written(graph_module)
@@ -216,14 +217,14 @@ def _whole_island(
     if not calls or calls[0].name not in islands:
         return None
     call, getitems = calls[0], calls[1:]
-    if any(each.target is not operator.getitem or each.args[0] is not call for each in getitems):
+    if any(each.target is not operator.getitem or each.args[:1] != (call,) for each in getitems):
         return None
     returned = list(graph_module.graph.output_node().args[0])  # type: ignore[arg-type]  # a tuple
     if any(source not in places for source in call.args[2]) or any(node not in getitems for node in returned):
         return None
     island = islands[call.name]
-    results = [int(node.args[1]) for node in returned]
-    if any(not 0 <= index < len(island.meta.outputs) for index in results):
+    results = [node.args[-1] for node in returned]
+    if any(index not in range(len(island.meta.outputs)) for index in results):
         return None
     inputs = [places[source] for source in call.args[2]]
     if inputs == list(range(len(places))) and results == list(range(len(island.meta.outputs))):

@@ -135,6 +135,22 @@ def test_models_in_float16_are_computed_as_openvino_does():
     assert not made(Product(), numbers(), precision="float32").compiled.has_half
 
 
+@pytest.mark.parametrize("key", ["INFERENCE_PRECISION_HINT", "EXECUTION_MODE_HINT"])
+def test_who_sets_openvino_s_own_property_gets_it(key):
+    value = {"INFERENCE_PRECISION_HINT": "f32", "EXECUTION_MODE_HINT": "PERFORMANCE"}[key]
+    assert not made(Product(), numbers(), config={key: value}).compiled.has_half
+
+
+def test_what_was_compiled_anew_is_not_kept_in_a_file():
+    model, target = Product(torch.full((FEATURES,), 100.0)), find("openvino")
+    island = island_of(model.to(torch.bfloat16).eval(), numbers())
+    options = target.make_options({"precision": "float16"})
+    artifact = target.build(island, options)
+    runner = target.load(artifact, island.inputs, island.outputs, options)
+    runner([torch.ones(3, FEATURES, dtype=torch.bfloat16)])
+    assert target.embed(artifact, runner, options) is artifact
+
+
 def test_a_sum_over_inputs_does_not_overflow_as_it_would_in_float16():
     compiled = torchport.compile(Product(), (numbers(torch.float32),), options=OPTIONS)
     compiled(1000 * numbers(torch.float32))

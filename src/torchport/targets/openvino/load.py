@@ -125,7 +125,7 @@ def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs:
         config = compile_config(options)
         if options.device == "CPU" and is_added_to(model):
             config = {**WITHOUT_MERGED_KERNELS, **config}
-        has_half = options.precision == "float16" and options.device == "CPU" and write_half_products(model)
+        has_half = _is_half_wanted(options) and write_half_products(model)
         if has_half:
             del config[_PRECISION]
             config |= AS_WRITTEN
@@ -136,6 +136,12 @@ def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs:
             where=f"openvino, {options.device}",
         ) from error
     return _Compiled(compiled, may_export=config == compile_config(options), has_half=has_half)
+
+
+def _is_half_wanted(options: OpenVinoOptions) -> bool:
+    """Whether products are to be in float16: who sets OpenVINO's own properties for precision gets those."""
+    chosen = options.config.keys() & {_PRECISION, *AS_WRITTEN}
+    return options.precision == "float16" and options.device == "CPU" and not chosen
 
 
 def _check_ports(
@@ -257,11 +263,8 @@ class _Island:
         try:
             request = compiled.idle.pop()
         except IndexError:
-            made, sums_given = (
-                compiled.model.create_infer_request(),
-                len(self._checks.sums) + compiled.has_half,
-            )
-            request = _Request(made, len(kept), self._dtypes, sums_given)
+            made = compiled.model.create_infer_request()
+            request = _Request(made, len(kept), self._dtypes, len(self._checks.sums) + compiled.has_half)
         try:
             request.give(kept, [shapes[index] for index in self._own])
             # Not `infer`, which copies every output once more.
@@ -292,7 +295,8 @@ class _Island:
         with self._compiling:
             if self.compiled is compiled:  # else another thread has
                 _log.info("a value is too large for float16: the island is compiled for float32")
-                self.compiled = self.compile_exactly()
+                # Its compiled form would be taken for one that was made with the options.
+                self.compiled = replace(self.compile_exactly(), may_export=False)
 
     def _shapes_for(self, kept: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
         """Return the shapes of the outputs for inputs of these sizes."""
