@@ -116,7 +116,7 @@ def test_an_engine_that_dies_costs_its_turn_and_the_table_says_how(model):
 def test_an_engine_that_hangs_is_ended_with_what_it_started(model, monkeypatch, tmp_path):
     run_child = engine_processes.run_child
     monkeypatch.setattr(
-        engine_processes, "run_child", lambda *given, **bounds: run_child(*given, **bounds | {"timeout": 15})
+        engine_processes, "run_child", lambda *given, **bounds: run_child(*given, **bounds | {"timeout": 40})
     )
     tries = torchport.compile(model, (X,), target="auto", options={"engines": ["stuck"]}).tries
     [eager, stuck] = tries.rows

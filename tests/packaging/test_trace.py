@@ -273,10 +273,10 @@ def test_compiler_timeout(faulty_targets, tmp_path):
     start = time.monotonic()
     with pytest.raises(subprocess.TimeoutExpired) as caught:
         torchport.trace(
-            lambda x: x.tanh() + 1, X, target="hangs", compiler_timeout=8, compiler_workdir=tmp_path / "work"
+            lambda x: x.tanh() + 1, X, target="hangs", compiler_timeout=20, compiler_workdir=tmp_path / "work"
         )
     assert time.monotonic() - start < 60
-    assert caught.value.timeout == 8
+    assert caught.value.timeout == 20
     assert "thinking about tanh" in (tmp_path / "work" / "island_0" / "compiler.log").read_text()
 
 
