@@ -66,6 +66,26 @@ def test_the_threshold_decides(change_compiled):
     assert (row.status, row.pcc_threshold) == ("ok", 0.5)
 
 
+class FewSteps(nn.Module):
+    """Gives results that are a few rounding steps of bfloat16 apart."""
+
+    def forward(self, x):
+        return 0.015 * x + 0.5
+
+
+def test_results_that_the_device_stores_as_well_as_it_can_are_ok(change_compiled):
+    inputs = torch.rand(64, 64, generator=torch.Generator().manual_seed(0))
+    row = run_bench(model(FewSteps(), inputs), target="ttnn", settings=QUICK)
+    assert row.pcc < row.pcc_threshold
+    assert (row.status, row.error) == ("ok", "")
+    assert 0.9 < row.excess < 1.5  # the sum is rounded once, as it is stored
+    assert BenchRecord.from_json(row.to_json()) == row
+    noise = 0.01 * torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    change_compiled(lambda forward: lambda x: forward(x) + noise)
+    row = run_bench(model(FewSteps(), inputs), target="ttnn", settings=QUICK)
+    assert (row.status, row.excess > 2) == ("inaccurate", True)
+
+
 def test_another_type_of_result_is_not_ok(change_compiled):
     change_compiled(lambda forward: lambda x: (forward(x),))
     row = run_bench(linear(), target="host", settings=QUICK)

@@ -224,3 +224,22 @@ def test_a_device_that_gives_a_constant_for_what_varies_has_no_correlation_to_sh
     wanted = torch.linspace(0.62, 0.68, 64)
     row = compare_tensors(torch.full_like(wanted, 0.9), wanted, tolerance=LOW_PRECISION)
     assert (row.ok, row.pcc) == (False, 0.0)
+
+
+def test_what_is_as_near_as_the_device_can_store_it_is_right_whatever_its_correlation():
+    # A few rounding steps of bfloat16 apart: stored so, the right values have a PCC of 0.96.
+    wanted = 0.5 + 0.015 * torch.rand(4096, generator=torch.Generator().manual_seed(0))
+    stored = wanted.to(torch.bfloat16).float()
+    row = compare_tensors(stored, wanted, tolerance=LOW_PRECISION)
+    assert (row.ok, row.excess) == (True, 1.0)
+    assert row.pcc < 0.99
+    assert row.is_accurate(0.99)
+    error = float((stored - wanted).square().mean().sqrt())
+    far = compare_tensors(wanted + 2.5 * error, wanted + 0.0, tolerance=LOW_PRECISION)
+    assert far.excess is None  # its PCC is 1
+    noise = torch.randn(4096, generator=torch.Generator().manual_seed(1)) * 2.5 * error
+    wrong = compare_tensors(wanted + noise, wanted, tolerance=LOW_PRECISION)
+    assert wrong.excess == pytest.approx(2.5, rel=0.05)
+    assert not wrong.is_accurate(0.99)
+    assert not wrong.is_accurate(0.95)
+    assert compare_tensors(wanted + noise, wanted).excess is None

@@ -232,8 +232,12 @@ def _clocked(call: object, model: Model) -> Clocked:
 
 
 def _with_status(row: BenchRecord, found: BringUp) -> BenchRecord:
-    if found.comparison.pcc >= row.pcc_threshold:
+    below = [output for output in found.comparison.outputs if output.pcc < row.pcc_threshold]
+    excesses = [output.excess for output in below if output.excess is not None]
+    row = replace(row, excess=max(excesses, default=None))
+    wrong = [output for output in below if not output.is_accurate(row.pcc_threshold)]
+    if not wrong:
         return replace(row, status="ok")
-    worst = min(found.comparison.outputs, key=lambda output: output.pcc)
+    worst = min(wrong, key=lambda output: output.pcc)
     error = f"{worst.path}: the PCC is {worst.pcc:.6f}, below {row.pcc_threshold:g}; {worst.detail}"
     return replace(row, status="inaccurate", error=error.rstrip("; "))

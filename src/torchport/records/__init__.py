@@ -4,7 +4,7 @@ from torchport.records.accuracy import LEAST_DECADE, Accuracy, DifferenceHistogr
 from torchport.records.analysis import COST_FILE, MODULES_FILE, OPS_FILE, Analysis, json_text
 from torchport.records.bench import BenchRecord, Status
 from torchport.records.bring_up import DEFAULT_TARGET, BringUp
-from torchport.records.comparison import PCC_THRESHOLD, Comparison, TensorComparison
+from torchport.records.comparison import MOST_EXCESS, PCC_THRESHOLD, Comparison, TensorComparison
 from torchport.records.cost import Cost, MemoryPeak, ModuleCost, OpCost, Roofline
 from torchport.records.coverage import ConditionalOp, Coverage, IslandSummary, StayedOp
 from torchport.records.csv_text import csv_text, read_csv_text
@@ -73,7 +73,7 @@ from torchport.records.verdict import REASONS, SUPPORTED, Reason, Verdict
 
 __all__ = [
     "Accuracy", "DifferenceHistogram", "GraphModule", "GraphOp", "LEAST_DECADE", "ModelGraph",
-    "MOST_GRAPH_OPS", "OpKind",
+    "MOST_EXCESS", "MOST_GRAPH_OPS", "OpKind",
     "Analysis", "atomic_write", "BenchRecord", "BringUp", "Check", "Comparison", "ConditionalOp", "Cost",
     "COST_FILE", "Coverage", "csv_text", "decode_record", "DEFAULT_TARGET", "digest_of", "Fallbacks",
     "file_name", "GenerationCost", "GenerationCoverage", "GenerationForm",

@@ -31,6 +31,8 @@ class BenchRecord(Record):
         speed_trial_time: how much of compiling the speed trials took.
         pcc, pcc_threshold: the accuracy and what it must reach.
         max_absolute: the largest absolute difference of any output.
+        excess: where the PCC is below the threshold on a device that stores few bits: how many times as far
+            off that output is as the right one is once it is stored so; up to 2 is taken for right.
         runs: how many runs of each the medians are of.
         simulated: whether the target was only simulated; `compiled_time` is then an estimate of what a
             call would take on the device, and no time that was measured.
@@ -67,6 +69,7 @@ class BenchRecord(Record):
     pcc: float | None = None
     pcc_threshold: float = PCC_THRESHOLD
     max_absolute: float | None = None
+    excess: float | None = None
     runs: int = 0
     simulated: bool = False
     fallbacks: Fallbacks | None = None

@@ -126,7 +126,7 @@ _COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "Accuracy (PCC)",
-        ("pcc", "pcc_threshold", "max_absolute"),
+        ("pcc", "pcc_threshold", "max_absolute", "excess"),
         lambda row: ABSENT if row.pcc is None else f"{row.pcc:.6f}",
         "Pearson's correlation coefficient of the two results; 1 is best",
     ),

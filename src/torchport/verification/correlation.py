@@ -60,6 +60,23 @@ def close_as_a_whole(actual: torch.Tensor, expected: torch.Tensor, *, pcc: float
     return pcc >= least and distance <= math.sqrt(2 * (1 - least)) * length
 
 
+def excess_over_stored(actual: torch.Tensor, expected: torch.Tensor, stored: torch.dtype) -> float:
+    """Return how many times as far off values are as the expected ones are once they are stored in a dtype.
+
+    Args:
+        actual, expected: float64 tensors of one dimension and one length.
+        stored: the dtype.
+
+    Example:
+        >>> one = torch.tensor([1.0, 1.001], dtype=torch.float64)  # which bfloat16 stores as 1 and 1
+        >>> excess_over_stored(one.flip(0), one, torch.bfloat16).__round__(3)
+        1.414
+    """
+    lost = float(torch.linalg.vector_norm(expected.to(stored).to(expected.dtype) - expected))
+    distance = float(torch.linalg.vector_norm(actual - expected))
+    return distance / lost if lost else (math.inf if distance else 0.0)
+
+
 def _centered(values: torch.Tensor, noise: float) -> torch.Tensor | None:
     """Return the values less their mean at length 1, or None if they are constant."""
     largest = float(values.abs().max())

@@ -7,8 +7,8 @@ import math
 import torch
 
 from torchport.errors import VerificationError
-from torchport.records import TensorComparison
-from torchport.verification.correlation import close_as_a_whole, correlation
+from torchport.records import MOST_EXCESS, TensorComparison
+from torchport.verification.correlation import close_as_a_whole, correlation, excess_over_stored
 from torchport.verification.tolerance import EXACT, Tolerance, tolerance_for
 
 
@@ -99,8 +99,12 @@ def _compare_values(
     parted = not bool((same | finite).all())  # NaN or an infinity on one side alone
     nonzero = finite & (size > 0)
     pcc = 0.0 if parted else _correlation(got[finite], wanted[finite], expected.dtype, ok, allowed.noise)
-    if not ok and not parted and allowed.pcc is not None:
-        ok = close_as_a_whole(got[finite], wanted[finite], pcc=pcc, least=allowed.pcc)
+    excess = None
+    if not parted and allowed.pcc is not None:
+        if allowed.stored and pcc < allowed.pcc and not expected.is_complex():
+            excess = excess_over_stored(got[finite], wanted[finite], getattr(torch, allowed.stored))
+        whole = close_as_a_whole(got[finite], wanted[finite], pcc=pcc, least=allowed.pcc)
+        ok = ok or whole or (excess is not None and excess <= MOST_EXCESS)
     return TensorComparison(
         path,
         ok,
@@ -108,6 +112,7 @@ def _compare_values(
         math.inf if parted else _largest(error[finite]),
         math.inf if parted else _largest(error[nonzero] / size[nonzero]),
         "" if ok else _explain(actual, expected, error, close, allowed),
+        excess,
     )
 
 

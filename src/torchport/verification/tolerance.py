@@ -21,12 +21,16 @@ class Tolerance(Record):
             rounding adds up over hundreds of ops, and one unlucky element says little.
         noise: expected values that vary by no more than this, relative to the largest, are equal as far as
             the device can tell: they have no PCC, and are judged by their error.
+        stored: the name of the dtype that the device stores results in, where it is a narrow one. A tensor
+            is close as a whole, too, if it is at most `MOST_EXCESS` times as far off as the expected one is
+            once it is stored so.
     """
 
     rtol: float
     atol: float
     pcc: float | None = None
     noise: float = 0.0
+    stored: str = ""
 
 
 EXACT = Tolerance(0.0, 0.0)
@@ -54,7 +58,7 @@ TOLERANCES: dict[torch.dtype, Tolerance] = {
 
 
 # What a whole model may be off by on a device that computes in fewer bits than float32 has.
-LOW_PRECISION = Tolerance(5e-2, 5e-2, PCC_THRESHOLD, noise=2.0**-7)  # one step of bfloat16
+LOW_PRECISION = Tolerance(5e-2, 5e-2, PCC_THRESHOLD, noise=2.0**-7, stored="bfloat16")  # noise: one step
 
 
 def island_tolerance(expected: torch.Tensor, *, low_precision: bool, whole: bool) -> Tolerance:
@@ -83,6 +87,6 @@ def tolerance_for(dtype: torch.dtype) -> Tolerance:
 
     Example:
         >>> tolerance_for(torch.float32)
-        Tolerance(rtol=0.001, atol=0.001, pcc=None, noise=0.0)
+        Tolerance(rtol=0.001, atol=0.001, pcc=None, noise=0.0, stored='')
     """
     return TOLERANCES.get(dtype, EXACT)
