@@ -39,7 +39,7 @@ model = LlamaForCausalLM(config).to(dtype)
 model.save_pretrained(folder)
 print(sum(parameter.nbytes for parameter in model.parameters()))
 """
-NAMES = ("torchport", "torchport-file", "eager", "inductor")
+NAMES = ("torchport", "torchport-auto", "torchport-file", "eager", "inductor")
 BY_NAME_ALONE = ("torchport-float16",)  # not every processor has it
 PEERS = ("optimum-intel", "openvino-genai")
 OURS = "torchport"

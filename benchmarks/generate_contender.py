@@ -112,6 +112,15 @@ def torchport_float16(folder: str, dtype: str, prompt: int, new: int) -> Generat
     return _with_library(compiled.generate, prompt, new)
 
 
+def torchport_auto(folder: str, dtype: str, prompt: int, new: int) -> Generate:
+    """torchport with the engine that generates fastest, eager torch among them."""
+    import torchport as library
+
+    model = _load(folder)
+    compiled = library.compile(model, (prompt_of(prompt),), target="auto", max_length=prompt + new)
+    return _with_library(compiled.generate, prompt, new)
+
+
 def torchport_file(folder: str, dtype: str, prompt: int, new: int) -> Generate:
     """torchport from the file that `save` wrote, without the model."""
     import torchport as library
@@ -197,6 +206,7 @@ CONTENDERS: dict[str, tuple[Callable[[str, str, int, int], Generate], tuple[str,
         torchport_float16,
         ("torchport.compiler", "torchport.targets.openvino.build", "openvino"),
     ),
+    "torchport-auto": (torchport_auto, ("torchport.compiler", "openvino")),
     "torchport-file": (torchport_file, ("torchport.packaging", "openvino")),
     "save": (save, ()),
     "eager": (eager, ()),

@@ -10,14 +10,15 @@ from torch import nn
 
 from torchport import capture, targets
 from torchport.compiler.compiled_model import CompiledModel
-from torchport.compiler.engine_choice import check_engines, choose_engine, engine_options, rank
+from torchport.compiler.engine_choice import check_engines, choose_engine, engine_options, keep_tries, rank
 from torchport.compiler.generating_model import GeneratingModel
+from torchport.compiler.generation_choice import capture_step, example_prompt, time_tokens
 from torchport.compiler.kept_modules import check_kept_modules
 from torchport.compiler.served_model import ServedModel
 from torchport.compiler.specialise import Specialiser
 from torchport.errors import CompileError
 from torchport.generation import can_generate
-from torchport.records import DEFAULT_TARGET, EAGER
+from torchport.records import DEFAULT_TARGET, EAGER, EngineTry, Tries
 from torchport.targets import Options, Target
 from torchport.targets.auto import AutoOptions
 
@@ -52,7 +53,7 @@ def compile(
 
     Returns:
         A module that is called as the model is, and returns what it returns. That of a model of transformers'
-        which generates has `generate`, and is compiled when it is first used.
+        which generates has `generate`, and is compiled when it is first used, or for `auto` at once.
 
     Raises:
         CaptureError: the model raises, or depends on its data in a way that a graph cannot show.
@@ -94,12 +95,17 @@ class _Request:
     max_length: int | None
     name: str
 
+    @property
+    def generates(self) -> bool:
+        """Whether the compiled model is to have `generate`."""
+        return self.dynamic_shapes is None and can_generate(self.model)
+
 
 def _compile_for(
     target: Target, options: Options, request: _Request, captured: capture.CapturedModel | None = None
 ) -> CompiledModel:
     specialiser = Specialiser(request.model, target, options, request.name)
-    if request.dynamic_shapes is None and can_generate(request.model):
+    if request.generates:
         if request.max_length is not None and request.max_length < 1:
             raise CompileError("max_length must be at least 1", where=specialiser.name)
         target.check_ready(options)
@@ -115,19 +121,53 @@ def _compile_for(
 
 def _compile_best(options: AutoOptions, request: _Request) -> CompiledModel:
     """Compile for the engine that is the best by measuring; if it fails here after all, for the next one."""
-    specialiser = Specialiser(request.model, targets.find("auto"), options, request.name)
-    captured = specialiser.capture_for(request.args, request.kwargs)
+    auto = targets.find("auto")
+    specialiser = Specialiser(request.model, auto, options, request.name)
+    step = None
+    if request.generates:
+        prompt = example_prompt(request.model, request.args, request.kwargs)
+        step = capture_step(request.model, prompt, request.max_length, auto, options, specialiser.name)
+    captured = step or specialiser.capture_for(request.args, request.kwargs)
     tries = choose_engine(captured, options)
-    for row in rank(tries.rows, options.objective):
-        target: Target = targets.find("auto" if row.engine == EAGER else row.engine)
-        own = options if row.engine == EAGER else target.make_options(engine_options(options, tries))
+    compiled: dict[str, CompiledModel] = {}
+    failed: set[str] = set()
+    while True:
+        # Eager torch is always among those that are ranked.
+        row = next(each for each in rank(tries.rows, options.objective) if each.engine not in failed)
         try:
-            compiled = _compile_for(target, own, request, captured)
+            if row.engine not in compiled:
+                compiled = {row.engine: _compile_chosen(row, tries, options, request, captured)}
+            if step is not None and row.engine != EAGER and _is_to_generate(row, options):
+                tries = _with_generation(tries, row, compiled[row.engine], request)
+                keep_tries(captured, options, tries)
+                continue
         except Exception as error:  # an engine may raise anything
             if row.engine == EAGER:
                 raise
             _log.warning("%s ran in its trial and fails here: %s", row.engine, error)
+            failed.add(row.engine)
             continue
-        compiled.keep_tries(replace(tries, chosen=row.engine))
-        return compiled
-    raise AssertionError("eager torch is always among those that are ranked")
+        compiled[row.engine].keep_tries(replace(tries, chosen=row.engine))
+        return compiled[row.engine]
+
+
+def _compile_chosen(
+    row: EngineTry, tries: Tries, options: AutoOptions, request: _Request, captured: capture.CapturedModel
+) -> CompiledModel:
+    target: Target = targets.find("auto" if row.engine == EAGER else row.engine)
+    own = options if row.engine == EAGER else target.make_options(engine_options(options, tries))
+    return _compile_for(target, own, request, captured)
+
+
+def _is_to_generate(row: EngineTry, options: AutoOptions) -> bool:
+    """Whether an engine is to show how fast it generates, and has not yet."""
+    return row.unit == "call" and options.objective == "latency"
+
+
+def _with_generation(tries: Tries, row: EngineTry, compiled: CompiledModel, request: _Request) -> Tries:
+    """Return the tries with an engine's times of generating, and what is the best by them."""
+    prompt = example_prompt(request.model, request.args, request.kwargs)
+    timed = time_tokens(row, compiled, request.model, prompt, request.max_length)
+    _log.info("%s on %s: a token takes %.3g times eager torch's", tries.model, row.engine, timed.ratio)
+    rows = tuple(timed if each is row else each for each in tries.rows)
+    return replace(tries, rows=rows, chosen=rank(rows, tries.objective)[0].engine)

@@ -123,10 +123,21 @@ def choose_engine(captured: CapturedModel, options: AutoOptions) -> Tries:
         time.monotonic() - began,
         {name: version for name in names if (version := targets.find(name).version())},
     )
-    if key and not any(row.status in ("timeout", "skipped", "crashed", "memory") for row in rows):
+    if key:
+        _write_tries(key, tries)
+    return tries
+
+
+def keep_tries(captured: CapturedModel, options: AutoOptions, tries: Tries) -> None:
+    """Remember what was found out later: the times of generating."""
+    if options.cache:
+        _write_tries(_key(captured, check_engines(options), options), tries)
+
+
+def _write_tries(key: str, tries: Tries) -> None:
+    if not any(row.status in ("timeout", "skipped", "crashed", "memory") for row in tries.rows):
         # What the machine's load may have caused is tried again next time.
         cache.write(key, Artifact(numpy.zeros(0, dtype=numpy.uint8), {"tries": tries.to_json()}))
-    return tries
 
 
 def rank(rows: Sequence[EngineTry], objective: str) -> list[EngineTry]:

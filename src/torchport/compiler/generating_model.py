@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 from torchport.compiler.compiled_model import CompiledModel
+from torchport.compiler.generation_choice import example_prompt
 from torchport.compiler.open_call import OpenCall
 from torchport.compiler.specialise import Specialiser
 from torchport.records import Fallbacks, ProgramRecord
+from torchport.targets.auto import AutoOptions
 
 if TYPE_CHECKING:
     from torchport.generation.generation import Generation
@@ -77,6 +79,8 @@ class GeneratingModel(CompiledModel):
             RuntimeRefusal: the prompt is empty or too long, or a cache is given that is not this model's.
             CompileError: the model keeps more than keys and values from step to step.
         """
+        if isinstance(self._specialiser.options, AutoOptions):  # eager torch is the fastest
+            return self.generation.generate_eagerly(inputs, **kwargs)
         return self.generation.generate(inputs, **kwargs)
 
     def build_generation(self, batch: int | None = None) -> None:
@@ -88,12 +92,8 @@ class GeneratingModel(CompiledModel):
         Raises:
             CompileError: the model keeps more than keys and values from step to step.
         """
-        args, kwargs = self._examples
-        name = str(self.original.main_input_name)
-        example = kwargs.get(name, args[0] if args else None)
-        if not isinstance(example, torch.Tensor) or not example.numel():
-            example = torch.zeros(1, 1, dtype=torch.long)
-        if name == "input_ids":
+        example = example_prompt(self.original, *self._examples)
+        if self.original.main_input_name == "input_ids":
             example = example[:, -1:].repeat(1, 2)  # a piece of a prompt, and not a step
         if batch is not None:
             example = example[:1].expand(batch, *example.shape[1:]).contiguous()

@@ -94,6 +94,24 @@ class Generation:
         Raises:
             RuntimeRefusal: the prompt is empty or too long, or the cache is not one of this model's.
         """
+        return self._generate(self._loop(), inputs, kwargs)
+
+    def generate_eagerly(self, inputs: torch.Tensor | None = None, **kwargs: Any) -> Any:
+        """Generate with the model's own calls, within the same limits.
+
+        Raises:
+            RuntimeRefusal: the prompt is empty or too long.
+        """
+        prepare = type(self._model)._prepare_cache_for_generation
+
+        def prepare_cache(shell: Any, *given: Any) -> None:
+            self._check_length(int(given[-1]))
+            prepare(shell, *given)
+
+        loop = shell_of(self._model, {"_prepare_cache_for_generation": prepare_cache})
+        return self._generate(loop, inputs, kwargs)
+
+    def _generate(self, loop: Any, inputs: torch.Tensor | None, kwargs: dict[str, Any]) -> Any:
         given = inputs if inputs is not None else kwargs.get("input_ids")
         if isinstance(given, torch.Tensor) and given.dim() == 2 and not given.numel():
             raise RuntimeRefusal(
@@ -102,7 +120,7 @@ class Generation:
                 remedy="give one token at least, such as the first one's",
             )
         first = () if inputs is None else (inputs,)  # whose name differs: Whisper's is input_features
-        return self._loop().generate(*first, **kwargs)
+        return loop.generate(*first, **kwargs)
 
     def _loop(self) -> Any:
         """Return what the library generates with: the model, its forward and its cache the compiled ones."""
@@ -133,20 +151,13 @@ class Generation:
 
     def _prepare_cache(self, config: Any, model_kwargs: dict[str, Any], *args: Any) -> None:
         """Give the library's loop a cache of ours."""
-        length = int(args[-1])
         if config.cache_implementation not in _CACHES_TAKEN:
             raise RuntimeRefusal(
                 f"a cache of the kind {config.cache_implementation!r} is not one that the compiled model has",
                 where=self._name,
                 remedy="leave cache_implementation out",
             )
-        if length > self._max_length:
-            raise RuntimeRefusal(
-                f"the prompt and the new tokens are {length + 1}, and the model was compiled for "
-                f"{self._max_length} at most",
-                where=self._name,
-                remedy=f"ask for fewer with max_new_tokens, or compile it with max_length={length + 1}",
-            )
+        self._check_length(int(args[-1]))
         given = model_kwargs.get("past_key_values")
         if given is None:
             if config.use_cache is False:
@@ -156,6 +167,15 @@ class Generation:
         else:
             self._check_cache(given)
             given._is_user_defined = True
+
+    def _check_length(self, length: int) -> None:
+        if length > self._max_length:
+            raise RuntimeRefusal(
+                f"the prompt and the new tokens are {length + 1}, and the model was compiled for "
+                f"{self._max_length} at most",
+                where=self._name,
+                remedy=f"ask for fewer with max_new_tokens, or compile it with max_length={length + 1}",
+            )
 
     def _cache_for(self, batch: int, model_kwargs: Mapping[str, Any]) -> Cache:
         return self.new_cache(batch)

@@ -38,6 +38,7 @@ class EngineTry(Record):
         transfers: how many tensors go to and from islands.
         ops, ops_taken: how many ops there are, and how many of them it takes.
         reason: why it is not `ok`, in a sentence.
+        unit: what its times are of: a `call`, or a `token`, where generating was timed.
     """
 
     engine: str
@@ -55,6 +56,7 @@ class EngineTry(Record):
     reason: str = ""
     fastest: float | None = None
     eager_fastest: float | None = None
+    unit: Literal["call", "token"] = "call"
 
     @property
     def ratio(self) -> float | None:
