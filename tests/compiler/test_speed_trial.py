@@ -152,15 +152,22 @@ def test_a_trial_ends_with_its_time_unless_an_island_seems_slower(monkeypatch, t
     monkeypatch.setattr(speed_trial, "seconds_of", lambda call: call())
     found = time_in_turns(lambda: left.pop(0), lambda: 0.001, allowed)
     assert len(takes) - len(left) == runs
-    assert found == Speed(min(takes), 0.001)
+    assert found == Speed(min(takes), 0.001, runs)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "eager", "slower"),
-    [(0.010, 0.005, True), (0.010, 0.009, False), (0.0003, 0.0001, False), (0.001, 0.010, False)],
+    ("seconds", "eager", "runs", "slower"),
+    [
+        (0.010, 0.005, 3, True),
+        (0.010, 0.0095, 10, False),
+        (0.012, 0.010, 10, True),
+        (0.012, 0.010, 3, False),
+        (0.0003, 0.0001, 10, False),
+        (0.001, 0.010, 10, False),
+    ],
 )
-def test_slower_means_clearly_slower(seconds, eager, slower):
-    assert Speed(seconds, eager).is_slower is slower
+def test_slower_means_clearly_slower(seconds, eager, runs, slower):
+    assert Speed(seconds, eager, runs).is_slower is slower
 
 
 def test_openvino_tells_the_time_and_kernel_of_each_op():

@@ -31,12 +31,14 @@ from torchport.targets.target import OutOfRange, Runner
 
 _log = logging.getLogger(__name__)
 
-_RATIO = 1.3  # how many times as long as eager torch is slower
+_RATIO = 1.1  # how many times as long as eager torch is slower, if there were enough runs to be sure,
+_SURE, _UNSURE_RATIO = 5, 1.3  # and with fewer
 _LEAST = 5e-4  # and by how many seconds at least
 _TURNS, _MORE_TURNS = 3, 7
 _SHARE = 0.1  # of the time that compiling took so far; twice that to be sure that an island is slower
 _MUCH = 4  # how many times as long as the island eager torch may take until it is slower beyond doubt
-_CULPRIT = 0.1  # of an island's lost time, from which an op is at fault
+_CULPRIT = 0.1  # of an island's lost time, from which an op is at fault,
+_CULPRIT_RATIO = 1.3  # and how many times as long as eager torch's it takes: one op's time is less certain
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +48,18 @@ class Speed:
     Args:
         seconds: on the target, its fastest run.
         eager: with eager torch, the median.
+        runs: how many runs of each there were.
     """
 
     seconds: float
     eager: float
+    runs: int = _SURE
 
     @property
     def is_slower(self) -> bool:
         """Whether the island takes clearly longer than eager torch."""
-        return self.seconds > _RATIO * self.eager and self.seconds - self.eager > _LEAST
+        ratio = _RATIO if self.runs >= _SURE else _UNSURE_RATIO
+        return self.seconds > ratio * self.eager and self.seconds - self.eager > _LEAST
 
     def verdict(self, what: str, target: str) -> Verdict:
         """Return why something stays on the host."""
@@ -121,7 +126,7 @@ def find_slow_ops(
         compiled_for: how many seconds compiling took so far.
     """
     arguments: list[torch.Tensor] = [values[node] for node in piece.inputs]  # type: ignore[misc]  # by the verdicts
-    note = hashlib.sha256(f"speed {key} {machine()}".encode()).hexdigest() if key else ""
+    note = hashlib.sha256(f"speed 2 {key} {machine()}".encode()).hexdigest() if key else ""
     found = _read_note(note, piece) if note else None
     if found is None:
         _before.get()()
@@ -212,7 +217,7 @@ def time_in_turns(run: Callable[[], object], eager: Callable[[], object], allowe
                 late = time.perf_counter() - began > 2 * allowed and len(own) >= _TURNS
                 if late or not Speed(min(own), min(theirs)).is_slower:
                     break
-    return Speed(min(own), statistics.median(theirs))
+    return Speed(min(own), statistics.median(theirs), len(own))
 
 
 def seconds_of(call: Callable[[], object]) -> float:
@@ -250,7 +255,7 @@ def _slow_by_profile(
         alone = Speed(seconds, eager.get(node, 0.0))
         if (
             seconds - alone.eager > _CULPRIT * (speed.seconds - speed.eager)
-            and seconds > _RATIO * alone.eager
+            and seconds > _CULPRIT_RATIO * alone.eager
         ):
             found[node] = alone.verdict(f"{node.target} (kernel {kernels[node]})", target.name)
     return found
