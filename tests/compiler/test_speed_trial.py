@@ -159,8 +159,10 @@ def test_a_trial_ends_with_its_time_unless_an_island_seems_slower(monkeypatch, t
     ("seconds", "eager", "runs", "slower"),
     [
         (0.010, 0.005, 3, True),
-        (0.010, 0.0095, 10, False),
-        (0.012, 0.010, 10, True),
+        (0.010, 0.0097, 10, False),
+        (0.0107, 0.010, 10, True),
+        (0.0107, 0.010, 5, False),
+        (0.012, 0.010, 5, True),
         (0.012, 0.010, 3, False),
         (0.0003, 0.0001, 10, False),
         (0.001, 0.010, 10, False),

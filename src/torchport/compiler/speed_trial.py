@@ -31,8 +31,8 @@ from torchport.targets.target import OutOfRange, Runner
 
 _log = logging.getLogger(__name__)
 
-_RATIO = 1.1  # how many times as long as eager torch is slower, if there were enough runs to be sure,
-_SURE, _UNSURE_RATIO = 5, 1.3  # and with fewer
+# How many times as long as eager torch is slower, from so many runs of each on: the more, the surer.
+_RATIOS = ((10, 1.05), (5, 1.1), (0, 1.3))
 _LEAST = 5e-4  # and by how many seconds at least
 _TURNS, _MORE_TURNS = 3, 7
 _SHARE = 0.1  # of the time that compiling took so far; twice that to be sure that an island is slower
@@ -53,12 +53,12 @@ class Speed:
 
     seconds: float
     eager: float
-    runs: int = _SURE
+    runs: int = 10
 
     @property
     def is_slower(self) -> bool:
         """Whether the island takes clearly longer than eager torch."""
-        ratio = _RATIO if self.runs >= _SURE else _UNSURE_RATIO
+        ratio = next(ratio for runs, ratio in _RATIOS if self.runs >= runs)
         return self.seconds > ratio * self.eager and self.seconds - self.eager > _LEAST
 
     def verdict(self, what: str, target: str) -> Verdict:
