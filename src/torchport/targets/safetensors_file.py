@@ -92,11 +92,14 @@ def write_safetensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
             file.write(part)
 
 
-def safetensors_bytes(tensors: Mapping[str, torch.Tensor], *, after: bytes = b"") -> bytearray:
+def safetensors_bytes(tensors: Mapping[str, torch.Tensor], *, after: bytes = b"") -> Bytes:
     """Return tensors, as `storable` gives them, as the bytes of a file, behind other bytes."""
-    made = bytearray(after)
-    for part in _parts(tensors):
-        made += part
+    parts = [numpy.frombuffer(part, dtype=numpy.uint8) for part in (after, *_parts(tensors)) if len(part)]
+    made = new_payload(sum(part.size for part in parts))
+    at = 0
+    for part in parts:
+        made[at : at + part.size] = part
+        at += part.size
     return made
 
 

@@ -8,6 +8,8 @@ import torchport
 from targets.ttnn.programs import compiled_for, program_of, random
 from torchport import targets
 from torchport.errors import TargetError
+from torchport.targets.ttnn.simulator import run
+from torchport.targets.ttnn.simulator.tensors import hold
 from torchport.targets.ttnn.target import TtnnTarget
 
 
@@ -98,3 +100,31 @@ def test_a_simulated_run_has_an_estimate():
     assert 4e-5 < compiled.simulated_seconds < 1e-3  # two transfers of 20 µs, two launches
     on_host = torchport.compile(nn.Linear(8, 8), (random(2, 8),), target="host")
     assert on_host.simulated_seconds is None
+
+
+def test_large_weights_stay_as_they_are_stored(monkeypatch):
+    class Lookup(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(50, 64)
+            self.head = nn.Linear(64, 40)
+
+        def forward(self, ids):
+            return self.head(self.table(ids)), self.table.weight
+
+    torch.manual_seed(0)
+    model, ids = Lookup().eval(), torch.arange(8).reshape(1, 8)
+    held = []
+    monkeypatch.setattr(run, "hold", lambda *given: held.append(given[0].shape) or hold(*given))
+    results = []
+    for much in (run._MUCH, 0):
+        monkeypatch.setattr(run, "_MUCH", much)
+        monkeypatch.setattr(run, "_LARGE", much)
+        model.head.bias.data += 1  # another program, which is not loaded yet
+        compiled = torchport.compile(model, (ids,), target="ttnn", options={"cache": False})
+        held.clear()
+        results.append(compiled(ids))
+        assert ((50, 64) in held) is (much == 0)  # converted in the call, or before it
+    (before, table), (after, same) = results
+    assert torch.equal(table, same)
+    torch.testing.assert_close(after, before + 1, atol=0.02, rtol=0.02)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy
-
 from torchport.targets.graph_json import encode_graph
 from torchport.targets.host.load import FORMAT
 from torchport.targets.safetensors_file import ALIGNMENT, safetensors_bytes, storable
@@ -25,6 +23,6 @@ def build(island: Island) -> Artifact:
     )
     text = json.dumps({**program, "tensors": list(weights), "complexes": complexes}).encode()
     text += b" " * (-len(text) % ALIGNMENT)
-    payload = numpy.frombuffer(safetensors_bytes(weights, after=text), dtype=numpy.uint8)
+    payload = safetensors_bytes(weights, after=text)
     sizes = {} if island.sizes is None else island.sizes.properties()
     return Artifact(payload, {"format": FORMAT, "program_bytes": len(text), **sizes})

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-import numpy
 import torch
 
 from torchport.errors import RecordError, TargetError, one_line
@@ -37,7 +36,7 @@ def pack(program: TtnnProgram, weights: dict[str, torch.Tensor], properties: dic
     """Return a program and its weights as an artefact."""
     text = json.dumps(program.to_json()).encode()
     text += b" " * (-len(text) % ALIGNMENT)
-    payload = numpy.frombuffer(safetensors_bytes(weights, after=text), dtype=numpy.uint8)
+    payload = safetensors_bytes(weights, after=text)
     return Artifact(payload, {"format": FORMAT, "program_bytes": len(text), **properties})
 
 

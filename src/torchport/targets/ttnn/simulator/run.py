@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from torchport.targets.ttnn.functions import FUNCTIONS
 from torchport.targets.ttnn.simulator.tensors import Held, Made, hold
-from torchport.targets.ttnn.ttnn_program import Argument, Call, Crossing, Make, Name, Ref, TtnnProgram
+from torchport.targets.ttnn.ttnn_program import (
+    Argument,
+    Call,
+    Crossing,
+    Dtype,
+    Layout,
+    Make,
+    Name,
+    Ref,
+    TtnnProgram,
+)
 
-Values = dict[str, Held]
+# In bytes. Weights that are more than this together stay as they are stored, and become float32, which takes
+# twice the room, where they are used: to convert them in each call takes a small part of its time.
+_MUCH = 1 << 30
+_LARGE = 1 << 20  # those that it pays for
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stored:
+    """A weight as it is stored."""
+
+    data: torch.Tensor
+    dtype: Dtype
+    layout: Layout
+
+    def held(self) -> Held:
+        """Return it as kernels take it."""
+        return hold(self.data, self.dtype, self.layout)
+
+
+Values = dict[str, Held | _Stored]
 
 
 class Simulation:
@@ -24,9 +55,14 @@ class Simulation:
 
     def __init__(self, program: TtnnProgram, weights: Mapping[str, torch.Tensor]) -> None:
         self.program = program
-        held: Values = {
-            weight.name: hold(weights[weight.name], weight.tensor.dtype, weight.tensor.layout)
+        stored = {
+            weight.name: _Stored(weights[weight.name], weight.tensor.dtype, weight.tensor.layout)
             for weight in program.weights
+        }
+        is_much = sum(weight.data.nbytes for weight in stored.values()) > _MUCH
+        held: Values = {
+            name: weight if is_much and weight.data.nbytes > _LARGE else weight.held()
+            for name, weight in stored.items()
         }
         for call in program.load:
             _prepared(call)(held)
@@ -40,7 +76,7 @@ class Simulation:
             values[crossing.name] = to_device(crossing, argument)
         for step in self._steps:
             step(values)
-        return [to_host(crossing, values[crossing.name]) for crossing in self.program.outputs]
+        return [to_host(crossing, _found(values, crossing.name)) for crossing in self.program.outputs]
 
 
 def to_device(crossing: Crossing, tensor: torch.Tensor) -> Held:
@@ -78,13 +114,17 @@ def _prepared(call: Call) -> Callable[[Values], None]:
 
 def _getter(argument: Argument) -> Callable[[Values], Any]:
     if isinstance(argument, Ref):
-        name = argument.name
-        return lambda values: values[name]
+        return functools.partial(_found, name=argument.name)
     if isinstance(argument, tuple):
         parts = [_getter(item) for item in argument]
         return lambda values: tuple(part(values) for part in parts)
     constant = plain(argument)
     return lambda values: constant
+
+
+def _found(values: Values, name: str) -> Held:
+    value = values[name]
+    return value if isinstance(value, Held) else value.held()
 
 
 def plain(argument: Argument) -> Any:
