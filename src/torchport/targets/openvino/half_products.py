@@ -10,10 +10,13 @@ shorter ones, taken in float32.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy
 import torch
 
+from torchport.targets.mapped_payload import Bytes, new_payload
 from torchport.targets.openvino.library import openvino
 
 # Instead of a precision for all ops: each is computed in that of its tensors, if the processor has it.
@@ -28,37 +31,47 @@ _TOGETHER = 16
 _MOST_MOVED = 2.0**-10
 
 
-def write_half_products(model: Any) -> bool:
+def write_half_products(model: Any) -> Bytes | None:
     """Change a model's products by weights, and give it one more output: the sum of them.
 
-    Returns whether there are any; a model that holds float16 itself is left alone.
+    Returns the memory that the weights lie in, to be kept; None if there are none. A model that holds float16
+    itself is left alone.
     """
     nodes = model.get_ordered_ops()
     half = openvino().Type.f16
     if any(port.get_element_type() == half for node in nodes for port in node.outputs()):
-        return False
+        return None
+    products = [node for node in nodes if _is_by_weights(node)]
+    room = new_payload(sum(2 * math.prod(node.get_input_shape(1)) for node in products))
+    left = room.view(numpy.float16)
     results = []
-    for node in nodes:
+    for node in products:
         weights = _weights_of(node)
         if weights is not None:
-            results.append(_replace(node, weights))
+            results.append(_replace(node, weights, left))
+            left = left[weights.numel() :]
     if not results:
-        return False
+        return None
     model.add_outputs([_sum_of(results).output(0)])
     model.validate_nodes_and_infer_types()
-    return True
+    return room
+
+
+def _is_by_weights(node: Any) -> bool:
+    """Whether a node is a product by a weight that is large enough."""
+    if node.get_type_name() != "MatMul":
+        return False
+    constant, types = node.input_value(1).get_node(), openvino().Type
+    if constant.get_type_name() != "Constant" or constant.get_element_type() not in (types.bf16, types.f32):
+        return False
+    shape = list(constant.get_output_shape(0))
+    large = len(shape) == 2 and shape[0] * shape[1] >= _LEAST_WEIGHTS
+    return large and not node.get_attributes()["transpose_a"]
 
 
 def _weights_of(node: Any) -> torch.Tensor | None:
-    """Return the weights of such a product in float16, a row for each feature that it gives."""
-    if node.get_type_name() != "MatMul":
-        return None
+    """Return a product's weights in float16, a row for each of its results; None if that loses too much."""
     constant, types = node.input_value(1).get_node(), openvino().Type
-    if constant.get_type_name() != "Constant" or constant.get_element_type() not in (types.bf16, types.f32):
-        return None
-    attributes, shape = node.get_attributes(), list(constant.get_output_shape(0))
-    if attributes["transpose_a"] or len(shape) != 2 or shape[0] * shape[1] < _LEAST_WEIGHTS:
-        return None
     values = constant.get_data()
     if constant.get_element_type() == types.bf16:
         given = torch.tensor(values.view("int16")).view(torch.bfloat16)
@@ -68,11 +81,11 @@ def _weights_of(node: Any) -> torch.Tensor | None:
     largest = given.abs().max().float()
     if not moved.isfinite().all() or (moved.float() - given.float()).abs().max() > largest * _MOST_MOVED:
         return None
-    return moved if attributes["transpose_b"] else moved.t()
+    return moved if node.get_attributes()["transpose_b"] else moved.t()
 
 
-def _replace(node: Any, weights: torch.Tensor) -> Any:
-    """Replace a product by one in float16, and return its result in float32."""
+def _replace(node: Any, weights: torch.Tensor, room: Any) -> Any:
+    """Replace a product by one in float16, and return its result in float32; its weights go into `room`."""
     opset = openvino().opset13
     name, dtype = node.get_friendly_name(), node.get_output_element_type(0)
     users = list(node.output(0).get_target_inputs())
@@ -82,7 +95,9 @@ def _replace(node: Any, weights: torch.Tensor) -> Any:
     lefts = opset.variadic_split(left, opset.constant(-1), lengths).outputs() if len(pieces) > 1 else [left]
     terms = []
     for part, piece in zip(lefts, pieces, strict=True):
-        right = opset.constant(piece.contiguous().numpy(), shared_memory=True)
+        kept, room = room[: piece.numel()].reshape(piece.shape), room[piece.numel() :]
+        torch.from_numpy(kept).copy_(piece)
+        right = opset.constant(kept, shared_memory=True)
         product = opset.matmul(part, right, transpose_a=False, transpose_b=True)
         product.set_friendly_name(name)  # by which a profile knows the op
         terms.append(opset.convert(product, "f32"))

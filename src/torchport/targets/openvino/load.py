@@ -18,6 +18,7 @@ import torch
 from torchport.errors import TargetError
 from torchport.records import TensorSpec
 from torchport.targets.artifact_properties import check_format, read_number, refuse_property
+from torchport.targets.mapped_payload import release_pages
 from torchport.targets.open_sizes import OUTPUT_SIZES, output_shapes
 from torchport.targets.openvino.attention_tails import WITHOUT_MERGED_KERNELS, is_added_to
 from torchport.targets.openvino.compiled_form import (
@@ -32,6 +33,7 @@ from torchport.targets.openvino.ir_check import MOST_XML, check_ir
 from torchport.targets.openvino.library import core, element_types, openvino
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.openvino.single_axis import mend_for_arm
+from torchport.targets.openvino.wide_weights import widen_weights
 from torchport.targets.openvino.written_attention import write_attention
 from torchport.targets.target import Artifact, Meanwhile, Runner
 
@@ -103,6 +105,7 @@ class _Compiled:
         imported: whether it was read from a compiled form.
         may_export: whether the device's form may be kept: not if it needs settings of its own.
         has_half: whether it has products in float16, and an output that says whether they fitted.
+        weights: the memory of weights that were written in another dtype.
         idle: its requests that no thread uses.
     """
 
@@ -110,6 +113,7 @@ class _Compiled:
     imported: bool = False
     may_export: bool = True
     has_half: bool = False
+    weights: Bytes | None = None
     idle: collections.deque[_Request] = field(default_factory=collections.deque)
 
 
@@ -125,17 +129,23 @@ def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs:
         config = compile_config(options)
         if options.device == "CPU" and is_added_to(model):
             config = {**WITHOUT_MERGED_KERNELS, **config}
-        has_half = _is_half_wanted(options) and write_half_products(model)
+        kept = write_half_products(model) if _is_half_wanted(options) else None
+        has_half = kept is not None
         if has_half:
             del config[_PRECISION]
             config |= AS_WRITTEN
+        elif options.device == "CPU" and config[_PRECISION] == PRECISIONS["float32"]:
+            kept = widen_weights(model)
         compiled = core().compile_model(model, options.device, config)
+        if kept is not None:
+            release_pages(kept)
     except Exception as error:  # OpenVINO raises many kinds; each is a refusal
         raise TargetError(
             f"OpenVINO cannot compile the island: {str(error).strip().splitlines()[-1][:300]}",
             where=f"openvino, {options.device}",
         ) from error
-    return _Compiled(compiled, may_export=config == compile_config(options), has_half=has_half)
+    may_export = kept is None and config == compile_config(options)
+    return _Compiled(compiled, may_export=may_export, has_half=has_half, weights=kept)
 
 
 def _is_half_wanted(options: OpenVinoOptions) -> bool:
