@@ -20,7 +20,6 @@ from torchport.records import TensorSpec
 from torchport.targets.artifact_properties import check_format, read_number, refuse_property
 from torchport.targets.mapped_payload import release_pages
 from torchport.targets.open_sizes import OUTPUT_SIZES, output_shapes
-from torchport.targets.openvino.attention_tails import WITHOUT_MERGED_KERNELS, is_added_to
 from torchport.targets.openvino.compiled_form import (
     WITHOUT_WEIGHTS,
     add_compiled,
@@ -31,6 +30,11 @@ from torchport.targets.openvino.format import FORMAT, Bytes, Properties, read_pr
 from torchport.targets.openvino.half_products import AS_WRITTEN, write_half_products
 from torchport.targets.openvino.ir_check import MOST_XML, check_ir
 from torchport.targets.openvino.library import core, element_types, openvino
+from torchport.targets.openvino.merged_kernels import (
+    WITHOUT_MERGED_KERNELS,
+    is_added_to,
+    is_slower_merged,
+)
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.openvino.single_axis import mend_for_arm
 from torchport.targets.openvino.wide_weights import widen_weights
@@ -120,6 +124,7 @@ class _Compiled:
 def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int) -> _Compiled:
     """Compile the portable form."""
     xml, weights = parts_of(artifact)
+    exported = compile_config(options)
     check_ir(xml, int(weights.size), inputs=inputs, outputs=outputs)
     try:
         model = core().read_model(xml, openvino().Tensor(weights, shared_memory=True))
@@ -127,7 +132,9 @@ def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs:
         if options.device == "CPU":
             write_attention(model)
         config = compile_config(options)
-        if options.device == "CPU" and is_added_to(model):
+        if options.device == "CPU" and is_slower_merged(model):
+            config = exported = {**WITHOUT_MERGED_KERNELS, **config}  # a compiled form is as it was compiled
+        elif options.device == "CPU" and is_added_to(model):
             config = {**WITHOUT_MERGED_KERNELS, **config}
         kept = write_half_products(model) if _is_half_wanted(options) else None
         has_half = kept is not None
@@ -144,7 +151,7 @@ def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs:
             f"OpenVINO cannot compile the island: {str(error).strip().splitlines()[-1][:300]}",
             where=f"openvino, {options.device}",
         ) from error
-    may_export = kept is None and config == compile_config(options)
+    may_export = kept is None and config == exported
     return _Compiled(compiled, may_export=may_export, has_half=has_half, weights=kept)
 
 

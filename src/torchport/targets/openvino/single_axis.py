@@ -1,6 +1,7 @@
-"""Has reductions over several axes go over one, where OpenVINO for ARM would split them, and fail.
+"""Has reductions over several axes go over one, where OpenVINO for ARM would split them, and be slow or fail.
 
-Its plug-in for ARM makes of each such reduction one for every axis. In models that hold a FakeQuantize it
+Its plug-in for ARM makes of each such reduction one for every axis, also of the sums over whole tensors with
+which we look for NaN, where one over all elements is faster. In models that hold a FakeQuantize it
 reads those axes from memory that was never written: "Axis 281470681743360 out of the tensor rank range". Two
 reductions in a row do not help, as OpenVINO merges them first; a reshape before a single one does.
 """
@@ -20,16 +21,24 @@ def mend_for_arm(model: Any) -> None:
     """Change what is computed wrongly in a quantized model if the processor is an ARM one."""
     if platform.machine().lower() not in ("aarch64", "arm64"):
         return
-    if any(node.get_type_name() == "FakeQuantize" for node in model.get_ops()):
-        merge_axes(model)
+    is_quantized = any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
+    merge_axes(model, whole_tensors_only=not is_quantized)
+    if is_quantized:
         part_shared_biases(model)
 
 
-def merge_axes(model: Any) -> None:
-    """Change each reduction over several axes: they are moved to the end, and become one."""
+def merge_axes(model: Any, *, whole_tensors_only: bool = False) -> None:
+    """Change each reduction over several axes: they are moved to the end, and become one.
+
+    Args:
+        model: the model.
+        whole_tensors_only: whether only reductions over all axes are changed: those need not be moved.
+    """
     for node in model.get_ordered_ops():
         axes = _axes(node)
         if len(axes) < 2:
+            continue
+        if whole_tensors_only and len(axes) < node.get_input_partial_shape(0).rank.get_length():
             continue
         made = _over_one(node, axes)
         made.set_friendly_name(node.get_friendly_name())
