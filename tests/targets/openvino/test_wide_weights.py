@@ -50,3 +50,13 @@ def test_a_model_with_few_such_weights_is_left_alone():
     before = [node.get_type_name() for node in made.get_ordered_ops()]
     assert wide_weights.widen_weights(made) is None
     assert [node.get_type_name() for node in made.get_ordered_ops()] == before
+
+
+def test_what_the_model_itself_converts_is_left_alone(monkeypatch):
+    monkeypatch.setattr(wide_weights, "_MUCH", 1)
+    monkeypatch.setattr(wide_weights, "_LARGE", 0)
+    opset = openvino().opset13
+    x = opset.parameter([-1, 64], openvino().Type.f32)
+    scale = opset.convert(opset.constant(torch.ones(64, 64).numpy(), openvino().Type.bf16), "f32")
+    made = openvino().Model([opset.matmul(x, scale, False, False)], [x], "scaled")
+    assert wide_weights.widen_weights(made) is None

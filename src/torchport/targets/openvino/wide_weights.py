@@ -32,7 +32,7 @@ def widen_weights(model: Any) -> Bytes | None:
         for node in model.get_ordered_ops()
         if node.get_type_name() == "Constant" and node.get_element_type() in halves
     ]
-    large = [node for node in found if node.get_byte_size() >= _LARGE]
+    large = [node for node in found if node.get_byte_size() >= _LARGE and not _is_converted(node)]
     total = sum(node.get_byte_size() for node in large)
     if total < _MUCH:
         return None
@@ -45,6 +45,11 @@ def widen_weights(model: Any) -> Bytes | None:
         _replace(node, wide.reshape(shape))
     model.validate_nodes_and_infer_types()
     return room
+
+
+def _is_converted(node: Any) -> bool:
+    """Whether the model itself makes float32 of a weight, such as the scales of weights of few bits."""
+    return any(user.get_node().get_type_name() == "Convert" for user in node.output(0).get_target_inputs())
 
 
 def _fill(wide: Any, node: Any) -> None:
