@@ -30,6 +30,8 @@ WIDTH = 32
 # Prompt and new tokens together, unless the caller says otherwise: every step looks at this many slots.
 MAX_LENGTH = 512
 
+# The library's method that makes the cache of a `generate`.
+_PREPARE_CACHE = "_prepare_cache_for_generation"
 _CACHES_TAKEN = (None, "static", "dynamic")
 # Arguments that say nothing new to a compiled call.
 _PASSED_OVER = ("use_cache", "return_dict", "cache_position")
@@ -102,13 +104,13 @@ class Generation:
         Raises:
             RuntimeRefusal: the prompt is empty or too long.
         """
-        prepare = type(self._model)._prepare_cache_for_generation
+        prepare = getattr(type(self._model), _PREPARE_CACHE)
 
         def prepare_cache(shell: Any, *given: Any) -> None:
             self._check_length(int(given[-1]))
             prepare(shell, *given)
 
-        loop = shell_of(self._model, {"_prepare_cache_for_generation": prepare_cache})
+        loop = shell_of(self._model, {_PREPARE_CACHE: prepare_cache})
         return self._generate(loop, inputs, kwargs)
 
     def _generate(self, loop: Any, inputs: torch.Tensor | None, kwargs: dict[str, Any]) -> Any:
@@ -143,7 +145,7 @@ class Generation:
     def _methods(self) -> dict[str, Any]:
         made = {
             "forward": like(type(self._model).forward, self.forward),
-            "_prepare_cache_for_generation": lambda _, *given: self._prepare_cache(*given),
+            _PREPARE_CACHE: lambda _, *given: self._prepare_cache(*given),
             "_valid_auto_compile_criteria": lambda _, *args, **kwargs: False,
         }
         without_weights = {"device": property(lambda _: torch.device("cpu"))}  # they are nowhere
