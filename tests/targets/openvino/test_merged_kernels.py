@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import torchport
-from torchport.targets.openvino import merged_kernels
+from torchport.targets.openvino import merged_kernels, single_axis
 from torchport.targets.openvino.library import openvino
 
 X = torch.rand(1, 3, 16, 16)
@@ -35,5 +35,26 @@ def test_a_silu_behind_a_convolution_is_computed_as_torch_does(monkeypatch, tmp_
     monkeypatch.setattr(merged_kernels.platform, "machine", lambda: "aarch64")
     compiled = torchport.compile(module, (X,), options={"cache": False})
     torch.testing.assert_close(compiled(X), module(X), atol=1e-5, rtol=1e-4)
+    [island] = compiled._first.program.islands.values()
+    nodes = island.runner.compiled.model.get_runtime_model().get_ops()
+    assert "Subgraph" not in {node.get_rt_info()["layerType"].astype(str) for node in nodes}
     torchport.save(compiled, tmp_path / "model.pt2")
     torch.testing.assert_close(torchport.load(tmp_path / "model.pt2")(X), module(X), atol=1e-5, rtol=1e-4)
+
+
+def test_a_sum_over_a_whole_tensor_is_one_reduction():
+    opset = openvino().opset13
+    x = opset.parameter([1, 3, 4, 5], openvino().Type.f32)
+    whole = opset.reduce_sum(x, opset.constant([0, 1, 2, 3]), False)
+    rows = opset.reduce_sum(x, opset.constant([2, 3]), False)
+    made = openvino().Model([whole, rows], [x], "sums")
+    single_axis.merge_axes(made, whole_tensors_only=True)
+    given = {
+        tuple(node.get_input_shape(0)): list(node.input_value(1).get_node().get_data())
+        for node in made.get_ops()
+        if node.get_type_name() == "ReduceSum"
+    }
+    assert given == {(60,): [0], (1, 3, 4, 5): [2, 3]}
+    values = torch.rand(1, 3, 4, 5)
+    found = openvino().Core().compile_model(made, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(values.numpy())
+    torch.testing.assert_close(torch.tensor(found[0]), values.sum())

@@ -18,7 +18,7 @@ _REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"
 
 
 def mend_for_arm(model: Any) -> None:
-    """Change what is computed wrongly in a quantized model if the processor is an ARM one."""
+    """Change what is slow, or wrong in a quantized model, if the processor is an ARM one."""
     if platform.machine().lower() not in ("aarch64", "arm64"):
         return
     is_quantized = any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
