@@ -192,11 +192,17 @@ def torchport_inductor(subject: Subject, notes: list[str]) -> Call:
 
 def torchport_auto(subject: Subject, notes: list[str]) -> Call:
     """`torchport.compile` with the target auto, from an empty cache: whatever it finds to be the fastest."""
-    compiled = torchport.compile(
-        subject.module, subject.args, subject.kwargs, target="auto", options={"cache": False}
-    )
+    compiled = torchport.compile(subject.module, subject.args, subject.kwargs, target="auto")
     assert compiled.tries is not None
     notes.append(f"chose {compiled.tries.chosen} in {compiled.tries.seconds:.0f} s")
+    return subject.calling(compiled)
+
+
+def torchport_frozen(subject: Subject, notes: list[str]) -> Call:
+    """The same, of a model that is said not to change: as onnxruntime and OpenVINO by hand take it."""
+    compiled = torchport.compile(
+        subject.module, subject.args, subject.kwargs, target="auto", options={"frozen": True}
+    )
     return subject.calling(compiled)
 
 
@@ -225,5 +231,6 @@ OURS: dict[str, Prepare] = {
     "torchport-onnxruntime": torchport_onnxruntime,
     "torchport-inductor": torchport_inductor,
     "torchport-auto": torchport_auto,
+    "torchport-frozen": torchport_frozen,  # after auto, whose choice it finds in the cache
 }
 CONTENDERS = OTHERS | OURS

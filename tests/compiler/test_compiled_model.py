@@ -183,3 +183,17 @@ class TestFallbacks:
             module.weight.mul_(2)
             model(X)
         assert model.fallbacks == Fallbacks(2, 0)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda model: model.weight.mul_(2), lambda model: setattr(model, "bias", None)]
+)
+def test_a_model_that_is_said_not_to_change_is_not_looked_at(change):
+    model = nn.Linear(3, 4).eval()
+    frozen, follows = (compiled(model, options={"frozen": how}) for how in (True, False))
+    with torch.no_grad():
+        before = model(X)
+        change(model)
+        assert torch.equal(frozen(X), before)
+        assert torch.equal(follows(X), model(X))
+    assert len(frozen.built_programs) == 1

@@ -13,8 +13,10 @@ from torch import nn
 
 import torchport
 from runtime.fresh_process import run_fresh
+from torchport import zoo
 from torchport.errors import PackageError, RuntimeRefusal
 from torchport.packaging.load_model import read_package
+from torchport.packaging.structure_json import decode_structure
 
 X = torch.tensor([[1.0, -2.0, 3.0, -4.0]] * 3)
 
@@ -156,6 +158,35 @@ def test_a_model_output_keeps_its_class(path):
     assert torch.equal(result.last_hidden_state, X + 1)
     exported = torch.export.load(path).module()(X)
     assert {key: value.tolist() for key, value in exported.items()} == {"last_hidden_state": (X + 1).tolist()}
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "t5"])
+def test_a_language_model_s_cache_keeps_its_class(path, architecture):
+    small = zoo.load(f"hf-small:{architecture}")
+    options = {"speed_trial": False}
+    compiled = torchport.compile(small.module, small.args, small.kwargs, target="host", options=options)
+    torchport.save(compiled, path)
+    with torch.no_grad():
+        expected = small.module(*small.args, **small.kwargs)
+    result = torchport.load(path)(*small.args, **small.kwargs)
+    assert type(result.past_key_values) is type(expected.past_key_values)
+    assert result.past_key_values.get_seq_length() == expected.past_key_values.get_seq_length() > 0
+    kept, wanted = (
+        [(layer.keys, layer.values) for layer in getattr(cache, "self_attention_cache", cache).layers]
+        for cache in (result.past_key_values, expected.past_key_values)
+    )
+    for ours, theirs in zip(kept, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_file_cannot_call_the_class_of_a_cache():
+    made = {"object": "transformers.cache_utils:DynamicCache", "new": False, "slot": 0, "arguments": []}
+    made |= {"values": [], "items": [], "keys": [], "state": None}
+    with pytest.raises(PackageError, match="DynamicCache is made by calling it"):
+        decode_structure({"root": made, "paths": [], "changed": []})
+    made["object"] = "transformers.cache_utils:StaticCache"
+    with pytest.raises(PackageError, match="StaticCache, which is not known here"):
+        decode_structure({"root": made, "paths": [], "changed": []})
 
 
 class Opaque:

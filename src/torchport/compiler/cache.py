@@ -44,7 +44,9 @@ _PIECE = 1 << 26  # bytes that are compared at a time
 _ALIGNMENT = 64  # payloads begin at multiples of it, as engines want their weights
 _WRITING = ".writing-"
 # Options that decide what is built, or what becomes of it, but nothing in what is built.
-_NOT_BUILT_IN = frozenset("cache check speed_trial child_trial keep_ops keep_modules min_island_size".split())
+_NOT_BUILT_IN = frozenset(
+    "cache check speed_trial child_trial frozen keep_ops keep_modules min_island_size".split()
+)
 _ABANDONED = 3600  # seconds after which a file that is being written is no longer
 
 

@@ -164,7 +164,9 @@ class InferenceGraph:
             name_sizes(graph, sizes)
         written = {str(node.target) for node in graph.writes if node.op == "get_attr"}
         frozen = [weight for name, weight in graph.weights.items() if name not in written]
-        guard = WeightGuard(frozen)  # before any value is read: another thread may change it meanwhile
+        guard = WeightGuard(
+            [] if self._options.frozen else frozen
+        )  # before any value is read: another thread may change it meanwhile
         source = Source("graph", graph, captured.leaves, captured.inputs.paths, captured.result, sizes)
         program, plan = build_program(source, self._target, self._options)
         note_coverage(plan.coverage)

@@ -107,7 +107,8 @@ class Specialiser:
         if sizes is not None:
             name_sizes(graph, sizes)
         # Before any value is read: a weight that another thread changes meanwhile is noticed afterwards.
-        guard = WeightGuard(frozen_weights(graph), captured.state)
+        watched = ([], None) if self.options.frozen else (frozen_weights(graph), captured.state)
+        guard = WeightGuard(*watched)
         source = Source(captured.name, graph, captured.leaves, captured.inputs.paths, captured.result, sizes)
         program, plan = build_program(source, self.target, self.options)
         kind = InputKind.of(captured.inputs, captured.leaves)

@@ -1,7 +1,8 @@
 """A `Structure` as JSON, and back: what a value is made of, as data.
 
 Classes stand by their names. A name in a file makes nothing: the reader makes instances of the classes
-that it is given, of `OrderedDict`, and of transformers' model outputs, which hold data alone.
+that it is given, of `OrderedDict`, and of transformers' model outputs and growing caches, which hold data
+alone.
 """
 
 from __future__ import annotations
@@ -208,6 +209,8 @@ class _Reader:
         arguments = self._nodes(fields.get("arguments"))
         values = self._nodes(fields.get("values"))
         made_new = fields.get("new") is True
+        if not made_new and kind.__module__ == _CACHES:
+            raise PackageError(f"an object of the class {kind.__name__} is made by calling it")
         state = fields.get("state")
         return Object(
             _index(fields.get("slot")),
@@ -262,7 +265,7 @@ class _Reader:
         raise ValueError(kind)
 
     def _class(self, name: object) -> type:
-        found = (self._classes.get(name) or _model_output(name)) if isinstance(name, str) else None
+        found = (self._classes.get(name) or _library_class(name)) if isinstance(name, str) else None
         if found is None:
             raise PackageError(
                 f"it holds an object of the class {str(name)[:200].replace(':', '.')}, "
@@ -296,14 +299,20 @@ _OUTPUT_MODULES = re.compile(
 )
 
 
-def _model_output(name: str) -> type | None:
-    """Return one of transformers' model outputs, which are dataclasses of tensors; else None."""
+# Where it defines its caches, and those that hold the keys and values that they were given, and no more.
+_CACHES = "transformers.cache_utils"
+_CACHE_CLASSES = ("DynamicCache", "EncoderDecoderCache", "DynamicLayer", "DynamicSlidingWindowLayer")
+
+
+def _library_class(name: str) -> type | None:
+    """Return one of transformers' model outputs, which are dataclasses of tensors, or caches; else None."""
     module, _, qualified = name.partition(":")
-    if not _OUTPUT_MODULES.fullmatch(module) or not qualified.isidentifier():
+    is_cache = module == _CACHES and qualified in _CACHE_CLASSES
+    if not is_cache and (not _OUTPUT_MODULES.fullmatch(module) or not qualified.isidentifier()):
         return None
     try:
         base = importlib.import_module("transformers.utils.generic").ModelOutput
         found = getattr(importlib.import_module(module), qualified, None)
     except (ImportError, RuntimeError):
         return None
-    return found if isinstance(found, type) and issubclass(found, base) else None
+    return found if isinstance(found, type) and (is_cache or issubclass(found, base)) else None

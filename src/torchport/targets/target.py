@@ -52,6 +52,7 @@ class Options:
         cache: whether built islands are kept on disk and used again.
         child_trial: whether each island is built, loaded and run in a child process first: what crashes there
             stays on the host. One from the cache was.
+        frozen: the model does not change any more, so that calls need not look whether it did.
     """
 
     keep_ops: tuple[str, ...] = ()
@@ -61,6 +62,7 @@ class Options:
     speed_trial: bool = True
     cache: bool = True
     child_trial: bool = False
+    frozen: bool = False
 
 
 OptionsT = TypeVar("OptionsT", bound=Options, default=Any)
