@@ -108,9 +108,10 @@ def test_another_objective_asks_no_one_to_generate(model, found):
     assert (compiled.tries.chosen, generated) == ("host", [])
 
 
-def test_tokens_are_timed_in_turns_with_the_model(model):
-    compiled = torchport.compile(model, (IDS,), target="host", max_length=16)
-    timed = time_tokens(row("host", 0.5), compiled, model, IDS, 16)
+@pytest.mark.parametrize("length", [16, 5])  # in the second there is no room for as many as are timed else
+def test_tokens_are_timed_in_turns_with_the_model(model, length):
+    compiled = torchport.compile(model, (IDS,), target="host", max_length=length)
+    timed = time_tokens(row("host", 0.5), compiled, model, IDS, length)
     assert timed.unit == "token"
     assert 0 < timed.fastest <= timed.seconds < 1
     assert 0 < timed.eager_fastest <= timed.eager_seconds < 1

@@ -27,7 +27,7 @@ from torchport.targets.target import Options, Target
 
 _log = logging.getLogger(__name__)
 
-_TOKENS = 8  # that are generated in a turn
+_TOKENS = 8  # that are generated in a turn, where there is room for them after a prompt of one
 _SECONDS = 2.0  # about how long to time for
 
 
@@ -93,10 +93,14 @@ def time_tokens(
         prompt: what both generate from.
         max_length: how many tokens a sequence may have.
     """
-    given = _shortened(model, prompt, max_length, _TOKENS)
+    tokens = max(min(_TOKENS, _limit(max_length) - 1), 2)
+    given = _shortened(model, prompt, max_length, tokens)
     with _left_as_it_is(model):
         own, its = time_in_turns(
-            _clock(compiled.generate, given), _clock(model.generate, given), warmup=1, budget=_SECONDS
+            _clock(compiled.generate, given, tokens),
+            _clock(model.generate, given, tokens),
+            warmup=1,
+            budget=_SECONDS,
         )
     return replace(
         row,
@@ -115,10 +119,10 @@ def _left_as_it_is(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def _clock(generate: Callable[..., Any], prompt: torch.Tensor) -> Callable[[], float]:
+def _clock(generate: Callable[..., Any], prompt: torch.Tensor, tokens: int) -> Callable[[], float]:
     def seconds() -> float:
         heard = _Heard()
-        generate(prompt, streamer=heard, **_wanted(_TOKENS))
+        generate(prompt, streamer=heard, **_wanted(tokens))
         first, *_, last = heard.times
         return (last - first) / (len(heard.times) - 1)
 
@@ -148,6 +152,11 @@ def _shortened(model: Any, prompt: torch.Tensor, max_length: int | None, tokens:
     """Return a prompt after which there is room for tokens."""
     if prompt.dim() != 2 or prompt.is_floating_point() or model.config.is_encoder_decoder:
         return prompt
+    return prompt[:, : max(_limit(max_length) - tokens, 1)]
+
+
+def _limit(max_length: int | None) -> int:
+    """Return how many tokens a sequence may have."""
     from torchport.generation.generation import MAX_LENGTH
 
-    return prompt[:, : max((max_length or MAX_LENGTH) - tokens, 1)]
+    return max_length or MAX_LENGTH
