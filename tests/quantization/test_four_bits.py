@@ -173,3 +173,38 @@ def test_a_weight_that_is_not_finite_stays_in_floats() -> None:
 def test_what_means_nothing_is_refused(options: dict[str, object], method: str, words: str) -> None:
     with pytest.raises(QuantizationError, match=words):
         torchport.quantize(model(), items(), method=method, options=options)
+
+
+def test_groups_are_smaller_where_a_layer_changes_much_and_larger_where_little() -> None:
+    class Weighted(nn.Module):
+        """Layers side by side, each with a tenth of the say that the one before it has."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Linear(256, 256, bias=False) for _ in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return sum(0.1**place * part(x) for place, part in enumerate(self.parts))
+
+    torch.manual_seed(0)
+    floats = Weighted().eval()
+    data = [torch.randn(16, 256) for _ in range(6)]
+    alike = quantize(floats, data, LOOSE, {"bits": 4, "group_size": 32, "size_ratio": 0.0})
+    assert [plan.group_size for plan in alike.plan.layers] == [None] * 4
+    # Room for what was asked for, in a file (2,500 bytes a layer beside weights), and no byte more.
+    ratio = (alike.report.bytes + 4 * 2500) / (2 * 4 * 256 * 256 + 4 * 2500)
+    options = {"bits": 4, "group_size": 32, "size_ratio": ratio}
+    made = quantize(floats, data, LOOSE, options)
+    # The first with groups of 16 takes what two with groups of 64 save.
+    groups = [16, None, 64, 64]
+    assert [(plan.bits, plan.group_size) for plan in made.plan.layers] == [(4, each) for each in groups]
+    assert made.report.bytes <= alike.report.bytes
+    assert made.report.sqnr > alike.report.sqnr + 0.25
+    # The plan is given back, and followed; groups that two weights a byte cannot have are refused.
+    plan = made.plan.to_json()
+    again = quantize(floats, data, LOOSE, {**options, "plan": QuantizationPlan.from_json(plan)})
+    assert [layer.group_size for layer in again.plan.layers] == groups
+    assert again.report.bytes == made.report.bytes
+    plan["layers"][0]["group_size"] = 5
+    with pytest.raises(QuantizationError, match=r"parts\.0 in the plan is 5"):
+        quantize(floats, data, LOOSE, {"bits": 4, "plan": QuantizationPlan.from_json(plan)})

@@ -113,9 +113,9 @@ def test_what_a_layer_costs_the_results_is_found_in_one_pass() -> None:
         error = hidden @ (0.01 * model.last.weight).T
         changed = torch.tanh(nn.functional.linear(model.embed(ids), rounded["first"], model.first.bias))
         other = model.last(changed) - expected
-    # Of the last layer the derivative is 1: what is found is exact.
-    assert found["last"] == pytest.approx(float(error.square().sum() / expected.square().sum()), rel=1e-3)
-    # Of the first, errors are taken to be independent of each other.
+    # Of the last layer the derivative is 1: what is found is exact but for the four random directions.
+    assert found["last"] == pytest.approx(float(error.square().sum() / expected.square().sum()), rel=0.3)
+    # Of the first, errors of outputs are taken to be independent of each other.
     share = float(other.square().sum() / expected.square().sum())
     assert share / 4 < found["first"] < share * 4
 
@@ -141,21 +141,21 @@ def test_the_layers_that_matter_most_get_eight_bits_as_long_as_there_is_room() -
 
         def __init__(self) -> None:
             super().__init__()
-            self.parts = nn.ModuleList(nn.Linear(64, 64, bias=False) for _ in range(4))
+            self.parts = nn.ModuleList(nn.Linear(256, 256, bias=False) for _ in range(4))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return sum(share * part(x) for share, part in zip((0.1, 0.2, 1.0, 0.1), self.parts, strict=True))
 
     torch.manual_seed(0)
     model = Weighted().eval()
-    items = [torch.randn(16, 64) for _ in range(6)]
+    items = [torch.randn(16, 256) for _ in range(6)]
 
     def bits(ratio: float) -> tuple[list[int], torchport.QuantizedModel]:
         made = torchport.quantize(
             model, items, method="weight_only", accuracy=LOOSE, speed=False,
             options={"bits": 4, "group_size": 32, "size_ratio": ratio},
         )  # fmt: skip
-        assert made.report.bytes <= max(ratio, 0.29) * 2 * 4 * 64 * 64
+        assert made.report.bytes <= max(ratio, 0.29) * 2 * 4 * 256 * 256
         return [layer.bits for layer in made.plan.layers], made
 
     none, small = bits(0.0)

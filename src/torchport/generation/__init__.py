@@ -1,6 +1,6 @@
 """A model that generates → its own library's loop around a compiled call, which extends a cache."""
 
 from torchport.generation.analyze_generation import analyze_generation
-from torchport.generation.generating import can_generate, is_generating
+from torchport.generation.generating import can_generate, is_cache, is_generating
 
-__all__ = ["analyze_generation", "can_generate", "is_generating"]
+__all__ = ["analyze_generation", "can_generate", "is_cache", "is_generating"]

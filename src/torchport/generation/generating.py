@@ -21,6 +21,17 @@ def can_generate(model: object) -> bool:
     return bool(asked()) if callable(asked) else True
 
 
+def is_cache(value: object) -> bool:
+    """Whether a value is a cache of transformers', which a model keeps for its next call.
+
+    Example:
+        >>> is_cache([torch.ones(1)])
+        False
+    """
+    utils = sys.modules.get("transformers.cache_utils")
+    return utils is not None and isinstance(value, utils.Cache)
+
+
 def is_generating() -> bool:
     """Whether a call comes from the loop of transformers' `generate`."""
     utils = sys.modules.get("transformers.generation.utils")

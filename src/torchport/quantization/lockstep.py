@@ -19,6 +19,8 @@ from torchport.errors import CaptureError
 from torchport.quantization.calibration import call_of
 from torchport.quantization.float_graph import functional, writes
 from torchport.quantization.graph_tensors import tensor_of
+from torchport.quantization.input_moments import InputMoments
+from torchport.quantization.model_runs import result_tensors
 from torchport.quantization.weight_rounding import Moments
 from torchport.structure import flatten_call
 from torchport.torch_private import OpOverload
@@ -35,11 +37,13 @@ class ModelGraph:
         graph_module: from the inputs' tensors to those of the result.
         weights: which node reads which layer's weight first, as the layer's path.
         items: the tensors of each item.
+        results: the places of the graph's results that are judged: all but caches.
     """
 
     graph_module: fx.GraphModule
     weights: Mapping[fx.Node, str]
     items: Sequence[Sequence[torch.Tensor]]
+    results: Collection[int]
 
 
 def weight_place(node: fx.Node) -> int:
@@ -62,9 +66,10 @@ def graph_of(model: nn.Module, items: Sequence[object], paths: Iterable[str]) ->
         return None
     commonest = Counter(shapes).most_common(1)[0][0]
     try:
-        program = capture.export(model, *calls[shapes.index(commonest)]).program
+        captured = capture.export(model, *calls[shapes.index(commonest)])
     except CaptureError:
         return None
+    program = captured.program
     if any(_is_in_place(node) for node in program.graph.nodes):
         try:
             program = functional(program)
@@ -76,7 +81,15 @@ def graph_of(model: nn.Module, items: Sequence[object], paths: Iterable[str]) ->
         graph_module = program.module(check_guards=False)
     assert isinstance(graph_module, fx.GraphModule)
     taken = [tensors for tensors, shape in zip(leaves, shapes, strict=True) if shape == commonest]
-    return ModelGraph(graph_module, _weights(graph_module, model, paths), taken)
+    return ModelGraph(graph_module, _weights(graph_module, model, paths), taken, _judged(captured))
+
+
+def _judged(captured: capture.CapturedModel) -> set[int]:
+    """Return the places of the results that are judged."""
+    _, objects = captured.inputs.rebuild_with_objects(captured.leaves)
+    places = [torch.empty(0) for _ in captured.result.paths]
+    judged = {id(each) for each in result_tensors(captured.result.rebuild(places, captured.leaves, objects))}
+    return {place for place, each in enumerate(places) if id(each) in judged}
 
 
 def _is_in_place(node: fx.Node) -> bool:
@@ -142,31 +155,20 @@ class _Knowledge:
     def __init__(self, runs: Sequence[_Run]) -> None:
         self._runs = runs
         self._source: object = None
-        self._squares: torch.Tensor | None = None
+        self._inputs: InputMoments | None = None
 
     def of(self, node: fx.Node) -> Moments:
         """Return what is known of a layer whose results in floats are there already."""
-        source, bias = node.args[0], node.args[2] if len(node.args) > 2 else None
+        source, weight, bias = (*node.args, None)[:3]
         assert isinstance(source, fx.Node)
-        rows = [run.quantized[source].flatten(0, -2) for run in self._runs]
+        assert isinstance(weight, fx.Node)
+        if source is not self._source or self._inputs is None:
+            self._source = source
+            self._inputs = InputMoments([run.quantized[source] for run in self._runs])
         wanted = [
             run.floats[node] - (run.floats[bias] if isinstance(bias, fx.Node) else 0.0) for run in self._runs
         ]
-        count = sum(map(len, rows))
-        if source is not self._source:
-            self._source = source
-            self._squares = _mean_product(rows, rows, count)
-        assert self._squares is not None
-        return Moments(
-            self._squares, _mean_product(rows, [each.flatten(0, -2) for each in wanted], count), count
-        )
-
-
-def _mean_product(ones: Sequence[torch.Tensor], others: Sequence[torch.Tensor], count: int) -> torch.Tensor:
-    total = torch.zeros(ones[0].shape[1], others[0].shape[1])
-    for one, other in zip(ones, others, strict=True):
-        total.addmm_(one.T, other, alpha=1 / max(1, count))
-    return total
+        return self._inputs.of(self._runs[0].floats[weight], wanted)
 
 
 def _last_uses(nodes: Sequence[fx.Node]) -> Iterator[list[fx.Node]]:

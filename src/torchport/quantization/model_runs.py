@@ -11,6 +11,8 @@ from torch import nn
 
 from torchport.capture import StandIn, copy_of
 from torchport.errors import QuantizationError, TorchportError, one_line
+from torchport.generation import is_cache
+from torchport.structure import flatten
 
 NO_LABELS = "give what the model is called with, and no labels beside it"
 
@@ -52,6 +54,13 @@ def call(model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) 
     args, kwargs = copy.deepcopy((args, kwargs))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         return model(*args, **kwargs)
+
+
+def result_tensors(result: object) -> list[torch.Tensor]:
+    """Return the tensors of a result, but for caches: what they are good for shows in the next call."""
+    whole = flatten(result)
+    caches = {id(each): None for each in whole.objects if is_cache(each)}
+    return flatten(result, by_reference=caches).leaves if caches else whole.leaves
 
 
 @contextmanager

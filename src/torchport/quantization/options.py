@@ -58,8 +58,9 @@ class QuantizationOptions:
         equalize: whether ranges of neighbouring channels are aligned first.
         bits: of weights, with `weight_only`: 8, or 4, two of them in a byte.
         group_size: how many inputs share a scale where weights have 4 bits; with 8 each output has one.
-        size_ratio: with 4 bits and data, the layers that change the results most get 8 bits as long as the
-            model takes no more than this share of what it takes in bfloat16.
+        size_ratio: with 4 bits and data, which share of its file in bfloat16 the model's may take. The layers
+            that change the results most get 8 bits, or groups of half the size, and those that change them
+            least groups of twice the size, as far as that permits it; 0: all groups have `group_size`.
         symmetric_weights: whether weights have no zero point, with `weight_only`.
         range_reduction: whether weights use 7 bits, against saturation on x86 processors without VNNI;
             `auto` looks at the processor.
@@ -80,7 +81,7 @@ class QuantizationOptions:
     equalize: bool = False
     bits: Literal[4, 8] = 8
     group_size: int = 64
-    size_ratio: float = 0.29
+    size_ratio: float = 0.3
     symmetric_weights: bool = True
     range_reduction: RangeReduction = "auto"
     half: Half | None = None
@@ -101,8 +102,7 @@ class QuantizationOptions:
                 raise _refusal(
                     f"the override {pattern!r} is {precision!r}", f"choose one of {', '.join(PRECISIONS)}"
                 )
-        if not isinstance(self.group_size, int) or self.group_size < 2 or self.group_size % 2:
-            raise _refusal(f"group_size is {self.group_size!r}", "give an even number, such as 32, 64 or 128")
+        check_group_size(self.group_size, "group_size")
         if not isinstance(self.size_ratio, (int, float)) or not 0 <= self.size_ratio <= 1:
             raise _refusal(
                 f"size_ratio is {self.size_ratio!r}", "give a share of bfloat16's size between 0 and 1"
@@ -133,6 +133,16 @@ def make_options(given: QuantizationOptions | Mapping[str, object] | None) -> Qu
         if key not in known:
             raise _refusal(f"there is no option {key!r}", nearest(str(key), known))
     return QuantizationOptions(**dict(given or {}))  # type: ignore[arg-type]  # checked by itself
+
+
+def check_group_size(given: object, what: str) -> None:
+    """Refuse groups that bytes of two weights cannot be divided into.
+
+    Raises:
+        QuantizationError: it is no even number.
+    """
+    if not isinstance(given, int) or given < 2 or given % 2:
+        raise _refusal(f"{what} is {given!r}", "give an even number, such as 32, 64 or 128")
 
 
 def check_heeded(options: QuantizationOptions, method: Method) -> None:

@@ -17,7 +17,13 @@ from torchport.errors import QuantizationError
 from torchport.quantization.budget import Outcome, count_sensitive, outcome_of, score_of
 from torchport.quantization.calibration import Progress, call_of, no_progress
 from torchport.quantization.measure import add_results
-from torchport.quantization.model_runs import call, check_evaluating, failing_item_named, stand_in
+from torchport.quantization.model_runs import (
+    call,
+    check_evaluating,
+    failing_item_named,
+    result_tensors,
+    stand_in,
+)
 from torchport.quantization.noise import Noise
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
 from torchport.quantization.own_weights import OwnWeightQuantization
@@ -27,7 +33,6 @@ from torchport.quantization.weight_plans import LINEAR, find_weight_layers, plan
 from torchport.quantization.weight_quantization import WeightQuantization
 from torchport.quantization.weight_speed import WeightSpeed, time_weights
 from torchport.records.quantization import QuantizationPlan, QuantizationReport
-from torchport.structure import flatten
 
 
 def quantize_weights(
@@ -176,6 +181,6 @@ def _compare(model: nn.Module, made: nn.Module, items: Iterable[object]) -> Nois
     noise = Noise()
     pair = stand_in(made), stand_in(model)
     for item in items:
-        ours, theirs = (flatten(call(each, *call_of(item))).leaves for each in pair)
+        ours, theirs = (result_tensors(call(each, *call_of(item))) for each in pair)
         add_results(noise, ours, theirs)
     return noise

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from torch import nn
 
 from torchport.errors import QuantizationError, nearest
 from torchport.quantization.layers import Layer, overridden
-from torchport.quantization.options import QuantizationOptions
+from torchport.quantization.options import QuantizationOptions, check_group_size
 from torchport.records.quantization import LayerPlan
 
 LINEAR, EMBEDDING = "aten.linear.default", "aten.embedding.default"
@@ -87,6 +87,7 @@ def plans_of(
             options.group_size if has_groups else 1,
             others,
             name,
+            has_groups=has_groups,
         )
         for layer in layers
     }
@@ -108,7 +109,9 @@ def _other_tables(model: nn.Module) -> set[int]:
     }
 
 
-def _possible(plan: LayerPlan, module: nn.Module, group_size: int, others: set[int], where: str) -> LayerPlan:
+def _possible(
+    plan: LayerPlan, module: nn.Module, group_size: int, others: set[int], where: str, *, has_groups: bool
+) -> LayerPlan:
     """Return a layer's plan as far as it can be followed, with the reason."""
     if plan.precision == "float":
         return plan
@@ -127,6 +130,9 @@ def _possible(plan: LayerPlan, module: nn.Module, group_size: int, others: set[i
         if module.max_norm is not None:
             return _refused(plan, "it changes its weight when it is called: max_norm")
         return replace(plan, bits=8)
+    if has_groups and plan.group_size is not None:
+        group_size = plan.group_size
+        check_group_size(group_size, f"the group_size of {plan.name} in the plan")
     if plan.bits == 4 and module.in_features % group_size:
         detail = f"its {module.in_features} inputs do not divide into groups of {group_size}"
         return replace(plan, bits=8, reason="not_supported", detail=detail)
@@ -149,26 +155,3 @@ def _tied(linear: LayerPlan, table: LayerPlan) -> dict[str, LayerPlan]:
         detail = f"its weight is that of {table.name}, and stored once, in eight bits"
         linear = replace(linear, bits=8, reason="not_supported", detail=detail)
     return {linear.name: linear, table.name: table}
-
-
-def choose_finer(
-    candidates: Mapping[str, float], costs: Mapping[str, int], size: int, limit: float
-) -> list[str]:
-    """Return the layers that get eight bits for four: those whose error is largest for what that costs.
-
-    Args:
-        candidates: the error that each layer makes in four bits.
-        costs: how many bytes more it takes in eight bits.
-        size: how many bytes the model takes with all of them in four.
-        limit: how many it may take.
-
-    Example:
-        >>> choose_finer({"a": 1.0, "b": 4.0, "c": 3.0}, {"a": 1, "b": 8, "c": 2}, 10, 13)
-        ['c', 'a']
-    """
-    found = []
-    for name in sorted(candidates, key=lambda each: candidates[each] / costs[each], reverse=True):
-        if size + costs[name] <= limit:
-            size += costs[name]
-            found.append(name)
-    return found

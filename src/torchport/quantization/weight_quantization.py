@@ -18,11 +18,16 @@ from torchport.quantization.model_runs import call
 from torchport.quantization.noise import Noise
 from torchport.quantization.options import QuantizationOptions
 from torchport.quantization.own_form import OwnFormLinear
+from torchport.quantization.weight_forms import Form, choose_forms
 from torchport.quantization.weight_layers import FourBitLinear, WeightOnlyEmbedding, WeightOnlyLinear
-from torchport.quantization.weight_plans import EMBEDDING, choose_finer, tied_tables
+from torchport.quantization.weight_plans import EMBEDDING, tied_tables
 from torchport.quantization.weight_rounding import Moments, Rounded, round_groups, round_with_data
 from torchport.quantization.weight_sensitivity import output_errors
 from torchport.records.quantization import LayerPlan, LayerReport
+
+# About what a layer takes in a file beside its weight, compressed.
+_LAYER_BYTES = 2500
+_ROWS_FOR_ERRORS = 256  # of a weight, that the errors of groups are compared on
 
 _Quantized = WeightOnlyLinear | FourBitLinear | WeightOnlyEmbedding | OwnFormLinear
 
@@ -104,8 +109,8 @@ class WeightQuantization:
                 return None
             rounded = None
             if plan.bits == 4 and known is not None and known.is_known:
-                group, symmetric = self._options.group_size, self._options.symmetric_weights
-                rounded = round_with_data(self._weight(name).float(), known, group, symmetric)
+                symmetric = self._options.symmetric_weights
+                rounded = round_with_data(self._weight(name).float(), known, self._group(name), symmetric)
             self._set(name, rounded, known)
             progress("Rounding", len(self.quantized), len(reached))
             return self.quantized[name].weight.float()
@@ -122,28 +127,78 @@ class WeightQuantization:
             return copy.deepcopy(self._model).float()
 
     def _use_room(self) -> None:
-        """Give the layers that change the results most eight bits, as far as the size permits."""
+        """Give each layer that nobody decided on the form that suits all of them, as far as the size permits.
+
+        If they do not fit as they were asked for, they stay so.
+        """
         free = [name for name in self._chosen(4) if self.plans[name].reason == "default"]
-        candidates = {name: self._errors[name] for name in free if self._errors.get(name, 0.0) > 0.0}
-        tensors = {id(each): each for each in _tensors(self._model)}
-        limit = self._options.size_ratio * 2 * sum(each.numel() for each in tensors.values())
-        costs = {name: self._bytes(name, 8) - self._bytes(name, 4) for name in candidates}
-        size = sum(each.nbytes for each in tensors.values())
+        planned = () if self._options.plan is None else [plan.name for plan in self._options.plan.layers]
+        free = [name for name in free if name not in planned and self._errors.get(name, 0.0) > 0.0]
+        room = self._limit() - self._size()
+        if not free or room < 0:
+            return
+        asked = sum(self._bytes(name, 4, self._group(name)) for name in free)
+        for name, form in choose_forms({each: self._forms(each) for each in free}, asked + room).items():
+            plan, sqnr = self.plans[name], -10 * math.log10(self._errors[name])
+            if form.bits == 8:
+                detail = (
+                    f"in int4 it alone would leave the results an SQNR of {sqnr:.1f} dB, and there is room"
+                )
+                self.plans[name] = replace(plan, bits=8, reason="sensitive", detail=detail)
+            elif form.group != self._options.group_size:
+                self.plans[name] = replace(plan, group_size=form.group)
+            self._errors[name] = form.error
+
+    def _limit(self) -> float:
+        """Return how many bytes all tensors may take, so that the file is as small as was asked for."""
+        numbers = sum(each.numel() for each in {id(each): each for each in _tensors(self._model)}.values())
+        beside = _LAYER_BYTES * len(self.plans)
+        return self._options.size_ratio * (2 * numbers + beside) - beside
+
+    def _size(self) -> int:
+        """Return how many bytes all tensors take, as the plans are."""
+        size = sum(each.nbytes for each in {id(each): each for each in _tensors(self._model)}.values())
         for name in self._chosen():
             if name not in self._tables:
-                size += self._bytes(name, self.plans[name].bits) - self._weight(name).nbytes
-        for name in choose_finer(candidates, costs, size, limit):
-            sqnr = -10 * math.log10(self._errors[name])
-            detail = f"in int4 it alone would leave the results an SQNR of {sqnr:.1f} dB, and there is room"
-            self.plans[name] = replace(self.plans[name], bits=8, reason="sensitive", detail=detail)
+                size -= self._weight(name).nbytes
+                size += self._bytes(name, self.plans[name].bits, self._group(name))
+        return size
 
-    def _bytes(self, name: str, bits: int) -> int:
+    def _forms(self, name: str) -> list[Form]:
+        """Return the forms that a layer's weight can have, the smallest first.
+
+        What other groups change is taken to be in proportion to what they change the weight itself.
+        """
+        weight, asked = self._weight(name), self._group(name)
+        some = weight[:: math.ceil(len(weight) / _ROWS_FOR_ERRORS)].float()
+
+        def loss(group: int) -> float:
+            rounded = round_groups(some, group, self._options.symmetric_weights)
+            held = rounded.grid.scale * (rounded.whole - rounded.grid.zero)
+            return float((held.flatten(1) - some).square().sum())
+
+        own, error = loss(asked), self._errors[name]
+        groups = [
+            group
+            for group in (2 * asked, asked, asked // 2)
+            if group == asked or (group % 2 == 0 and group > 0 and weight.shape[1] % group == 0)
+        ]
+        found = [
+            Form(4, group, self._bytes(name, 4, group), error * loss(group) / own if own > 0 else error)
+            for group in groups
+        ]
+        return [*found, Form(8, None, self._bytes(name, 8, asked), 0.0)]
+
+    def _group(self, name: str) -> int:
+        return self.plans[name].group_size or self._options.group_size
+
+    def _bytes(self, name: str, bits: int, group: int) -> int:
         """Return how many bytes a layer's weight takes, with scales and zero points."""
         weight = self._weight(name)
         zero = 0 if self._options.symmetric_weights else 1
         if bits == 8:
             return weight.numel() + len(weight) * (weight.element_size() + zero)
-        return weight.numel() // 2 + weight.numel() // self._options.group_size * (2 + zero)
+        return weight.numel() // 2 + weight.numel() // group * (2 + zero)
 
     def _weight(self, name: str) -> torch.Tensor:
         weight = self._model.get_submodule(self._paths[name]).weight
@@ -151,13 +206,13 @@ class WeightQuantization:
         return weight.detach()
 
     def _nearest(self, name: str, importance: torch.Tensor | None = None) -> Rounded:
-        group, symmetric = self._options.group_size, self._options.symmetric_weights
-        return round_groups(self._weight(name).float(), group, symmetric, importance)
+        symmetric = self._options.symmetric_weights
+        return round_groups(self._weight(name).float(), self._group(name), symmetric, importance)
 
     def _four_bits(self, name: str, rounded: Rounded | None = None) -> _Quantized:
         linear = self._model.get_submodule(self._paths[name])
         assert isinstance(linear, nn.Linear)
-        return FourBitLinear(linear, self._options.group_size, self._options.symmetric_weights, rounded)
+        return FourBitLinear(linear, self._group(name), self._options.symmetric_weights, rounded)
 
     def _set(self, name: str, rounded: Rounded | None, known: Moments | None = None) -> None:
         made = self._four_bits(name, rounded) if self.plans[name].bits == 4 else self._eight_bits(name)
@@ -199,7 +254,7 @@ class WeightQuantization:
             plan, sqnr = self.plans[name], self._sqnr[name]
             detail = f"its SQNR in int{plan.bits} is {sqnr:.1f} dB, and the model misses its accuracy"
             if plan.bits == 4:
-                self.plans[name] = replace(plan, bits=8, reason="sensitive", detail=detail)
+                self.plans[name] = replace(plan, bits=8, group_size=None, reason="sensitive", detail=detail)
                 self._set(name, None)
             else:
                 self.plans[name] = replace(plan, precision="float", reason="sensitive", detail=detail)

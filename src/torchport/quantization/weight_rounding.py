@@ -8,8 +8,9 @@ import torch
 
 from torchport.quantization.weight_grids import Grid
 
-# What is added to each input's mean square, as a share of their mean: few data must not decide everything.
+# What is added to each input's mean square at least, as a share of their mean.
 _DAMPING = 0.01
+_MOST_NOISE = 0.99  # nothing is chance alone
 _BLOCK = 128  # columns whose errors reach the others at once
 
 
@@ -21,11 +22,15 @@ class Moments:
         squares: the inputs' mean products with each other: `[inputs, inputs]`.
         products: their mean products with the wanted results: `[inputs, outputs]`.
         count: of how many rows they are the mean.
+        noise: which share of `squares`, but for the diagonal, is chance, and no property of such data.
+        products_noise: the same of what `products` have beyond those that the weight itself gives.
     """
 
     squares: torch.Tensor
     products: torch.Tensor
     count: int
+    noise: float = 0.0
+    products_noise: float = 0.0
 
     @property
     def is_known(self) -> bool:
@@ -69,22 +74,29 @@ def round_with_data(weight: torch.Tensor, moments: Moments, group: int, symmetri
 
     First the weight is found that gives the wanted results on the inputs that the layer has in the quantized
     model: it makes up for what the layers before it lost. Then that is rounded, the inputs that matter most
-    first, and each column's error is spread over those that follow, as they vary together.
+    first, and each column's error is spread over those that follow, as they vary together. The more of what
+    the data say is chance, the less of either is done: it would be fitted to these data, and to no others.
 
     Args:
         weight: `[outputs, inputs]`, in float32.
         moments: what is known of the layer.
         group, symmetric: as in `round_groups`.
     """
-    squares = moments.squares.double()
-    damping = _DAMPING * squares.diagonal().mean()
-    squares = squares + damping * torch.eye(len(squares), dtype=torch.float64)
-    factor = torch.linalg.cholesky(squares)
-    wanted = moments.products.double() + damping * weight.double().T
-    best = torch.cholesky_solve(wanted, factor).T.float()
+    squares, floats = moments.squares.double(), weight.double()
+    missing = moments.products.double() - squares @ floats.T
+    noise = min(moments.products_noise, _MOST_NOISE)
+    factor = torch.linalg.cholesky(_damped(squares, noise / (1 - noise)))
+    best = (floats + torch.cholesky_solve(missing, factor).T).float()
+    squares = _damped(squares, moments.noise)
     importance = squares.diagonal().float()
     grid = Grid.fitted(best.unflatten(1, (-1, group)), 4, symmetric, importance.unflatten(0, (-1, group)))
     return Rounded(grid, _round_columns(best, squares, grid, group))
+
+
+def _damped(squares: torch.Tensor, share: float) -> torch.Tensor:
+    """Return mean squares of inputs with a share of each, and a little of all, added to its own."""
+    own = squares.diagonal()
+    return squares + (share * own + _DAMPING * own.mean()).diag()
 
 
 def _round_columns(weight: torch.Tensor, squares: torch.Tensor, grid: Grid, group: int) -> torch.Tensor:

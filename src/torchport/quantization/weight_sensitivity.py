@@ -1,12 +1,14 @@
 """How much rounding each layer's weight changes a model's results, from one pass forward and one back.
 
-The error of a layer's result is carried to the model's results by their derivatives. Errors of single numbers
-are taken to be independent, as rounding errors nearly are: then their squares add up.
+The error of a layer's result is carried to the model's results by their derivatives. Each output has its own
+rounded weights, so errors of outputs are taken to be independent: their squares add up. Those of one output
+at several positions are not: positions have much in common, and what averages over them, as attention does,
+keeps just that. So they are added up before they are squared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 from torch import fx
@@ -31,7 +33,7 @@ def output_errors(graph: ModelGraph, rounded: Mapping[str, torch.Tensor]) -> dic
     watch = _Watch(graph, rounded)
     try:
         with torch.enable_grad():
-            results = _floats(watch.run(*[item.clone() for item in graph.items[0]]))
+            results = _floats(watch.run(*[item.clone() for item in graph.items[0]]), graph.results)
             if not any(each.requires_grad for each in results):
                 return {}
             power = sum(float(each.detach().double().square().sum()) for each in results)
@@ -79,9 +81,14 @@ class _Watch(fx.Interpreter):
         """Return, for each layer, the square of the error that it makes in a sum of the results."""
         slopes = torch.autograd.grad(total, self._zeros, retain_graph=True, allow_unused=True)
         for slope, error in zip(slopes, self.errors.values(), strict=True):
-            yield 0.0 if slope is None else float((slope * error).double().square().sum())
+            yield (0.0 if slope is None else float(_by_output(slope * error).sum(0).double().square().sum()))
 
 
-def _floats(results: object) -> list[torch.Tensor]:
+def _floats(results: object, places: Collection[int]) -> list[torch.Tensor]:
     given = results if isinstance(results, (list, tuple)) else [results]
-    return [each for each in given if isinstance(each, torch.Tensor) and each.is_floating_point()]
+    judged = [each for place, each in enumerate(given) if place in places]
+    return [each for each in judged if isinstance(each, torch.Tensor) and each.is_floating_point()]
+
+
+def _by_output(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1, tensor.shape[-1])

@@ -34,6 +34,7 @@ class LayerPlan(Record):
         reason: why.
         detail: the measurement or option behind the reason, in a sentence.
         bits: of its weights.
+        group_size: with four bits, how many inputs share a scale; None: as many as the options say.
     """
 
     name: str
@@ -42,6 +43,7 @@ class LayerPlan(Record):
     reason: PrecisionReason = "default"
     detail: str = ""
     bits: int = 8
+    group_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,53 @@
+"""How each weight is stored, so that all fit: in four bits, in larger or smaller groups, or in eight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A way to store a layer's weight.
+
+    Args:
+        bits: of each number.
+        group: how many inputs share a scale; None: each output has one.
+        bytes: what it takes, with scales and zero points.
+        error: the error that it makes in the model's results.
+    """
+
+    bits: int
+    group: int | None
+    bytes: int
+    error: float
+
+
+def choose_forms(forms: Mapping[str, Sequence[Form]], limit: float) -> dict[str, Form]:
+    """Return the form of each layer: from the smallest on, what saves most error for a byte comes first.
+
+    Args:
+        forms: those that each layer can have, the smallest first.
+        limit: how many bytes they may take together.
+
+    Example:
+        >>> four, eight = Form(4, 64, 5, 8.0), Form(8, None, 10, 0.0)
+        >>> chosen = choose_forms({"a": [four, eight], "b": [Form(4, 64, 5, 1.0), eight]}, 15)
+        >>> [form.bits for form in chosen.values()]
+        [8, 4]
+    """
+    chosen = {name: each[0] for name, each in forms.items()}
+    size = sum(form.bytes for form in chosen.values())
+    while True:
+        steps = [
+            ((chosen[name].error - form.error) / (form.bytes - chosen[name].bytes), name, form)
+            for name, each in forms.items()
+            for form in each
+            if chosen[name].bytes < form.bytes <= limit - size + chosen[name].bytes
+            and form.error < chosen[name].error
+        ]
+        if not steps:
+            return chosen
+        _, name, form = max(steps, key=lambda step: step[0])
+        size += form.bytes - chosen[name].bytes
+        chosen[name] = form
