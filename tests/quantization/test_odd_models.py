@@ -110,6 +110,41 @@ def test_noise_counts_what_both_have_as_nothing_and_what_one_has_as_lost() -> No
     assert (noise.pcc, noise.sqnr) == (0.0, -math.inf)
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [(1.01, 1.0), (0.0, 1.0), (1.0, 0.0)])
+def test_a_number_that_does_not_vary_is_judged_by_its_size(ours: float, theirs: float) -> None:
+    noise = Noise()
+    for _ in range(3):
+        noise.add(torch.tensor([ours]), torch.tensor([theirs]))
+    assert noise.pcc == pytest.approx(theirs / math.hypot(theirs, ours - theirs), rel=1e-6)
+
+
+class TwoResults(nn.Module):
+    """A large result that eight bits keep, and a small one that they do not: one input outweighs all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.large, self.small = nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)
+        with torch.no_grad():
+            self.small.weight[:, 0] = 30.0
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return 1e3 * self.large(x), 1e-3 * self.small(x)
+
+
+@pytest.mark.parametrize("method", ["ptq", "weight_only"])
+def test_a_large_result_does_not_hide_a_small_one(method: str) -> None:
+    torch.manual_seed(0)
+    model, item = TwoResults().eval(), torch.randn(64, 16)
+    item[:, 0] = 0.0  # the outlier costs the others their bits, and adds nothing
+    made = torchport.quantize(
+        model, [item] * 4, method=method, speed=False, accuracy=AccuracyBudget(pcc=0.01)
+    )
+    with torch.no_grad():
+        large, small = (pcc(one, other) for one, other in zip(made(item), model(item), strict=True))
+    assert small < 0.99 < large
+    assert made.report.pcc == pytest.approx(small, abs=1e-3)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("bits", [8, 4])
 def test_weights_alone_are_quantized_in_any_precision(dtype: torch.dtype, bits: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from torchport.errors import QuantizationError, one_line
-from torchport.quantization.noise import Noise
+from torchport.quantization.noise import ResultNoise
 from torchport.quantization.options import AccuracyBudget
 
 
@@ -61,7 +61,7 @@ def score_of(budget: AccuracyBudget, model: nn.Module, which: str, where: str) -
     return score
 
 
-def outcome_of(budget: AccuracyBudget, noise: Noise, where: str) -> Outcome:
+def outcome_of(budget: AccuracyBudget, noise: ResultNoise, where: str) -> Outcome:
     """Judge results by their PCC or SQNR.
 
     Raises:

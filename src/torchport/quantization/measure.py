@@ -12,7 +12,7 @@ from torch import fx
 from torchport.quantization.calibration import CalibrationData, Progress
 from torchport.quantization.decisions import Decisions, OwnRange
 from torchport.quantization.layers import Layer, quantizer_before
-from torchport.quantization.noise import Noise
+from torchport.quantization.noise import Noise, ResultNoise
 from torchport.quantization.operands import map_operands, operands
 
 
@@ -34,7 +34,7 @@ class Measures:
     """What was seen of all layers, and of the model's results."""
 
     layers: dict[str, LayerMeasure]
-    results: Noise = field(default_factory=Noise)
+    results: ResultNoise = field(default_factory=ResultNoise)
 
 
 class _Seen(fx.Interpreter):
@@ -100,15 +100,15 @@ def measure(
                 theirs = _Seen(floats, nodes, see_float).run(*leaves)
             with torch.random.fork_rng(devices=[]):  # a model that draws numbers draws the same
                 ours = _Seen(quantized, nodes, see_quantized).run(*leaves)
-            add_results(found.results, ours, theirs)
+            found.results.add(ours, theirs)
             expected.clear()
             progress("Measuring", done + 1, len(data.held_back))
     return found
 
 
-def compare_results(floats: fx.GraphModule, quantized: fx.GraphModule, data: CalibrationData) -> Noise:
+def compare_results(floats: fx.GraphModule, quantized: fx.GraphModule, data: CalibrationData) -> ResultNoise:
     """Return how far the results of two graphs are apart on the data that are held back."""
-    noise = Noise()
+    noise = ResultNoise()
     with torch.no_grad():
         for index in data.held_back:
             leaves = data.load(index)
@@ -116,15 +116,8 @@ def compare_results(floats: fx.GraphModule, quantized: fx.GraphModule, data: Cal
             for graph in (quantized, floats):
                 with torch.random.fork_rng(devices=[]):
                     results.append(graph(*leaves))
-            add_results(noise, *results)
+            noise.add(*results)
     return noise
-
-
-def add_results(noise: Noise, ours: Any, theirs: Any) -> None:
-    """Add the results of a call, those in floats."""
-    for one, other in zip(ours, theirs, strict=True):
-        if isinstance(other, torch.Tensor) and other.is_floating_point():
-            noise.add(one, other)
 
 
 def _first_tensor(value: Any) -> torch.Tensor | None:

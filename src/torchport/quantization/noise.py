@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
+
+# As a share of its power: what varies less is rounding of these sums.
+_CONSTANT = 1e-12
 
 
 @dataclass(slots=True)
@@ -50,13 +54,60 @@ class Noise:
 
     @property
     def pcc(self) -> float:
-        """The correlation of the two; of constants it is 1 if they are equal, else 0."""
+        """The correlation of the two.
+
+        Of a single number, or of one again and again, there is none: there it is that of a signal of this
+        power with an error of this power.
+        """
         if self.error == math.inf:
             return 0.0
         if self.error == 0.0 or self.count == 0:
             return 1.0
+        if self.signal - self.total**2 / self.count <= _CONSTANT * self.signal:
+            return math.sqrt(self.signal / (self.signal + self.error))
         both = self.product - self.total * self.other_total / self.count
         spread = (self.signal - self.total**2 / self.count) * (
             self.other_signal - self.other_total**2 / self.count
         )
         return max(-1.0, min(1.0, both / math.sqrt(spread))) if spread > 0.0 else 0.0
+
+
+@dataclass(slots=True)
+class ResultNoise:
+    """How far each of a model's results is from its original. As good as the worst of them is the model.
+
+    Added up over all, a large result would hide what becomes of a small one: logits, of boxes.
+    """
+
+    parts: list[Noise] = field(default_factory=list)
+
+    def add(self, ours: Sequence[object], theirs: Sequence[object]) -> None:
+        """Add the results of a call, those in floats."""
+        self.parts += [Noise() for _ in range(len(theirs) - len(self.parts))]
+        for noise, one, other in zip(self.parts, ours, theirs, strict=False):
+            if (
+                isinstance(one, torch.Tensor)
+                and isinstance(other, torch.Tensor)
+                and other.is_floating_point()
+            ):
+                noise.add(one, other)
+
+    @property
+    def count(self) -> int:
+        """How many numbers were compared."""
+        return sum(noise.count for noise in self.parts)
+
+    @property
+    def error(self) -> float:
+        """The power of all errors."""
+        return sum(noise.error for noise in self.parts)
+
+    @property
+    def sqnr(self) -> float:
+        """The least of the results'."""
+        return min((noise.sqnr for noise in self.parts), default=math.inf)
+
+    @property
+    def pcc(self) -> float:
+        """The least of the results'."""
+        return min((noise.pcc for noise in self.parts), default=1.0)

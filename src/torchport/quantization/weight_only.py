@@ -16,7 +16,6 @@ from torchport import targets
 from torchport.errors import QuantizationError
 from torchport.quantization.budget import Outcome, count_sensitive, outcome_of, score_of
 from torchport.quantization.calibration import Progress, call_of, no_progress
-from torchport.quantization.measure import add_results
 from torchport.quantization.model_runs import (
     call,
     check_evaluating,
@@ -24,7 +23,7 @@ from torchport.quantization.model_runs import (
     result_tensors,
     stand_in,
 )
-from torchport.quantization.noise import Noise
+from torchport.quantization.noise import ResultNoise
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
 from torchport.quantization.own_weights import OwnWeightQuantization
 from torchport.quantization.quantized_graph import weight_bytes
@@ -176,11 +175,11 @@ def _split(items: list[object], options: QuantizationOptions) -> tuple[list[obje
     return [item for place, item in enumerate(items) if place % step], judging
 
 
-def _compare(model: nn.Module, made: nn.Module, items: Iterable[object]) -> Noise:
+def _compare(model: nn.Module, made: nn.Module, items: Iterable[object]) -> ResultNoise:
     """Return how far the results of two models are apart."""
-    noise = Noise()
+    noise = ResultNoise()
     pair = stand_in(made), stand_in(model)
     for item in items:
         ours, theirs = (result_tensors(call(each, *call_of(item))) for each in pair)
-        add_results(noise, ours, theirs)
+        noise.add(ours, theirs)
     return noise
