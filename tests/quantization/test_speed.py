@@ -86,27 +86,3 @@ def test_calls_are_judged_by_the_fastest_of_each(monkeypatch) -> None:
     quantized = torchport.quantize(model(), items())
     assert reasons(quantized) == [("float", "slower")] * 2
     assert "2 ms in int8, 1 ms in floats" in quantized.plan.layers[0].detail
-
-
-def test_what_was_chosen_is_no_slower_here() -> None:
-    """On the machine at hand: compiled and timed once more, in turns, with room for noise."""
-    from torchport.compiler.timing import time_in_turns
-
-    torch.manual_seed(0)
-    layers = [
-        nn.Conv2d(3, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3),
-        nn.ReLU(),
-        nn.Conv2d(32, 32, 1),
-    ]
-    floats = nn.Sequential(*layers).eval()
-    images = [torch.rand(2, 3, 24, 24) for _ in range(4)]
-    quantized = torchport.quantize(floats, images)
-    ours, theirs = (torchport.compile(each, (images[0],)) for each in (quantized, floats))
-    own, its = time_in_turns(
-        lambda: speed.seconds_of(lambda: ours(images[0])),
-        lambda: speed.seconds_of(lambda: theirs(images[0])),
-        runs=40,
-    )
-    assert min(own) < 1.3 * min(its), quantized.plan
