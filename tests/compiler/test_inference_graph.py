@@ -88,6 +88,17 @@ def test_sizes_that_vary_are_compiled_for_once(builds, torch_compile, target, dy
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_graph_follows_its_weights_unless_it_is_said_not_to_change(torch_compile, frozen):
+    model, x = nn.Linear(3, 4), torch.randn(2, 3)
+    compiled = torch_compile(model, "host", frozen=frozen)
+    before = compiled(x)
+    torch.testing.assert_close(before, model(x))
+    model.weight.data.mul_(2)  # Dynamo does not see it
+    torch.testing.assert_close(compiled(x), before if frozen else model(x))
+
+
+@torch.no_grad()
 def test_a_number_that_is_no_size_is_not_open(builds, torch_compile, target):
     compiled = torch_compile(lambda x, n: x[:n] * 2, target, dynamic=True)
     for n in (2, 3, 4):
