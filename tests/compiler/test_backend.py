@@ -75,3 +75,16 @@ def test_a_graph_is_trained_only_where_gradients_are_wanted(
         result = torch_compile(model, "host")(X)
     assert ways == (["compile_training"] if training else ["InferenceGraph"])
     assert result.requires_grad is training
+
+
+def test_weights_that_a_graph_holds_itself_are_trained(torch_compile, monkeypatch):
+    """As Dynamo's graphs do if it is told not to look into modules."""
+    monkeypatch.setattr(torch._dynamo.config, "inline_inbuilt_nn_modules", False)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    torch_compile(model, "host")(X).sum().backward()
+    gradient = model[0].weight.grad
+    model.zero_grad()
+    model(X).sum().backward()
+    torch.testing.assert_close(gradient, model[0].weight.grad)
+    held = torch.fx.symbolic_trace(model)
+    assert torchport.backend(held, [X], options={"target": "host"})(X).requires_grad
