@@ -69,11 +69,7 @@ def _packed(graph_module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _unpacked(run: Callable[..., object]) -> Callable[..., object]:
-    def call(*args: object) -> object:
-        [result] = run(*args)  # type: ignore[misc]  # of a graph that gives a tuple
-        return result
-
-    return call
+    return lambda *args: run(*args)[0]  # type: ignore[index]  # a graph that gives a tuple
 
 
 def _keeping_note(run: Callable[..., object]) -> Callable[..., object]:
