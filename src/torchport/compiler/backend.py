@@ -53,7 +53,7 @@ def backend(
     target = targets.find_engine(str(given.pop("target", DEFAULT_TARGET)))
     chosen = target.make_options(given)
     target.check_ready(chosen)
-    # Weights are inputs, unless Dynamo was told to leave modules whole: then the graph holds them.
+    # Weights of Dynamo's graphs are inputs; a graph that somebody else made may hold them.
     if _wants_gradients([*example_inputs, *graph_module.parameters()]) or _has_transforms(graph_module):
         if not isinstance(graph_module.graph.output_node().args[0], (tuple, list)):
             return _unpacked(backend(_packed(graph_module), example_inputs, options=options))
