@@ -13,9 +13,9 @@ from torchport.targets.openvino.library import core, openvino
 SCALES = numpy.logspace(-2, 0, 6, dtype=numpy.float32)
 
 
-def model_of(scales, *, quantized: bool = True, transposed: bool = True):
+def model_of(scales, *, quantized: bool = True, transposed: bool = True, batch: int = 0):
     opset = openvino().opset13
-    x = opset.parameter([2, 4], numpy.float32)
+    x = opset.parameter([*[batch][: batch > 0], 2, 4], numpy.float32)
     ends = [opset.constant(numpy.float32(end)) for end in (-1, 1)]
     read = opset.fake_quantize(x, *ends, *ends, 255) if quantized else x
     values = numpy.arange(-12, 12, dtype=numpy.int8).reshape(6, 4)
@@ -24,13 +24,16 @@ def model_of(scales, *, quantized: bool = True, transposed: bool = True):
         opset.convert(opset.constant(values if transposed else values.T.copy()), "f32"),
         opset.constant(scales.reshape(shape) if scales.size > 1 else scales),
     )
+    if batch:
+        weight = opset.broadcast(weight, opset.constant([batch, *weight.get_output_shape(0)]))
     return openvino().Model([opset.matmul(read, weight, False, transposed)], [x])
 
 
+@pytest.mark.parametrize("batch", [0, 3])
 @pytest.mark.parametrize("transposed", [True, False])
-def test_the_results_stay_and_channels_are_scaled_apart(transposed: bool) -> None:
-    x = numpy.linspace(-1, 1, 8, dtype=numpy.float32).reshape(2, 4)
-    model = model_of(SCALES, transposed=transposed)
+def test_the_results_stay_and_channels_are_scaled_apart(transposed: bool, batch: int) -> None:
+    x = numpy.linspace(-1, 1, 8 * max(1, batch), dtype=numpy.float32).reshape(*[batch][: batch > 0], 2, 4)
+    model = model_of(SCALES, transposed=transposed, batch=batch)
     part_channel_scales(model)
     assert "Unsqueeze" in [node.get_type_name() for node in model.get_ops()]
     rounded = numpy.round(x * 127) / 127

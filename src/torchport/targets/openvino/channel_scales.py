@@ -50,10 +50,26 @@ def part_channel_scales(model: Any) -> None:
     model.validate_nodes_and_infer_types()
 
 
+def _behind_expansion(product: Any) -> Any:
+    """Return what gives a product its weight, before it is repeated for a batch; None if that shows."""
+    operand = product.input_value(1)
+    ranks = [value.get_partial_shape().rank for value in (product.input_value(0), operand)]
+    found = operand.get_node()
+    if found.get_type_name() in ("Broadcast", "Unsqueeze", "Reshape"):
+        if any(rank.is_dynamic for rank in ranks) or ranks[0].get_length() < ranks[1].get_length():
+            return None
+        source = found.input_value(0)
+        shapes = [value.get_partial_shape() for value in (source, operand)]
+        if shapes[0].is_dynamic or list(shapes[0])[-2:] != list(shapes[1])[-2:]:
+            return None
+        found = source.get_node()
+    return found
+
+
 def _weight_of(product: Any) -> tuple[Any, Any] | None:
     """Return a product's weight in eight bits, and the scale of each of its channels if they differ."""
-    scaled = product.input_value(1).get_node()
-    if scaled.get_type_name() != "Multiply":
+    scaled = _behind_expansion(product)
+    if scaled is None or scaled.get_type_name() != "Multiply":
         return None
     values, scale = scaled.input_value(0), scaled.input_value(1).get_node()
     if values.get_node().get_type_name() != "Convert" or scale.get_type_name() != "Constant":
