@@ -217,7 +217,7 @@ class _Reading:
     def _read(self, found: Decisions, node: fx.Node, before: fx.Node, place: int, value: fx.Node) -> None:
         if str(value.target) == "aten.sub.Tensor" and value.name not in self._original:
             # What a norm multiplies channels by, it rounds along the wrong axis.
-            weight = self._weight(value) if "_norm" not in str(node.target) else None
+            weight = self._weight(value) if "norm" not in str(node.target) else None
             if weight is not None:
                 found.weights[node.name, place] = weight
             return
