@@ -166,15 +166,9 @@ def test_a_model_with_an_encoder(tmp_path):
         loaded.prefill(ids)
 
 
-def test_models_in_half_precision_have_masks_in_it(tmp_path):
-    model = tiny_llama(num_hidden_layers=1, attn_implementation="eager").to(torch.bfloat16)
-    loaded = _saved(model, tmp_path / "llama.pt2")
-    ids = _prompt(5)
-    assert torch.equal(loaded.generate(ids, **GREEDY), model.generate(ids, **GREEDY))
-
-
 def test_a_model_with_an_encoder_in_half_precision(tmp_path):
     model = small_encoder_decoder("bart").to(torch.bfloat16)
+    model.set_attn_implementation("eager")  # whose masks have the model's dtype
     loaded = _saved(model, tmp_path / "bart.pt2")
     ids = _prompt(5)
     assert torch.equal(loaded.generate(ids, **GREEDY), model.generate(ids, **GREEDY))
