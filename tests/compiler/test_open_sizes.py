@@ -161,6 +161,19 @@ def test_a_model_that_asks_for_a_size_of_1_gets_a_program_for_it(target):
     assert len(compiled.programs) == 2
 
 
+def test_sizes_that_are_results(target):
+    def model(x):
+        return x * 2, {"rows": 2 * x.shape[0] + 1}, x.shape
+
+    compiled = torchport.compile(model, (torch.ones(3, 2),), dynamic_shapes=({0: ROWS},), target=target)
+    for rows in (3, 2, 6, 1):
+        doubled, numbers, shape = compiled(torch.ones(rows, 2))
+        assert doubled.shape == (rows, 2)
+        assert numbers == {"rows": 2 * rows + 1}
+        assert shape == (rows, 2)
+        assert all(type(size) is int for size in shape)
+
+
 def test_no_elements_at_all_are_a_program_of_their_own(target):
     compiled = torchport.compile(
         lambda x: x * 2, (torch.ones(3, 2),), dynamic_shapes=({0: Dim("rows", min=0, max=6)},), target=target

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import BartConfig, BartForConditionalGeneration
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    GPT2Config,
+    VisionEncoderDecoderConfig,
+    VisionEncoderDecoderModel,
+    ViTConfig,
+)
 from transformers.modeling_outputs import BaseModelOutput
 
 import torchport
@@ -77,3 +84,34 @@ def test_another_result_of_the_encoder_is_seen_by_eager_torch_first(compiled, mo
 def test_a_prompt_beyond_the_limit(compiled):
     with pytest.raises(RuntimeRefusal, match="the prompt has 49 tokens, and the encoder was compiled for 48"):
         compiled.generate(torch.ones(1, 49, dtype=torch.long), max_new_tokens=2)
+
+
+def test_nobody_sees_the_encoders_result_of_a_call_that_was_refused(compiled, model):
+    with pytest.raises(RuntimeRefusal, match="compiled for 48"):
+        compiled.generate(torch.randint(3, 97, (1, 7)), max_new_tokens=100)
+    arguments = {
+        "max_new_tokens": 2,
+        "do_sample": False,
+        "return_dict_in_generate": True,
+        "output_logits": True,
+    }
+    torch.manual_seed(0)
+    seen = torch.randn(1, 7, 32)
+    expected = model.generate(encoder_outputs=BaseModelOutput(last_hidden_state=seen), **arguments)
+    given = compiled.generate(encoder_outputs=BaseModelOutput(last_hidden_state=seen), **arguments)
+    torch.testing.assert_close(given.logits, expected.logits)
+
+
+def test_an_encoder_and_a_decoder_of_other_models():
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 40}
+    sight = ViTConfig(image_size=16, patch_size=8, **sizes)
+    text = GPT2Config(vocab_size=97, n_embd=32, n_layer=1, n_head=2, n_positions=64)
+    config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(sight, text)
+    torch.manual_seed(0)
+    model = VisionEncoderDecoderModel(config).eval()
+    model.generation_config.decoder_start_token_id, model.generation_config.pad_token_id = 1, 0
+    model.generation_config.eos_token_id = None
+    pixels = torch.randn(1, 3, 16, 16)
+    compiled = torchport.compile(model, (pixels,), target="host", max_length=32)
+    _assert_same(compiled, model, pixels)
+    assert compiled.fallbacks.fallbacks == 0

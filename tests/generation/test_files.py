@@ -166,6 +166,14 @@ def test_a_model_with_an_encoder(tmp_path):
         loaded.prefill(ids)
 
 
+def test_a_model_with_an_encoder_in_half_precision(tmp_path):
+    model = small_encoder_decoder("bart").to(torch.bfloat16)
+    model.set_attn_implementation("eager")  # whose masks have the model's dtype
+    loaded = _saved(model, tmp_path / "bart.pt2")
+    ids = _prompt(5)
+    assert torch.equal(loaded.generate(ids, **GREEDY), model.generate(ids, **GREEDY))
+
+
 def test_the_forward_is_there_if_it_was_called(tmp_path, model):
     ids = _prompt(4)
     compiled = torchport.compile(model, (ids,), {"use_cache": False}, target="host", max_length=48)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from types import MethodType
+
 import pytest
 import torch
-from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList
+from transformers import (
+    BertConfig,
+    BertLMHeadModel,
+    DynamicCache,
+    GenerationConfig,
+    LlamaForCausalLM,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 from transformers.generation.streamers import BaseStreamer
 
 import torchport
@@ -12,6 +22,7 @@ from generation.models import padded_batch, small_causal, tiny_llama
 from torchport.compiler.generating_model import GeneratingModel
 from torchport.compiler.open_call import OpenCall
 from torchport.errors import CompileError, RuntimeRefusal
+from torchport.generation.model_inputs import MaskForm
 from torchport.generation.open_width import FixedWidth
 
 NEW = 12
@@ -163,6 +174,20 @@ def test_going_on_from_the_cache_of_an_earlier_call(compiled, model):
     assert torch.equal(again, model.generate(longer, max_new_tokens=NEW, do_sample=False))
 
 
+def test_a_cache_that_was_made_under_inference_mode(compiled, model):
+    asked = {"max_new_tokens": NEW, "do_sample": False}
+    with torch.inference_mode():
+        first = compiled.generate(_prompt(5), return_dict_in_generate=True, **asked)
+    longer = torch.cat([first.sequences, _prompt(3)], 1)
+    again = compiled.generate(longer, past_key_values=first.past_key_values, **asked)
+    assert torch.equal(again, model.generate(longer, **asked))
+
+
+def test_arguments_by_their_place(compiled, model):
+    ids, config = _prompt(5), GenerationConfig(max_new_tokens=3, do_sample=False, pad_token_id=0)
+    assert torch.equal(compiled.generate(ids, config), model.generate(ids, config))
+
+
 def test_assistants_propose_tokens(compiled, model):
     assistant = tiny_llama(num_hidden_layers=1)
     _assert_same(compiled, model, _prompt(6), assistant_model=assistant)
@@ -284,3 +309,92 @@ def test_a_file_of_a_model_that_was_only_called_holds_the_forward(tmp_path):
     with torch.no_grad():
         torch.testing.assert_close(loaded(ids, use_cache=False).logits, model(ids).logits)
     assert not hasattr(loaded, "generate")
+
+
+def test_guidance_calls_the_model_with_a_cache_of_its_own(compiled, model):
+    _assert_same(compiled, model, _prompt(6), guidance_scale=1.5, max_new_tokens=4)
+    assert "a DynamicCache" in compiled.fallbacks.last_reason
+
+
+def test_attention_weights_are_of_the_tokens_that_are_there():
+    model = tiny_llama(num_hidden_layers=1, attn_implementation="eager")
+    compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=64)
+    asked = {"max_new_tokens": 3, "output_attentions": True, "return_dict_in_generate": True}
+    ids = _prompt(5)
+    given, expected = compiled.generate(ids, **asked), model.generate(ids, **asked)
+    for ours, theirs in zip(given.attentions, expected.attentions, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_cache_of_another_number_of_sequences(compiled):
+    first = compiled.generate(_prompt(5), max_new_tokens=2, return_dict_in_generate=True)
+    with pytest.raises(RuntimeRefusal, match="the cache is of 1 sequences, and these are 3"):
+        compiled.generate(_prompt(9, 3), max_new_tokens=2, past_key_values=first.past_key_values)
+
+
+def test_a_model_that_is_given_another_dtype():
+    model = tiny_llama(num_hidden_layers=1, attn_implementation="eager")
+    compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=32)
+    assert compiled.generation.new_cache(1).layers[0].keys.dtype is torch.float32
+    model.to(torch.bfloat16)
+    _assert_same(compiled, model, _prompt(5), max_new_tokens=2)
+
+
+def test_what_was_added_to_the_model_itself_is_done_as_well():
+    model = tiny_llama(num_hidden_layers=1)
+    ids = _prompt(5)
+    before = model.generate(ids, max_new_tokens=3, do_sample=False)
+
+    def forward(self, *args, **kwargs):
+        output = LlamaForCausalLM.forward(self, *args, **kwargs)
+        output.logits = -output.logits
+        return output
+
+    def shift(module, args, output):
+        output.logits = output.logits.roll(1, -1)
+
+    model.forward = MethodType(forward, model)
+    changed = model.generate(ids, max_new_tokens=3, do_sample=False)
+    model.register_forward_hook(shift)
+    compiled = torchport.compile(model, (ids,), target="host", max_length=32)
+    assert not torch.equal(before, changed)
+    assert not torch.equal(changed, model.generate(ids, max_new_tokens=3, do_sample=False))
+    _assert_same(compiled, model, ids, max_new_tokens=3)
+
+
+def test_a_forward_that_is_not_a_method_is_refused():
+    model = tiny_llama()
+    model.forward = lambda *args, **kwargs: None
+    with pytest.raises(CompileError, match="forward was replaced by a function that is not a method"):
+        torchport.compile(model, (_prompt(3),), target="host").generate(_prompt(3))
+
+
+def test_positions_that_depend_on_the_length_of_the_whole_prompt():
+    factors = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4, "original_max_position_embeddings": 36}
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, **factors}
+    model = tiny_llama(rope_parameters=rope, initializer_range=0.3, num_hidden_layers=1)
+    compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=64)
+    asked = {"do_sample": False, "return_dict_in_generate": True, "output_logits": True}
+    for length, new in ((34, 5), (40, 2)):  # the length is reached by steps, and by the prompt
+        ids = _prompt(length)
+        given, expected = (each.generate(ids, max_new_tokens=new, **asked) for each in (compiled, model))
+        torch.testing.assert_close(given.logits, expected.logits)
+    assert compiled.fallbacks.fallbacks == 1
+    assert "length of the whole prompt" in compiled.fallbacks.last_reason
+
+
+def test_models_whose_tokens_see_later_ones_are_refused():
+    sizes = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 40}
+    config = BertConfig(num_hidden_layers=2, initializer_range=0.3, **sizes)  # and no decoder
+    model = BertLMHeadModel(config).eval()
+    compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=32)
+    with pytest.raises(CompileError, match="depends on the tokens after it"):
+        compiled.generate(_prompt(5), max_new_tokens=2)
+
+
+def test_padding_that_is_a_piece_by_itself_sees_something():
+    # Near the limit a prompt is run token by token. Engines differ in what a token gives that sees nothing.
+    mask = torch.tensor([[False, False, False], [False, True, False]]).view(1, 1, 2, 3)
+    first, last = (MaskForm(mask, 3).piece(mask, 1, 0, place, 1, 1) for place in (0, 1))
+    assert first.tolist() == [[[[True, True, True]]]]
+    assert torch.equal(last, mask[:, :, 1:])

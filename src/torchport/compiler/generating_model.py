@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from torchport.compiler.compiled_model import CompiledModel
@@ -65,12 +64,11 @@ class GeneratingModel(CompiledModel):
         specialiser = Specialiser(module, inner.target, inner.options, inner.name)
         return OpenCall(specialiser, width) if width else CompiledModel(specialiser, (), {}, lazily=True)
 
-    def generate(self, inputs: torch.Tensor | None = None, **kwargs: Any) -> Any:
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Generate as the model itself does, with every argument of its library's `generate`.
 
         Args:
-            inputs: the prompt's tokens, one row a sequence.
-            kwargs: as transformers documents them.
+            args, kwargs: as transformers documents them; the prompt's tokens first, one row a sequence.
 
         Returns:
             What the model's own `generate` returns.
@@ -80,8 +78,8 @@ class GeneratingModel(CompiledModel):
             CompileError: the model keeps more than keys and values from step to step.
         """
         if isinstance(self._specialiser.options, AutoOptions):  # eager torch is the fastest
-            return self.generation.generate_eagerly(inputs, **kwargs)
-        return self.generation.generate(inputs, **kwargs)
+            return self.generation.generate_eagerly(*args, **kwargs)
+        return self.generation.generate(*args, **kwargs)
 
     def build_generation(self, batch: int | None = None) -> None:
         """Compile what `generate` needs, where it is not compiled.

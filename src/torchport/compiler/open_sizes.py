@@ -156,6 +156,8 @@ def find_open_sizes(captured: CapturedModel) -> OpenSizes:
     """
     if captured.shared:
         raise NotOpen("results share memory in a way that depends on their sizes")
+    if captured.result.has_symbols:
+        raise NotOpen("a result holds a number that depends on the sizes")
     if any(not leaf.is_contiguous() for leaf in captured.leaves):
         raise NotOpen("an input does not lie in memory element after element")
     inputs: list[list[Any]] = input_shapes(captured.program)

@@ -12,10 +12,10 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from torchport.errors import RuntimeRefusal
 from torchport.generation.generation import Generation, like
-from torchport.generation.model_inputs import MaskForm, piece_per_token
+from torchport.generation.model_inputs import piece_per_token
 from torchport.generation.pieces import check_room
 from torchport.generation.shells import decoder_call, encoder_call, shell_of
-from torchport.generation.slot_cache import CrossCache, PastCache, SlotCache
+from torchport.generation.slot_cache import CrossCache, PastCache, SlotCache, cut_attentions
 from torchport.records import MaskSpec
 
 _DECODER_MASK = "decoder_attention_mask"
@@ -28,6 +28,13 @@ class _Encoded:
 
     def __init__(self, hidden: torch.Tensor, keys: list[torch.Tensor], values: list[torch.Tensor]) -> None:
         self.hidden, self.keys, self.values = hidden, keys, values
+
+    def repeats_in(self, hidden: torch.Tensor) -> int:
+        """Return how often a result of an encoder repeats each sequence of this one; 0 if it is another."""
+        repeats, rest = divmod(hidden.shape[0], self.hidden.shape[0])
+        if rest or not torch.equal(hidden, self.hidden.repeat_interleave(repeats, 0)):
+            return 0
+        return repeats
 
 
 class EncoderDecoderGeneration(Generation):
@@ -42,13 +49,17 @@ class EncoderDecoderGeneration(Generation):
             threading.local()
         )  # who generates in another thread has an encoder's result of his own
         self._pads = self._model.main_input_name == "input_ids"
-        config = self._model.config
-        self._encoder_length = min(
-            self._max_length, getattr(config, "max_position_embeddings", self._max_length)
-        )
+        self._hidden_width = 0
+        self._encoder_length = min([self._max_length, *_limits(self._model)])
         self._is_open = False  # a decoder's tokens come one at a time
         modules = encoder_call(self._model), decoder_call(self._model)
         return [self._compile_call(module, 0) for module in modules]
+
+    def _generate(self, loop: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return super()._generate(loop, args, kwargs)
+        finally:
+            self._encoded.last = None  # nobody else is to see it
 
     def _methods(self) -> dict[str, Any]:
         encoder = self._model.get_encoder()
@@ -98,35 +109,29 @@ class EncoderDecoderGeneration(Generation):
             )
         whole = ids.new_zeros(batch, self._encoder_length)
         whole[:, :length] = ids
-        return {"input_ids": whole, "attention_mask": self._present(mask, batch, length)}
-
-    def _present(self, mask: torch.Tensor | None, batch: int, length: int) -> torch.Tensor:
-        present = torch.zeros(batch, self._encoder_length, dtype=torch.long)
-        present[:, :length] = 1 if mask is None else mask
-        return present
+        return {"input_ids": whole, "attention_mask": _present(mask, batch, length, self._encoder_length)}
 
     def _cache_for(self, batch: int, model_kwargs: Mapping[str, Any]) -> Cache:
         encoded = getattr(self._encoded, "last", None)
         hidden = model_kwargs["encoder_outputs"][0]
-        if encoded is None or batch % encoded.hidden.shape[0] or hidden.shape[1:] != encoded.hidden.shape[1:]:
+        self._hidden_width = hidden.shape[-1]
+        repeats = 0 if encoded is None else encoded.repeats_in(hidden)
+        if encoded is None or not repeats:
             return CrossCache(self.new_cache(batch))
-        self._encoded.last = None
-        repeats = batch // encoded.hidden.shape[0]
         keys, values = encoded.keys, encoded.values
         if repeats > 1:
             keys = [key.repeat_interleave(repeats, 0) for key in keys]
             values = [value.repeat_interleave(repeats, 0) for value in values]
         return CrossCache(self.new_cache(batch), keys, values)
 
-    def _check_cache(self, cache: object) -> None:
-        super()._check_cache(cache.self_attention_cache if isinstance(cache, CrossCache) else cache)
+    def _check_cache(self, cache: object, batch: int) -> None:
+        super()._check_cache(cache.self_attention_cache if isinstance(cache, CrossCache) else cache, batch)
 
-    def _run_one_token(self, cache: DynamicCache) -> None:
-        one = torch.ones(1, 1, dtype=torch.long)
+    def _run_tokens(self, ids: torch.Tensor, cache: DynamicCache) -> None:
         seen = BaseModelOutput(last_hidden_state=self._hidden(1))
-        type(self._model).forward(
+        self._forward(
             self._model,
-            decoder_input_ids=one,
+            decoder_input_ids=ids,
             encoder_outputs=seen,
             past_key_values=CrossCache(cache),
             use_cache=True,
@@ -135,20 +140,18 @@ class EncoderDecoderGeneration(Generation):
     def _hidden(self, length: int) -> torch.Tensor:
         """Return a result of the encoder's width, all zeros."""
         config = self._model.config
-        width = getattr(config, "hidden_size", None) or config.d_model
+        width = self._hidden_width or getattr(config, "hidden_size", None) or config.d_model
         return torch.zeros(1, length, width, dtype=self._model.dtype)
 
     def _describe_masks(self) -> tuple[dict[str, MaskSpec], str]:
         return {}, "it has an encoder"
 
-    def _mask_form(self) -> MaskForm:
-        if self._masks is None:
-            one = torch.ones(1, 1, dtype=torch.long)
-            prepared = self._loop().prepare_inputs_for_generation(
-                one, past_key_values=CrossCache(self.new_cache(1)), decoder_attention_mask=one, use_cache=True
-            )
-            self._masks = MaskForm(prepared.get(_DECODER_MASK), self._max_length)
-        return self._masks
+    def _prepare_one_mask(self) -> object:
+        one = torch.ones(1, 1, dtype=torch.long)
+        prepared = self._loop().prepare_inputs_for_generation(
+            one, past_key_values=CrossCache(self.new_cache(1)), decoder_attention_mask=one, use_cache=True
+        )
+        return prepared.get(_DECODER_MASK)
 
     @torch.no_grad()
     def forward(  # type: ignore[override]  # called as the model's own is
@@ -160,8 +163,6 @@ class EncoderDecoderGeneration(Generation):
         **given: Any,
     ) -> Any:
         """Run the tokens through the decoder, one at a time, and note their keys and values in the cache."""
-        if past_key_values is not None:
-            self._check_cache(past_key_values)
         unusual = [
             key
             for key, value in given.items()
@@ -169,7 +170,7 @@ class EncoderDecoderGeneration(Generation):
             and value is not False
             and key not in (_DECODER_MASK, *_PER_TOKEN, *_PASSED_OVER)
         ]
-        ready = past_key_values is not None and past_key_values.is_updated
+        ready = isinstance(past_key_values, CrossCache) and past_key_values.is_updated
         if decoder_input_ids is None or not ready or unusual:
             why = (
                 f"generate passes {unusual[0]}" if unusual else "generate brings another result of an encoder"
@@ -187,7 +188,9 @@ class EncoderDecoderGeneration(Generation):
         batch = decoder_input_ids.shape[0]
         seen = None
         if self._pads:
-            seen = self._present(attention_mask, batch, encoder_outputs[0].shape[1])
+            # Another result of an encoder is not padded.
+            padded = past_key_values.cross[0][0].shape[2]
+            seen = _present(attention_mask, batch, encoder_outputs[0].shape[1], padded)
         elif attention_mask is not None:
             seen = attention_mask
         logits = []
@@ -219,7 +222,7 @@ class EncoderDecoderGeneration(Generation):
     def _decode_eagerly(
         self,
         ids: torch.Tensor | None,
-        cache: CrossCache | None,
+        cache: Cache | None,
         encoder_outputs: Any,
         attention_mask: torch.Tensor | None,
         given: Mapping[str, Any],
@@ -230,9 +233,8 @@ class EncoderDecoderGeneration(Generation):
             "attention_mask": attention_mask,
             **given,
         }
-        forward = type(self._model).forward
-        if cache is None:
-            return forward(self._model, **arguments)
+        if not isinstance(cache, CrossCache):
+            return self._forward(self._model, past_key_values=cache, **arguments)
         if ids is None:
             raise RuntimeRefusal("the decoder is given no tokens", where=self._name)
         own: SlotCache = cache.self_attention_cache
@@ -240,9 +242,25 @@ class EncoderDecoderGeneration(Generation):
         check_room(own, start + ids.shape[1], self._name)
         past = PastCache(*own.buffers, torch.tensor(start))
         seen = CrossCache(past, *cache.cross)
-        output = forward(self._model, past_key_values=seen, **arguments)
+        output = self._forward(self._model, past_key_values=seen, **arguments)
         own.write(past.new, start, ids.shape[1])
+        cut_attentions(output, own)
         if not cache.is_updated:
             cache.see(seen)
         output.past_key_values = cache
         return output
+
+
+def _present(mask: torch.Tensor | None, batch: int, length: int, padded: int) -> torch.Tensor:
+    """Return the mask of so many tokens, padded."""
+    present = torch.zeros(batch, padded, dtype=torch.long)
+    present[:, :length] = 1 if mask is None else mask
+    return present
+
+
+def _limits(model: Any) -> list[int]:
+    """Return how many tokens an encoder takes at most, as far as configurations say so."""
+    configs = (model.config, getattr(model.get_encoder(), "config", None))
+    names = ("max_position_embeddings", "max_encoder_position_embeddings")
+    found = [getattr(config, name, None) for config in configs for name in names]
+    return [limit for limit in found if isinstance(limit, int)]

@@ -10,19 +10,22 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from torchport.capture import buffers_kept
-from torchport.errors import CompileError, RuntimeRefusal
+from torchport.errors import RuntimeRefusal
+from torchport.generation.cache_form import CacheForm, look_at_cache
 from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm
 from torchport.generation.open_width import FixedWidth
 from torchport.generation.pieces import Pieces, check_room
 from torchport.generation.plain_masks import describe_masks
-from torchport.generation.shells import cached_call, keeps_logits, shell_of
-from torchport.generation.slot_cache import PastCache, SlotCache
+from torchport.generation.shells import cached_call, forward_of, keeps_logits, shell_of
+from torchport.generation.slot_cache import PastCache, SlotCache, cut_attentions
+from torchport.generation.switched_positions import is_switched, switching_lengths
 from torchport.records import GenerationForm, MaskSpec
 from torchport.runtime.eager_fallback import EagerFallback
+from torchport.runtime.input_kind import autocast_key
 
 # Tokens of a prompt that one call takes. On a CPU, about as many as are computed in the time that reading the
 # weights takes.
@@ -67,14 +70,16 @@ class Generation:
     ) -> None:
         self._model = model
         self._name = name
+        self._forward = forward_of(model)
         self._lock = threading.Lock()
-        self._shapes: list[tuple[int, int, int]] | None = None if form is None else list(form.layers)
-        self._dtype: torch.dtype = torch.float32 if form is None else getattr(torch, form.dtype)
+        self._form = None if form is None else CacheForm(form.layers, getattr(torch, form.dtype))
+        self._forms: dict[object, CacheForm] = {}
+        self._switches = switching_lengths(model)
         self._has_weights = form is None
         self._keeps = keeps_logits(model)
         self._max_length = max_length
         self._width = min(WIDTH, max_length) if form is None else form.width
-        self._masks: MaskForm | None = None
+        self._masks: dict[torch.dtype, MaskForm] = {}
         self._fallback = EagerFallback(name)
         self._compile_call = compile_call
         self._is_open = open_width and self._width > 1
@@ -90,15 +95,15 @@ class Generation:
         """Counts the calls that eager torch ran, since nothing is compiled for their arguments."""
         return self._fallback
 
-    def generate(self, inputs: torch.Tensor | None = None, **kwargs: Any) -> Any:
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Generate as the model itself does; see transformers' documentation of `generate`.
 
         Raises:
             RuntimeRefusal: the prompt is empty or too long, or the cache is not one of this model's.
         """
-        return self._generate(self._loop(), inputs, kwargs)
+        return self._generate(self._loop(), args, kwargs)
 
-    def generate_eagerly(self, inputs: torch.Tensor | None = None, **kwargs: Any) -> Any:
+    def generate_eagerly(self, *args: Any, **kwargs: Any) -> Any:
         """Generate with the model's own calls, within the same limits.
 
         Raises:
@@ -111,18 +116,17 @@ class Generation:
             prepare(shell, *given)
 
         loop = shell_of(self._model, {_PREPARE_CACHE: prepare_cache})
-        return self._generate(loop, inputs, kwargs)
+        return self._generate(loop, args, kwargs)
 
-    def _generate(self, loop: Any, inputs: torch.Tensor | None, kwargs: dict[str, Any]) -> Any:
-        given = inputs if inputs is not None else kwargs.get("input_ids")
+    def _generate(self, loop: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = args[0] if args and args[0] is not None else kwargs.get("inputs", kwargs.get("input_ids"))
         if isinstance(given, torch.Tensor) and given.dim() == 2 and not given.numel():
             raise RuntimeRefusal(
                 "the prompt is empty",
                 where=self._name,
                 remedy="give one token at least, such as the first one's",
             )
-        first = () if inputs is None else (inputs,)  # whose name differs: Whisper's is input_features
-        return loop.generate(*first, **kwargs)
+        return loop.generate(*args, **kwargs)
 
     def _loop(self) -> Any:
         """Return what the library generates with: the model, its forward and its cache the compiled ones."""
@@ -144,7 +148,7 @@ class Generation:
 
     def _methods(self) -> dict[str, Any]:
         made = {
-            "forward": like(type(self._model).forward, self.forward),
+            "forward": like(self._forward, self.forward),
             _PREPARE_CACHE: lambda _, *given: self._prepare_cache(*given),
             "_valid_auto_compile_criteria": lambda _, *args, **kwargs: False,
         }
@@ -161,13 +165,13 @@ class Generation:
             )
         self._check_length(int(args[-1]))
         given = model_kwargs.get("past_key_values")
+        batch = args[-2] * max(config.num_beams, config.num_return_sequences)
         if given is None:
             if config.use_cache is False:
                 return
-            batch = args[-2] * max(config.num_beams, config.num_return_sequences)
             model_kwargs["past_key_values"] = self._cache_for(batch, model_kwargs)
         else:
-            self._check_cache(given)
+            self._check_cache(given, batch)
             given._is_user_defined = True
 
     def _check_length(self, length: int) -> None:
@@ -182,54 +186,60 @@ class Generation:
     def _cache_for(self, batch: int, model_kwargs: Mapping[str, Any]) -> Cache:
         return self.new_cache(batch)
 
-    def _check_cache(self, cache: object) -> None:
-        if not isinstance(cache, SlotCache) or cache.slots != self._max_length:
+    def _check_cache(self, cache: object, batch: int) -> None:
+        """Refuse a cache that this model did not make, or for other sequences."""
+        if not self._is_own(cache):
             raise RuntimeRefusal(
                 f"a {type(cache).__name__} is not a cache of this compiled model",
                 where=self._name,
                 remedy="leave past_key_values out, or pass the one that an earlier generate of it returned",
             )
+        assert isinstance(cache, SlotCache)
+        if cache.batch != batch:
+            raise RuntimeRefusal(
+                f"the cache is of {cache.batch} sequences, and these are {batch}",
+                where=self._name,
+                remedy="pass the one of an earlier generate of as many sequences and beams",
+            )
+
+    def _is_own(self, cache: object) -> bool:
+        """Whether a cache is one of this model's."""
+        if not isinstance(cache, SlotCache) or cache.slots != self._max_length:
+            return False
+        return cache.shapes == list(self._cache_form().shapes)
 
     def new_cache(self, batch: int) -> SlotCache:
         """Return an empty cache for a number of sequences."""
+        form = self._cache_form()
+        return SlotCache(form.shapes, batch, self._max_length, form.dtype)
+
+    def _cache_form(self) -> CacheForm:
+        """Return what the model keeps, as it is now: it may have got another dtype."""
+        if self._form is not None:
+            return self._form
+        key = self._model.dtype, autocast_key()
         with self._lock:
-            if self._shapes is None:
-                self._shapes = self._look()
-        return SlotCache(self._shapes, batch, self._max_length, self._dtype)
+            if key not in self._forms:
+                with buffers_kept(self._model), torch.no_grad():
+                    self._forms[key] = look_at_cache(self._run_tokens, self._model.config, self._name)
+            return self._forms[key]
 
-    def _look(self) -> list[tuple[int, int, int]]:
-        """Run the model on one token, to see what it keeps."""
-        cache = DynamicCache(config=self._model.config.get_text_config(decoder=True))
-        with buffers_kept(self._model), torch.no_grad():
-            self._run_one_token(cache)
-        odd = [
-            layer for layer in cache.layers if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer)
-        ]
-        if odd or not cache.layers:
-            kind = type(odd[0]).__name__ if odd else "no layer"
-            raise CompileError(
-                f"the model keeps more than keys and values from step to step ({kind})",
-                where=self._name,
-                remedy="generate with the model itself",
-            )
-        layers = [layer for layer in cache.layers if layer.is_initialized]
-        self._dtype = layers[0].keys.dtype
-        return [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in layers]
-
-    def _run_one_token(self, cache: DynamicCache) -> None:
-        one = torch.ones(1, 1, dtype=torch.long)
-        type(self._model).forward(self._model, input_ids=one, past_key_values=cache, use_cache=True)
+    def _run_tokens(self, ids: torch.Tensor, cache: DynamicCache) -> None:
+        self._forward(self._model, input_ids=ids, past_key_values=cache, use_cache=True)
 
     def _mask_form(self) -> MaskForm:
         """Return how the library prepares masks for this model, by asking it once."""
-        if self._masks is None:
-            cache = self.new_cache(1)
-            one = torch.ones(1, 1, dtype=torch.long)
-            prepared = self._loop().prepare_inputs_for_generation(
-                one, past_key_values=cache, attention_mask=one, position_ids=one - 1, use_cache=True
-            )
-            self._masks = MaskForm(prepared.get(MASK), self._max_length)
-        return self._masks
+        dtype = self._model.dtype
+        if dtype not in self._masks:
+            self._masks[dtype] = MaskForm(self._prepare_one_mask(), self._max_length)
+        return self._masks[dtype]
+
+    def _prepare_one_mask(self) -> object:
+        one = torch.ones(1, 1, dtype=torch.long)
+        prepared = self._loop().prepare_inputs_for_generation(
+            one, past_key_values=self.new_cache(1), attention_mask=one, position_ids=one - 1, use_cache=True
+        )
+        return prepared.get(MASK)
 
     def describe(self, positions: bool) -> GenerationForm:
         """Return how the compiled calls are called, for who has them without the model.
@@ -237,13 +247,13 @@ class Generation:
         Args:
             positions: whether they take the tokens' positions.
         """
-        self.new_cache(1)
+        cache = self._cache_form()
         masks, problem = self._describe_masks()
         return GenerationForm(
             max_length=self._max_length,
             width=self._width,
-            layers=tuple(self._shapes or ()),
-            dtype=str(self._dtype).removeprefix("torch."),
+            layers=tuple(cache.shapes),
+            dtype=str(cache.dtype).removeprefix("torch."),
             keeps_logits=self._keeps,
             masks=masks,
             positions=positions,
@@ -278,19 +288,8 @@ class Generation:
         **given: Any,
     ) -> Any:
         """Run the tokens through compiled calls, and note their keys and values in the cache."""
-        if past_key_values is not None:
-            self._check_cache(past_key_values)
-        unusual = [
-            key
-            for key, value in given.items()
-            if value is not None and value is not False and key not in (MASK, *PER_TOKEN, *_PASSED_OVER)
-        ]
-        if input_ids is None or past_key_values is None or unusual:
-            why = (
-                f"generate passes {unusual[0]}"
-                if unusual
-                else "generate works without a cache or without tokens"
-            )
+        why = self._why_eagerly(input_ids, past_key_values, logits_to_keep, given)
+        if why or input_ids is None or past_key_values is None:
             return self._eagerly(
                 why, lambda: self._run_eagerly(input_ids, past_key_values, logits_to_keep, given)
             )
@@ -305,6 +304,27 @@ class Generation:
             self._compile_for_fixed_widths(error)
             logits = run()
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
+
+    def _why_eagerly(
+        self, ids: torch.Tensor | None, cache: object, logits_to_keep: int, given: Mapping[str, Any]
+    ) -> str:
+        """Return why nothing is compiled for such a call; nothing if something is."""
+        unusual = [
+            key
+            for key, value in given.items()
+            if value is not None and value is not False and key not in (MASK, *PER_TOKEN, *_PASSED_OVER)
+        ]
+        if unusual:
+            return f"generate passes {unusual[0]}"
+        if ids is None or cache is None:
+            return "generate works without a cache or without tokens"
+        if not isinstance(cache, SlotCache):
+            return f"generate goes on with a {type(cache).__name__}, which is not the compiled model's"
+        count, start = ids.shape[1], cache.get_seq_length()
+        is_whole = count <= self._width <= cache.slots - start and (logits_to_keep or count) == 1
+        if self._switches and not is_whole and is_switched(self._switches, given, start, count):
+            return "the model's positions depend on the length of the whole prompt, which has several pieces"
+        return ""
 
     def _run_pieces(
         self, ids: torch.Tensor, cache: SlotCache, start: int, given: Mapping[str, Any], wanted: int
@@ -323,22 +343,23 @@ class Generation:
                 self.calls = self._compile()
 
     def _run_eagerly(
-        self, ids: torch.Tensor | None, cache: SlotCache | None, logits_to_keep: int, given: Mapping[str, Any]
+        self, ids: torch.Tensor | None, cache: Cache | None, logits_to_keep: int, given: Mapping[str, Any]
     ) -> Any:
         arguments = dict(given)
         if self._keeps:
             arguments["logits_to_keep"] = logits_to_keep
         if ids is not None:
             arguments["input_ids"] = ids
-        run = functools.partial(type(self._model).forward, self._model)
-        if cache is None:
-            return run(**arguments)
+        run = functools.partial(self._forward, self._model)
+        if not isinstance(cache, SlotCache):
+            return run(past_key_values=cache, **arguments)
         start = cache.get_seq_length()
         tokens = ids if ids is not None else arguments["inputs_embeds"]
         check_room(cache, start + tokens.shape[1], self._name)
         past = PastCache(*cache.buffers, torch.tensor(start))
         output = run(past_key_values=past, **arguments)
         cache.write(past.new, start, tokens.shape[1])
+        cut_attentions(output, cache)
         output.past_key_values = cache
         return output
 

@@ -47,7 +47,7 @@ class MaskForm:
         if not isinstance(mask, torch.Tensor):
             return _causal(batch, start + place, width, self._slots, form)
         rows = mask[:, :, place : place + count]
-        if count > 1:
+        if mask.shape[2] > 1:  # not a step, whose token sees itself
             rows = _let_all_see(rows)
         return _padded(rows.expand(batch, *rows.shape[1:]), 2, width).contiguous()
 

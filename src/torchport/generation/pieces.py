@@ -112,6 +112,12 @@ def check_room(cache: Slots, length: int, name: str) -> None:
         )
 
 
+@torch.inference_mode(False)
+def new_slots(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return empty slots, which may be written under `torch.inference_mode` and outside of it."""
+    return torch.zeros(shape, dtype=dtype)
+
+
 def write_slots(
     buffers: tuple[torch.Tensor, torch.Tensor], new: tuple[torch.Tensor, torch.Tensor], start: int, count: int
 ) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from torchport.errors import RuntimeRefusal
 from torchport.generation.model_inputs import MASK
-from torchport.generation.pieces import Pieces, write_slots
+from torchport.generation.pieces import Pieces, new_slots, write_slots
 from torchport.generation.plain_masks import make_masks, mask_form
 from torchport.records import GenerationForm
 
@@ -27,10 +27,10 @@ class KeyValueCache:
         self.slots = form.max_length
         self.length = 0
         self.keys = [
-            torch.zeros(batch, heads, self.slots, width, dtype=dtype) for heads, width, _ in form.layers
+            new_slots(batch, heads, self.slots, width, dtype=dtype) for heads, width, _ in form.layers
         ]
         self.values = [
-            torch.zeros(batch, heads, self.slots, width, dtype=dtype) for heads, _, width in form.layers
+            new_slots(batch, heads, self.slots, width, dtype=dtype) for heads, _, width in form.layers
         ]
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import nn
 from transformers.cache_utils import DynamicCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from torchport.errors import CompileError
 from torchport.generation.model_inputs import MASK
 from torchport.generation.slot_cache import CrossCache, PastCache
 
@@ -26,9 +27,37 @@ def shell_of(model: nn.Module, methods: Mapping[str, Any]) -> Any:
     return shell
 
 
+def forward_of(model: nn.Module) -> Callable[..., Any]:
+    """Return the function that a model's forward is: its class's, or that which was set on the model.
+
+    Raises:
+        CompileError: what was set there is not a method of the model.
+    """
+    own = vars(model).get("forward")
+    own = getattr(own, "_torchdynamo_orig_callable", own)  # what torch.compile was given
+    if own is None:
+        return type(model).forward
+    if inspect.ismethod(own) and own.__self__ is model:
+        return own.__func__
+    raise CompileError(
+        "the model's forward was replaced by a function that is not a method of the model",
+        where=type(model).__name__,
+        remedy="set a method, with types.MethodType, or write a subclass",
+    )
+
+
 def keeps_logits(model: nn.Module) -> bool:
     """Whether a model can be told which tokens' logits are wanted."""
-    return "logits_to_keep" in inspect.signature(type(model).forward).parameters
+    return "logits_to_keep" in inspect.signature(forward_of(model)).parameters
+
+
+def _call_of(model: nn.Module, call: Callable[..., object]) -> nn.Module:
+    """Return the model called in another way, without its own hooks: those see the library's calls of it."""
+    made: nn.Module = shell_of(model, {"forward": call})
+    for name, value in vars(made).items():
+        if name.startswith(("_forward_hooks", "_forward_pre_hooks")):
+            vars(made)[name] = type(value)()
+    return made
 
 
 def cached_call(model: nn.Module, open_width: int = 0) -> nn.Module:
@@ -42,7 +71,7 @@ def cached_call(model: nn.Module, open_width: int = 0) -> nn.Module:
         open_width: how many tokens there are at most, if any number is to be taken. The logits are the last
             token's then.
     """
-    forward = type(model).forward
+    forward = forward_of(model)
     keeps = keeps_logits(model)
 
     def call(
@@ -65,8 +94,7 @@ def cached_call(model: nn.Module, open_width: int = 0) -> nn.Module:
         made_keys, made_values = [[new.clone(memory_format=plain) for new in each] for each in past.new]
         return output.logits, made_keys, made_values
 
-    made: nn.Module = shell_of(model, {"forward": call})
-    return made
+    return _call_of(model, call)
 
 
 def _zero_or_one(mask: object) -> object:
@@ -77,7 +105,7 @@ def _zero_or_one(mask: object) -> object:
 
 def encoder_call(model: nn.Module) -> nn.Module:
     """Return the encoder: inputs in; its result, and the keys and values that the decoder sees, out."""
-    forward = type(model).forward
+    forward = forward_of(model)
 
     def call(
         self: nn.Module, given: Mapping[str, torch.Tensor]
@@ -89,13 +117,12 @@ def encoder_call(model: nn.Module) -> nn.Module:
         output = forward(self, decoder_input_ids=first, past_key_values=cache, use_cache=True, **given)
         return (output.encoder_last_hidden_state, *cache.cross)
 
-    made: nn.Module = shell_of(model, {"forward": call})
-    return made
+    return _call_of(model, call)
 
 
 def decoder_call(model: nn.Module) -> nn.Module:
     """Return the decoder without effects: as `cached_call`, with what it sees of the encoder's result."""
-    forward = type(model).forward
+    forward = forward_of(model)
 
     def call(
         self: nn.Module,
@@ -121,5 +148,4 @@ def decoder_call(model: nn.Module) -> nn.Module:
         )
         return (output.logits, *own.new)
 
-    made: nn.Module = shell_of(model, {"forward": call})
-    return made
+    return _call_of(model, call)

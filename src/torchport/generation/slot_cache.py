@@ -7,11 +7,12 @@ a call: it merges the new keys and values with those of the past, writes nothing
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
 
-from torchport.generation.pieces import write_slots
+from torchport.generation.pieces import new_slots, write_slots
 
 
 class _PastLayer(CacheLayerMixin):
@@ -54,6 +55,7 @@ class _PastLayer(CacheLayerMixin):
 
     def _merge(self, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         count, slots = new.shape[2], past.shape[2]
+        new = new.to(past.dtype)  # under autocast, keys and values may have another
         if self.last is not None:
             # Neither limit nor remainder change anything, as there is room: they show that these are slots.
             places = torch.arange(count, device=past.device) + self.start.clamp(0, slots - 1)
@@ -197,11 +199,13 @@ class _SlotLayer(CacheLayerMixin):
             filled = buffer[:, :, : self.length]
             filled.copy_(filled.index_select(0, beam_idx))
 
+    @torch.inference_mode(False)
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Have each sequence several times."""
         self.keys = self.keys.repeat_interleave(repeats, 0)
         self.values = self.values.repeat_interleave(repeats, 0)
 
+    @torch.inference_mode(False)
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keep some sequences."""
         self.keys, self.values = self.keys[indices], self.values[indices]
@@ -222,8 +226,8 @@ class SlotCache(Cache):
         super().__init__(
             layers=[
                 _SlotLayer(
-                    torch.zeros(batch, heads, slots, key_width, dtype=dtype),
-                    torch.zeros(batch, heads, slots, value_width, dtype=dtype),
+                    new_slots(batch, heads, slots, key_width, dtype=dtype),
+                    new_slots(batch, heads, slots, value_width, dtype=dtype),
                 )
                 for heads, key_width, value_width in shapes
             ]
@@ -233,6 +237,16 @@ class SlotCache(Cache):
     def buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The keys and the values, by layer."""
         return [layer.keys for layer in self.layers], [layer.values for layer in self.layers]
+
+    @property
+    def shapes(self) -> list[tuple[int, int, int]]:
+        """The number of heads, and the widths of keys and of values, by layer."""
+        return [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in self.layers]
+
+    @property
+    def batch(self) -> int:
+        """How many sequences there are."""
+        return int(self.layers[0].batch_size)
 
     @property
     def slots(self) -> int:
@@ -248,3 +262,13 @@ class SlotCache(Cache):
         """Put what a call made into the slots from `start` on: its first `count` tokens."""
         for layer, keys, values in zip(self.layers, *new, strict=True):
             layer.write(keys, values, start, count)
+
+
+def cut_attentions(output: Any, cache: SlotCache) -> None:
+    """Have attention weights for the tokens that are there, and for no empty slots, as the library has."""
+    for name in ("attentions", "decoder_attentions"):
+        weights = getattr(output, name, None)
+        if isinstance(weights, tuple):
+            length = cache.get_seq_length()
+            cut = [each[..., :length] if isinstance(each, torch.Tensor) else each for each in weights]
+            setattr(output, name, tuple(cut))

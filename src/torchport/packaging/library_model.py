@@ -57,6 +57,8 @@ def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type],
         config._attn_implementation = packaged.attention
         with torch.device("meta"):
             model = kind(config)
+        if isinstance(config.dtype, torch.dtype):  # which the library goes by where it prepares masks
+            model = model.to(config.dtype)
         model.generation_config = transformers.GenerationConfig.from_dict(_plain(packaged.generation_config))
     except PackageError:
         raise

@@ -67,18 +67,17 @@ class LoadedGeneratingModel(LoadedModel):
         found = self._packaged.config.get("vocab_size")
         return found if isinstance(found, int) else None
 
-    def generate(self, inputs: torch.Tensor | None = None, **kwargs: Any) -> Any:
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Generate as the model itself does, with every argument of its library's `generate`.
 
         Args:
-            inputs: the prompt's tokens, one row a sequence.
-            kwargs: as transformers documents them.
+            args, kwargs: as transformers documents them; the prompt's tokens first, one row a sequence.
 
         Raises:
             RuntimeRefusal: transformers is not installed, or the file has no program for what is asked for.
             PackageError: transformers knows no such model, or takes another configuration.
         """
-        return self._library_loop().generate(inputs, **kwargs)
+        return self._library_loop().generate(*args, **kwargs)
 
     def _library_loop(self) -> Generation:
         with self._lock:

@@ -61,6 +61,10 @@ def _example(key: LeafKey, width: int) -> torch.Tensor:
     return torch.empty(shape, dtype=key[1], device=key[2])
 
 
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def package_generation(
     compiled: GeneratingModel, calls: Sequence[Sequence[Specialised]], first: int
 ) -> PackagedGeneration:
@@ -89,6 +93,6 @@ def package_generation(
         calls=tuple(tuple(next(places) for _ in programs) for programs in calls),
         model_class=class_name(type(model)),
         attention=attention,
-        config=json.loads(model.config.to_json_string(use_diff=False)),
+        config={**json.loads(model.config.to_json_string(use_diff=False)), "dtype": _name(model.dtype)},
         generation_config=json.loads(model.generation_config.to_json_string(use_diff=False)),
     )

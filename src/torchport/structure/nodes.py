@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+
+import torch
 
 from torchport.errors import StructureError
 
@@ -296,6 +298,24 @@ class Structure:
         for index, content in self.changed:
             content.fill(assembly, input_objects[index])
         return value
+
+    @property
+    def has_symbols(self) -> bool:
+        """Whether it holds numbers that are known only when the call is made, such as open sizes."""
+        stack: list[object] = [self.root, *[content for _, content in self.changed]]
+        while stack:
+            part = stack.pop()
+            if isinstance(part, Constant):
+                part = part.value
+            if isinstance(part, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                return True
+            if isinstance(part, slice):
+                stack += [part.start, part.stop, part.step]
+            elif isinstance(part, (tuple, torch.Size)):
+                stack += part
+            elif isinstance(part, Node):
+                stack += [getattr(part, each.name) for each in fields(part)]  # type: ignore[arg-type]  # each is a dataclass
+        return False
 
     def rebuild_with_objects(self, leaves: Sequence[object]) -> tuple[object, list[object]]:
         """Like `rebuild`, and return the mutable objects in it as well, in the order they were met."""

@@ -8,6 +8,7 @@ from torch import nn
 from transformers import DynamicCache
 
 from torchport.capture import export, module_path
+from torchport.errors import CaptureError
 
 Pair = collections.namedtuple("Pair", "left right")
 
@@ -128,3 +129,8 @@ def test_modules_are_found_whatever_an_earlier_trace_left_behind(monkeypatch):
     paths = [module_path(node) for node in captured.program.graph.nodes if node.op == "call_function"]
     assert paths == ["0", "1"]
     assert torch.fx.traceback.current_meta is left
+
+
+def test_a_number_that_depends_on_values_is_refused_as_a_result():
+    with pytest.raises(CaptureError, match="returns a number that depends on the values of a tensor"):
+        export(lambda x: (x * 2, x[x > 0].shape[0]), (torch.tensor([1.0, -1.0, 2.0]),))

@@ -28,6 +28,7 @@ from torchport.capture.quiet import quiet_torch
 from torchport.capture.replaced_buffers import held_buffers, write_replaced
 from torchport.capture.source_lines import SourceLines
 from torchport.capture.untouched import StandIn, leaves_torch_as_it_was, nothing_remembered
+from torchport.errors import CaptureError
 from torchport.structure import Flat, Structure, flatten_call
 from torchport.structure.flatten import flatten_result
 from torchport.torch_private import export_program, is_view
@@ -104,6 +105,12 @@ def export(
         _log.warning("%s: its forward changes %s; what is captured does not", name, named)
     state.forget(call.changes)
     assert call.result is not None
+    if dynamic_shapes is None and call.result.has_symbols:
+        raise CaptureError(
+            "the model returns a number that depends on the values of a tensor",
+            where=name,
+            remedy="return a tensor, such as torch.tensor(number), or leave it to the caller",
+        )
     return CapturedModel(
         name,
         module,

@@ -1,0 +1,82 @@
+"""What a model keeps from step to step, found by running it: the form of its cache."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+from torchport.errors import CompileError
+
+# How far what a token leaves in the cache may be from that with another token after it, of the largest number
+# in it: what rounding does, and scales that a quantized layer takes from all of its inputs.
+_LEAST = 0.02
+_STEPS = 8  # of the dtype, if they are more
+_REMEDY = "generate with the model itself"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheForm:
+    """The form of a cache.
+
+    Args:
+        shapes: the number of heads, and the widths of keys and of values, by layer.
+        dtype: one that holds all keys and values exactly.
+    """
+
+    shapes: Sequence[tuple[int, int, int]]
+    dtype: torch.dtype
+
+
+def look_at_cache(run: Callable[[torch.Tensor, DynamicCache], object], config: Any, name: str) -> CacheForm:
+    """Return the form of a model's cache.
+
+    Args:
+        run: runs the model on tokens and an empty cache.
+        config: the model's.
+        name: the model's name in messages.
+
+    Raises:
+        CompileError: it keeps something else than keys and values, or what it keeps of a token depends on
+            those after it: a prompt could not be run in pieces then.
+    """
+    config = config.get_text_config(decoder=True)
+    one, two = DynamicCache(config=config), DynamicCache(config=config)
+    run(torch.tensor([[1]]), one)
+    odd = [layer for layer in one.layers if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer)]
+    layers = [layer for layer in one.layers if layer.is_initialized]
+    if odd or not layers:
+        kind = type(odd[0]).__name__ if odd else "no layer"
+        raise CompileError(
+            f"the model keeps more than keys and values from step to step ({kind})",
+            where=name,
+            remedy=_REMEDY,
+        )
+    run(torch.tensor([[1, 0]]), two)
+    pairs = zip(layers, [layer for layer in two.layers if layer.is_initialized], strict=True)
+    if not all(_is_beginning(*pair) for pair in pairs):
+        raise CompileError(
+            "what the model keeps of a token depends on the tokens after it, so that a prompt cannot be run "
+            "in pieces",
+            where=name,
+            remedy=_REMEDY,
+        )
+    kept = [tensor.dtype for layer in layers for tensor in (layer.keys, layer.values)]
+    shapes = [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in layers]
+    return CacheForm(shapes, functools.reduce(torch.promote_types, kept))
+
+
+def _is_beginning(one: Any, two: Any) -> bool:
+    """Whether a layer holds the same of a first token, whether or not another one comes after it."""
+    for short, long in ((one.keys, two.keys), (one.values, two.values)):
+        if long.shape[2] != short.shape[2] + 1:  # a window that holds no more
+            continue
+        most = max(_LEAST, _STEPS * torch.finfo(short.dtype).eps)
+        short, first = short.double(), long[:, :, :1].double()
+        if (short - first).abs().max() > most * short.abs().max():
+            return False
+    return True
