@@ -86,6 +86,7 @@ def test_training_wants_data_for_its_ranges(model, calls):
     [
         ({"asymetric": True}, "no config 'asymetric': did you mean 'asymmetric'"),
         ({"per_tensor": "yes"}, "config 'per_tensor' cannot be 'yes'"),
+        ({"per_tensor": []}, r"config 'per_tensor' cannot be \[\]"),
         ({"algorithm": "kl"}, "config 'algorithm' cannot be 'kl'"),
     ],
 )

@@ -75,3 +75,13 @@ def test_a_graph_is_trained_only_where_gradients_are_wanted(
         result = torch_compile(model, "host")(X)
     assert ways == (["compile_training"] if training else ["InferenceGraph"])
     assert result.requires_grad is training
+
+
+def test_weights_that_a_graph_holds_itself_are_trained():
+    """Those of Dynamo's graphs are inputs; a graph that somebody else made has them."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    torchport.backend(torch.fx.symbolic_trace(model), [X], options={"target": "host"})(X).sum().backward()
+    gradient = model[0].weight.grad
+    model.zero_grad()
+    model(X).sum().backward()
+    torch.testing.assert_close(gradient, model[0].weight.grad)

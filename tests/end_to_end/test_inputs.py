@@ -222,6 +222,33 @@ def test_under_autocast(target):
     assert compiled(x).dtype == torch.float32
 
 
+class PartlyCast(nn.Module):
+    """Computes its second half without autocast."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.first(x)
+        with torch.autocast("cpu", enabled=False):
+            x = self.second(x.float())
+            return x @ x.mT
+
+
+@pytest.mark.parametrize("way", ["torchport.compile", "torch.compile"])
+def test_what_leaves_autocast_is_not_cast(way, target):
+    model, x = PartlyCast().eval(), torch.randn(2, 8)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        if way == "torch.compile":
+            compiled = torch.compile(model, backend="torchport", options={"target": target})
+        else:
+            compiled = torchport.compile(model, (x,), target=target)
+        ours, theirs = compiled(x), model(x)
+    assert ours.dtype == theirs.dtype == torch.float32
+    torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
+
+
 def test_in_inference_mode(bring_up):
     model, x = nn.Linear(3, 3).eval(), torch.randn(2, 3)
     with torch.inference_mode():

@@ -182,3 +182,72 @@ def test_items_stay_as_they_are(bits: int) -> None:
         accuracy=AccuracyBudget(pcc=0.9),
     )  # fmt: skip
     assert all(torch.equal(left, right) for left, right in zip(data, items(4, 64), strict=True))
+
+
+class Lonely(nn.Module):
+    """Does something else with a single sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return scores."""
+        return 3 * self.layer(x) + 1 if len(x) == 1 else -self.layer(x).abs()
+
+
+@pytest.mark.parametrize("method", ["ptq", "dynamic"])
+def test_data_of_one_sample_say_what_is_done_with_one(method: str) -> None:
+    torch.manual_seed(0)
+    model, data = Lonely().eval(), items(1, 8)
+    quantized = torchport.quantize(model, data, method=method, speed=False, accuracy=AccuracyBudget(pcc=0.9))
+    with torch.no_grad():
+        assert pcc(quantized(data[0]), model(data[0])) > 0.9
+    with pytest.raises(QuantizationError, match="calibration data of that shape"):
+        quantized(torch.randn(2, 8))
+
+
+@pytest.mark.parametrize("method", ["ptq", "dynamic"])
+def test_caches_are_no_results(method: str) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=2)).eval()
+    data = [{"input_ids": torch.randint(0, 50, (2, 6))} for _ in range(4)]
+    quantized = torchport.quantize(model, data, method=method, speed=False, accuracy=AccuracyBudget(pcc=0.1))
+    judged = [item["input_ids"] for item in (data if method == "dynamic" else [data[2]])]
+    with torch.no_grad():
+        ours, theirs = (
+            torch.cat([each(input_ids=ids).logits for ids in judged]) for each in (quantized, model)
+        )
+    assert quantized.report.pcc == pytest.approx(pcc(ours, theirs), abs=1e-6)
+
+
+class Hidden(nn.Module):
+    """Computes with whole numbers, and hides what a mask says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.inner, self.last = nn.Embedding(12, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return scores, and the next words."""
+        shifted = ids * 2 - ids + 1
+        x = self.inner(self.table(shifted)).masked_fill(mask[..., None], 0.0)
+        x = torch.where(mask[..., None], x, -x) + x.gather(1, ids.clamp_max(2)[..., None].expand_as(x))
+        return self.last(x.sum(1)), shifted
+
+
+@pytest.mark.parametrize("method", ["ptq", "dynamic"])
+def test_whole_numbers_and_masks_stay_as_they_are(method: str) -> None:
+    torch.manual_seed(0)
+    model = Hidden().eval()
+    data = [(torch.randint(0, 11, (3, 5)), torch.rand(3, 5) > 0.5) for _ in range(6)]
+    options = {"ranges": "min_max"} if method == "ptq" else {}
+    quantized = torchport.quantize(model, data, method=method, speed=False, options=options)
+    assert {"inner", "last"} <= {layer.name for layer in quantized.plan.layers if layer.precision == "int8"}
+    with torch.no_grad():
+        (scores, words), (expected, expected_words) = quantized(*data[0]), model(*data[0])
+    assert torch.equal(words, expected_words)
+    assert pcc(scores, expected) > 0.99

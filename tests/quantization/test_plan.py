@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import torchport
-from torchport.errors import QuantizationError
-from torchport.quantization import AccuracyBudget, QuantizationOptions
-from torchport.records.quantization import QuantizationPlan, QuantizationReport
+from torchport.errors import QuantizationError, RecordError
+from torchport.quantization import AccuracyBudget, QuantizationOptions, read_plan
+from torchport.records.quantization import QuantizationReport
 
 
 class Uneven(nn.Module):
@@ -104,7 +104,7 @@ def test_a_plan_is_json_and_can_be_edited_and_given_back(tmp_path) -> None:
     loose = AccuracyBudget(pcc=0.01)
     first = torchport.quantize(uneven(), items(), speed=False, accuracy=loose)
     first.save_plan(tmp_path / "plan.json")
-    read = QuantizationPlan.from_json(json.loads((tmp_path / "plan.json").read_text()))
+    read = read_plan(tmp_path / "plan.json")
     assert read == first.plan
     edited = replace(
         read,
@@ -118,6 +118,14 @@ def test_a_plan_is_json_and_can_be_edited_and_given_back(tmp_path) -> None:
     strange = replace(edited, layers=(replace(edited.layers[0], name="frist"), *edited.layers[1:]))
     with pytest.raises(QuantizationError, match=r"'frist'.*did you mean 'first'"):
         torchport.quantize(uneven(), items(), speed=False, options={"plan": strange})
+
+
+def test_a_file_that_is_no_plan_is_refused(tmp_path) -> None:
+    with pytest.raises(QuantizationError, match="the plan cannot be read: FileNotFoundError"):
+        read_plan(tmp_path / "none.json")
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(RecordError, match="expected a JSON object"):
+        read_plan(tmp_path / "list.json")
 
 
 def test_the_report_is_json_too() -> None:

@@ -121,6 +121,12 @@ def test_a_refusal_leaves_everything_as_it_was(method: str) -> None:
         ({"samples": 1}, "samples is 1"),
         ({"hold_back": 1.5}, "hold_back is 1.5"),
         ({"bias_correction": "yes"}, "bias_correction is 'yes'"),
+        ({"samples": "10"}, "samples is '10'"),
+        ({"hold_back": "half"}, "hold_back is 'half'"),
+        ({"smooth_quant": "yes"}, "smooth_quant is 'yes'"),
+        ({"overrides": ["first"]}, r"overrides is \['first'\]: give a dict"),
+        ({"bits": 8.0}, "bits is 8.0"),
+        (3, "they are a int: give QuantizationOptions, or a dict"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, object], message: str) -> None:
@@ -146,6 +152,23 @@ def test_an_evaluation_that_fails_is_named() -> None:
         torchport.quantize(
             net(), items(), speed=False, accuracy=AccuracyBudget(evaluate=lambda model: float("nan"))
         )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"pcc": "0.9"}, "pcc is '0.9'"),
+        ({"sqnr": float("nan")}, "sqnr is nan"),
+        ({"evaluate": 3}, "evaluate is 3: give a function"),
+        ({"evaluate": len, "max_drop": "a"}, "max_drop is 'a'"),
+        ({"evaluate": len, "max_drop": float("nan")}, "max_drop is nan"),
+    ],
+)
+def test_a_budget_is_made_of_numbers(given: dict[str, object], message: str) -> None:
+    with pytest.raises(QuantizationError, match=message):
+        AccuracyBudget(**given)
+    with pytest.raises(QuantizationError, match=r"accuracy is 0\.9: give an AccuracyBudget"):
+        torchport.quantize(net(), items(), speed=False, accuracy=0.9)
 
 
 def test_a_budget_says_one_thing() -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import torchport
-from torchport.quantization import speed
+from torchport.quantization import AccuracyBudget, speed
 from torchport.records import OpTime
 
 
@@ -86,3 +86,18 @@ def test_calls_are_judged_by_the_fastest_of_each(monkeypatch) -> None:
     quantized = torchport.quantize(model(), items())
     assert reasons(quantized) == [("float", "slower")] * 2
     assert "2 ms in int8, 1 ms in floats" in quantized.plan.layers[0].detail
+
+
+def test_the_score_is_that_of_what_is_delivered(monkeypatch) -> None:
+    made_up(monkeypatch, [kernel("I8"), kernel("I8")], [(1e-3, 2e-3), (1e-3, 2e-3)])
+    x = items()[0]
+    floats = model()(x).detach()
+
+    def score(made: torch.nn.Module) -> float:
+        with torch.no_grad():
+            return -float((made(x) - floats).abs().max())
+
+    budget = AccuracyBudget(evaluate=score, max_drop=10.0)
+    quantized = torchport.quantize(model(), items(), accuracy=budget)
+    assert reasons(quantized) == [("float", "slower")] * 2
+    assert quantized.report.score == score(quantized) > -1e-5  # in eight bits it is lower

@@ -19,7 +19,6 @@ from torchport.cli.html_option import html_option, write_page
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
 from torchport.cli.output import Output
 from torchport.cli.target_options import target_option
-from torchport.records import parse_object
 from torchport.records.quantization import PRECISIONS, LayerReport, QuantizationPlan, QuantizationReport
 from torchport.report import Report
 
@@ -120,7 +119,7 @@ def quantize(
         from torchport import zoo
         from torchport.compiler import compile
         from torchport.packaging.save_model import save
-        from torchport.quantization import AccuracyBudget, QuantizationOptions, item_of
+        from torchport.quantization import AccuracyBudget, QuantizationOptions, item_of, read_plan
         from torchport.quantization import quantize as quantize_model
 
         loaded = ModelRequest(inputs, weights, batch).load(model)
@@ -133,9 +132,7 @@ def quantize(
             budget = AccuracyBudget(evaluate=score, max_drop=max_drop or 0.0)
         elif pcc is not None:
             budget = AccuracyBudget(pcc=pcc)
-        given = (
-            None if plan is None else QuantizationPlan.from_json(parse_object(plan.read_text(), str(plan)))
-        )
+        given = None if plan is None else read_plan(plan)
         options = QuantizationOptions(
             overrides=dict.fromkeys(keep, "float"),
             plan=given,

@@ -53,9 +53,23 @@ def backend(
     target = targets.find_engine(str(given.pop("target", DEFAULT_TARGET)))
     chosen = target.make_options(given)
     target.check_ready(chosen)
-    if _wants_gradients(example_inputs) or _has_transforms(graph_module):
+    # Weights of Dynamo's graphs are inputs; a graph that somebody else made may hold them.
+    if _wants_gradients([*example_inputs, *graph_module.parameters()]) or _has_transforms(graph_module):
+        if not isinstance(graph_module.graph.output_node().args[0], (tuple, list)):
+            return _unpacked(backend(_packed(graph_module), example_inputs, options=options))
         return _keeping_note(compile_training(graph_module, example_inputs, target, chosen))
     return _keeping_note(InferenceGraph(graph_module, target, chosen))
+
+
+def _packed(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """Return a copy of a graph, not one of Dynamo's, whose result is a tuple: AOTAutograd takes no other."""
+    graph = fx.Graph()
+    graph.output((graph.graph_copy(graph_module.graph, {}),))
+    return fx.GraphModule(graph_module, graph)
+
+
+def _unpacked(run: Callable[..., object]) -> Callable[..., object]:
+    return lambda *args: run(*args)[0]  # type: ignore[index]  # a graph that gives a tuple
 
 
 def _keeping_note(run: Callable[..., object]) -> Callable[..., object]:

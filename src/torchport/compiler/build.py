@@ -24,6 +24,7 @@ from torchport.errors import CompileError, one_line
 from torchport.records import IslandMeta, ProgramRecord, TensorSpec, Verdict, digest_of
 from torchport.runtime.island import load_island
 from torchport.runtime.runnable_program import RunnableProgram
+from torchport.runtime.without_autocast import without_autocast
 from torchport.structure import Structure
 from torchport.targets import Options, Target
 from torchport.targets.child_build import is_isolated, isolated
@@ -59,6 +60,7 @@ class Source:
     sizes: OpenSizes | None = None
 
 
+@without_autocast()
 def build_program(source: Source, target: Target, options: Options) -> tuple[RunnableProgram, Plan]:
     """Build all islands of a graph and put the program together.
 

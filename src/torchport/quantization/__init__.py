@@ -2,6 +2,7 @@
 
 from torchport.quantization.calibration import Progress, item_of
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
+from torchport.quantization.plan_file import read_plan
 from torchport.quantization.quantize_model import quantize
 from torchport.quantization.quantized_model import QuantizedModel
 from torchport.quantization.training import TrainableModel
@@ -13,5 +14,6 @@ __all__ = [
     "QuantizationOptions",
     "quantize",
     "QuantizedModel",
+    "read_plan",
     "TrainableModel",
 ]

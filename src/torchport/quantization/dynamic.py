@@ -19,16 +19,8 @@ from torchport.quantization.layers import is_move
 from torchport.quantization.operands import operands
 from torchport.quantization.options import QuantizationOptions
 from torchport.quantization.processor import saturates
+from torchport.quantization.products import PRODUCTS
 
-# The places of a product's input and of its weight, and the weight's dimension of output channels.
-_PRODUCTS: dict[str, tuple[int, int, int]] = {
-    "aten.linear.default": (0, 1, 0),
-    "aten.matmul.default": (0, 1, 1),
-    "aten.mm.default": (0, 1, 1),
-    "aten.addmm.default": (1, 2, 1),
-    **{f"aten.conv{dims}d.{form}": (0, 1, 0) for dims in (1, 2, 3) for form in ("default", "padding")},
-    **{f"aten.conv_transpose{form}": (0, 1, 1) for form in ("1d.default", "2d.input", "3d.input")},
-}
 # What they give is never negative, whatever they read.
 _NOT_NEGATIVE = frozenset(
     "aten.relu aten.relu6 aten.sigmoid aten.hardsigmoid aten.softmax aten._softmax aten.abs".split()
@@ -54,18 +46,18 @@ def _decide(graph_module: fx.GraphModule, options: QuantizationOptions) -> Decis
     found = Decisions()
     reduced = saturates() if options.range_reduction == "auto" else options.range_reduction == "yes"
     for node in graph_module.graph.nodes:
-        if node.op != "call_function" or str(node.target) not in _PRODUCTS or node.kwargs:
+        product = PRODUCTS.get(str(node.target)) if node.op == "call_function" else None
+        if product is None or node.kwargs:
             continue
-        place, weight_place, channel_dim = _PRODUCTS[str(node.target)]
         read = operands(node)
-        weight = constant_of(graph_module, read[weight_place]) if len(read) > weight_place else None
+        weight = constant_of(graph_module, read[product.weight]) if len(read) > product.weight else None
         if weight is None or weight.dim() < 2 or weight.dtype is not torch.float32:
             continue
         if ("matmul" in str(node.target) and weight.dim() != 2) or not bool(weight.isfinite().all()):
             continue
-        by_channel = channel_dim if options.weights == "per_channel" else None
-        found.weights[node.name, weight_place] = _rounded(weight, by_channel, 63 if reduced else 127)
-        found.edges[node.name, place] = Edge(_range_of(read[place], node, weight.dim()))
+        by_channel = product.channel_dim if options.weights == "per_channel" else None
+        found.weights[node.name, product.weight] = _rounded(weight, by_channel, 63 if reduced else 127)
+        found.edges[node.name, product.read] = Edge(_range_of(read[product.read], node, weight.dim()))
     return found
 
 

@@ -16,11 +16,12 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torchport import capture
 from torchport.capture import ANY_BATCH, CapturedModel, ShapeLimits, quiet_torch
 from torchport.compiler.decompose import decompose
-from torchport.errors import CaptureError, QuantizationError
+from torchport.errors import CaptureError, QuantizationError, one_line
 from torchport.quantization.calibration import CalibrationData
 from torchport.quantization.fold_norms import fold_norms
 from torchport.quantization.graph_tensors import add_tensor, tensor_of
-from torchport.quantization.model_runs import NO_LABELS, call, check_evaluating, stand_in
+from torchport.quantization.model_runs import NO_LABELS, call, check_evaluating, result_tensors, stand_in
+from torchport.quantization.products import store_computed_weights
 from torchport.quantization.zero_products import take_out_zero_products
 from torchport.structure import Structure, flatten
 from torchport.targets.decompositions import is_composite
@@ -76,10 +77,12 @@ class FloatGraph:
     Args:
         graph_module: from the inputs' tensors to the tensors of the result.
         call: what stands around it.
+        judged: the places of the results that are judged: all but caches.
     """
 
     graph_module: fx.GraphModule
     call: CapturedCall
+    judged: Collection[int]
 
     @property
     def name(self) -> str:
@@ -100,14 +103,17 @@ def capture_floats(model: nn.Module, data: CalibrationData, name: str) -> FloatG
     if doubled is not None:
         try:
             graph = _graph_of(capture.export(model, *doubled, name=name, dynamic_shapes=ANY_BATCH))
-            return replace(graph, call=replace(graph.call, takes_one=_takes_one(graph, model, data)))
+            takes_one = _takes_one(graph, model, data)
+            if takes_one or len(data.load(0)[0]) > 1:  # else it does with one what it does with no other
+                return replace(graph, call=replace(graph.call, takes_one=takes_one))
         except (CaptureError, QuantizationError, _NotDecomposed):
             pass  # for one batch size, then; or the message of that
     try:
         return _graph_of(capture.export(model, args, kwargs, name=name))
-    except CaptureError as error:
+    except (CaptureError, _NotDecomposed) as error:
+        what = error.what if isinstance(error, CaptureError) else str(error)
         raise QuantizationError(
-            f"the model cannot be captured on the first item of the calibration data: {error.what}",
+            f"the model cannot be captured on the first item of the calibration data: {what}",
             where=name,
             remedy=NO_LABELS,
         ) from error
@@ -164,7 +170,7 @@ def _graph_of(captured: CapturedModel) -> FloatGraph:
     try:
         program = functional(captured.program, _TAKEN_APART)
     except Exception as error:  # torch raises many kinds
-        raise _NotDecomposed(str(error)) from error
+        raise _NotDecomposed(one_line(error)) from error
     if writes(program):
         raise QuantizationError(
             "the model changes its inputs or its own tensors",
@@ -178,10 +184,20 @@ def _graph_of(captured: CapturedModel) -> FloatGraph:
             graph_module.graph.erase_node(node)
     # One that torch made refuses to be put into evaluation mode.
     graph_module = fx.GraphModule(graph_module, graph_module.graph, captured.name)
+    store_computed_weights(graph_module)
     fold_norms(graph_module)
     take_out_zero_products(graph_module)
     limits = ShapeLimits.of(program, captured.inputs.paths)
-    return FloatGraph(graph_module, CapturedCall(captured.name, captured.inputs, captured.result, limits))
+    call = CapturedCall(captured.name, captured.inputs, captured.result, limits)
+    return FloatGraph(graph_module, call, judged_results(captured))
+
+
+def judged_results(captured: CapturedModel) -> set[int]:
+    """Return the places of the results that are judged: all but caches."""
+    _, objects = captured.inputs.rebuild_with_objects(captured.leaves)
+    places = [torch.empty(0) for _ in captured.result.paths]
+    judged = {id(each) for each in result_tensors(captured.result.rebuild(places, captured.leaves, objects))}
+    return {place for place, each in enumerate(places) if id(each) in judged}
 
 
 def functional(program: ExportedProgram, taken_apart: Collection[str] = ()) -> ExportedProgram:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from torchport.quantization.graph_tensors import add_tensor, tensor_of
+from torchport.quantization.graph_tensors import add_tensor, is_trained, tensor_of
 
 _NORM = "aten.batch_norm.default"
 # The first dimension of their weights goes over output channels.
@@ -45,9 +45,10 @@ def _fold(graph_module: fx.GraphModule, norm: fx.Node) -> None:
     ) * factor
     scaled = _scaled(layer, weight.double(), factor).to(weight.dtype)
     name = str(layer.name)
+    trained = any(is_trained(graph_module, value) for value in (layer.args[1], *given))
     with graph_module.graph.inserting_before(layer):
-        new_weight = add_tensor(graph_module, f"{name}_folded_weight", scaled)
-        new_bias = add_tensor(graph_module, f"{name}_folded_bias", shift.to(weight.dtype))
+        new_weight = add_tensor(graph_module, f"{name}_folded_weight", scaled, trained=trained)
+        new_bias = add_tensor(graph_module, f"{name}_folded_bias", shift.to(weight.dtype), trained=trained)
     layer.args = (layer.args[0], new_weight, new_bias, *layer.args[3:])
     norm.replace_all_uses_with(layer)
 

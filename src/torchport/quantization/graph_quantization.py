@@ -152,6 +152,7 @@ def measure_layers(quantization: GraphQuantization, data: CalibrationData, progr
             quantization.graph(),
             quantization.decisions,
             quantization.layers,
+            floats.judged,
             data,
             progress,
         )
@@ -184,7 +185,8 @@ def keep_accuracy(
         if not in_floats:
             return outcome_of(budget, measures.results, name)
         graph = quantization.graph(in_floats)
-        return outcome_of(budget, compare_results(quantization.floats.graph_module, graph, data), name)
+        floats = quantization.floats
+        return outcome_of(budget, compare_results(floats.graph_module, graph, floats.judged, data), name)
 
     worst_first = sorted(quantization.free(), key=lambda layer: measures.layers[layer].isolated.sqnr)
     try:
@@ -198,3 +200,14 @@ def keep_accuracy(
         sqnr = measures.layers[layer].isolated.sqnr
         detail = f"in int8 its SQNR is {sqnr:.1f} dB on held-back data, and the model misses its accuracy"
         quantization.put_back(layer, "sensitive", detail)
+
+
+def rescore(quantization: GraphQuantization, budget: AccuracyBudget) -> None:
+    """Have the evaluation function, if there is one, judge the model as its plan is now.
+
+    Raises:
+        QuantizationError: the evaluation function fails.
+    """
+    if budget.evaluate is not None and quantization.outcome is not None:
+        score = score_of(budget, quantization.module(), "quantized", quantization.floats.name)
+        quantization.outcome = replace(quantization.outcome, value=score)

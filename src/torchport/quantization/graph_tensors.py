@@ -5,20 +5,35 @@ from __future__ import annotations
 import torch
 from torch import fx, nn
 
+from torchport.torch_private import OpOverload
+
+
+def is_trained(graph_module: nn.Module, value: object) -> bool:
+    """Whether a node reads a tensor of the graph's module that gradients reach."""
+    found = _held(graph_module, value)
+    return isinstance(found, torch.Tensor) and found.requires_grad
+
 
 def tensor_of(graph_module: nn.Module, value: object) -> torch.Tensor | None:
     """Return the tensor that a node reads from the graph's module, if that is what it does."""
+    found = _held(graph_module, value)
+    return found.detach() if isinstance(found, torch.Tensor) else None
+
+
+def _held(graph_module: nn.Module, value: object) -> object:
     if not isinstance(value, fx.Node) or value.op != "get_attr":
         return None
     found: object = graph_module
     for part in str(value.target).split("."):
         found = getattr(found, part, None)
-    return found.detach() if isinstance(found, torch.Tensor) else None
+    return found
 
 
 def constant_of(graph_module: nn.Module, value: object) -> torch.Tensor | None:
     """Return what a node gives if it reads the graph's own tensors alone, such as part of a packed weight."""
     if isinstance(value, fx.Node) and value.op == "call_function" and value.args:
+        if _draws(value):
+            return None
         read = [constant_of(graph_module, node) for node in value.all_input_nodes]
         if any(tensor is None for tensor in read) or not callable(value.target):
             return None
@@ -29,14 +44,27 @@ def constant_of(graph_module: nn.Module, value: object) -> torch.Tensor | None:
     return tensor_of(graph_module, value)
 
 
-def add_tensor(graph_module: fx.GraphModule, name: str, tensor: torch.Tensor) -> fx.Node:
-    """Add a tensor as a parameter that is not trained, and return the node that reads it.
+def add_tensor(
+    graph_module: fx.GraphModule, name: str, tensor: torch.Tensor, *, trained: bool = False
+) -> fx.Node:
+    """Add a tensor as a parameter, and return the node that reads it.
 
     A parameter, not a buffer: the compiler computes with constants beforehand, and leaves parameters to the
     target, which has its own form of quantized weights.
+
+    Args:
+        graph_module: the graph.
+        name: the tensor's name, if it is free.
+        tensor: the tensor.
+        trained: whether gradients reach it.
     """
     free = name
     while hasattr(graph_module, free):
         free += "_"
-    graph_module.register_parameter(free, nn.Parameter(tensor, requires_grad=False))
+    graph_module.register_parameter(free, nn.Parameter(tensor, requires_grad=trained))
     return graph_module.graph.get_attr(free)
+
+
+def _draws(node: fx.Node) -> bool:
+    """Whether a node gives other numbers each time."""
+    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags

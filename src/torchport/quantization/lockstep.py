@@ -17,10 +17,9 @@ from torchport import capture
 from torchport.capture import quiet_torch
 from torchport.errors import CaptureError
 from torchport.quantization.calibration import call_of
-from torchport.quantization.float_graph import functional, writes
+from torchport.quantization.float_graph import functional, judged_results, writes
 from torchport.quantization.graph_tensors import tensor_of
 from torchport.quantization.input_moments import InputMoments
-from torchport.quantization.model_runs import result_tensors
 from torchport.quantization.weight_rounding import Moments
 from torchport.structure import flatten_call
 from torchport.torch_private import OpOverload
@@ -81,15 +80,7 @@ def graph_of(model: nn.Module, items: Sequence[object], paths: Iterable[str]) ->
         graph_module = program.module(check_guards=False)
     assert isinstance(graph_module, fx.GraphModule)
     taken = [tensors for tensors, shape in zip(leaves, shapes, strict=True) if shape == commonest]
-    return ModelGraph(graph_module, _weights(graph_module, model, paths), taken, _judged(captured))
-
-
-def _judged(captured: capture.CapturedModel) -> set[int]:
-    """Return the places of the results that are judged."""
-    _, objects = captured.inputs.rebuild_with_objects(captured.leaves)
-    places = [torch.empty(0) for _ in captured.result.paths]
-    judged = {id(each) for each in result_tensors(captured.result.rebuild(places, captured.leaves, objects))}
-    return {place for place, each in enumerate(places) if id(each) in judged}
+    return ModelGraph(graph_module, _weights(graph_module, model, paths), taken, judged_results(captured))
 
 
 def _is_in_place(node: fx.Node) -> bool:

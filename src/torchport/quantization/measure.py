@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,7 @@ def measure(
     quantized: fx.GraphModule,
     decisions: Decisions,
     layers: Sequence[Layer],
+    judged: Collection[int],
     data: CalibrationData,
     progress: Progress,
 ) -> Measures:
@@ -70,6 +71,7 @@ def measure(
         floats, quantized: the graph, before and after; nodes have the same names.
         decisions: what the calibration decided.
         layers: the layers.
+        judged: the places of the results that are judged.
         data: the data.
         progress: told of each item.
     """
@@ -100,13 +102,15 @@ def measure(
                 theirs = _Seen(floats, nodes, see_float).run(*leaves)
             with torch.random.fork_rng(devices=[]):  # a model that draws numbers draws the same
                 ours = _Seen(quantized, nodes, see_quantized).run(*leaves)
-            found.results.add(ours, theirs)
+            found.results.add(_judged(ours, judged), _judged(theirs, judged))
             expected.clear()
             progress("Measuring", done + 1, len(data.held_back))
     return found
 
 
-def compare_results(floats: fx.GraphModule, quantized: fx.GraphModule, data: CalibrationData) -> ResultNoise:
+def compare_results(
+    floats: fx.GraphModule, quantized: fx.GraphModule, judged: Collection[int], data: CalibrationData
+) -> ResultNoise:
     """Return how far the results of two graphs are apart on the data that are held back."""
     noise = ResultNoise()
     with torch.no_grad():
@@ -115,9 +119,13 @@ def compare_results(floats: fx.GraphModule, quantized: fx.GraphModule, data: Cal
             results = []
             for graph in (quantized, floats):
                 with torch.random.fork_rng(devices=[]):
-                    results.append(graph(*leaves))
+                    results.append(_judged(graph(*leaves), judged))
             noise.add(*results)
     return noise
+
+
+def _judged(results: Sequence[object], places: Collection[int]) -> list[object]:
+    return [each for place, each in enumerate(results) if place in places]
 
 
 def _first_tensor(value: Any) -> torch.Tensor | None:

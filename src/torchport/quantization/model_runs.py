@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 import torch
 from torch import nn
 
-from torchport.capture import StandIn, copy_of
+from torchport.capture import StandIn, copy_of, quiet_torch
 from torchport.errors import QuantizationError, TorchportError, one_line
 from torchport.generation import is_cache
 from torchport.structure import flatten
@@ -30,6 +31,52 @@ def check_evaluating(model: nn.Module, name: str) -> None:
                 where=name,
                 remedy="call model.eval() first",
             )
+
+
+# What runs around a module's forward.
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)
+
+
+def copy_model(model: nn.Module, replaced: Mapping[str, nn.Module] = MappingProxyType({})) -> nn.Module:
+    """Return a copy of a model, with other modules in some places.
+
+    Each stands wherever the one before it was referred to, in lists of the model's too, and has its hooks.
+
+    Args:
+        model: the model.
+        replaced: the other modules, by the paths of those that they stand for.
+
+    Raises:
+        QuantizationError: it cannot be copied.
+    """
+    # Tensors that a call left in it, with what they were computed from, which torch does not copy.
+    memo: dict[int, object] = {
+        id(value): value.detach().clone()
+        for module in model.modules()
+        for value in (*vars(module).values(), *module._buffers.values())
+        if isinstance(value, torch.Tensor) and not value.is_leaf
+    }
+    made = [(model.get_submodule(path), copy.copy(module)) for path, module in replaced.items()]
+    memo |= {id(old): new for old, new in made}
+    try:
+        with quiet_torch():
+            result = copy.deepcopy(model, memo)
+            for old, new in made:
+                for name in _HOOKS:
+                    setattr(new, name, copy.deepcopy(getattr(old, name), memo))
+    except Exception as error:  # a model may hold anything
+        raise QuantizationError(
+            f"the model cannot be copied: {one_line(error)}",
+            where=type(model).__name__,
+            remedy="see to it that copy.deepcopy(model) works",
+        ) from error
+    return result
 
 
 def stand_in(model: nn.Module) -> nn.Module:

@@ -31,6 +31,8 @@ from torchport.quantization.options import QuantizationOptions
 from torchport.quantization.processor import saturates
 
 _ATTENTION = ("scaled_dot_product_attention", "softmax")
+# nncf knows which of their tensors are in floats.
+_FLOATS_APART = ("embedding", "scaled_dot_product_attention")
 _QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
 _DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
 _NO_TELEMETRY = "NNCF_CI"  # set while it is imported: it would report each call to its makers
@@ -142,7 +144,7 @@ def _run(nncf: Any, fixed: fx.GraphModule, reader: Any, count: int, options: Qua
     advanced = AdvancedQuantizationParameters(
         overflow_fix=OverflowFix.ENABLE if reduced else OverflowFix.DISABLE,
         disable_bias_correction=not options.bias_correction,
-        disable_channel_alignment=not options.equalize,
+        disable_channel_alignment=True,  # it has none for such graphs, and would not say so
         weights_quantization_params=QuantizationParameters(per_channel=options.weights == "per_channel"),
         activations_range_estimator_params=ranges,
         smooth_quant_alphas=AdvancedSmoothQuantParameters(matmul=0.95 if smooth else -1),
@@ -153,8 +155,25 @@ def _run(nncf: Any, fixed: fx.GraphModule, reader: Any, count: int, options: Qua
         preset=presets[options.activations],
         subset_size=count,
         model_type=nncf.ModelType.TRANSFORMER if has_attention or smooth else None,
+        ignored_scope=nncf.IgnoredScope(names=_not_in_floats(fixed), validate=False),
         advanced_parameters=advanced,
     )
+
+
+def _not_in_floats(graph_module: fx.GraphModule) -> list[str]:
+    """Return the ops with whole numbers or booleans: nncf takes every tensor for one in floats."""
+    return [
+        node.name
+        for node in graph_module.graph.nodes
+        if node.op == "call_function"
+        and not any(word in str(node.target) for word in _FLOATS_APART)
+        and not all(_is_float(each) for each in (node, *operands(node)))
+    ]
+
+
+def _is_float(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return not isinstance(value, torch.Tensor) or value.is_floating_point()
 
 
 class _Reading:
@@ -197,7 +216,8 @@ class _Reading:
 
     def _read(self, found: Decisions, node: fx.Node, before: fx.Node, place: int, value: fx.Node) -> None:
         if str(value.target) == "aten.sub.Tensor" and value.name not in self._original:
-            weight = self._weight(value)
+            # What a norm multiplies channels by, it rounds along the wrong axis.
+            weight = self._weight(value) if "_norm" not in str(node.target) else None
             if weight is not None:
                 found.weights[node.name, place] = weight
             return

@@ -55,7 +55,8 @@ class QuantizationOptions:
         activations: `symmetric` around 0, `asymmetric`, or what suits the model.
         bias_correction: whether biases take up the mean error of their layers.
         smooth_quant: whether outliers of activations are moved into weights; None: where there is attention.
-        equalize: whether ranges of neighbouring channels are aligned first.
+        equalize: whether channels between two layers of a kind are aligned first, as large as they are on the
+            calibration data.
         bits: of weights, with `weight_only`: 8, or 4, two of them in a byte.
         group_size: how many inputs share a scale where weights have 4 bits; with 8 each output has one.
         size_ratio: with 4 bits and data, which share of its file in bfloat16 the model's may take. The layers
@@ -93,10 +94,13 @@ class QuantizationOptions:
     def __post_init__(self) -> None:
         """Refuse values that mean nothing."""
         for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
+            given = getattr(self, name)
+            if not any(given == choice and type(given) is type(choice) for choice in choices):
                 raise _refusal(
                     f"{name} is {getattr(self, name)!r}", f"choose one of {', '.join(map(repr, choices))}"
                 )
+        if not isinstance(self.overrides, Mapping):
+            raise _refusal(f"overrides is {self.overrides!r}", 'give a dict, such as {"head.*": "float"}')
         for pattern, precision in self.overrides.items():
             if precision not in PRECISIONS:
                 raise _refusal(
@@ -110,14 +114,16 @@ class QuantizationOptions:
         for name in ("bias_correction", "equalize", "symmetric_weights"):
             if not isinstance(getattr(self, name), bool):
                 raise _refusal(f"{name} is {getattr(self, name)!r}", "choose True or False")
+        if self.smooth_quant is not None and not isinstance(self.smooth_quant, bool):
+            raise _refusal(f"smooth_quant is {self.smooth_quant!r}", "choose True, False or None")
         if self.plan is not None and not isinstance(self.plan, QuantizationPlan):
             raise _refusal("plan is no QuantizationPlan", "read it with QuantizationPlan.from_json")
-        if self.samples < 2:
+        if not isinstance(self.samples, int) or self.samples < 2:
             raise _refusal(
-                f"samples is {self.samples}", "one item calibrates and one judges: give at least 2"
+                f"samples is {self.samples!r}", "one item calibrates and one judges: give at least 2"
             )
-        if not 0 < self.hold_back < 1:
-            raise _refusal(f"hold_back is {self.hold_back}", "give a share between 0 and 1")
+        if not isinstance(self.hold_back, (int, float)) or not 0 < self.hold_back < 1:
+            raise _refusal(f"hold_back is {self.hold_back!r}", "give a share between 0 and 1")
 
 
 def make_options(given: QuantizationOptions | Mapping[str, object] | None) -> QuantizationOptions:
@@ -128,6 +134,8 @@ def make_options(given: QuantizationOptions | Mapping[str, object] | None) -> Qu
     """
     if isinstance(given, QuantizationOptions):
         return given
+    if given is not None and not isinstance(given, Mapping):
+        raise _refusal(f"they are a {type(given).__name__}", "give QuantizationOptions, or a dict")
     known = [entry.name for entry in fields(QuantizationOptions)]
     for key in given or {}:
         if key not in known:
@@ -188,10 +196,18 @@ class AccuracyBudget:
             raise _budget_refusal("an evaluation function and a PCC or SQNR are given", "give one of them")
         if self.evaluate is None and self.pcc is None and self.sqnr is None:
             raise _budget_refusal("nothing is asked for", "give evaluate and max_drop, or pcc, or sqnr")
-        if self.max_drop < 0:
-            raise _budget_refusal(f"max_drop is {self.max_drop}", "give 0 or more")
-        if self.pcc is not None and not 0 < self.pcc <= 1:
-            raise _budget_refusal(f"pcc is {self.pcc}", "give a number between 0 and 1")
+        if self.evaluate is not None and not callable(self.evaluate):
+            raise _budget_refusal(f"evaluate is {self.evaluate!r}", "give a function of a model")
+        if not _is_number(self.max_drop) or not self.max_drop >= 0:
+            raise _budget_refusal(f"max_drop is {self.max_drop!r}", "give 0 or more")
+        if self.pcc is not None and not (_is_number(self.pcc) and 0 < self.pcc <= 1):
+            raise _budget_refusal(f"pcc is {self.pcc!r}", "give a number between 0 and 1")
+        if self.sqnr is not None and not (_is_number(self.sqnr) and self.sqnr == self.sqnr):
+            raise _budget_refusal(f"sqnr is {self.sqnr!r}", "give a number of decibels")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _budget_refusal(what: str, remedy: str) -> QuantizationError:

@@ -25,6 +25,6 @@ class OwnFormLinear(nn.Module):
         self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().clone(), False)
         self.dtype, self.stored_bytes = own.dtype, own.bytes
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # as torch's own names it
         """Compute in floats."""
-        return nn.functional.linear(x, self.weight, self.bias)
+        return nn.functional.linear(input, self.weight, self.bias)

@@ -12,6 +12,7 @@ from torchport.quantization.calibration import Progress
 from torchport.quantization.own_form import OwnFormLinear
 from torchport.quantization.weight_quantization import WeightQuantization
 from torchport.quantization.weight_rounding import Rounded
+from torchport.targets import OwnWeight
 
 
 class OwnWeightQuantization(WeightQuantization):
@@ -41,6 +42,11 @@ class OwnWeightQuantization(WeightQuantization):
     def _own(self, name: str, bits: int) -> OwnFormLinear:
         linear = self._model.get_submodule(self._paths[name])
         assert isinstance(linear, nn.Linear)
+        owner = self.quantized.get(self._owners.get(name, ""))
+        if isinstance(owner, OwnFormLinear) and self.plans[self._owners[name]].bits == bits:
+            made = OwnFormLinear(linear, OwnWeight(owner.dtype, owner.weight.detach(), owner.stored_bytes))
+            made.weight = owner.weight
+            return made
         own = targets.find(self._target).own_weight(linear.weight.detach(), bits)
         assert own is not None
         return OwnFormLinear(linear, own)

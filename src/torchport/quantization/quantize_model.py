@@ -16,6 +16,7 @@ from torchport.quantization.graph_quantization import (
     GraphQuantization,
     keep_accuracy,
     measure_layers,
+    rescore,
 )
 from torchport.quantization.measure import LayerMeasure, Measures
 from torchport.quantization.options import (
@@ -118,6 +119,10 @@ def quantize(
         )
     check_heeded(chosen, method)
     targets.find(target)
+    if accuracy is not None and not isinstance(accuracy, AccuracyBudget):
+        raise QuantizationError(
+            f"accuracy is {accuracy!r}", where="quantize", remedy="give an AccuracyBudget, such as pcc=0.999"
+        )
     if not isinstance(model, nn.Module):
         raise QuantizationError(f"a {type(model).__name__} is not a module", where="quantize")
     name = name or type(model).__name__
@@ -149,7 +154,10 @@ def quantize(
             )
         measures = measure_layers(quantization, data, progress)
         keep_accuracy(quantization, accuracy or DEFAULT_BUDGET, measures, data, progress)
+        judged = dict(quantization.plans)
         speeds = keep_speed(quantization, data, target, progress) if speed else Speeds()
+        if quantization.plans != judged:  # it was another model that was judged
+            rescore(quantization, accuracy or DEFAULT_BUDGET)
         if any(plan.reason in ("sensitive", "slower", "no_kernel") for plan in quantization.plans.values()):
             measures = measure_layers(quantization, data, progress)
         counts = len(data.calibrating), len(data.held_back)

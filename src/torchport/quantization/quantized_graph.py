@@ -46,7 +46,7 @@ def quantized_copy(
     chosen = {layer.node: precisions[layer.name] for layer in layers}
     _Application(made, decisions, chosen).run()
     made.graph.eliminate_dead_code()
-    _drop_unused(made)
+    drop_unused(made)
     made.graph.lint()
     made.recompile()
     return made
@@ -195,7 +195,7 @@ def _origin(node: fx.Node) -> dict[str, object]:
     return {key: node.meta[key] for key in ("nn_module_stack", "stack_trace") if key in node.meta}
 
 
-def _drop_unused(graph_module: fx.GraphModule) -> None:
+def drop_unused(graph_module: fx.GraphModule) -> None:
     """Drop the tensors that no node reads any more: the weights in floats."""
     read = {str(node.target) for node in graph_module.graph.nodes if node.op == "get_attr"}
     for name, module in list(graph_module.named_modules()):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from torch import nn
 
 from torchport.quantization.calibration import CalibrationData, Progress
+from torchport.quantization.equalize import equalize
 from torchport.quantization.float_graph import capture_floats
 from torchport.quantization.graph_quantization import GraphQuantization, plan_layers
+from torchport.quantization.model_runs import failing_item_named
 from torchport.quantization.nncf_calibration import calibrate
 from torchport.quantization.options import QuantizationOptions
 
@@ -16,4 +18,8 @@ def calibrate_static(
 ) -> GraphQuantization:
     """Capture and calibrate a model; every layer computes in eight bits unless an option says otherwise."""
     floats = capture_floats(model, data, name)
+    if options.equalize:
+        run = floats.graph_module.forward
+        with failing_item_named(lambda item: run(*data.load(item)), data.calibrating, name):
+            equalize(floats.graph_module, data, progress)
     return plan_layers(model, floats, calibrate(floats, data, options, progress), options)

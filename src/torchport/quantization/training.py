@@ -12,9 +12,9 @@ from torch import fx, nn
 from torchport.capture import quiet_torch
 from torchport.quantization.decisions import Decisions, QuantizedWeight
 from torchport.quantization.graph_quantization import GraphQuantization
-from torchport.quantization.graph_tensors import tensor_of
+from torchport.quantization.graph_tensors import constant_of
 from torchport.quantization.operands import map_operands, operands
-from torchport.quantization.quantized_graph import apply_edges
+from torchport.quantization.quantized_graph import apply_edges, drop_unused
 from torchport.quantization.quantized_model import GraphCall, QuantizedModel
 from torchport.records.quantization import HALF_PRECISIONS
 
@@ -24,8 +24,9 @@ _MOST = 127
 class TrainableModel(nn.Module):
     """A model in the training of which weights and activations are rounded. Made by `quantize(method="qat")`.
 
-    Its parameters are the model's own, copied; norms are folded into them. Train it as the model was trained,
-    then call `convert`. Gradients pass through the rounding as if it were not there.
+    Its parameters are the model's own, copied; norms are folded into them. Those that the model does not
+    train are not trained, unless it trains none. Train it as the model was trained, then call `convert`.
+    Gradients pass through the rounding as if it were not there.
 
     Args:
         quantization: the calibrated model; its calibrated ranges stay.
@@ -55,12 +56,12 @@ class TrainableModel(nn.Module):
                 if name in trained:
                     parameter.copy_(trained[name])
         decisions = Decisions(dict(quantization.decisions.edges))
+        most = _largest_step(quantization.decisions)
         for node in floats.graph.nodes:
             for place, operand in enumerate(operands(node)):
                 old = quantization.decisions.weights.get((node.name, place))
-                weight = tensor_of(floats, operand)
+                weight = constant_of(floats, operand)  # or part of a packed one, or computed of others
                 if old is not None and weight is not None:
-                    most = _largest_step(old)
                     scale = _scale(weight, old.scale, most)
                     values = (weight / scale).round().clamp(-most, most).to(torch.int8)
                     decisions.weights[node.name, place] = QuantizedWeight(values, scale)
@@ -71,9 +72,13 @@ class TrainableModel(nn.Module):
         )
 
 
-def _largest_step(calibrated: QuantizedWeight) -> int:
-    """Return the largest number that a weight's steps go to: fewer where seven bits were chosen."""
-    return min(_MOST, max(1, int(calibrated.values.abs().max())))
+def _largest_step(calibrated: Decisions) -> int:
+    """Return the largest number that steps of weights go to: fewer where seven bits were chosen.
+
+    One layer does not tell: a weight of zeros, which training has yet to change, has no steps.
+    """
+    steps = max((int(weight.values.abs().max()) for weight in calibrated.weights.values()), default=0)
+    return min(_MOST, steps) or _MOST
 
 
 def _scale(weight: torch.Tensor, like: torch.Tensor, most: int) -> torch.Tensor:
@@ -98,6 +103,7 @@ def _trainable_copy(quantization: GraphQuantization) -> fx.GraphModule:
         if precision in HALF_PRECISIONS:  # trained in float32, and cast when it is converted
             chosen[node] = "float"
     apply_edges(made, quantization.decisions, chosen)
+    most = _largest_step(quantization.decisions)
     for node in list(made.graph.nodes):
         if chosen.get(node.name, "float") == "float":
             continue
@@ -110,11 +116,15 @@ def _trainable_copy(quantization: GraphQuantization) -> fx.GraphModule:
             made.register_buffer(name, weight.scale, persistent=False)
             with made.graph.inserting_before(node):
                 scale = made.graph.get_attr(name)
-                return made.graph.call_function(rounded_weight, (value, scale, _largest_step(weight)))
+                return made.graph.call_function(rounded_weight, (value, scale, most))
 
         node.args, node.kwargs = map_operands(node, rounding)
+    made.graph.eliminate_dead_code()
+    drop_unused(made)  # those that norms were folded into, for one: an optimizer would hold them in vain
     made.graph.lint()
     made.recompile()
-    for parameter in made.parameters():
-        parameter.requires_grad_(parameter.is_floating_point())
+    parameters = [each for each in made.parameters() if each.is_floating_point()]
+    if not any(each.requires_grad for each in parameters):  # a model for inference alone: all are trained
+        for parameter in parameters:
+            parameter.requires_grad_()
     return made

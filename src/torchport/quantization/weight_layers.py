@@ -15,25 +15,29 @@ class WeightOnlyLinear(nn.Module):
     Args:
         linear: the layer in floats.
         symmetric: whether 0 is in the middle of the numbers that are stored.
-        table: an embedding that has the same weight: what it stores is shared.
+        owner: another layer that has the same weight: what it stores is shared.
     """
 
     def __init__(
-        self, linear: nn.Linear, symmetric: bool = True, table: WeightOnlyEmbedding | None = None
+        self,
+        linear: nn.Linear,
+        symmetric: bool = True,
+        owner: WeightOnlyEmbedding | WeightOnlyLinear | None = None,
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.values, self.scale, self.zero = _eight_bits(linear.weight, symmetric, table)
+        self.values, self.scale, self.zero = _eight_bits(linear.weight, symmetric, owner)
+        self._dtype = _dtype_beside(self.scale, linear.weight)
         self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().clone(), False)
 
     @property
     def weight(self) -> torch.Tensor:
         """The weight that is stored, in floats."""
-        return _in_floats(self.values, self.scale, self.zero)
+        return _in_floats(self.values, self.scale, self.zero, self._dtype)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # as torch's own names it
         """Compute in floats."""
-        return nn.functional.linear(x, self.weight, self.bias)
+        return nn.functional.linear(input, self.weight, self.bias)
 
 
 class WeightOnlyEmbedding(nn.Module):
@@ -44,31 +48,35 @@ class WeightOnlyEmbedding(nn.Module):
     Args:
         embedding: the embedding in floats.
         symmetric: whether 0 is in the middle of the numbers that are stored.
+        owner: another one that has the same weight: what it stores is shared.
     """
 
-    def __init__(self, embedding: nn.Embedding, symmetric: bool = True) -> None:
+    def __init__(
+        self, embedding: nn.Embedding, symmetric: bool = True, owner: WeightOnlyEmbedding | None = None
+    ) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim = embedding.num_embeddings, embedding.embedding_dim
         self.padding_idx = embedding.padding_idx
-        self.values, self.scale, self.zero = _eight_bits(embedding.weight, symmetric, None)
+        self.values, self.scale, self.zero = _eight_bits(embedding.weight, symmetric, owner)
+        self._dtype = _dtype_beside(self.scale, embedding.weight)
 
     @property
     def weight(self) -> torch.Tensor:
         """The weight that is stored, in floats."""
-        return _in_floats(self.values, self.scale, self.zero)
+        return _in_floats(self.values, self.scale, self.zero, self._dtype)
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # as torch's own names it
         """Look rows up."""
         stored = (self.values, self.scale, self.zero)
-        rows = (None if each is None else nn.functional.embedding(ids, each) for each in stored)
+        rows = (None if each is None else nn.functional.embedding(input, each) for each in stored)
         values, scale, zero = rows
         assert values is not None
         assert scale is not None
-        return _in_floats(values, scale, zero)
+        return _in_floats(values, scale, zero, self._dtype)
 
 
 def _eight_bits(
-    weight: torch.Tensor, symmetric: bool, shared: WeightOnlyEmbedding | None
+    weight: torch.Tensor, symmetric: bool, shared: WeightOnlyEmbedding | WeightOnlyLinear | None
 ) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter | None]:
     """Return the whole numbers, the scale and the zero point of each row."""
     if shared is not None:
@@ -78,14 +86,29 @@ def _eight_bits(
     # Parameters, not buffers: the compiler computes with constants beforehand.
     values = nn.Parameter(grid.round(floats).to(torch.int8), False)
     zero = None if symmetric else nn.Parameter(grid.zero.to(torch.int8), False)
-    return values, nn.Parameter(grid.scale.to(weight.dtype), False), zero
+    return values, nn.Parameter(_narrow(grid.scale, weight.dtype), False), zero
 
 
-def _in_floats(values: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None) -> torch.Tensor:
+def _narrow(scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return scales in a model's dtype; float16 has no bits left for small ones, which stay in float32."""
+    narrow = scale.to(dtype)
+    is_lost = (narrow.float() - scale).abs() > 0.01 * scale
+    # A row of zeros is one with any scale.
+    return scale if bool((is_lost & (scale > torch.finfo(torch.float32).tiny)).any()) else narrow
+
+
+def _dtype_beside(scale: torch.Tensor, weight: torch.Tensor) -> torch.dtype | None:
+    """Return a weight's dtype if its scales have another one."""
+    return None if scale.dtype is weight.dtype else weight.dtype
+
+
+def _in_floats(
+    values: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None, dtype: torch.dtype | None
+) -> torch.Tensor:
     # By way of float32, which OpenVINO knows weights of eight bits by; a product has 16 bits at most.
     floats = values.to(torch.float32)
     floats = floats if zero is None else floats - zero.to(torch.float32)
-    return (floats * scale.to(torch.float32)).to(scale.dtype)
+    return (floats * scale.to(torch.float32)).to(dtype or scale.dtype)
 
 
 class FourBitLinear(nn.Module):
@@ -98,22 +121,32 @@ class FourBitLinear(nn.Module):
         group: how many inputs share a scale; they must be a multiple of it.
         symmetric: whether 0 is in the middle of the numbers that are stored.
         rounded: the weight as it is rounded; None: each number to what is nearest.
+        owner: another layer that has the same weight, in the same groups: what it stores is shared.
     """
 
     def __init__(
-        self, linear: nn.Linear, group: int, symmetric: bool = True, rounded: Rounded | None = None
+        self,
+        linear: nn.Linear,
+        group: int,
+        symmetric: bool = True,
+        rounded: Rounded | None = None,
+        owner: FourBitLinear | None = None,
     ) -> None:
         super().__init__()
         weight = linear.weight.detach()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self._dtype = weight.dtype
-        rounded = rounded or round_groups(weight.float(), group, symmetric)
-        grid = rounded.grid
-        stored = (rounded.whole - grid.low).to(torch.uint8)
-        self.packed = nn.Parameter(stored[..., 0::2] | (stored[..., 1::2] << 4), False)
-        self.scale = nn.Parameter(grid.scale.to(torch.bfloat16), False)
-        self.zero = None if symmetric else nn.Parameter((grid.zero - grid.low).to(torch.uint8), False)
+        self.packed, self.scale, self.zero = (
+            _four_bits(rounded or round_groups(weight.float(), group, symmetric), symmetric)
+            if owner is None
+            else owner.stored
+        )
         self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().clone(), False)
+
+    @property
+    def stored(self) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter | None]:
+        """The whole numbers, two in a byte, the scales and the zero points."""
+        return self.packed, self.scale, self.zero
 
     @property
     def weight(self) -> torch.Tensor:
@@ -125,6 +158,15 @@ class FourBitLinear(nn.Module):
         weight = (values - zero) * self.scale.to(torch.float32)
         return weight.view(self.out_features, self.in_features).to(self._dtype)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # as torch's own names it
         """Compute in floats."""
-        return nn.functional.linear(x, self.weight, self.bias)
+        return nn.functional.linear(input, self.weight, self.bias)
+
+
+def _four_bits(rounded: Rounded, symmetric: bool) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter | None]:
+    """Return the whole numbers, two in a byte, the scale and the zero point of each group."""
+    grid = rounded.grid
+    stored = (rounded.whole - grid.low).to(torch.uint8)
+    packed = nn.Parameter(stored[..., 0::2] | (stored[..., 1::2] << 4), False)
+    zero = None if symmetric else nn.Parameter((grid.zero - grid.low).to(torch.uint8), False)
+    return packed, nn.Parameter(grid.scale.to(torch.bfloat16), False), zero

@@ -25,15 +25,17 @@ def find_weight_layers(model: nn.Module) -> list[Layer]:
     ]
 
 
-def tied_tables(model: nn.Module, layers: Iterable[Layer]) -> dict[str, str]:
-    """Return the linear layers whose weight is that of an embedding, and that embedding, by their names."""
-    layers = list(layers)
-    tables = {id(_weight(model, each)): each.name for each in layers if each.op == EMBEDDING}
-    return {
-        each.name: tables[id(_weight(model, each))]
-        for each in layers
-        if each.op == LINEAR and id(_weight(model, each)) in tables
-    }
+def weight_owners(model: nn.Module, layers: Iterable[Layer]) -> dict[str, str]:
+    """Return the layers whose weight another one has too, and that one, by their names.
+
+    The first embedding has a weight, or the first linear layer if there is none; the others share it.
+    """
+    tables_first = sorted(layers, key=lambda each: each.op != EMBEDDING)
+    owners: dict[int, str] = {}
+    for each in tables_first:
+        owners.setdefault(id(_weight(model, each)), each.name)
+    found = {each.name: owners[id(_weight(model, each))] for each in tables_first}
+    return {name: owner for name, owner in found.items() if name != owner}
 
 
 def _weight(model: nn.Module, layer: Layer) -> object:
@@ -91,8 +93,11 @@ def plans_of(
         )
         for layer in layers
     }
-    for linear, table in tied_tables(model, layers).items():
-        found |= _tied(found[linear], found[table])
+    owners = weight_owners(model, layers)
+    for follower, owner in owners.items():
+        found |= _tied(found[follower], found[owner])
+    for follower, owner in owners.items():  # once more: another follower may be why the owner stays in floats
+        found |= _tied(found[follower], found[owner])
     return found
 
 
@@ -122,13 +127,12 @@ def _possible(
             remedy='use method="ptq", or weight_only for it',
         )
     assert isinstance(module, (nn.Linear, nn.Embedding))
+    refusal = _refusal_of(module)
+    if refusal:
+        return _refused(plan, refusal)
     if id(module.weight) in others:
         return _refused(plan, "its weight is that of an embedding of another class, which stays in floats")
-    if not bool(module.weight.isfinite().all()):
-        return _refused(plan, "its weight is not finite")
     if isinstance(module, nn.Embedding):
-        if module.max_norm is not None:
-            return _refused(plan, "it changes its weight when it is called: max_norm")
         return replace(plan, bits=8)
     if has_groups and plan.group_size is not None:
         group_size = plan.group_size
@@ -139,19 +143,38 @@ def _possible(
     return plan
 
 
+def _refusal_of(module: nn.Linear | nn.Embedding) -> str:
+    """Say why a layer cannot have another form, if so."""
+    weight: object = module._parameters.get("weight")
+    if type(weight) is not nn.Parameter:
+        return "its weight is no parameter of its own: a hook computes it, say"
+    if "forward" in vars(module):
+        return "it has a forward of its own"
+    if isinstance(module, nn.Embedding) and module.max_norm is not None:
+        return "it changes its weight when it is called: max_norm"
+    if not weight.is_floating_point():
+        return f"its weight is in {str(weight.dtype).removeprefix('torch.')}"
+    if not weight.numel():
+        return "its weight has no element"
+    if not bool(weight.isfinite().all()):
+        return "its weight is not finite"
+    return ""
+
+
 def _refused(plan: LayerPlan, detail: str) -> LayerPlan:
     return replace(plan, precision="float", reason="not_supported", detail=detail)
 
 
-def _tied(linear: LayerPlan, table: LayerPlan) -> dict[str, LayerPlan]:
-    """Return the plans of a linear layer and an embedding that share a weight: what is stored once is one."""
-    kept = [plan for plan in (linear, table) if plan.precision == "float"]
+def _tied(follower: LayerPlan, owner: LayerPlan) -> dict[str, LayerPlan]:
+    """Return the plans of two layers that share a weight: what is stored once is one."""
+    kept = [plan for plan in (follower, owner) if plan.precision == "float"]
     if kept:
         detail = kept[0].detail
-        linear, table = (
-            replace(plan, precision="float", reason=kept[0].reason, detail=detail) for plan in (linear, table)
+        follower, owner = (
+            replace(plan, precision="float", reason=kept[0].reason, detail=detail)
+            for plan in (follower, owner)
         )
-    elif linear.bits == 4:
-        detail = f"its weight is that of {table.name}, and stored once, in eight bits"
-        linear = replace(linear, bits=8, reason="not_supported", detail=detail)
-    return {linear.name: linear, table.name: table}
+    elif follower.bits == 4 and owner.op == EMBEDDING:
+        detail = f"its weight is that of {owner.name}, and stored once, in eight bits"
+        follower = replace(follower, bits=8, reason="not_supported", detail=detail)
+    return {follower.name: follower, owner.name: owner}

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import copy
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch import nn
 
-from torchport.capture import quiet_torch
 from torchport.quantization.calibration import Progress, call_of
 from torchport.quantization.layers import Layer
 from torchport.quantization.lockstep import graph_of, run_in_lockstep
-from torchport.quantization.model_runs import call
+from torchport.quantization.model_runs import call, copy_model, stand_in
 from torchport.quantization.noise import Noise
 from torchport.quantization.options import QuantizationOptions
 from torchport.quantization.own_form import OwnFormLinear
 from torchport.quantization.weight_forms import Form, choose_forms
 from torchport.quantization.weight_layers import FourBitLinear, WeightOnlyEmbedding, WeightOnlyLinear
-from torchport.quantization.weight_plans import EMBEDDING, tied_tables
+from torchport.quantization.weight_plans import EMBEDDING, weight_owners
 from torchport.quantization.weight_rounding import Moments, Rounded, round_groups, round_with_data
 from torchport.quantization.weight_sensitivity import output_errors
 from torchport.records.quantization import LayerPlan, LayerReport
+from torchport.structure import flatten_call
 
 # About what a layer takes in a file beside its weight, compressed.
 _LAYER_BYTES = 2500
@@ -54,7 +55,7 @@ class WeightQuantization:
         self._model = model
         self._options = options
         self._paths = {layer.name: layer.node for layer in layers}
-        self._tables = tied_tables(model, layers)
+        self._owners = weight_owners(model, layers)  # of weights that several have
         self._sqnr: dict[str, float] = {}
         # The share of the results' power that each layer's rounding to four bits makes an error of.
         self._errors: dict[str, float] = {}
@@ -80,12 +81,14 @@ class WeightQuantization:
         """Quantize in the order of calls, each layer fitted to what it has behind those before it."""
         if not self._chosen(4):
             return 0
-        floats = self._in_float32()
-        inputs = [_in_float32(item) for item in items]
+        floats, inputs = self._in_float32(), [_in_float32(item) for item in items]
         names = {path: name for name, path in self._paths.items()}
-        graph = graph_of(
-            floats, inputs, [self._paths[name] for name in self.plans if name not in self._tables]
-        )
+        graph = None
+        if floats is self._model or _runs(floats, inputs[0]):
+            owners = [self._paths[name] for name in self._chosen() if name not in self._owners]
+            graph = graph_of(floats, inputs, owners)
+        else:  # it names its own dtype
+            floats, inputs = self._model, list(items)
         if graph is None:
             squares = mean_squares(floats, inputs)
             for name in self._chosen(4):
@@ -123,8 +126,7 @@ class WeightQuantization:
         """Return the model in float32: a copy, unless it is."""
         if all(each.dtype is torch.float32 or not each.is_floating_point() for each in _tensors(self._model)):
             return self._model
-        with quiet_torch():
-            return copy.deepcopy(self._model).float()
+        return copy_model(self._model).float()
 
     def _use_room(self) -> None:
         """Give each layer that nobody decided on the form that suits all of them, as far as the size permits.
@@ -148,6 +150,12 @@ class WeightQuantization:
             elif form.group != self._options.group_size:
                 self.plans[name] = replace(plan, group_size=form.group)
             self._errors[name] = form.error
+        for name, owner in self._owners.items():
+            theirs = self.plans[owner]
+            if self.plans[name].reason == "default" and self.plans[name].bits == 4 and owner in free:
+                self.plans[name] = replace(
+                    theirs, name=name, detail=theirs.detail and f"as of {owner}: {theirs.detail}"
+                )
 
     def _limit(self) -> float:
         """Return how many bytes all tensors may take, so that the file is as small as was asked for."""
@@ -159,7 +167,7 @@ class WeightQuantization:
         """Return how many bytes all tensors take, as the plans are."""
         size = sum(each.nbytes for each in {id(each): each for each in _tensors(self._model)}.values())
         for name in self._chosen():
-            if name not in self._tables:
+            if name not in self._owners:
                 size -= self._weight(name).nbytes
                 size += self._bytes(name, self.plans[name].bits, self._group(name))
         return size
@@ -212,7 +220,10 @@ class WeightQuantization:
     def _four_bits(self, name: str, rounded: Rounded | None = None) -> _Quantized:
         linear = self._model.get_submodule(self._paths[name])
         assert isinstance(linear, nn.Linear)
-        return FourBitLinear(linear, self._group(name), self._options.symmetric_weights, rounded)
+        owner = self.quantized.get(self._owners.get(name, ""))
+        if not isinstance(owner, FourBitLinear) or self._group(self._owners[name]) != self._group(name):
+            owner = None
+        return FourBitLinear(linear, self._group(name), self._options.symmetric_weights, rounded, owner)
 
     def _set(self, name: str, rounded: Rounded | None, known: Moments | None = None) -> None:
         made = self._four_bits(name, rounded) if self.plans[name].bits == 4 else self._eight_bits(name)
@@ -221,16 +232,19 @@ class WeightQuantization:
 
     def _eight_bits(self, name: str) -> _Quantized:
         module, symmetric = self._model.get_submodule(self._paths[name]), self._options.symmetric_weights
+        owner = self.quantized.get(self._owners.get(name, ""))
         if isinstance(module, nn.Embedding):
-            return WeightOnlyEmbedding(module, symmetric)
+            return WeightOnlyEmbedding(
+                module, symmetric, owner if isinstance(owner, WeightOnlyEmbedding) else None
+            )
         assert isinstance(module, nn.Linear)
-        table = self.quantized.get(self._tables.get(name, ""))
-        assert table is None or isinstance(table, WeightOnlyEmbedding)
-        return WeightOnlyLinear(module, symmetric, table)
+        stored = owner if isinstance(owner, (WeightOnlyEmbedding, WeightOnlyLinear)) else None
+        return WeightOnlyLinear(module, symmetric, stored)
 
     def worst_first(self) -> list[str]:
         """Return the layers that nobody decided on and that can be finer, those that lose most first."""
         free = [name for name in self.quantized if self.plans[name].reason == "default"]
+        free = [name for name in free if self._owners.get(name) not in free]  # which follow those
         if self._options.bits == 4:
             free = [name for name in free if self.plans[name].bits == 4]
         if all(name in self._errors for name in free):
@@ -239,18 +253,27 @@ class WeightQuantization:
 
     def build(self, finer: Collection[str] = ()) -> nn.Module:
         """Return the quantized model, with some layers finer: in eight bits instead of four, or in floats."""
-        with quiet_torch():
-            made = copy.deepcopy(self._model)
+        finer = self._with_followers(finer)
+        replaced: dict[str, nn.Module] = {}
         for name, new in self.quantized.items():
             if name not in finer:
-                made = _put(made, self._paths[name], new)
+                replaced[self._paths[name]] = new
             elif self.plans[name].bits == 4:
-                made = _put(made, self._paths[name], self._eight_bits(name))
-        return made.eval().requires_grad_(False)
+                replaced[self._paths[name]] = self._eight_bits(name)
+        return copy_model(self._model, replaced).eval().requires_grad_(False)
+
+    def _with_followers(self, names: Collection[str]) -> list[str]:
+        """Return layers, and behind them those that share their weights, unless somebody decided on them."""
+        followers = [
+            name
+            for name, owner in self._owners.items()
+            if owner in names and name in self.quantized and self.plans[name].reason == "default"
+        ]
+        return [*names, *followers]
 
     def settle(self, sensitive: Sequence[str]) -> None:
         """Make these layers finer for good."""
-        for name in sensitive:
+        for name in self._with_followers(sensitive):
             plan, sqnr = self.plans[name], self._sqnr[name]
             detail = f"its SQNR in int{plan.bits} is {sqnr:.1f} dB, and the model misses its accuracy"
             if plan.bits == 4:
@@ -305,44 +328,38 @@ def _tensors(model: nn.Module) -> list[torch.Tensor]:
 
 def _in_float32(item: object) -> object:
     """Return an item with its floating-point tensors in float32."""
-    args, kwargs = call_of(item)
-    if kwargs:
-        return {key: _wide(value) for key, value in kwargs.items()}
-    return tuple(_wide(value) for value in args)
+    flat = flatten_call(*call_of(item))
+    wide = [leaf.float() if leaf.is_floating_point() else leaf for leaf in flat.leaves]
+    args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", flat.structure.rebuild(wide))
+    return kwargs or args
 
 
-def _wide(value: object) -> object:
-    return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+def _runs(model: nn.Module, item: object) -> bool:
+    try:
+        call(stand_in(model), *call_of(item))
+    except Exception:  # noqa: BLE001  # a model may raise anything
+        return False
+    return True
 
 
 def mean_squares(model: nn.Module, items: Sequence[object]) -> dict[str, torch.Tensor]:
     """Return, for each linear layer that items reach, the mean square of each of its inputs."""
     totals: dict[str, torch.Tensor] = {}
-    with quiet_torch():
-        copied = copy.deepcopy(model)  # hooks are never put into the caller's model
+    counts: Counter[str] = Counter()
+    copied = copy_model(model)  # hooks are never put into the caller's model
 
     def watch(path: str, linear: nn.Linear) -> None:
-        def add(module: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
-            squares = args[0].detach().float().reshape(-1, linear.in_features).square().mean(0)
-            totals[path] = totals.get(path, torch.zeros(())) + squares / len(items)
+        def add(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            given = args[0] if args else kwargs["input"]
+            rows = given.detach().float().reshape(-1, linear.in_features)
+            totals[path] = totals.get(path, torch.zeros(())) + rows.square().sum(0)
+            counts[path] += len(rows)
 
-        linear.register_forward_pre_hook(add)
+        linear.register_forward_pre_hook(add, with_kwargs=True)
 
     for path, module in copied.named_modules():
         if type(module) is nn.Linear:
             watch(path, module)
     for item in items:
         call(copied, *call_of(item))
-    return totals
-
-
-def _put(model: nn.Module, path: str, new: nn.Module) -> nn.Module:
-    """Put a module in the place of another, wherever that is used."""
-    if not path:
-        return new
-    old = model.get_submodule(path)
-    for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):
-            if child is old:
-                setattr(parent, name, new)
-    return model
+    return {path: total / counts[path] for path, total in totals.items() if counts[path]}

@@ -13,6 +13,7 @@ from torchport.records import IslandMeta, ProgramRecord
 from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind, LeafKey
 from torchport.runtime.island import LoadedIsland, check_inputs, load_island
+from torchport.runtime.without_autocast import is_casting, without_autocast
 from torchport.structure import Structure
 from torchport.targets.target import Meanwhile, OutOfRange
 from torchport.torch_private import OpOverload
@@ -67,6 +68,9 @@ class RunnableProgram:
         Raises:
             OutOfRange: the program was not built for these values; nothing was written or drawn.
         """
+        if is_casting():
+            with without_autocast():
+                return self.run(leaves, objects, check)
         if self._whole is not None and check is not None:
             if torch.is_grad_enabled():
                 with torch.no_grad():

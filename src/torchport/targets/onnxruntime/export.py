@@ -30,6 +30,7 @@ from torch.export.graph_signature import (
 
 from torchport.errors import TargetError, one_line
 from torchport.targets.onnxruntime.library import library
+from torchport.targets.onnxruntime.quantized import LOWERINGS, write_quantized
 from torchport.torch_private import FakeTensorMode, ONNXRegistry, export_onnx, tree_map_only
 
 _log = logging.getLogger(__name__)
@@ -62,14 +63,15 @@ def export(graph_module: fx.GraphModule, name: str) -> bytes:
 def _export_as_it_is(graph_module: fx.GraphModule) -> bytes:
     """Return the graph as ONNX; empty if it must be taken apart for that."""
     registry = _registry()
-    calls = [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
-    known = registry is not None and all(
-        call is operator.getitem or registry.is_registered(call) for call in calls
-    )
-    if not known:
+    if registry is None:
+        return b""
+    graph, weights = _lift_weights(graph_module)
+    graph = write_quantized(graph, weights)
+    calls = [node.target for node in graph.nodes if node.op == "call_function"]
+    if not all(call is operator.getitem or registry.is_registered(call) for call in calls):
         return b""
     try:
-        return _run_exporter(_as_program(graph_module), ())
+        return _run_exporter(_as_program(graph, weights), ())
     except Exception as error:  # noqa: BLE001  # who fails is tried once more, by the exporter's usual way
         _log.info("the exporter is given the graph anew: %s", one_line(error))
         return b""
@@ -108,9 +110,8 @@ class _Decomposed(ExportedProgram):
         return self
 
 
-def _as_program(graph_module: fx.GraphModule) -> ExportedProgram:
-    """Return a graph as an exported program, whose weights are inputs of its graph."""
-    graph, weights = _lift_weights(graph_module)
+def _as_program(graph: fx.Graph, weights: dict[str, torch.Tensor]) -> ExportedProgram:
+    """Return a graph whose weights are inputs as an exported program."""
     returned = cast("tuple[fx.Node, ...]", graph.output_node().args[0])
     inputs = [
         InputSpec(InputKind.BUFFER, TensorArgument(node.name), node.name, persistent=True)
@@ -162,7 +163,10 @@ def _registry() -> Any:
     """
     if "opset_version" not in inspect.signature(export_onnx).parameters:
         return None
-    return ONNXRegistry.from_torchlib(opset_version=_OPSET)
+    registry = ONNXRegistry.from_torchlib(opset_version=_OPSET)
+    for op, lowering in LOWERINGS.items():
+        registry.register_op(op, lowering)
+    return registry
 
 
 def _exporter() -> Callable[..., torch.onnx.ONNXProgram | None]:

@@ -15,6 +15,7 @@ from torchport.targets.onnxruntime.format import FORMAT
 from torchport.targets.onnxruntime.library import check_provider, library, provider_list
 from torchport.targets.onnxruntime.onnx_check import checked_model
 from torchport.targets.onnxruntime.options import OnnxRuntimeOptions
+from torchport.targets.onnxruntime.quantized import is_quantized
 from torchport.targets.target import Artifact, Runner
 
 _TYPES = {
@@ -42,9 +43,7 @@ def load(
     check_provider(options.provider)
     model = checked_model(artifact.payload.tobytes(), len(inputs), len(gives))
     try:
-        session = library("onnxruntime").InferenceSession(
-            model, session_options(options), providers=provider_list(options.provider)
-        )
+        session = make_session(model, session_options(options), options)
     except Exception as error:  # onnxruntime raises many kinds; each is a refusal
         raise TargetError(
             f"onnxruntime refuses the island: {one_line(error)}", where="onnxruntime"
@@ -53,12 +52,25 @@ def load(
     return _Island(session, checks)
 
 
+def make_session(model: bytes, settings: Any, options: OnnxRuntimeOptions) -> Any:
+    """Return a session for a model."""
+    # A product with a bias would become a Gemm, which has no kernel for eight bits with a scale by channel.
+    unwanted = ["MatMulAddFusion"] if is_quantized(model) else []
+    return library("onnxruntime").InferenceSession(
+        model, settings, providers=provider_list(options.provider), disabled_optimizers=unwanted
+    )
+
+
 def session_options(options: OnnxRuntimeOptions) -> Any:
     """Return how a session runs."""
     made = library("onnxruntime").SessionOptions()
     made.intra_op_num_threads = options.threads or torch.get_num_threads()
     made.log_severity_level = 4  # what fails is raised as well
     made.enable_profiling = False
+    # On x86 without VNNI, sums of products of eight bits would otherwise overflow in 16.
+    made.add_session_config_entry("session.x64quantprecision", "1")
+    # Where weights alone are in eight bits, what they are multiplied with would be rounded too.
+    made.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     return made
 
 

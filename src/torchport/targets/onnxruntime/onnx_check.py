@@ -23,18 +23,20 @@ TYPES = frozenset(
     """
     Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitwiseAnd
     BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Concat Constant ConstantOfShape Conv
-    ConvTranspose Cos Cosh CumSum DepthToSpace Div Einsum Elu Equal Erf Exp Expand EyeLike Flatten Floor
-    Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual
-    GridSample GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization IsInf IsNaN
-    LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max MaxPool Mean Min Mish Mod
-    Mul Neg Not OneHot Or PRelu Pad Pow RMSNormalization Range Reciprocal ReduceL1 ReduceL2 ReduceMax
-    ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize Round ScatterElements
-    ScatterND Selu Shape Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split
-    Sqrt Squeeze Sub Sum Tan Tanh Tile TopK Transpose Trilu Unsqueeze Where Xor
+    ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Einsum Elu Equal Erf Exp Expand
+    EyeLike Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool
+    Greater GreaterOrEqual GridSample GroupNormalization HardSigmoid HardSwish Identity
+    InstanceNormalization IsInf IsNaN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax
+    MatMul Max MaxPool Mean Min Mish Mod Mul Neg Not OneHot Or PRelu Pad Pow QuantizeLinear
+    RMSNormalization Range Reciprocal ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd
+    ReduceSum ReduceSumSquare Relu Reshape Resize Round ScatterElements ScatterND Selu Shape Sigmoid
+    Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Tan Tanh
+    Tile TopK Transpose Trilu Unsqueeze Where Xor
     """.split()
 )
-# ONNX's numbers of element types: float32, int32, int64, bool, and their bytes.
-_ITEM_BYTES = {1: 4, 6: 4, 7: 8, 9: 1}
+_GRIDS = ("QuantizeLinear", "DequantizeLinear")
+# ONNX's numbers of element types: float32, uint8, int8, int32, int64, bool, and their bytes.
+_ITEM_BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1}
 _TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 # ONNX's kinds of attributes that hold plain data: a number, a text, a tensor, and lists of the first.
 _KINDS = {1: "f", 2: "i", 3: "s", 4: "t", 6: "floats", 7: "ints", 8: "strings"}
@@ -87,9 +89,11 @@ def _check_head(model: Any) -> None:
 
 def _check_graph(graph: Any) -> None:
     known = {value.name for value in graph.input}
+    constants: dict[str, list[int]] = {}  # their shapes
     for tensor in graph.initializer:
         _check_tensor(tensor)
         known.add(tensor.name)
+        constants[tensor.name] = list(tensor.dims)
     if len(known) != len(graph.input) + len(graph.initializer) or "" in known:
         raise _refusal("two tensors have one name")
     if len(graph.node) > _MOST_NODES:
@@ -107,6 +111,10 @@ def _check_graph(graph: Any) -> None:
         known.update(gives)
         for attribute in node.attribute:
             _check_attribute(node.op_type, attribute)
+            if node.op_type == "Constant" and attribute.name == "value":
+                constants[node.output[0]] = list(attribute.t.dims)
+        if node.op_type in _GRIDS:
+            _check_grid(node, constants)
         del node.metadata_props[:]
     if not all(value.name in known for value in graph.output):
         raise _refusal("nothing gives one of its outputs")
@@ -119,6 +127,20 @@ def _check_attribute(op: str, attribute: Any) -> None:
         raise _refusal(f"the attribute {attribute.name!r:.60} of {op} is not plain data")
     if kind == "t":
         _check_tensor(attribute.t)
+
+
+def _check_grid(node: Any, constants: dict[str, list[int]]) -> None:
+    """Refuse a grid that is not constant, or has another number of scales than what lies on it."""
+    given = {attribute.name: attribute.i for attribute in node.attribute}
+    axis = given.pop("axis", 1)  # by the standard
+    if len(node.input) not in (2, 3) or given not in ({}, {"saturate": 1}):
+        raise _refusal(f"an op {node.op_type} is not one of torchport's builds")
+    source, *shapes = [constants.get(name) for name in node.input]
+    by_channel = [dim for dim, size in enumerate(source or ()) if shapes[0] == [size]]
+    if shapes[0] not in ([], [1]) and axis not in by_channel:
+        raise _refusal(f"an op {node.op_type} has not as many scales as channels, or not as constants")
+    if len(shapes) == 2 and shapes[1] != shapes[0]:
+        raise _refusal(f"an op {node.op_type} has not as many zeros as scales")
 
 
 def _check_tensor(tensor: Any) -> None:

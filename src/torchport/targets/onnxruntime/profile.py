@@ -11,14 +11,15 @@ import torch
 
 from torchport.records import OpTime, temporary_folder
 from torchport.targets.onnxruntime.build import build
-from torchport.targets.onnxruntime.library import library, provider_list
-from torchport.targets.onnxruntime.load import session_options
+from torchport.targets.onnxruntime.library import library
+from torchport.targets.onnxruntime.load import make_session, session_options
 from torchport.targets.onnxruntime.options import OnnxRuntimeOptions
 from torchport.targets.target import Island
 
 _RUNS = 4  # of which the first is not counted
 _ENDING = "_kernel_time"
 _DTYPES = {"float": "float32", "float16": "float16", "double": "float64"}
+_EIGHT_BITS = {"uint8": "u8", "int8": "i8"}
 
 
 def op_times(island: Island, options: OnnxRuntimeOptions, arguments: Sequence[torch.Tensor]) -> list[OpTime]:
@@ -29,9 +30,7 @@ def op_times(island: Island, options: OnnxRuntimeOptions, arguments: Sequence[to
         settings = session_options(options)
         settings.enable_profiling = True
         settings.profile_file_prefix = str(folder / "profile")
-        session = library("onnxruntime").InferenceSession(
-            model, settings, providers=provider_list(options.provider)
-        )
+        session = make_session(model, settings, options)
         names = [port.name for port in session.get_inputs()]
         feed = {
             name: argument.detach().contiguous().numpy()
@@ -53,17 +52,27 @@ def _times(events: Sequence[Mapping[str, Any]], nodes: Mapping[str, str]) -> lis
     for events_of_kernel in runs.values():
         best = min(events_of_kernel[1:] or events_of_kernel, key=lambda event: event["dur"])
         facts = best["args"]
-        kinds = [kind for shown in facts.get("output_type_shape", ()) for kind in shown]
         provider = str(facts.get("provider", "")).removesuffix("ExecutionProvider")
         found.append(
             OpTime(
                 _node_of(str(best["name"]).removesuffix(_ENDING), nodes),
                 best["dur"] * 1e-6,
                 f"{facts.get('op_name', '')} {provider}".strip(),
-                _DTYPES.get(kinds[0], kinds[0]) if kinds else "",
+                _precision(facts),
             )
         )
     return found
+
+
+def _precision(facts: Mapping[str, Any]) -> str:
+    """Return what a kernel computes in: eight bits if it takes them, else what it gives."""
+    taken, given = (
+        next((kind for shown in facts.get(f"{way}_type_shape", ()) for kind in shown), "")
+        for way in ("input", "output")
+    )
+    if taken in _EIGHT_BITS and facts.get("op_name") != "DequantizeLinear":
+        return _EIGHT_BITS[taken]
+    return _DTYPES.get(given, given)
 
 
 def _nodes_of(model: bytes, known: set[str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from torchport.records import TensorSpec
 from torchport.targets.artifact_properties import check_format, read_number, refuse_property
 from torchport.targets.mapped_payload import release_pages
 from torchport.targets.open_sizes import OUTPUT_SIZES, output_shapes
+from torchport.targets.openvino.channel_scales import are_taken_for_one, part_channel_scales
 from torchport.targets.openvino.compiled_form import (
     WITHOUT_WEIGHTS,
     add_compiled,
@@ -133,6 +134,8 @@ def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs:
             config = exported = {**WITHOUT_MERGED_KERNELS, **config}  # a compiled form is as it was compiled
         elif options.device == "CPU" and is_added_to(model):
             config = {**WITHOUT_MERGED_KERNELS, **config}
+        if options.device == "CPU" and are_taken_for_one(config):
+            part_channel_scales(model)
         kept = write_half_products(model) if _is_half_wanted(options) else None
         has_half = kept is not None
         if has_half:

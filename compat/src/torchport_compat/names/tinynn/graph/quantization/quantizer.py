@@ -177,7 +177,7 @@ def _options(config: Mapping[str, object], where: str) -> dict[str, object]:
         if key not in CONFIG:
             raise TorchportError(f"there is no config {key!r}", where=where, remedy=nearest(key, CONFIG))
         option, values = CONFIG[key]
-        if value not in values:
+        if not any(value == known and type(value) is type(known) for known in values):
             raise TorchportError(
                 f"the config {key!r} cannot be {value!r}", where=where, remedy=f"it is one of {list(values)}"
             )

@@ -1,0 +1,93 @@
+"""Products with weights: which ops they are, and weights that a model computes of its own tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+from torchport.quantization.graph_tensors import add_tensor, constant_of, is_trained
+from torchport.quantization.operands import map_operands, operands
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Where an op has what it multiplies.
+
+    Args:
+        read: the place of its input among its tensors.
+        weight: the place of its weight.
+        channel_dim: the weight's dimension of output channels.
+    """
+
+    read: int
+    weight: int
+    channel_dim: int
+
+
+PRODUCTS: dict[str, Product] = {
+    "aten.linear.default": Product(0, 1, 0),
+    "aten.matmul.default": Product(0, 1, 1),
+    "aten.mm.default": Product(0, 1, 1),
+    "aten.addmm.default": Product(1, 2, 1),
+    **{f"aten.conv{dims}d.{form}": Product(0, 1, 0) for dims in (1, 2, 3) for form in ("default", "padding")},
+    **{f"aten.conv_transpose{form}": Product(0, 1, 1) for form in ("1d.default", "2d.input", "3d.input")},
+}
+
+
+def store_computed_weights(graph_module: fx.GraphModule) -> None:
+    """Store each weight that is computed of the graph's own tensors: by weight norm, or part of a packed one.
+
+    Who looks for weights to quantize looks for tensors that are stored.
+    """
+    graph = graph_module.graph
+    stored: dict[fx.Node, fx.Node] = {}
+    for node in list(graph.nodes):
+        product = PRODUCTS.get(str(node.target))
+        read = operands(node) if product is not None else []
+        if product is None or len(read) <= product.weight:
+            continue
+        source = read[product.weight]
+        if source not in stored:
+            weight = constant_of(graph_module, source) if source.op == "call_function" else None
+            if (
+                weight is None
+                or not weight.is_floating_point()
+                or _is_shared_view(graph_module, source, weight)
+            ):
+                continue
+            sources = _tensors_read(source)
+            with graph.inserting_before(node):
+                stored[source] = add_tensor(
+                    graph_module,
+                    f"{node.name}_computed_weight",
+                    weight.contiguous().clone(),
+                    trained=any(is_trained(graph_module, each) for each in sources),
+                )
+            stored[source].meta = {"val": source.meta["val"]}
+        _replace(node, source, stored[source])
+    graph.eliminate_dead_code()
+    graph_module.recompile()
+
+
+def _replace(node: fx.Node, old: fx.Node, new: fx.Node) -> None:
+    node.args, node.kwargs = map_operands(node, lambda _, value: new if value is old else value)
+
+
+def _tensors_read(node: fx.Node) -> set[fx.Node]:
+    """Return the tensors of the graph that a node is computed of."""
+    if node.op == "get_attr":
+        return {node}
+    return {found for each in node.all_input_nodes for found in _tensors_read(each)}
+
+
+def _is_shared_view(graph_module: fx.GraphModule, source: fx.Node, weight: torch.Tensor) -> bool:
+    """Whether a weight shows all of a tensor that something else reads too: it would be there twice."""
+    for node in _tensors_read(source):
+        tensor = constant_of(graph_module, node)
+        if tensor is None or len(node.users) < 2 or tensor.numel() != weight.numel():
+            continue
+        if tensor.untyped_storage().data_ptr() == weight.untyped_storage().data_ptr():
+            return True
+    return False

@@ -1,0 +1,143 @@
+"""Quantized models with onnxruntime: integer kernels, and eager torch's numbers."""
+
+import numpy
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+from torch import nn
+
+import torchport
+from targets.graphs import island_of, verdict_on
+from torchport.errors import TargetError
+from torchport.quantization import AccuracyBudget
+from torchport.targets import Artifact, find
+
+ONNXRUNTIME = find("onnxruntime")
+OPTIONS = ONNXRUNTIME.make_options({})
+NO_TRIAL = {"speed_trial": False, "cache": False}
+
+
+class Mixed(nn.Module):
+    """A convolution, a residual, and two linear layers with and without a bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.second = nn.Conv2d(16, 16, 3, padding=1, groups=4)
+        self.hidden = nn.Linear(16, 24)
+        self.last = nn.Linear(24, 8, bias=False)
+
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        x = torch.relu(x + self.second(x)).flatten(2).transpose(1, 2)
+        return self.last(torch.relu(self.hidden(x)))
+
+
+@pytest.fixture(scope="module")
+def items():
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(2, 3, 8, 8, generator=generator) for _ in range(8)]
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    torch.manual_seed(0)
+    return Mixed().eval()
+
+
+def quantized(model, items, method="ptq"):
+    budget = AccuracyBudget(pcc=0.5)
+    return torchport.quantize(model, items, method=method, target="onnxruntime", speed=False, accuracy=budget)
+
+
+def assert_close(found, wanted):
+    """Numbers between two steps of a grid may be rounded to either: nearly all others are the same."""
+    assert (found - wanted).abs().max() <= 0.05 * wanted.abs().max()
+    assert torch.corrcoef(torch.stack([found.flatten(), wanted.flatten()]))[0, 1] > 0.9999
+
+
+@pytest.mark.parametrize("method", ["ptq", "dynamic", "weight_only"])
+def test_nothing_stays_and_results_are_the_simulations(mixed, items, method, tmp_path):
+    model = quantized(mixed, items, method)
+    compiled = torchport.compile(model, (items[0],), target="onnxruntime", options=NO_TRIAL)
+    assert compiled.coverage.ops_remain == 0
+    torchport.save(compiled, tmp_path / "mixed.pt2")
+    loaded = torchport.load(tmp_path / "mixed.pt2")
+    with torch.no_grad():
+        for x in items[1:3]:
+            assert_close(compiled(x), model(x))
+            assert_close(loaded(x), model(x))
+
+
+def test_convolutions_and_products_have_integer_kernels(mixed, items):
+    model = quantized(mixed, items)
+    assert {layer.precision for layer in model.plan.layers if "conv" in layer.op or "linear" in layer.op} == {
+        "int8"
+    }
+    profile = torchport.profile(model, (items[0],), target="onnxruntime")
+    kernels = {row.kernel.split()[0]: row.precision for row in profile.ops}
+    assert kernels["QLinearConv"] == "u8"
+    assert kernels["MatMulIntegerToFloat"] == "u8"
+    assert not {"Conv", "FusedConv", "MatMul", "Gemm"} & set(kernels)
+
+
+def test_layers_with_a_kernel_are_not_put_back_for_want_of_one(mixed, items):
+    budget = AccuracyBudget(pcc=0.5)
+    model = torchport.quantize(mixed, items, target="onnxruntime", accuracy=budget)
+    assert "no_kernel" not in {layer.reason for layer in model.plan.layers}
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 255), (-128, 127), (-127, 127)])
+@pytest.mark.parametrize("zero_point", [0, 3])
+def test_numbers_are_rounded_as_torch_does(low, high, zero_point):
+    def function(x):
+        return torch.fake_quantize_per_tensor_affine(x, 0.125, zero_point, low, high)
+
+    island = island_of(function, torch.ones(1, 1003), target="onnxruntime")
+    run = ONNXRUNTIME.load(ONNXRUNTIME.build(island, OPTIONS), island.inputs, island.outputs, OPTIONS)
+    x = torch.linspace(-40, 40, 1003).reshape(1, -1)  # beyond both ends; a scale of 1/8 divides exactly
+    torch.testing.assert_close(run([x]), [function(x)], rtol=0, atol=0)
+
+
+def test_a_grid_that_onnx_does_not_have_stays():
+    verdict = verdict_on(
+        "aten.fake_quantize_per_tensor_affine_cachemask.default",
+        lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 15),
+        torch.ones(4),
+        target="onnxruntime",
+    )
+    assert verdict.reason == "argument"
+    assert "0 to 15" in verdict.detail
+
+
+def _spoil_attribute(node, tensors):
+    node.attribute.append(onnx.helper.make_attribute("block_size", 1))
+
+
+def _spoil_zero(node, tensors):
+    tensors[node.input[2]].CopyFrom(numpy_helper.from_array(numpy.zeros(3, numpy.uint8), node.input[2]))
+
+
+def _spoil_scale(node, tensors):
+    tensors[node.input[1]].CopyFrom(numpy_helper.from_array(numpy.ones(3, numpy.float32), node.input[1]))
+
+
+def _spoil_source_of_scale(node, tensors):
+    node.input[1] = node.input[0]
+
+
+@pytest.mark.parametrize("spoil", [_spoil_attribute, _spoil_zero, _spoil_scale, _spoil_source_of_scale])
+def test_a_grid_that_is_no_build_s_is_refused(spoil):
+    def function(x):
+        return torch.fake_quantize_per_tensor_affine(x, 0.125, 0, 0, 255)
+
+    island = island_of(function, torch.ones(2, 4), target="onnxruntime")
+    artifact = ONNXRUNTIME.build(island, OPTIONS)
+    model = onnx.load_from_string(artifact.payload.tobytes())
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    [node] = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    spoil(node, tensors)
+    spoilt = Artifact(numpy.frombuffer(model.SerializeToString(), numpy.uint8), artifact.properties)
+    with pytest.raises(TargetError, match="QuantizeLinear"):
+        ONNXRUNTIME.load(spoilt, island.inputs, island.outputs, OPTIONS)
