@@ -115,3 +115,17 @@ def test_an_encoder_and_a_decoder_of_other_models():
     compiled = torchport.compile(model, (pixels,), target="host", max_length=32)
     _assert_same(compiled, model, pixels)
     assert compiled.fallbacks.fallbacks == 0
+
+
+def test_a_decoder_that_eager_torch_runs_sees_no_padding(compiled, model):
+    """What generate passes to the decoder alone leaves the encoder compiled, and its result padded."""
+    before = compiled.fallbacks.fallbacks
+    ids = torch.randint(3, 97, (1, 7))
+    asked = {"max_new_tokens": 3, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}
+    unusual = {"cross_attn_head_mask": torch.ones(2, 4)}
+    loop = compiled.generation._loop()
+    prepare = loop.prepare_inputs_for_generation
+    loop.prepare_inputs_for_generation = lambda *args, **given: {**prepare(*args, **given), **unusual}
+    given, expected = loop.generate(ids, **asked), model.generate(ids, **asked)
+    torch.testing.assert_close(given.logits, expected.logits)
+    assert compiled.fallbacks.fallbacks == before + 3

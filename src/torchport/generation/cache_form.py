@@ -16,7 +16,6 @@ from torchport.errors import CompileError
 # in it: what rounding does, and scales that a quantized layer takes from all of its inputs.
 _LEAST = 0.02
 _STEPS = 8  # of the dtype, if they are more
-_REMEDY = "generate with the model itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +25,13 @@ class CacheForm:
     Args:
         shapes: the number of heads, and the widths of keys and of values, by layer.
         dtype: one that holds all keys and values exactly.
+        is_causal: whether what it holds of a token depends on no token after it, so that tokens can be run in
+            pieces.
     """
 
     shapes: Sequence[tuple[int, int, int]]
     dtype: torch.dtype
+    is_causal: bool = True
 
 
 def look_at_cache(run: Callable[[torch.Tensor, DynamicCache], object], config: Any, name: str) -> CacheForm:
@@ -41,8 +43,7 @@ def look_at_cache(run: Callable[[torch.Tensor, DynamicCache], object], config: A
         name: the model's name in messages.
 
     Raises:
-        CompileError: it keeps something else than keys and values, or what it keeps of a token depends on
-            those after it: a prompt could not be run in pieces then.
+        CompileError: it keeps something else than keys and values.
     """
     config = config.get_text_config(decoder=True)
     one, two = DynamicCache(config=config), DynamicCache(config=config)
@@ -54,20 +55,14 @@ def look_at_cache(run: Callable[[torch.Tensor, DynamicCache], object], config: A
         raise CompileError(
             f"the model keeps more than keys and values from step to step ({kind})",
             where=name,
-            remedy=_REMEDY,
+            remedy="generate with the model itself",
         )
     run(torch.tensor([[1, 0]]), two)
     pairs = zip(layers, [layer for layer in two.layers if layer.is_initialized], strict=True)
-    if not all(_is_beginning(*pair) for pair in pairs):
-        raise CompileError(
-            "what the model keeps of a token depends on the tokens after it, so that a prompt cannot be run "
-            "in pieces",
-            where=name,
-            remedy=_REMEDY,
-        )
+    is_causal = all(_is_beginning(*pair) for pair in pairs)
     kept = [tensor.dtype for layer in layers for tensor in (layer.keys, layer.values)]
     shapes = [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in layers]
-    return CacheForm(shapes, functools.reduce(torch.promote_types, kept))
+    return CacheForm(shapes, functools.reduce(torch.promote_types, kept), is_causal)
 
 
 def _is_beginning(one: Any, two: Any) -> bool:

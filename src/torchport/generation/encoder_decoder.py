@@ -11,6 +11,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from torchport.errors import RuntimeRefusal
+from torchport.generation.cache_form import CacheForm, look_at_cache
 from torchport.generation.generation import Generation, like
 from torchport.generation.model_inputs import piece_per_token
 from torchport.generation.pieces import check_room
@@ -127,6 +128,11 @@ class EncoderDecoderGeneration(Generation):
     def _check_cache(self, cache: object, batch: int) -> None:
         super()._check_cache(cache.self_attention_cache if isinstance(cache, CrossCache) else cache, batch)
 
+    def _look(self) -> CacheForm:
+        return look_at_cache(
+            self._run_tokens, self._model.config, self._name
+        )  # mostly it has one token a call
+
     def _run_tokens(self, ids: torch.Tensor, cache: DynamicCache) -> None:
         seen = BaseModelOutput(last_hidden_state=self._hidden(1))
         self._forward(
@@ -160,25 +166,17 @@ class EncoderDecoderGeneration(Generation):
         past_key_values: CrossCache | None = None,
         encoder_outputs: Any = None,
         attention_mask: torch.Tensor | None = None,
+        logits_to_keep: int = 0,
         **given: Any,
     ) -> Any:
         """Run the tokens through the decoder, one at a time, and note their keys and values in the cache."""
-        unusual = [
-            key
-            for key, value in given.items()
-            if value is not None
-            and value is not False
-            and key not in (_DECODER_MASK, *_PER_TOKEN, *_PASSED_OVER)
-        ]
-        ready = isinstance(past_key_values, CrossCache) and past_key_values.is_updated
-        if decoder_input_ids is None or not ready or unusual:
-            why = (
-                f"generate passes {unusual[0]}" if unusual else "generate brings another result of an encoder"
-            )
+        why = self._why_eagerly(decoder_input_ids, past_key_values, logits_to_keep, given)
+        if why or decoder_input_ids is None:
+            wanted = {"logits_to_keep": logits_to_keep} if self._keeps else {}
             return self._eagerly(
                 why,
                 lambda: self._decode_eagerly(
-                    decoder_input_ids, past_key_values, encoder_outputs, attention_mask, given
+                    decoder_input_ids, past_key_values, encoder_outputs, attention_mask, {**given, **wanted}
                 ),
             )
         assert past_key_values is not None
@@ -215,9 +213,26 @@ class EncoderDecoderGeneration(Generation):
             )
             own.write((keys, values), start + place, 1)
             logits.append(row)
-        return Seq2SeqLMOutput(
-            logits=logits[0] if count == 1 else torch.cat(logits, 1), past_key_values=past_key_values
-        )
+        joined = logits[0] if count == 1 else torch.cat(logits, 1)
+        return Seq2SeqLMOutput(logits=joined[:, -logits_to_keep:], past_key_values=past_key_values)
+
+    def _why_eagerly(
+        self, ids: torch.Tensor | None, cache: object, logits_to_keep: int, given: Mapping[str, Any]
+    ) -> str:
+        unusual = [
+            key
+            for key, value in given.items()
+            if value is not None
+            and value is not False
+            and key not in (_DECODER_MASK, *_PER_TOKEN, *_PASSED_OVER)
+        ]
+        if unusual:
+            return f"generate passes {unusual[0]}"
+        if ids is None or not isinstance(cache, CrossCache) or not cache.is_updated:
+            return "generate brings another result of an encoder"
+        if ids.shape[1] > 1 and not self._cache_form().is_causal:
+            return "the decoder's tokens see later ones, and there are several"
+        return ""
 
     def _decode_eagerly(
         self,
@@ -242,6 +257,14 @@ class EncoderDecoderGeneration(Generation):
         check_room(own, start + ids.shape[1], self._name)
         past = PastCache(*own.buffers, torch.tensor(start))
         seen = CrossCache(past, *cache.cross)
+        if self._pads and cache.is_updated:  # what it sees may be padded
+            padded = cache.cross[0][0].shape[2]
+            hidden = encoder_outputs[0]
+            arguments["attention_mask"] = _present(attention_mask, ids.shape[0], hidden.shape[1], padded)
+            missing = padded - hidden.shape[1]
+            arguments["encoder_outputs"] = BaseModelOutput(
+                torch.nn.functional.pad(hidden, (0, 0, 0, missing))
+            )
         output = self._forward(self._model, past_key_values=seen, **arguments)
         own.write(past.new, start, ids.shape[1])
         cut_attentions(output, own)

@@ -14,7 +14,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from torchport.capture import buffers_kept
-from torchport.errors import RuntimeRefusal
+from torchport.errors import CompileError, RuntimeRefusal
 from torchport.generation.cache_form import CacheForm, look_at_cache
 from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm
 from torchport.generation.open_width import FixedWidth
@@ -221,8 +221,20 @@ class Generation:
         with self._lock:
             if key not in self._forms:
                 with buffers_kept(self._model), torch.no_grad():
-                    self._forms[key] = look_at_cache(self._run_tokens, self._model.config, self._name)
+                    self._forms[key] = self._look()
             return self._forms[key]
+
+    def _look(self) -> CacheForm:
+        """Run the model on few tokens, to see what it keeps."""
+        form = look_at_cache(self._run_tokens, self._model.config, self._name)
+        if not form.is_causal:
+            raise CompileError(
+                "what the model keeps of a token depends on the tokens after it, so that a prompt cannot be "
+                "run in pieces",
+                where=self._name,
+                remedy="generate with the model itself",
+            )
+        return form
 
     def _run_tokens(self, ids: torch.Tensor, cache: DynamicCache) -> None:
         self._forward(self._model, input_ids=ids, past_key_values=cache, use_cache=True)
