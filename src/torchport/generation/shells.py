@@ -14,6 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from torchport.errors import CompileError
 from torchport.generation.model_inputs import MASK
 from torchport.generation.slot_cache import CrossCache, PastCache
+from torchport.torch_private import before_compiling
 
 
 def shell_of(model: nn.Module, methods: Mapping[str, Any]) -> Any:
@@ -33,8 +34,7 @@ def forward_of(model: nn.Module) -> Callable[..., Any]:
     Raises:
         CompileError: what was set there is not a method of the model.
     """
-    own = vars(model).get("forward")
-    own = getattr(own, "_torchdynamo_orig_callable", own)  # what torch.compile was given
+    own = before_compiling(vars(model).get("forward"))
     if own is None:
         return type(model).forward
     if inspect.ismethod(own) and own.__self__ is model:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torchport.torch_private.attributes import add_script_attribute as add_script_attribute
+from torchport.torch_private.attributes import before_compiling as before_compiling
 from torchport.torch_private.attributes import compiling as compiling
 from torchport.torch_private.attributes import count_size_guards as count_size_guards
 from torchport.torch_private.attributes import custom_op_module as custom_op_module

@@ -162,6 +162,11 @@ def is_dynamo_loaded() -> bool:
     return "torch._dynamo" in sys.modules
 
 
+def before_compiling(function: object) -> object:
+    """Return what `torch.compile` was given for a function; the function itself if it is none of its own."""
+    return getattr(function, "_torchdynamo_orig_callable", function)
+
+
 def is_view(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a view of another one; without it some models cannot be called with views."""
     return tensor._is_view()
