@@ -200,7 +200,13 @@ def test_what_it_cannot_do_is_said(loaded):
         loaded.prefill(_prompt(0))
     with pytest.raises(RuntimeRefusal, match="the prompt is empty"):
         loaded.generate(_prompt(0), **GREEDY)
+    with pytest.raises(RuntimeRefusal, match=r"as a tensor .* not a list"):
+        loaded.prefill([[1, 2]])
+    with pytest.raises(RuntimeRefusal, match="a token is none of the model's"):
+        loaded.prefill(_prompt(3) + 10_000)
     _, cache = loaded.prefill(_prompt(3))
+    with pytest.raises(RuntimeRefusal, match=r"as a tensor .* not a list"):
+        loaded.step([3], cache)
     with pytest.raises(RuntimeRefusal, match="not a cache of 2 sequences"):
         loaded.step(torch.tensor([3, 4]), cache)
     with pytest.raises(RuntimeRefusal, match="a dict is not a cache"):

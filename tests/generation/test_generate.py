@@ -12,6 +12,8 @@ from transformers import (
     DynamicCache,
     GenerationConfig,
     LlamaForCausalLM,
+    OpenAIGPTConfig,
+    OpenAIGPTLMHeadModel,
     StoppingCriteria,
     StoppingCriteriaList,
 )
@@ -389,6 +391,14 @@ def test_models_whose_tokens_see_later_ones_are_refused():
     model = BertLMHeadModel(config).eval()
     compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=32)
     with pytest.raises(CompileError, match="depends on the tokens after it"):
+        compiled.generate(_prompt(5), max_new_tokens=2)
+
+
+def test_models_that_keep_nothing_are_refused_for_that():
+    config = OpenAIGPTConfig(vocab_size=97, n_embd=32, n_layer=1, n_head=2)
+    model = OpenAIGPTLMHeadModel(config).eval()
+    compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=32)
+    with pytest.raises(CompileError, match="keeps no keys and values"):
         compiled.generate(_prompt(5), max_new_tokens=2)
 
 

@@ -84,7 +84,9 @@ def analyze_generation(
 
 def cache_shapes(model: Any, where: str) -> dict[int, tuple[torch.Size, torch.Size]]:
     """Return the shapes of the keys and values that one token leaves, by layer."""
-    from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+    from transformers.cache_utils import DynamicCache
+
+    from torchport.generation.cache_form import what_else_is_kept
 
     config = model.config.get_text_config(decoder=True)
     cache = DynamicCache(config=config)
@@ -97,12 +99,9 @@ def cache_shapes(model: Any, where: str) -> dict[int, tuple[torch.Size, torch.Si
         raise CaptureError(
             f"the model does not run on a token without values: {one_line(error)}", where=where
         ) from error
-    odd = [layer for layer in cache.layers if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer)]
-    if odd or not cache.layers:
-        kind = type(odd[0]).__name__ if odd else "no layer"
-        raise CaptureError(
-            f"the model keeps more than keys and values from step to step ({kind})", where=where
-        )
+    problem = what_else_is_kept(cache)
+    if problem:
+        raise CaptureError(problem, where=where)
     return {
         place: (layer.keys.shape, layer.values.shape)
         for place, layer in enumerate(cache.layers)

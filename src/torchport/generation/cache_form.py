@@ -48,21 +48,26 @@ def look_at_cache(run: Callable[[torch.Tensor, DynamicCache], object], config: A
     config = config.get_text_config(decoder=True)
     one, two = DynamicCache(config=config), DynamicCache(config=config)
     run(torch.tensor([[1]]), one)
-    odd = [layer for layer in one.layers if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer)]
+    problem = what_else_is_kept(one)
+    if problem:
+        raise CompileError(problem, where=name, remedy="generate with the model itself")
     layers = [layer for layer in one.layers if layer.is_initialized]
-    if odd or not layers:
-        kind = type(odd[0]).__name__ if odd else "no layer"
-        raise CompileError(
-            f"the model keeps more than keys and values from step to step ({kind})",
-            where=name,
-            remedy="generate with the model itself",
-        )
     run(torch.tensor([[1, 0]]), two)
     pairs = zip(layers, [layer for layer in two.layers if layer.is_initialized], strict=True)
     is_causal = all(_is_beginning(*pair) for pair in pairs)
     kept = [tensor.dtype for layer in layers for tensor in (layer.keys, layer.values)]
     shapes = [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in layers]
     return CacheForm(shapes, functools.reduce(torch.promote_types, kept), is_causal)
+
+
+def what_else_is_kept(cache: DynamicCache) -> str:
+    """Return what a cache holds after a token that is not keys and values, in words; empty if nothing."""
+    odd = [layer for layer in cache.layers if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer)]
+    if odd:
+        return f"the model keeps more than keys and values from step to step ({type(odd[0]).__name__})"
+    if not any(layer.is_initialized for layer in cache.layers):
+        return "the model keeps no keys and values from step to step"
+    return ""
 
 
 def _is_beginning(one: Any, two: Any) -> bool:

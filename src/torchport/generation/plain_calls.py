@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchport.errors import RuntimeRefusal
+from torchport.errors import RuntimeRefusal, one_line
 from torchport.generation.model_inputs import MASK
 from torchport.generation.pieces import Pieces, new_slots, write_slots
 from torchport.generation.plain_masks import make_masks, mask_form
@@ -73,11 +73,7 @@ class PlainCalls:
                 where=self._name,
                 remedy="install transformers, and use generate",
             )
-        if ids.dim() != 2 or not ids.numel():
-            raise RuntimeRefusal(
-                f"tokens are expected as [sequences, tokens], one at least, not {list(ids.shape)}",
-                where=self._name,
-            )
+        self._check_tokens(ids)
         cache = KeyValueCache(form, ids.shape[0]) if cache is None else cache
         self._check(cache, ids.shape[0])
         start, count = cache.length, ids.shape[1]
@@ -87,8 +83,23 @@ class PlainCalls:
         if form.positions:
             given["position_ids"] = torch.arange(start, start + count)[None]
         masks = mask_form(form.masks, cache.slots)
-        logits = self._pieces.run(ids, cache, start, given, 1, masks)
+        try:
+            logits = self._pieces.run(ids, cache, start, given, 1, masks)
+        except IndexError as error:
+            raise RuntimeRefusal(
+                f"a token is none of the model's, or a position is beyond its last: {one_line(error)}",
+                where=self._name,
+                remedy="give tokens of the model's own tokenizer",
+            ) from error
         return logits[:, -1], cache
+
+    def _check_tokens(self, ids: object) -> None:
+        if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or not ids.numel():
+            found = list(ids.shape) if isinstance(ids, torch.Tensor) else f"a {type(ids).__name__}"
+            raise RuntimeRefusal(
+                f"tokens are expected as a tensor [sequences, tokens], one at least, not {found}",
+                where=self._name,
+            )
 
     def _check(self, cache: object, batch: int) -> None:
         if (

@@ -129,7 +129,9 @@ class LoadedGeneratingModel(LoadedModel):
         Raises:
             RuntimeRefusal: the cache is full, or another model's.
         """
-        return self._plain.run(tokens.reshape(-1, 1), cache)[0]
+        return self._plain.run(tokens.reshape(-1, 1) if isinstance(tokens, torch.Tensor) else tokens, cache)[
+            0
+        ]
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """Run the model's forward, if the file holds it.
