@@ -31,17 +31,28 @@ def _held(graph_module: nn.Module, value: object) -> object:
 
 def constant_of(graph_module: nn.Module, value: object) -> torch.Tensor | None:
     """Return what a node gives if it reads the graph's own tensors alone, such as part of a packed weight."""
-    if isinstance(value, fx.Node) and value.op == "call_function" and value.args:
-        if _draws(value):
-            return None
-        read = [constant_of(graph_module, node) for node in value.all_input_nodes]
-        if any(tensor is None for tensor in read) or not callable(value.target):
-            return None
-        known = dict(zip(value.all_input_nodes, read, strict=True))
-        args, kwargs = fx.map_arg((value.args, value.kwargs), known.__getitem__)
-        with torch.no_grad():
-            return value.target(*args, **kwargs)  # type: ignore[no-any-return]  # or parts to choose from
-    return tensor_of(graph_module, value)
+    return _constant(graph_module, value, {})
+
+
+def _constant(
+    graph_module: nn.Module, value: object, known: dict[fx.Node, torch.Tensor | None]
+) -> torch.Tensor | None:
+    """The same; `known` has what was found of other nodes, since many ways may lead to one."""
+    if not isinstance(value, fx.Node) or value.op != "call_function" or not value.args:
+        return tensor_of(graph_module, value)
+    if value not in known:
+        known[value] = None
+        if not _draws(value) and callable(value.target):
+            read: dict[fx.Node, torch.Tensor] = {}
+            for node in value.all_input_nodes:
+                found = _constant(graph_module, node, known)
+                if found is None:
+                    return None
+                read[node] = found
+            args, kwargs = fx.map_arg((value.args, value.kwargs), read.__getitem__)
+            with torch.no_grad():
+                known[value] = value.target(*args, **kwargs)
+    return known[value]
 
 
 def add_tensor(

@@ -60,8 +60,10 @@ class TrainableModel(nn.Module):
         for node in floats.graph.nodes:
             for place, operand in enumerate(operands(node)):
                 old = quantization.decisions.weights.get((node.name, place))
+                if old is None:
+                    continue
                 weight = constant_of(floats, operand)  # or part of a packed one, or computed of others
-                if old is not None and weight is not None:
+                if weight is not None:
                     scale = _scale(weight, old.scale, most)
                     values = (weight / scale).round().clamp(-most, most).to(torch.int8)
                     decisions.weights[node.name, place] = QuantizedWeight(values, scale)
