@@ -13,7 +13,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from torchport.errors import RuntimeRefusal
 from torchport.generation.cache_form import CacheForm, look_at_cache
 from torchport.generation.generation import Generation, like
-from torchport.generation.model_inputs import piece_per_token
+from torchport.generation.model_inputs import MASK, piece_per_token, unforeseen
 from torchport.generation.pieces import check_room
 from torchport.generation.shells import decoder_call, encoder_call, shell_of
 from torchport.generation.slot_cache import CrossCache, PastCache, SlotCache, cut_attentions
@@ -21,7 +21,6 @@ from torchport.records import MaskSpec
 
 _DECODER_MASK = "decoder_attention_mask"
 _PER_TOKEN = ("decoder_position_ids",)
-_PASSED_OVER = ("use_cache", "return_dict")
 
 
 class _Encoded:
@@ -77,23 +76,19 @@ class EncoderDecoderGeneration(Generation):
         name = self._model.main_input_name
         if args:
             given = {name: args[0], **given}
-        unusual = [
-            key
-            for key, value in given.items()
-            if value is not None and value is not False and key not in (name, "attention_mask", *_PASSED_OVER)
-        ]
-        if unusual or len(args) > 1 or name not in given:
+        unknown = unforeseen(given, name, MASK)
+        if unknown or len(args) > 1 or name not in given:
             encoder = self._model.get_encoder()
             return self._eagerly(
-                f"generate passes {unusual[0] if unusual else 'no prompt'} to the encoder",
+                f"generate passes {unknown or 'no prompt'} to the encoder",
                 lambda: type(encoder).forward(encoder, *args[1:], **given),
             )
         inputs = {name: given[name]}
         length = given[name].shape[1]
         if self._pads:
-            inputs = self._padded(given[name], given.get("attention_mask"))
-        elif given.get("attention_mask") is not None:
-            inputs["attention_mask"] = given["attention_mask"]
+            inputs = self._padded(given[name], given.get(MASK))
+        elif given.get(MASK) is not None:
+            inputs[MASK] = given[MASK]
         hidden, keys, values = self.calls[0](inputs)
         if self._pads:
             hidden = hidden[:, :length]
@@ -110,7 +105,7 @@ class EncoderDecoderGeneration(Generation):
             )
         whole = ids.new_zeros(batch, self._encoder_length)
         whole[:, :length] = ids
-        return {"input_ids": whole, "attention_mask": _present(mask, batch, length, self._encoder_length)}
+        return {"input_ids": whole, MASK: _present(mask, batch, length, self._encoder_length)}
 
     def _cache_for(self, batch: int, model_kwargs: Mapping[str, Any]) -> Cache:
         encoded = getattr(self._encoded, "last", None)
@@ -202,7 +197,7 @@ class EncoderDecoderGeneration(Generation):
                 given.get(_DECODER_MASK), batch, start, place, 1, 1
             )
             if seen is not None:
-                inputs["attention_mask"] = seen
+                inputs[MASK] = seen
             row, keys, values = self.calls[1](
                 decoder_input_ids[:, place : place + 1].contiguous(),
                 inputs,
@@ -219,15 +214,8 @@ class EncoderDecoderGeneration(Generation):
     def _why_eagerly(
         self, ids: torch.Tensor | None, cache: object, logits_to_keep: int, given: Mapping[str, Any]
     ) -> str:
-        unusual = [
-            key
-            for key, value in given.items()
-            if value is not None
-            and value is not False
-            and key not in (_DECODER_MASK, *_PER_TOKEN, *_PASSED_OVER)
-        ]
-        if unusual:
-            return f"generate passes {unusual[0]}"
+        if name := unforeseen(given, _DECODER_MASK, *_PER_TOKEN):
+            return f"generate passes {name}"
         if ids is None or not isinstance(cache, CrossCache) or not cache.is_updated:
             return "generate brings another result of an encoder"
         if ids.shape[1] > 1 and not self._cache_form().is_causal:
@@ -245,7 +233,7 @@ class EncoderDecoderGeneration(Generation):
         arguments = {
             "decoder_input_ids": ids,
             "encoder_outputs": encoder_outputs,
-            "attention_mask": attention_mask,
+            MASK: attention_mask,
             **given,
         }
         if not isinstance(cache, CrossCache):
@@ -260,7 +248,7 @@ class EncoderDecoderGeneration(Generation):
         if self._pads and cache.is_updated:  # what it sees may be padded
             padded = cache.cross[0][0].shape[2]
             hidden = encoder_outputs[0]
-            arguments["attention_mask"] = _present(attention_mask, ids.shape[0], hidden.shape[1], padded)
+            arguments[MASK] = _present(attention_mask, ids.shape[0], hidden.shape[1], padded)
             missing = padded - hidden.shape[1]
             arguments["encoder_outputs"] = BaseModelOutput(
                 torch.nn.functional.pad(hidden, (0, 0, 0, missing))

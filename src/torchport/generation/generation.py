@@ -16,7 +16,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from torchport.capture import buffers_kept
 from torchport.errors import CompileError, RuntimeRefusal
 from torchport.generation.cache_form import CacheForm, look_at_cache
-from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm
+from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm, unforeseen
 from torchport.generation.open_width import FixedWidth
 from torchport.generation.pieces import Pieces, check_room
 from torchport.generation.plain_masks import describe_masks
@@ -36,8 +36,6 @@ MAX_LENGTH = 512
 # The library's method that makes the cache of a `generate`.
 _PREPARE_CACHE = "_prepare_cache_for_generation"
 _CACHES_TAKEN = (None, "static", "dynamic")
-# Arguments that say nothing new to a compiled call.
-_PASSED_OVER = ("use_cache", "return_dict", "cache_position")
 # Compiles a module; for all numbers of tokens up to the given one, unless that is 0.
 Compile = Callable[[nn.Module, int], Any]
 
@@ -321,13 +319,8 @@ class Generation:
         self, ids: torch.Tensor | None, cache: object, logits_to_keep: int, given: Mapping[str, Any]
     ) -> str:
         """Return why nothing is compiled for such a call; nothing if something is."""
-        unusual = [
-            key
-            for key, value in given.items()
-            if value is not None and value is not False and key not in (MASK, *PER_TOKEN, *_PASSED_OVER)
-        ]
-        if unusual:
-            return f"generate passes {unusual[0]}"
+        if name := unforeseen(given, MASK, *PER_TOKEN):
+            return f"generate passes {name}"
         if ids is None or cache is None:
             return "generate works without a cache or without tokens"
         if not isinstance(cache, SlotCache):

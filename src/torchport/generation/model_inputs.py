@@ -16,6 +16,20 @@ from torchport.errors import RuntimeRefusal
 PER_TOKEN = ("position_ids", "token_type_ids")
 MASK = "attention_mask"
 
+_WITHOUT_EFFECT = ("use_cache", "return_dict", "cache_position")  # a compiled call does it in one way
+
+
+def unforeseen(given: Mapping[str, object], *known: str) -> str:
+    """Return the first argument that is set and that a compiled call does not know; "" if there is none."""
+    return next(
+        (
+            key
+            for key, value in given.items()
+            if value is not None and value is not False and key not in (*known, *_WITHOUT_EFFECT)
+        ),
+        "",
+    )
+
 
 class MaskForm:
     """How a model takes its masks: over all slots for each token, or one row of tokens that are there.

@@ -118,17 +118,17 @@ class _Writer:
         bias = node.args[2] if len(node.args) > 2 else None
         assert isinstance(source, fx.Node)
         assert isinstance(weight, fx.Node)
-        parts = self._integers_and_scale(weight)
-        if parts is None:
+        found = self._integers_and_scale(weight)
+        if found is None:
             return None
-        integers, scale, axis = parts
-        turned = self._call(
-            weight,
-            _DEQUANTIZED,
+        integers, scale, axis = found
+        parts = (
             self._place(node, "turned", integers.t().contiguous()),
             self._place(node, "scale", scale),
             1 - axis,
         )
+        name = f"{node.name}_weight"  # the weight's own name is that of the node that others may still read
+        turned = self._graph.create_node("call_function", _DEQUANTIZED, parts, {}, name=name)
         turned.meta = weight.meta | {"val": weight.meta["val"].t()}
         args = self._copies[source], turned
         if bias is None:
