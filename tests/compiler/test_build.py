@@ -6,7 +6,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import torchport
-from compiler.devices import FAULTY
+from compiler.devices import FAULTY, Refuser
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.normalise import NormalGraph, Weight
 from torchport.errors import CompileError
@@ -44,6 +44,27 @@ class TestDevicesThatGoWrong:
         assert {row.reason for row in compiled.coverage.stayed} == {"build_failed"}
         assert compiled.coverage.ops_remain == compiled.coverage.ops_before
         torch.testing.assert_close(compiled(X), model(X))
+
+    def test_calls_that_differ_in_values_alone_are_built_once_to_find_the_one_at_fault(self, monkeypatch):
+        def repeated(x, y):
+            for _ in range(6):
+                x = torch.tanh(x) + 1
+                y = y @ y
+            return x, y, torch.tanh(y)
+
+        tried = []
+        build = Refuser.build
+
+        def counting(self, island, options):
+            tried.append(island.name)
+            return build(self, island, options)
+
+        monkeypatch.setattr(Refuser, "build", counting)
+        compiled = torchport.compile(repeated, (X, torch.eye(3)), target="refuser")
+        assert [row.op for row in compiled.coverage.stayed] == [FAULTY] * 7
+        # tanh of either shape, the sum, and the product
+        assert sum(name.startswith("only_") for name in tried) == 4
+        torch.testing.assert_close(compiled(X, torch.eye(3)), repeated(X, torch.eye(3)))
 
     def test_a_user_who_wants_no_check_gets_none(self):
         compiled = torchport.compile(model, (X,), target="liar", options={"check": False})

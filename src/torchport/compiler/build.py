@@ -294,7 +294,9 @@ def _blame(
     """Keep on the host the ops that fail alone; if none does, the whole island."""
     culprits: dict[fx.Node, Verdict] = {}
     for known in values:
-        culprits = culprits or find_culprits(piece, target, options, known, planner.alone)
+        culprits = culprits or find_culprits(
+            piece, target, options, known, planner.alone, whatever_values=verdict.reason == "build_failed"
+        )
     for node, problem in (culprits or dict.fromkeys(piece.ops, verdict)).items():
         planner.force(node, problem)
 

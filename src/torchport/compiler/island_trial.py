@@ -150,6 +150,8 @@ def find_culprits(
     options: Options,
     values: dict[fx.Node, object],
     alone: Callable[[fx.Node], Piece | None] = lambda node: None,
+    *,
+    whatever_values: bool = False,
 ) -> dict[fx.Node, Verdict]:
     """Build and run each op of an island on its own, and return the verdicts on those that fail.
 
@@ -158,19 +160,39 @@ def find_culprits(
         target, options: what it is built for.
         values: those of all nodes.
         alone: makes the island of one op, if it is another than that for the values' sizes.
+        whatever_values: of calls that differ in their tensors' values alone, one is tried for all.
     """
-    found: dict[fx.Node, Verdict] = {}
+    known: dict[object, Verdict | None] = {}
     for node in piece.ops:
-        single = alone(node)
-        if single is None:
-            problem = _problem_alone(node, target, options, values)
-        else:
-            arguments: list[Any] = [values[source] for source in single.inputs]
-            expected: list[Any] = [values[source] for source in single.outputs]
-            problem = _problem(node, single.island, target, options, arguments, expected)
-        if problem is not None:
-            found[node] = problem
-    return found
+        kind = _kind(node) if whatever_values else node
+        if kind not in known:
+            known[kind] = _try_alone(node, target, options, values, alone(node))
+    verdicts = {node: known[_kind(node) if whatever_values else node] for node in piece.ops}
+    return {node: verdict for node, verdict in verdicts.items() if verdict is not None}
+
+
+def _kind(node: fx.Node) -> str:
+    """Return what there is to know of a call but its tensors' values."""
+    described = fx.map_arg((node.args, node.kwargs), lambda source: _described(source.meta.get("val")))  # type: ignore[arg-type, return-value]  # texts in place of nodes
+    return f"{node.target} {described!r} {_described(node.meta.get('val'))!r}"
+
+
+def _described(value: object) -> object:
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_described, value))
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return str(value)
+    return f"{value.dtype} {tuple(value.shape)} {value.stride()}"
+
+
+def _try_alone(
+    node: fx.Node, target: Target, options: Options, values: dict[fx.Node, object], single: Piece | None
+) -> Verdict | None:
+    if single is None:
+        return _problem_alone(node, target, options, values)
+    arguments: list[Any] = [values[source] for source in single.inputs]
+    expected: list[Any] = [values[source] for source in single.outputs]
+    return _problem(node, single.island, target, options, arguments, expected)
 
 
 def _problem_alone(
