@@ -255,3 +255,11 @@ def test_in_inference_mode(bring_up):
         compiled = bring_up(model, x)
         torch.testing.assert_close(compiled(x), model(x))
     torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_inputs_and_results_can_be_resized_afterwards(bring_up):
+    model, x = nn.Sequential(nn.Linear(4, 200), nn.ReLU()), torch.randn(200, 4)
+    compiled = bring_up(model, x)
+    result = compiled(x)
+    assert x.untyped_storage().resizable()
+    assert result.untyped_storage().resizable()

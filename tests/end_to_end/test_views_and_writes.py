@@ -310,3 +310,32 @@ def test_a_view_that_comes_before_its_base_and_shows_the_same():
     turned, whole = compiled(torch.ones(1, 2))
     turned.zero_()
     assert whole.tolist() == [[0.0]]
+
+
+def test_an_input_that_cannot_be_written_is_found_before_another_one_is(bring_up):
+    def model(x, y):
+        x.mul_(2)
+        y.sub_(x)
+        return x + y
+
+    compiled = bring_up(model, torch.ones(2, 3), torch.ones(2, 3))
+    x, y = torch.ones(2, 3), torch.ones(1, 3).expand(2, 3)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        compiled(x, y)
+    assert torch.equal(x, torch.full((2, 3), 2.0))  # as eager torch leaves it
+
+
+def test_an_input_that_is_written_and_shows_a_weight(target):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.arange(4.0))
+
+        def forward(self, x):
+            x.add_(1)
+            return (self.scale * 2).sin() + x
+
+    model, eager = Model().eval(), Model().eval()
+    compiled = torchport.compile(model, (torch.zeros(4),), target=target)
+    torch.testing.assert_close(compiled(model.scale[:]), eager(eager.scale[:]))
+    assert torch.equal(model.scale, eager.scale)

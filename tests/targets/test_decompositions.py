@@ -1,5 +1,6 @@
 """torch's decompositions, as data."""
 
+import pytest
 import torch
 
 from torchport.targets.decompositions import core_decompositions, find_op, is_composite
@@ -19,3 +20,12 @@ def test_an_op_is_found_by_its_name():
 def test_composites_are_told_from_the_rest():
     assert is_composite(torch.ops.aten.linear.default)
     assert not is_composite(torch.ops.aten.relu.default)
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_the_gradient_of_smooth_l1_loss_is_torch_s_own_for_all_numbers(reduction):
+    op = torch.ops.aten.smooth_l1_loss_backward.default
+    given = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.5, -0.5, 0.1, -0.1, 0.3, -0.3, 0.0])
+    gradient = torch.full((10,), 2.0) if reduction == 0 else torch.tensor(2.0)
+    arguments = gradient, given, torch.zeros(10), reduction, 0.3
+    torch.testing.assert_close(core_decompositions()[op](*arguments), op(*arguments), equal_nan=True)

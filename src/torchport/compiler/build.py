@@ -323,7 +323,9 @@ def _program(
         coverage=plan.coverage,
         versions=versions(target),
     )
-    return RunnableProgram(record, graph_module, source.result)
+    written = {str(node.target) for node in plan.graph.writes}
+    read = [weight.tensor for name, weight in plan.graph.weights.items() if name not in written]
+    return RunnableProgram(record, graph_module, source.result, weights=read)
 
 
 def _inputs(source: Source) -> dict[str, TensorSpec]:

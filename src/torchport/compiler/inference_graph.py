@@ -22,6 +22,7 @@ from torchport.compiler.weights import Changed, WeightGuard
 from torchport.errors import CaptureError, one_line
 from torchport.generation import is_generating
 from torchport.runtime.eager_fallback import NotCompiled
+from torchport.runtime.forward_mode import refuse_tangents
 from torchport.runtime.input_kind import InputKind
 from torchport.runtime.runnable_program import RunnableProgram
 from torchport.targets import Options, Target
@@ -82,6 +83,7 @@ class InferenceGraph:
         return waits and is_generating()
 
     def _run(self, args: tuple[object, ...]) -> object:
+        refuse_tangents(item for item in args if isinstance(item, torch.Tensor))  # of weights too
         leaves = [value for index in self._free if isinstance(value := args[index], torch.Tensor)]
         found = self._find_open(leaves, args) if self._is_open else None
         key = graph_key([args[index] for index in self._free]) if found is None else ()

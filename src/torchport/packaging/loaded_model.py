@@ -15,7 +15,7 @@ from torchport.packaging.loaded_graph import LoadedGraph
 from torchport.records import Coverage, Fallbacks, Package, ProgramRecord, Tries
 from torchport.records.quantization import QuantizationPlan
 from torchport.runtime.eager_fallback import EagerFallback
-from torchport.runtime.input_kind import InputKind, autocast_key, refuse_gradients
+from torchport.runtime.input_kind import InputKind, refuse_gradients
 from torchport.runtime.island import NO_MODEL
 from torchport.runtime.runnable_program import RunnableProgram
 from torchport.runtime.shape_guards import check_guards
@@ -112,7 +112,7 @@ class LoadedModel(nn.Module):
             if loaded.kind.fits(flat) and not (self._elsewhere and self._graph is not None):
                 return self._run(loaded.program, flat)
         first = self._programs[0].kind
-        if self._graph is None or first.structure != flat.structure or first.autocast != autocast_key():
+        if self._graph is None or first.structure != flat.structure or not first.fits_autocast():
             raise self._unknown(flat)
         return self._fallback.run(
             partial(self._graph.run, flat), partial(self._graph.run_eagerly, flat), passing=(RuntimeRefusal,)
@@ -131,7 +131,7 @@ class LoadedModel(nn.Module):
             f"({', '.join(str(spec) for spec in record.inputs.values())})" for record in self.programs
         )
         for kind in self.kinds:
-            if kind.guards and kind.structure == flat.structure and kind.autocast == autocast_key():
+            if kind.guards and kind.structure == flat.structure and kind.fits_autocast():
                 try:
                     check_guards(list(kind.guards), [leaf.shape for leaf in flat.leaves], self.package.model)
                 except RuntimeRefusal as refusal:  # which says what about the sizes does not hold

@@ -20,9 +20,14 @@ def key_of(leaf: torch.Tensor) -> LeafKey:
     return leaf.shape, leaf.dtype, leaf.device, None if plain else leaf.stride()
 
 
-def autocast_key() -> tuple[bool, torch.dtype]:
-    """Return the state of autocast, which decides the dtypes of what is captured."""
-    return torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+def autocast_key(device: str = "cpu") -> tuple[bool, torch.dtype]:
+    """Return the state of autocast for a kind of device, which decides the dtypes of what is captured."""
+    return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+
+def _kind_of_device(keys: Sequence[LeafKey]) -> str:
+    """Return the kind of device whose autocast counts: each kind has a state of its own."""
+    return "cuda" if any(device.type == "cuda" for _, _, device, _ in keys) else "cpu"
 
 
 def refuse_gradients(flat: Flat, where: str, remedy: str) -> None:
@@ -66,15 +71,20 @@ class InputKind:
     @classmethod
     def of(cls, structure: Structure, leaves: Sequence[torch.Tensor]) -> InputKind:
         """Return the kind of these inputs, here and now."""
-        return cls(structure, tuple(key_of(leaf) for leaf in leaves), autocast_key())
+        keys = tuple(key_of(leaf) for leaf in leaves)
+        return cls(structure, keys, autocast_key(_kind_of_device(keys)))
 
     def fits(self, flat: Flat) -> bool:
         """Whether the program was built for inputs like these."""
         return (
             (self.structure is flat.structure or self.structure == flat.structure)
             and self.fits_leaves(flat.leaves)
-            and self.autocast == autocast_key()
+            and self.fits_autocast()
         )
+
+    def fits_autocast(self) -> bool:
+        """Whether autocast is as it was when the model was captured."""
+        return self.autocast == autocast_key(_kind_of_device(self.keys))
 
     def fits_leaves(self, leaves: Sequence[torch.Tensor]) -> bool:
         """Whether the program was built for tensors like these."""

@@ -10,13 +10,14 @@ from torch import fx, nn
 
 from torchport.errors import RuntimeRefusal
 from torchport.records import IslandMeta, ProgramRecord
+from torchport.runtime.forward_mode import refuse_tangents
 from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind, LeafKey
 from torchport.runtime.island import LoadedIsland, check_inputs, load_island
 from torchport.runtime.without_autocast import is_casting, without_autocast
 from torchport.structure import Structure
 from torchport.targets.target import Meanwhile, OutOfRange
-from torchport.torch_private import OpOverload
+from torchport.torch_private import HigherOrderOperator, OpOverload
 
 
 class RunnableProgram:
@@ -28,6 +29,7 @@ class RunnableProgram:
         result: the structure of what it returns.
         kind: the inputs of a program from a file: what its graph gives to islands is checked then. Who
             compiles a program knows it.
+        weights: the model's own tensors that it reads: calls must not write to their memory meanwhile.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class RunnableProgram:
         graph_module: fx.GraphModule,
         result: Structure,
         kind: InputKind | None = None,
+        weights: Sequence[torch.Tensor] = (),
     ) -> None:
         register()  # where torch's own hook did not: torchport is only on the import path
         self.record = record
@@ -50,6 +53,7 @@ class RunnableProgram:
         self._call = self._whole or _direct(graph_module, self.islands, checked=kind is not None)
         self._draws = any(_draws(node) for node in graph_module.graph.nodes)
         self._written_inputs, self._written_buffers = _written(graph_module)
+        self._weights = weights if self._written_inputs or self._written_buffers else ()
 
     def run(
         self,
@@ -66,8 +70,10 @@ class RunnableProgram:
                 writes nothing, else before.
 
         Raises:
-            OutOfRange: the program was not built for these values; nothing was written or drawn.
+            OutOfRange: the program was not built for these values, or not for derivatives; nothing was
+                written or drawn.
         """
+        refuse_tangents(leaves)
         if is_casting():
             with without_autocast():
                 return self.run(leaves, objects, check)
@@ -93,13 +99,20 @@ class RunnableProgram:
         return self.result.rebuild(outputs, leaves, objects)
 
     def _refuse_shared_memory(self, leaves: Sequence[torch.Tensor]) -> None:
-        """Refuse inputs of which one is written and another one shows it: the graph knows no such thing."""
+        """Refuse inputs of which one is written and another one shows it: the graph knows no such thing.
+
+        One whose own elements share memory cannot be written, which must be known before another one is.
+        """
+        if any(0 in _steps(leaves[index]) for index in self._written_inputs):
+            raise OutOfRange("an input that is written has elements that share their memory")
         storages = [_storage(leaf) for leaf in leaves]
         inputs = [storages[index] for index in self._written_inputs if storages[index]]
         written = inputs + [storage for storage in map(_storage, self._written_buffers) if storage]
         readers = sum(storage in written for storage in storages)
         if readers > len(inputs) or len(set(written)) < len(written):
             raise OutOfRange("an input that is written shares its memory with another one")
+        if any(_storage(weight) in written for weight in self._weights):
+            raise OutOfRange("an input or a buffer that is written shares its memory with a weight")
 
 
 def _storage(tensor: torch.Tensor) -> int:
@@ -107,7 +120,17 @@ def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
 
 
+def _steps(tensor: torch.Tensor) -> list[int]:
+    """Return how far apart the elements of each dimension that has several lie in memory."""
+    if tensor.layout is not torch.strided:
+        return []
+    return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
 def _draws(node: fx.Node) -> bool:
+    """Whether a node may draw random numbers; an op of higher order may, since ops within it may."""
+    if isinstance(node.target, HigherOrderOperator):
+        return True
     return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 

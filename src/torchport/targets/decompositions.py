@@ -17,12 +17,26 @@ def core_decompositions() -> dict[OpOverload, Callable[..., object]]:
     Random ops stay whole: taken apart, they would draw other numbers from torch's generator than
     eager torch does.
     """
-    table = core_aten_decompositions()
+    table = {
+        **core_aten_decompositions(),
+        torch.ops.aten.smooth_l1_loss_backward.default: _smooth_l1_loss_backward,
+    }
     return {
         op: how
         for op, how in table.items()
         if isinstance(op, OpOverload) and torch.Tag.nondeterministic_seeded not in op.tags
     }
+
+
+def _smooth_l1_loss_backward(
+    gradient: torch.Tensor, given: torch.Tensor, wanted: torch.Tensor, reduction: int, beta: float
+) -> torch.Tensor:
+    """Return the gradient as torch's kernel computes it: torch's own decomposition makes 0 of NaN."""
+    mean = 1
+    scaled = gradient / given.numel() if reduction == mean else gradient
+    apart = given - wanted
+    inside = torch.where(apart >= beta, scaled, scaled * apart / beta)
+    return torch.where(apart <= -beta, -scaled, inside)
 
 
 def is_composite(op: OpOverload) -> bool:

@@ -17,6 +17,7 @@ from torchport.targets.onnxruntime.onnx_check import checked_model
 from torchport.targets.onnxruntime.options import OnnxRuntimeOptions
 from torchport.targets.onnxruntime.quantized import is_quantized
 from torchport.targets.target import Artifact, Runner
+from torchport.targets.tensor_memory import as_array
 
 _TYPES = {
     "float32": "tensor(float)",
@@ -99,7 +100,7 @@ class _Island:
         """Run the island once."""
         self._checks.before(arguments)
         kept = [argument.detach().contiguous().resolve_neg() for argument in arguments]
-        feed = {name: argument.numpy() for name, argument in zip(self._names, kept, strict=True)}
+        feed = {name: as_array(argument) for name, argument in zip(self._names, kept, strict=True)}
         try:
             found = self.session.run(None, feed)
         except Exception as error:

@@ -11,6 +11,7 @@ import numpy
 import torch
 
 from torchport.targets.openvino.library import openvino
+from torchport.targets.tensor_memory import as_array
 
 # In bytes. Up to here a copy is cheaper than to set another output tensor.
 _SMALL_OUTPUT = 1 << 16
@@ -100,6 +101,6 @@ def as_in_memory(tensor: torch.Tensor) -> torch.Tensor:
 def _as_openvino(tensor: torch.Tensor) -> Any:
     """Return an OpenVINO tensor on the same memory."""
     if tensor.dtype is torch.bfloat16:
-        array = tensor.detach().view(torch.int16).numpy()
+        array = as_array(tensor.detach().view(torch.int16))
         return openvino().Tensor(array.view(numpy.uint16), tensor.shape, openvino().Type.bf16)
-    return openvino().Tensor(tensor.detach().numpy(), True)
+    return openvino().Tensor(as_array(tensor), True)
