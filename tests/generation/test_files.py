@@ -228,6 +228,14 @@ def test_what_it_cannot_do_is_said(loaded):
             "asks for the attention",
         ),
         (lambda data: data["generation"]["config"].update(backbone="timm/mine"), "may lead to other files"),
+        (
+            lambda data: data["generation"]["config"].update(vision={"model_args": {"checkpoint_path": "x"}}),
+            "'model_args', which may lead to other files",
+        ),
+        (
+            lambda data: data["generation"]["config"].update(vision={"architecture": "hf-hub:mine/model"}),
+            "the architecture 'hf-hub:mine/model'",
+        ),
         (lambda data: data["generation"]["config"].update(hidden_size="wide"), "does not take its config"),
         (lambda data: data["generation"].update(calls=[[0, 7]]), "programs that it does not contain"),
         (lambda data: data["generation"].update(calls=[]), "programs that it does not contain"),

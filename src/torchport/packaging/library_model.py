@@ -25,7 +25,9 @@ _MODULES = re.compile(r"transformers\.models\.[a-z0-9_]+\.(modeling|modular)_[a-
 _LEFT_OUT = re.compile(
     r"auto_map|quantization_config|kernel_config|_?(attn|experts)_implementation.*|_name_or_path"
 )
-_REFUSED = re.compile(r".*backbone.*|trust_remote_code|custom_.*")
+_REFUSED = re.compile(r".*backbone.*|trust_remote_code|custom_.*|model_args")
+# A name of timm's own; with a colon or a slash it would be one of a hub or a folder.
+_ARCHITECTURE = re.compile(r"[\w.-]*")
 
 
 def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type], where: str) -> Any:
@@ -100,5 +102,7 @@ def _plain(data: object) -> Any:
         for key, value in data.items():
             if _REFUSED.fullmatch(key) and value not in (None, False, [], {}):
                 raise PackageError(f"its configuration has {key[:80]!r}, which may lead to other files")
+            if key == "architecture" and not _ARCHITECTURE.fullmatch(str(value)):
+                raise PackageError(f"its configuration has the architecture {str(value)[:80]!r}")
         return {key: _plain(value) for key, value in data.items() if not _LEFT_OUT.fullmatch(key)}
     return [_plain(item) for item in data] if isinstance(data, list) else data
