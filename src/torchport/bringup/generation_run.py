@@ -54,7 +54,7 @@ def run_generation(
     Raises:
         TorchportError: the model does not generate, the prompt is none, or it cannot be compiled.
     """
-    wanted = {"max_new_tokens": max_new_tokens, "do_sample": False}
+    wanted = {"max_new_tokens": max_new_tokens, "do_sample": False, "num_beams": 1}
     if max_new_tokens < 1:
         raise SurveyError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
     if isinstance(model, (str, os.PathLike)):

@@ -103,17 +103,12 @@ def other_shape(model):
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
 
 
-def attribute_twice(model):
-    node = model.graph.node[0]
-    node.attribute.extend(helper.make_attribute("axis", axis) for axis in (0, 1))
-
-
 @pytest.mark.parametrize(
     "change",
     [
         external, external_without_mark, cut_off, too_large, negative, of_texts, custom_op, other_domain,
         old_opset, function, loop, graph_in_attribute, random_op, from_nowhere, given_twice, other_output,
-        another_input, other_shape, attribute_twice,
+        another_input, other_shape,
     ],
 )  # fmt: skip
 def test_what_no_build_writes_is_refused(island, change):
