@@ -45,7 +45,15 @@ def test_safetensors_and_other_endings(command, models, tmp_path):
     ran = command("codegen", f"{models}::load", "-o", tmp_path / "b.py", "--weights", tmp_path / "b.onnx")
     assert ran.code == 2
     assert ".pth or .safetensors" in ran.err
+    assert str(tmp_path / "b.onnx") in ran.err
     assert not (tmp_path / "b.py").exists()
+
+
+def test_code_and_weights_are_two_files(command, models, tmp_path):
+    ran = command("codegen", f"{models}::load", "-o", tmp_path / "net.pth")
+    assert ran.code == 2
+    assert "the code and its weights cannot be one file: call the code net.py" in ran.err
+    assert not (tmp_path / "net.pth").exists()
 
 
 def test_a_model_without_values_is_printed(command):

@@ -255,3 +255,22 @@ def test_a_full_standard_error_does_not_change_the_result():
 def test_the_package_is_the_command_too():
     ran = subprocess.run([sys.executable, "-m", "torchport", "--version"], capture_output=True, check=False)
     assert (ran.returncode, ran.stdout.decode()) == (0, f"torchport, version {__version__}\n")
+
+
+def test_a_model_that_ends_the_process_is_an_error(command, tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text(
+        "import sys, torch\n\n\nclass Ends(torch.nn.Module):\n"
+        "    def forward(self, x):\n        sys.exit(0)\n\n\n"
+        "def load():\n    return Ends(), (torch.ones(2),)\n"
+    )
+    ran = command("compile", f"{file}::load", "--target", "host", "--json")
+    assert ran.code == 2
+    assert ran.json["what"] == "SystemExit: 0"
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_numbers_are_finite(command, tmp_path, number):
+    ran = command("report", tmp_path, "--timeout", number)
+    assert ran.code == 2
+    assert "--timeout" in ran.err

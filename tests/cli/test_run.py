@@ -1,7 +1,9 @@
 """`torchport run`, on files that `torchport compile -o` wrote."""
 
 import pytest
+import torch
 
+import torchport
 from torchport.records import PackageRun
 
 INPUTS = """
@@ -52,3 +54,12 @@ def test_torchscript_is_called_by_its_name(command, models, tmp_path):
     ran = command("run", tmp_path / "net.pt")
     assert ran.code == 2
     assert "torch.jit.load" in ran.err
+
+
+def test_open_sizes_get_a_number(command, tmp_path):
+    path, rows = tmp_path / "open.pt2", torch.export.Dim("rows", min=3, max=8)
+    compiled = torchport.compile(torch.nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=({0: rows},))
+    torchport.save(compiled, path)
+    ran = command("run", path, "--json")
+    assert ran.code == 0, ran.out
+    assert PackageRun.from_json(ran.json).outputs[0].shape == (3, 2)

@@ -4,6 +4,7 @@ import dataclasses
 import mmap
 import multiprocessing
 import os
+from pathlib import Path
 
 import numpy
 import pytest
@@ -266,6 +267,15 @@ class TestEntries:
         monkeypatch.delenv("TORCHPORT_CACHE_DIR")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         assert cache_directory() == tmp_path / "torchport"
+
+    def test_a_user_without_a_home_has_one_too(self, monkeypatch):
+        def fail():
+            raise RuntimeError("Could not determine home directory.")
+
+        monkeypatch.delenv("TORCHPORT_CACHE_DIR")
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        monkeypatch.setattr(Path, "home", fail)
+        assert cache_directory().name == f"torchport_cache_{os.getuid()}"
 
 
 def write_and_read(seed, failures):

@@ -15,6 +15,7 @@ import torchport
 from generation.models import padded_batch, small_causal, small_encoder_decoder, tiny_llama
 from runtime.crafted_files import change_meta, change_package, island_calls
 from torchport.errors import PackageError, RuntimeRefusal
+from torchport.packaging import library_model
 
 NEW = 8
 GREEDY = {"max_new_tokens": NEW, "do_sample": False}
@@ -228,6 +229,14 @@ def test_what_it_cannot_do_is_said(loaded):
             "asks for the attention",
         ),
         (lambda data: data["generation"]["config"].update(backbone="timm/mine"), "may lead to other files"),
+        (
+            lambda data: data["generation"]["config"].update(vision={"model_args": {"checkpoint_path": "x"}}),
+            "'model_args', which may lead to other files",
+        ),
+        (
+            lambda data: data["generation"]["config"].update(vision={"architecture": "hf-hub:mine/model"}),
+            "the architecture 'hf-hub:mine/model'",
+        ),
         (lambda data: data["generation"]["config"].update(hidden_size="wide"), "does not take its config"),
         (lambda data: data["generation"].update(calls=[[0, 7]]), "programs that it does not contain"),
         (lambda data: data["generation"].update(calls=[]), "programs that it does not contain"),
@@ -240,6 +249,14 @@ def test_made_up_files_are_refused(file, tmp_path, change, message):
     path = change_package(file, tmp_path / "crafted.pt2", change)
     with pytest.raises((PackageError, RuntimeRefusal), match=message):
         torchport.load(path).generate(_prompt(3), **GREEDY)
+
+
+def test_a_configuration_of_many_layers_does_not_take_the_memory(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(library_model, "_MOST_MODULES", 64)
+    change = lambda data: data["generation"]["config"].update(num_hidden_layers=10**9)  # noqa: E731
+    model = torchport.load(change_package(file, tmp_path / "crafted.pt2", change))
+    with pytest.raises(PackageError, match=r"asks for more than .* modules"):
+        model.generate(_prompt(3), **GREEDY)
 
 
 def _parts(data):

@@ -10,7 +10,7 @@ from torch import nn
 
 import torchport
 from runtime.fresh_process import run_fresh
-from torchport.packaging.error_keeping_file import written_by_torch
+from torchport.records.error_keeping_file import written_by_torch
 
 pytestmark = pytest.mark.usefixtures("forked_python")
 
@@ -81,3 +81,22 @@ def test_torch_reads_what_is_written(tmp_path):
     compiled = torchport.compile(nn.Linear(4, 2).eval(), (x,), target="host")
     torchport.save(compiled, tmp_path / "net.pt2")
     assert torch.equal(torch.export.load(tmp_path / "net.pt2").module()(x), compiled(x))
+
+
+GENERATED = """
+import resource, sys, torch, torchport
+from pathlib import Path
+from torchport.errors import CodegenError
+folder, ending = Path(sys.argv[1]), sys.argv[2]
+graph = torchport.trace_graph(torch.nn.Linear(600, 600).eval(), (torch.rand(1, 600),))
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))  # the weights have 1.4 MB
+try:
+    graph.generate_code(folder / "net.py", folder / f"net{ending}", check=False)
+except CodegenError as error:
+    print("cannot be written" in str(error), [path.name for path in folder.iterdir()])
+"""
+
+
+@pytest.mark.parametrize("ending", [".pth", ".safetensors"])
+def test_weights_of_generated_code_are_written_whole(ending, tmp_path):
+    assert run_fresh(GENERATED, str(tmp_path), ending) == "True []"

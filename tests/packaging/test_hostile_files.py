@@ -23,7 +23,7 @@ from runtime.crafted_files import (
     read_records,
     write_records,
 )
-from torchport.errors import PackageError, RuntimeRefusal, TargetError
+from torchport.errors import PackageError, RuntimeRefusal, StructureError, TargetError
 from torchport.targets import Target
 
 X = torch.tensor([[1.0, -2.0, 3.0, -4.0]])
@@ -356,6 +356,44 @@ def test_overlapping_records_are_refused(package, tmp_path):
         torchport.load(bad)
 
 
+def test_a_record_has_one_size(package, tmp_path):
+    """By one of its two sizes overlaps are found, by the other it is read."""
+    path, bad = package[0], tmp_path / "sizes.pt2"
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("extra/torchport.json"))
+    at = content.rindex(name.encode()) - 46  # in the directory at the end
+    content[at + 20 : at + 24] = struct.pack("<I", 0)  # its compressed size
+    bad.write_bytes(content)
+    with pytest.raises(PackageError, match="impossible size"):
+        torchport.load(bad)
+
+
+@pytest.mark.parametrize("node", [{"input": 9}, {"input_object": 9}, {"known": 9}])
+def test_a_result_of_what_is_not_there_is_refused(package, tmp_path, node):
+    model = torchport.load(rewritten(package[0], tmp_path, set_result(node)))
+    with pytest.raises(StructureError, match="9, which is not there"):
+        model(X)
+
+
+def test_a_missing_file_is_called_so(tmp_path):
+    with pytest.raises(PackageError, match=r"none\.pt2: cannot be read: No such file"):
+        torchport.inspect_package(tmp_path / "none.pt2")
+
+
+def test_names_that_no_file_can_hold(tmp_path):
+    """A file's name may hold half of a pair of surrogates; a result's key that does is not another key."""
+    path = tmp_path / "net.pt2"
+    named = torchport.compile(
+        nn.ReLU(), (X,), target="host", options={"cache": False}, name="m\udcff.py::load"
+    )
+    torchport.save(named, path)
+    assert torchport.load(path).package.model == "m\ufffd.py::load"
+    keyed = torchport.compile(lambda x: {"\udcff": x + 1}, (X,), target="host", options={"cache": False})
+    with pytest.raises(PackageError, match="which no file can hold"):
+        torchport.save(keyed, path)
+
+
 @pytest.mark.parametrize("call", [torchport.load, torchport.inspect_package, torchport.run_package])
 def test_what_is_not_a_file_is_refused_before_it_is_read(call, tmp_path):
     pipe = tmp_path / "pipe.pt2"
@@ -392,6 +430,37 @@ def test_weights_beside_a_package_are_nowhere_else(beside, name, monkeypatch):
     bad = change_package(path, path.with_name("crafted.pt2"), change)
     with pytest.raises(PackageError, match="is not a file beside the package"):
         torchport.load(bad)
+
+
+def test_payloads_beside_a_package_are_not_taken_again_and_again(beside):
+    path, weights = beside
+    weights.rename(path.with_name(weights.name))
+
+    def change(data):
+        first = json.dumps(island_calls(data)[0])
+        for number in range(40):
+            call = json.loads(first)
+            change_meta(call, lambda meta: meta.update(name=f"i{number}"))
+            graph_of(data)["calls"].append(call)
+
+    with pytest.raises(PackageError, match="many times as large as the file"):
+        torchport.load(change_package(path, path.with_name("crafted.pt2"), change))
+
+
+def test_a_strangers_package_is_written_over(package, tmp_path):
+    """What it says of files beside it costs nothing: no error, and nothing of others is removed."""
+    compiled = torchport.compile(nn.Linear(4, 2).eval(), (X,), target="host", options={"cache": False})
+    folder = tmp_path / "crafted-01234567.safetensors"
+    folder.mkdir()
+    for entry in ({"name": "x"}, {"file": folder.name}):
+
+        def change(data, entry=entry):
+            data["programs"][0]["record"]["islands"][0]["properties"]["payload_in"] = entry
+
+        path = rewritten(package[0], tmp_path, change)
+        torchport.save(compiled, path)
+        assert torch.equal(torchport.load(path)(X), compiled(X))
+    assert folder.is_dir()
 
 
 def test_a_link_leads_nowhere_else(beside, monkeypatch):

@@ -1,6 +1,7 @@
 """The plan: overrides, an accuracy budget, and a plan that is edited and given back."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 import torchport
 from torchport.errors import QuantizationError, RecordError
 from torchport.quantization import AccuracyBudget, QuantizationOptions, read_plan
-from torchport.records.quantization import QuantizationReport
+from torchport.records.quantization import LayerPlan, QuantizationPlan, QuantizationReport
 
 
 class Uneven(nn.Module):
@@ -121,11 +122,20 @@ def test_a_plan_is_json_and_can_be_edited_and_given_back(tmp_path) -> None:
 
 
 def test_a_file_that_is_no_plan_is_refused(tmp_path) -> None:
-    with pytest.raises(QuantizationError, match="the plan cannot be read: FileNotFoundError"):
+    with pytest.raises(RecordError, match=r"none.json: cannot be read: No such file"):
         read_plan(tmp_path / "none.json")
     (tmp_path / "list.json").write_text("[]")
-    with pytest.raises(RecordError, match="expected a JSON object"):
+    with pytest.raises(RecordError, match=r"list.json: .*expected a JSON object"):
         read_plan(tmp_path / "list.json")
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(RecordError, match="it is a FIFO"):
+        read_plan(tmp_path / "pipe.json")
+
+
+def test_a_plan_has_four_or_eight_bits() -> None:
+    layer = LayerPlan("first", "aten.linear.default", "weight_only", bits=3)
+    with pytest.raises(QuantizationError, match="the plan has 3 bits for the layer 'first'"):
+        QuantizationOptions(plan=QuantizationPlan("model", "weight_only", "host", (layer,)))
 
 
 def test_the_report_is_json_too() -> None:

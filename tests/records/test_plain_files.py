@@ -94,3 +94,15 @@ def test_kinds_and_sizes_are_looked_at_first(stranger):
         read_json(type(stranger)("/dev/zero"))
     with pytest.raises(RecordError, match="is a directory"):
         read_plain_file(stranger / "deep", 10)
+
+
+def test_a_file_that_goes_while_a_folder_is_listed_is_passed_over(stranger, monkeypatch):
+    class Gone:
+        name = "gone.json"
+
+        def stat(self, follow_symlinks=True):
+            raise FileNotFoundError
+
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: [Gone(), *scandir(folder)])
+    assert "gone.json" not in [path.name for path in list_files(stranger, ".json").files]

@@ -3,9 +3,11 @@
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+from torchport.records import Profile, ProfiledOp, write_record
 from torchport.report import page_graph, read_report, render_html
 from torchport.report.html_page import _bundled
 
@@ -209,3 +211,14 @@ def test_the_bundle_names_the_licences_of_what_it_holds():
     text = (REPOSITORY / "src/torchport/report/page/LICENSES.txt").read_text()
     for package in ("preact", "@observablehq/plot", "@dagrejs/dagre", "d3-hierarchy"):
         assert f"\n{package} " in text
+
+
+def test_times_that_are_no_numbers_leave_the_page_whole(tmp_path):
+    write(tmp_path, graph())
+    op = ProfiledOp("", "conv", (), "", "", "host", float("nan"), "", "", False, 0, 0, 0.0)
+    profile = Profile(
+        "torchvision:resnet18", "openvino", 1.0, (op, replace(op, node="add", seconds=1e308)), 1, 1
+    )
+    write_record(profile, tmp_path / "profile.json")
+    [_, shown] = blocks_of(render_html(read_report(tmp_path)))
+    assert shown["measures"] == {"Milliseconds": [0.0, 0.0, 0.0]}

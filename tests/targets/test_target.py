@@ -43,6 +43,8 @@ def test_none_gives_the_defaults(target):
         ({"precision": "bfloat"}, "openvino: no precision 'bfloat': did you mean 'bfloat16' or"),
         ({"precision": 16}, "the option 'precision' takes text, not 16"),
         ({"threads": "many"}, "the option 'threads' takes a whole number, not 'many'"),
+        ({"threads": "²"}, "the option 'threads' takes a whole number, not '²'"),
+        ({"threads": "--5"}, "the option 'threads' takes a whole number, not '--5'"),
         ({"threads": True}, "the option 'threads' takes a whole number, not True"),
         ({"cache": 1}, "the option 'cache' takes true or false, not 1"),
         ({"keep_ops": 3}, "the option 'keep_ops' takes a list of texts, not 3"),

@@ -66,6 +66,7 @@ def _measure(
         "max_new_tokens": settings.new_tokens,
         "min_new_tokens": settings.new_tokens,
         "do_sample": False,
+        "num_beams": 1,
     }
     length = settings.new_tokens + (1 if original.config.is_encoder_decoder else 0)
     length = max(length + (prompt.shape[1] if prompt.dim() == 2 else 0), 2)

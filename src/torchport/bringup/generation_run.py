@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torchport.errors import SurveyError, one_line
 from torchport.generation import can_generate
 from torchport.packaging.load_model import load
 from torchport.packaging.loaded_generation import LoadedGeneratingModel
-from torchport.packaging.save_model import save
+from torchport.packaging.save_model import check_package_name, save
 from torchport.records import DEFAULT_TARGET, GenerationRun, GenerationSpeed
 from torchport.zoo.model import Model
 
@@ -53,7 +54,7 @@ def run_generation(
     Raises:
         TorchportError: the model does not generate, the prompt is none, or it cannot be compiled.
     """
-    wanted = {"max_new_tokens": max_new_tokens, "do_sample": False}
+    wanted = {"max_new_tokens": max_new_tokens, "do_sample": False, "num_beams": 1}
     if max_new_tokens < 1:
         raise SurveyError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
     if isinstance(model, (str, os.PathLike)):
@@ -64,6 +65,8 @@ def run_generation(
                 remedy="name the model",
             )
         return _run_file(model, prompt, wanted, on_text)
+    if output is not None:
+        check_package_name(Path(output))  # before minutes are spent on compiling
     check_generates(model)
     tokenizer, ids = _tokens(model.name, _vocabulary(model.module), prompt)
     length = max_length or ids.shape[1] + max_new_tokens
@@ -121,7 +124,7 @@ def _run_file(
             remedy="write it with torchport generate MODEL --prompt TEXT -o FILE",
         )
     name, target = loaded.package.model, loaded.package.target
-    tokenizer, ids = _tokens(name, loaded.vocabulary, prompt)
+    tokenizer, ids = _tokens(name, loaded.vocabulary, prompt, of_file=True)
     loaded.generate(ids, **{**wanted, "max_new_tokens": min(2, wanted["max_new_tokens"])})
     build_time = time.perf_counter() - start
     heard = Listener(tokenizer, on_text)
@@ -168,8 +171,13 @@ def _vocabulary(module: object) -> object:
     return getattr(getattr(module, "config", None), "vocab_size", None)
 
 
-def _tokens(model: str, vocabulary: object, prompt: str) -> tuple[Any, torch.Tensor]:
-    """Return the tokenizer of a model of that name, if the prompt is a text, and the prompt's tokens."""
+def _tokens(
+    model: str, vocabulary: object, prompt: str, *, of_file: bool = False
+) -> tuple[Any, torch.Tensor]:
+    """Return the tokenizer of a model of that name, if the prompt is a text, and the prompt's tokens.
+
+    A name that a file says has nothing fetched: the tokenizer must be on this machine.
+    """
     if _NUMBERS.fullmatch(prompt):
         ids = [int(number) for number in re.findall(r"\d+", prompt)]
         beyond = [number for number in ids if isinstance(vocabulary, int) and number >= vocabulary]
@@ -179,6 +187,8 @@ def _tokens(model: str, vocabulary: object, prompt: str) -> tuple[Any, torch.Ten
             )
         return None, torch.tensor([ids])
     remedy = 'give the numbers of tokens, such as "5 17 3"'
+    if of_file and model.startswith("hf:"):
+        remedy += "; a file has nothing fetched: `hf download NAME` gets a tokenizer that you trust"
     scheme, _, name = model.partition(":")
     if not prompt.strip():
         raise SurveyError("the prompt is empty", where=model, remedy=remedy)
@@ -187,7 +197,7 @@ def _tokens(model: str, vocabulary: object, prompt: str) -> tuple[Any, torch.Ten
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, local_files_only=of_file)
         return tokenizer, tokenizer(prompt, return_tensors="pt").input_ids
     except Exception as error:  # a hub that is not there, files that are not a tokenizer's
         raise SurveyError(

@@ -14,6 +14,7 @@ from torchport.cli.generation_cost_view import show_generation_costs
 from torchport.cli.html_option import html_option, write_page
 from torchport.cli.model_analysis import analyze_named
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
+from torchport.cli.number import Number
 from torchport.cli.output import Output
 from torchport.records import JSON, Analysis, OpConfigurations, Roofline, file_name, json_text, write_texts
 from torchport.report import Report
@@ -55,10 +56,10 @@ class _Wanted:
 )
 @click.option("--model-explorer", type=_FILE, metavar="FILE", help="Also write the graph for Model Explorer.")
 @click.option(
-    "--peak-flops", type=float, metavar="N", help="Peak FLOP/s of a device, for a roofline estimate."
+    "--peak-flops", type=Number(), metavar="N", help="Peak FLOP/s of a device, for a roofline estimate."
 )
 @click.option(
-    "--bandwidth", type=float, metavar="N", help="Memory bandwidth of that device, in bytes per second."
+    "--bandwidth", type=Number(), metavar="N", help="Memory bandwidth of that device, in bytes per second."
 )
 @click.option(
     "--generate", is_flag=True, help="Count a prompt, a step with a cache, and the cache; writes no files."

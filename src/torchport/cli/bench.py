@@ -24,6 +24,7 @@ from torchport.cli.command import Command
 from torchport.cli.html_option import html_option, write_page
 from torchport.cli.model_analysis import analyses_for_page
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
+from torchport.cli.number import Number
 from torchport.cli.output import Output
 from torchport.cli.target_options import options_by_target, settings_option
 from torchport.records import DEFAULT_TARGET, PCC_THRESHOLD, BenchRecord, file_name
@@ -66,14 +67,14 @@ _EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed"
 )
 @click.option(
     "--budget",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=4.0,
     show_default=True,
     help="Seconds to spend timing a model.",
 )
 @click.option(
     "--pcc",
-    type=click.FloatRange(max=1),
+    type=Number(max=1),
     default=PCC_THRESHOLD,
     show_default=True,
     help="Required accuracy (PCC).",

@@ -13,6 +13,7 @@ from torchport.cli.command import Command
 from torchport.cli.comparison_view import show_comparison
 from torchport.cli.coverage_view import show_coverage
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
+from torchport.cli.number import Number
 from torchport.cli.output import Output
 from torchport.cli.target_options import options_of, settings_option, target_option
 from torchport.cli.text import count, seconds
@@ -31,12 +32,10 @@ from torchport.records import EAGER, BringUp
 @model_options
 @click.option(
     "--rtol",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     help="Allowed relative error, instead of the dtype's default.",
 )
-@click.option(
-    "--atol", type=click.FloatRange(min=0), help="Allowed absolute error; 0 if only --rtol is given."
-)
+@click.option("--atol", type=Number(min=0), help="Allowed absolute error; 0 if only --rtol is given.")
 @click.option(
     "-o",
     "--output",

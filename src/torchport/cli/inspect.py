@@ -83,7 +83,7 @@ def _compiled_forms(found: PackageSummary) -> str:
     if not made:
         return "none: loading compiles the portable form"
     sizes = [form.get("bytes") for form in made]
-    size = quantity(sum(number for number in sizes if isinstance(number, int)), "B", base=1024)
+    size = quantity(sum(n for n in sizes if isinstance(n, int) and 0 <= n < 2**63), "B", base=1024)
     device = made[0].get("made_for")
     name = device.get("name") if isinstance(device, dict) else "a device without a name"
     return f"of {len(made)} of {count(len(islands), 'island')}, {size}, for {name}"

@@ -118,7 +118,7 @@ def run(
         if output.debug:
             output.err.print_exception()
         return _fail(output, error.to_json(), str(error))
-    except Exception as error:  # noqa: BLE001  # a model's or a library's own code may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # a model's or a library's own code may raise anything
         if output.debug:
             output.err.print_exception()
         remedy = "" if output.debug else "run with --debug for the traceback"

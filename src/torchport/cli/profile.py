@@ -11,6 +11,7 @@ from rich.console import Console
 from torchport.cli import exit_codes
 from torchport.cli.command import Command
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
+from torchport.cli.number import Number
 from torchport.cli.output import Output
 from torchport.cli.profile_view import BY_OP, show_profile
 from torchport.cli.target_options import options_of, settings_option, target_option
@@ -35,9 +36,9 @@ from torchport.records import Profile, write_text
     "--rows", type=click.IntRange(min=1), default=30, show_default=True, help="How many rows to show."
 )
 @click.option(
-    "--peak-flops", type=float, metavar="N", help="Peak FLOP/s of the roofline; measured if not given."
+    "--peak-flops", type=Number(), metavar="N", help="Peak FLOP/s of the roofline; measured if not given."
 )
-@click.option("--bandwidth", type=float, metavar="N", help="Its memory bandwidth, in bytes per second.")
+@click.option("--bandwidth", type=Number(), metavar="N", help="Its memory bandwidth, in bytes per second.")
 @click.option(
     "--chrome-trace",
     "trace",

@@ -17,6 +17,7 @@ from torchport.cli import exit_codes
 from torchport.cli.command import Command
 from torchport.cli.html_option import html_option, write_page
 from torchport.cli.model_options import MODEL_FORMS, ModelRequest, model_options
+from torchport.cli.number import Number
 from torchport.cli.output import Output
 from torchport.cli.target_options import target_option
 from torchport.records.quantization import PRECISIONS, LayerReport, QuantizationPlan, QuantizationReport
@@ -50,9 +51,9 @@ _MOST_ROWS = 20
     "--eval", "evaluate", metavar="FILE.py::FUNCTION", help="A function that gives a model's score."
 )  # fmt: skip
 @click.option(
-    "--max-drop", type=click.FloatRange(min=0), help="How much lower the score may be; 0 by default."
+    "--max-drop", type=Number(min=0), help="How much lower the score may be; 0 by default."
 )  # fmt: skip
-@click.option("--pcc", type=click.FloatRange(0, 1), help="What the results' PCC must reach, without --eval.")
+@click.option("--pcc", type=Number(0, 1), help="What the results' PCC must reach, without --eval.")
 @click.option("--keep", multiple=True, metavar="GLOB", help="Keep layers or ops in floats; may be repeated.")
 @click.option(
     "--half", type=click.Choice(["bfloat16", "float16"]),
@@ -118,10 +119,12 @@ def quantize(
     with output.working(f"Loading {model}"):
         from torchport import zoo
         from torchport.compiler import compile
-        from torchport.packaging.save_model import save
+        from torchport.packaging.save_model import check_package_name, save
         from torchport.quantization import AccuracyBudget, QuantizationOptions, item_of, read_plan
         from torchport.quantization import quantize as quantize_model
 
+        if file is not None:
+            check_package_name(file)  # before minutes are spent on quantizing
         loaded = ModelRequest(inputs, weights, batch).load(model)
         data = zoo.load_value(calibration) if calibration is not None else ()
         if method == "dynamic" and calibration is None:

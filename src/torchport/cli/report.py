@@ -9,6 +9,7 @@ import click
 from torchport.cli import exit_codes
 from torchport.cli.command import Command
 from torchport.cli.html_option import write_page
+from torchport.cli.number import Number
 from torchport.cli.output import Output
 from torchport.errors import ReportError
 from torchport.records import refuse_links, write_text
@@ -43,7 +44,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--sql", metavar="SELECT", help="Run this SQL query on a survey; writes no files.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=DEFAULT_LIMITS.seconds,
     show_default=True,
     metavar="SECONDS",

@@ -25,6 +25,7 @@ from torchport.cli import exit_codes
 from torchport.cli.command import Command
 from torchport.cli.html_option import html_option, write_page
 from torchport.cli.model_options import MODEL_FORMS, model_options
+from torchport.cli.number import Number
 from torchport.cli.output import Output
 from torchport.cli.target_options import settings_option, split_settings
 from torchport.cli.text import count, quantity, seconds
@@ -70,14 +71,14 @@ _GB = 1_000_000_000
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=600.0,
     show_default=True,
     help="Time limit per model, in seconds.",
 )
 @click.option(
     "--memory",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="GB",
     help="GB that a model's process may use; by default its share of the machine's memory.",
 )

@@ -13,7 +13,7 @@ from torchport.codegen.code import is_name
 from torchport.codegen.generate import Generator
 from torchport.codegen.script import Loading, write_script
 from torchport.codegen.verify import Original, verify_code
-from torchport.codegen.weights_file import write_weights
+from torchport.codegen.weights_file import check_weights_name, write_weights
 from torchport.errors import CodegenError
 from torchport.records import write_text
 
@@ -102,6 +102,13 @@ class TraceGraph(fx.GraphModule):
         """
         code_path = Path(code_path)
         weights_path = Path(weights_path) if weights_path is not None else code_path.with_suffix(".pth")
+        check_weights_name(weights_path)
+        if weights_path.resolve() == code_path.resolve():
+            raise CodegenError(
+                "the code and its weights cannot be one file",
+                where=str(code_path),
+                remedy=f"call the code {code_path.stem}.py",
+            )
         text, state = self._write(class_name, weights_path.name, hierarchy, shapes)
         if check:
             original = Original(self.source(), self.arguments, self.free)

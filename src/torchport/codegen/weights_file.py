@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from torchport.errors import CodegenError
+from torchport.errors import CodegenError, RecordError, one_line
+from torchport.records import atomic_write
+from torchport.records.error_keeping_file import written_by_torch
+
+
+def check_weights_name(path: Path) -> None:
+    """Refuse a file of which the ending does not say what kind it is.
+
+    Raises:
+        CodegenError: says which endings do.
+    """
+    if path.suffix not in (".pth", ".pt", ".safetensors"):
+        raise CodegenError(
+            f"unknown weights format {path.suffix!r}",
+            where=str(path),
+            remedy="name it .pth or .safetensors",
+        )
 
 
 def write_weights(state: dict[str, torch.Tensor], path: Path) -> None:
@@ -18,26 +33,19 @@ def write_weights(state: dict[str, torch.Tensor], path: Path) -> None:
     Raises:
         CodegenError: the file cannot be written, or its ending is none of those.
     """
-    if path.suffix not in (".pth", ".pt", ".safetensors"):
-        raise CodegenError(
-            f"unknown weights format {path.suffix!r}",
-            where=str(path),
-            remedy="name it .pth or .safetensors",
-        )
+    check_weights_name(path)
     if any(tensor.is_meta for tensor in state.values()):
         return
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     values = {key: tensor.detach() for key, tensor in state.items()}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with atomic_write(path) as temporary:
             if path.suffix == ".safetensors":
                 # The format knows no shared memory: what is tied stands in it twice.
                 save_file({key: value.contiguous().clone() for key, value in values.items()}, temporary)
             else:
-                torch.save(values, temporary)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise CodegenError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
+                with written_by_torch(temporary) as file:
+                    torch.save(values, file)  # type: ignore[arg-type]  # IO is abstract
+    except RecordError as error:
+        raise CodegenError(error.what, where=error.where) from error
+    except SafetensorError as error:  # what the library makes of a full disk
+        raise CodegenError(f"cannot be written: {one_line(error)}", where=str(path)) from error

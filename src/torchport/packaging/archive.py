@@ -125,7 +125,9 @@ class Archive:
         if info is None:
             raise PackageError(f"the archive has no {name[:80]}", where=str(self._path))
         limit = self.size if most_bytes is None else min(self.size, most_bytes)
-        if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit:
+        # What is not compressed has one size: by the one overlaps are found, by the other it is read.
+        is_stored = info.compress_type == zipfile.ZIP_STORED and info.compress_size == info.file_size
+        if not is_stored or info.file_size > limit:
             raise PackageError(f"{name} has an impossible size", where=str(self._path))
         made = room(info.file_size)
         try:

@@ -29,8 +29,7 @@ def inspect_package(path: str | os.PathLike[str]) -> PackageSummary:
     """
     where = Path(path)
     with reading(where):
-        size = where.stat().st_size
-        report = _torchscript_report(where)
+        report, size = _torchscript_report(where)
         if report is not None:
             record = ProgramRecord.from_json(parse_json(report, "its report"))
             return PackageSummary(
@@ -52,15 +51,15 @@ def inspect_package(path: str | os.PathLike[str]) -> PackageSummary:
     )
 
 
-def _torchscript_report(path: Path) -> str | None:
-    """Return the report in a TorchScript's pickle, of which the texts are read and nothing is unpickled."""
+def _torchscript_report(path: Path) -> tuple[str | None, int]:
+    """Return the report in a TorchScript's pickle, of which nothing is unpickled, and the file's size."""
     with Archive(path) as archive:
         if not archive.has("data.pkl"):
-            return None
+            return None, archive.size
         texts = pickletools.genops(archive.bytes("data.pkl").tobytes())
         for _, argument, _ in texts:
             if isinstance(argument, str) and argument.startswith(_START):
-                return argument
+                return argument, archive.size
     raise PackageError(
         "the TorchScript contains no torchport report", remedy="torchport.trace writes one into modules"
     )

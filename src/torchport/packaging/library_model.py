@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from torchport.errors import PackageError, RuntimeRefusal, one_line
 from torchport.packaging.structure_json import class_name
@@ -25,7 +28,10 @@ _MODULES = re.compile(r"transformers\.models\.[a-z0-9_]+\.(modeling|modular)_[a-
 _LEFT_OUT = re.compile(
     r"auto_map|quantization_config|kernel_config|_?(attn|experts)_implementation.*|_name_or_path"
 )
-_REFUSED = re.compile(r".*backbone.*|trust_remote_code|custom_.*")
+_REFUSED = re.compile(r".*backbone.*|trust_remote_code|custom_.*|model_args")
+_MOST_MODULES = 4096  # for each layer; those with the most experts have half of that
+# A name of timm's own; with a colon or a slash it would be one of a hub or a folder.
+_ARCHITECTURE = re.compile(r"[\w.-]*")
 
 
 def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type], where: str) -> Any:
@@ -55,7 +61,7 @@ def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type],
     try:
         config = kind.config_class.from_dict(_plain(packaged.config))
         config._attn_implementation = packaged.attention
-        with torch.device("meta"):
+        with torch.device("meta"), _bounded_modules(len(packaged.form.layers), where):
             model = kind(config)
         if isinstance(config.dtype, torch.dtype):  # which the library goes by where it prepares masks
             model = model.to(config.dtype)
@@ -69,6 +75,28 @@ def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type],
             remedy="use the version that it was saved with, or prefill and step",
         ) from error
     return model.eval()
+
+
+@contextmanager
+def _bounded_modules(layers: int, where: str) -> Iterator[None]:
+    """Refuse a model of many more modules than its cache has layers for: each takes memory.
+
+    Raises:
+        PackageError: there are too many.
+    """
+    most, made, here = _MOST_MODULES * (layers + 1), 0, threading.get_ident()
+
+    def count(*_: object) -> None:
+        nonlocal made
+        made += threading.get_ident() == here
+        if made > most:
+            raise PackageError(f"its configuration asks for more than {most:,} modules", where=where)
+
+    hook = register_module_module_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _find_class(name: str, classes: Iterable[type], transformers: Any) -> Any:
@@ -100,5 +128,7 @@ def _plain(data: object) -> Any:
         for key, value in data.items():
             if _REFUSED.fullmatch(key) and value not in (None, False, [], {}):
                 raise PackageError(f"its configuration has {key[:80]!r}, which may lead to other files")
+            if key == "architecture" and not _ARCHITECTURE.fullmatch(str(value)):
+                raise PackageError(f"its configuration has the architecture {str(value)[:80]!r}")
         return {key: _plain(value) for key, value in data.items() if not _LEFT_OUT.fullmatch(key)}
     return [_plain(item) for item in data] if isinstance(data, list) else data

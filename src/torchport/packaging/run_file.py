@@ -14,13 +14,14 @@ from torchport.errors import PackageError
 from torchport.packaging.load_model import load
 from torchport.packaging.loaded_model import LoadedModel
 from torchport.records import OutputSummary, PackageRun
-from torchport.runtime.input_kind import LeafKey
+from torchport.runtime.input_kind import InputKind, LeafKey
 from torchport.structure import tensors_in
 
 if TYPE_CHECKING:
     from torchport.packaging.loaded_generation import LoadedGeneratingModel
 
-_MOST_ELEMENTS = 1 << 31  # of an input of random numbers
+_MOST_ELEMENTS = 1 << 31  # of inputs of random numbers, all together
+_SIZES = (2, 1, *range(3, 65), *(1 << power for power in range(7, 15)))  # that open ones are tried with
 
 
 def run_package(
@@ -83,26 +84,54 @@ def _random_inputs(model: LoadedModel) -> tuple[tuple[object, ...], dict[str, ob
     """Return inputs of the first kind: floats between 0 and 1, the same each time; integers 0."""
     kind = model.kinds[0]
     generator = torch.Generator().manual_seed(0)
-    leaves = [_random_input(key, generator) for key in kind.keys]
+    keys = _with_sizes(kind)
+    if sum(_elements(key) for key in keys) > _MOST_ELEMENTS:
+        raise _no_inputs(", ".join(map(_described, keys)))
+    leaves = [_random_input(key, generator) for key in keys]
     call = kind.structure.rebuild(leaves)
     if not (isinstance(call, tuple) and len(call) == 2 and isinstance(call[1], dict)):
         raise PackageError("the package does not record its inputs", remedy="get the file again")
     return call
 
 
+def _with_sizes(kind: InputKind) -> list[LeafKey]:
+    """Return the kinds of tensors that a program takes, with one number for all open sizes."""
+    if not any(-1 in key[0] for key in kind.keys):
+        return list(kind.keys)
+    for size in _SIZES:
+        shapes = [torch.Size(size if each == -1 else each for each in key[0]) for key in kind.keys]
+        if kind.holds_for(shapes):
+            return [(shape, *key[1:]) for shape, key in zip(shapes, kind.keys, strict=True)]
+    raise _no_inputs(", ".join(map(_described, kind.keys)))
+
+
 def _random_input(key: LeafKey, generator: torch.Generator) -> torch.Tensor:
     shape, dtype, device, strides = key
-    span = math.prod(shape) if strides is None else _span(shape, strides)
-    if span > _MOST_ELEMENTS or device.type != "cpu":
-        raise PackageError(
-            f"the model takes {str(dtype).removeprefix('torch.')}{list(shape)} on {device}, "
-            "for which no random inputs are generated",
-            remedy="give the inputs",
-        )
+    if device.type != "cpu":
+        raise _no_inputs(_described(key))
     made = torch.zeros(shape, dtype=dtype)
     if dtype.is_floating_point:
         made = torch.rand(shape, generator=generator).to(dtype)
     return made if strides is None else torch.empty_strided(shape, strides, dtype=dtype).copy_(made)
+
+
+def _no_inputs(taken: str) -> PackageError:
+    return PackageError(
+        f"the model takes {taken}, for which no random inputs are generated", remedy="give the inputs"
+    )
+
+
+def _described(key: LeafKey) -> str:
+    shape, dtype, device, _ = key
+    return f"{str(dtype).removeprefix('torch.')}{list(shape)} on {device}"
+
+
+def _elements(key: LeafKey) -> int:
+    """Return how many elements of memory a tensor takes."""
+    shape, _, _, strides = key
+    if min((0, *shape)) < 0:
+        raise _no_inputs(_described(key))
+    return math.prod(shape) if strides is None else _span(shape, strides)
 
 
 def _span(shape: Sequence[int], strides: Sequence[int]) -> int:

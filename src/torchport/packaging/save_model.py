@@ -21,8 +21,8 @@ from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, TargetError, one_line
 from torchport.packaging.archive import PACKAGE
 from torchport.packaging.embedding import embed_compiled
-from torchport.packaging.error_keeping_file import package_file, written_by_torch
 from torchport.packaging.general_form import make_general
+from torchport.packaging.package_file import package_file
 from torchport.packaging.packaged_generation import generation_calls, package_generation
 from torchport.packaging.separate_weights import move_payloads, new_file_beside, payloads_beside
 from torchport.packaging.shared_weights import SharedWeights, payload_metas
@@ -37,6 +37,7 @@ from torchport.records import (
     StoredTensor,
     digest_of,
 )
+from torchport.records.error_keeping_file import written_by_torch
 from torchport.records.quantization import QuantizationPlan
 from torchport.runtime.input_kind import LeafKey
 from torchport.structure import Structure, flatten_call
@@ -86,10 +87,7 @@ def save(
             remedy="compile it first: torchport.compile",
         )
     where = Path(path)
-    if where.suffix != ".pt2":
-        raise PackageError(
-            "the name of a package ends in .pt2", where=str(where), remedy=f"call it {where.stem}.pt2"
-        )
+    check_package_name(where)
     compiled.prove_sizes_of_one()
     calls = generation_calls(compiled) if isinstance(compiled, GeneratingModel) else []
     programs = compiled.built_programs if calls and not with_graph else compiled.current_programs
@@ -124,6 +122,8 @@ def save(
         generation,
     )
     text = json.dumps(package.to_json(), ensure_ascii=False, allow_nan=False)
+    # A name may hold half of a pair, as those of files can, which UTF-8 has no form for.
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     with (
         payloads_beside(where, beside, writer.payloads),
         package_file(where) as temporary,
@@ -132,6 +132,18 @@ def save(
     ):
         warnings.simplefilter("ignore")  # about weights that are not contiguous, which is as it should be
         package_pt2(file, exported_programs=writer.exported, extra_files={PACKAGE: text})  # type: ignore[arg-type]  # IO is abstract
+
+
+def check_package_name(path: Path) -> None:
+    """Refuse a name that is not that of a package.
+
+    Raises:
+        PackageError: it ends in something other than `.pt2`.
+    """
+    if path.suffix != ".pt2":
+        raise PackageError(
+            "the name of a package ends in .pt2", where=str(path), remedy=f"call it {path.stem}.pt2"
+        )
 
 
 class _Writer:

@@ -14,8 +14,8 @@ from torch import fx
 
 from torchport.errors import PackageError
 from torchport.packaging.embedding import change_islands
-from torchport.packaging.error_keeping_file import package_file
 from torchport.packaging.load_model import read_package
+from torchport.packaging.package_file import package_file
 from torchport.records import IslandMeta
 from torchport.runtime.payload_file import PAYLOAD_IN
 from torchport.targets.safetensors_file import write_safetensors
@@ -70,7 +70,10 @@ def payloads_beside(path: Path, file: Path | None, payloads: Mapping[str, torch.
             file.unlink(missing_ok=True)
         raise
     for old in before:
-        old.unlink(missing_ok=True)
+        with contextlib.suppress(
+            OSError
+        ):  # the new package is whole: what cannot be removed costs room alone
+            old.unlink()
 
 
 def _files_of(path: Path) -> set[Path]:
@@ -81,7 +84,7 @@ def _files_of(path: Path) -> set[Path]:
         return set()
     islands = [island for packaged in package.programs for island in packaged.record.islands]
     entries = [island.properties.get(PAYLOAD_IN) for island in islands]
-    names = {str(entry["file"]) for entry in entries if isinstance(entry, dict)}
+    names = {str(entry.get("file")) for entry in entries if isinstance(entry, dict)}
     own = re.compile(re.escape(path.stem) + r"-[0-9a-f]{8}\.safetensors")
     return {path.with_name(name) for name in names if own.fullmatch(name)}
 

@@ -9,9 +9,9 @@ import torch
 from torch import fx
 
 from torchport import targets
-from torchport.packaging.stored_tensors import MOST_REPEATED
 from torchport.records import IslandMeta, digest_of
 from torchport.runtime.island import parse_meta
+from torchport.runtime.payload_file import MOST_REPEATED
 from torchport.targets import Artifact
 
 Part = tuple[str, int, int]

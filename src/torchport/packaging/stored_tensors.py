@@ -10,9 +10,8 @@ from torchport.errors import PackageError
 from torchport.packaging.archive import Archive, in_memory, weight_files
 from torchport.packaging.structure_json import dtype_of
 from torchport.records import Package, StoredTensor, digest_of
+from torchport.runtime.payload_file import MOST_REPEATED
 from torchport.targets.mapped_payload import new_payload
-
-MOST_REPEATED = 16  # how many times the file's size its islands' payloads may have in all
 
 
 class StoredTensors:

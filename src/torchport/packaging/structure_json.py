@@ -103,6 +103,8 @@ def class_name(kind: type) -> str:
 def _encode_value(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
+    if isinstance(value, str) and not _is_text(value):
+        raise PackageError(f"the text {value!r:.80} has half of a pair of surrogates, which no file can hold")
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is complex:
@@ -121,6 +123,14 @@ def _encode_value(value: object) -> object:
         f"a value of the class {type(value).__name__} cannot be stored as data",
         remedy="let the model take and return tensors, plain values and containers of them",
     )
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def decode_structure(data: object, classes: Iterable[type] = ()) -> Structure:

@@ -118,6 +118,11 @@ class QuantizationOptions:
             raise _refusal(f"smooth_quant is {self.smooth_quant!r}", "choose True, False or None")
         if self.plan is not None and not isinstance(self.plan, QuantizationPlan):
             raise _refusal("plan is no QuantizationPlan", "read it with QuantizationPlan.from_json")
+        for layer in self.plan.layers if self.plan is not None else ():
+            if layer.bits not in _CHOICES["bits"]:
+                raise _refusal(
+                    f"the plan has {layer.bits} bits for the layer {layer.name!r}", "choose 4 or 8"
+                )
         if not isinstance(self.samples, int) or self.samples < 2:
             raise _refusal(
                 f"samples is {self.samples!r}", "one item calibrates and one judges: give at least 2"

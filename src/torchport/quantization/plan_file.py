@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchport.errors import QuantizationError, one_line
-from torchport.records import parse_object
+from torchport.records import read_record
 from torchport.records.quantization import QuantizationPlan
 
 
@@ -19,11 +18,6 @@ def read_plan(path: str | Path) -> QuantizationPlan:
         The plan, which `options={"plan": plan}` of `torchport.quantize` takes.
 
     Raises:
-        QuantizationError: the file cannot be read.
-        RecordError: it is no plan, or says something that a plan cannot.
+        RecordError: it cannot be read, is no plan, or says something that a plan cannot; names the file.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise QuantizationError(f"the plan cannot be read: {one_line(error)}", where=str(path)) from error
-    return QuantizationPlan.from_json(parse_object(text, str(path)))
+    return read_record(Path(path), QuantizationPlan)

@@ -63,7 +63,10 @@ def _list(directory: Path, ending: str, *, deep: bool) -> FoundFiles:
             continue
         for entry in entries:
             path = folder / entry.name
-            mode = entry.stat(follow_symlinks=False).st_mode
+            try:
+                mode = entry.stat(follow_symlinks=False).st_mode
+            except FileNotFoundError:
+                continue  # a temporary file, say, of whoever is writing here
             if stat.S_ISDIR(mode):
                 waiting += [path] if deep else []
             elif entry.name.endswith(ending) and stat.S_ISREG(mode):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,8 @@ def _milliseconds(graph: ModelGraph, profile: Profile) -> list[float]:
     taken: dict[str, float] = {}
     for op in profile.ops:
         taken[op.node] = taken.get(op.node, 0.0) + 1e3 * op.seconds
-    return [taken.get(op.name, 0.0) for op in graph.ops]
+    found = [taken.get(op.name, 0.0) for op in graph.ops]
+    return [number if math.isfinite(number) else 0.0 for number in found]  # a file may say anything
 
 
 def graph_as_written(analysis: Analysis) -> dict[str, Any]:

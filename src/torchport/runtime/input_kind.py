@@ -99,13 +99,14 @@ class InputKind:
                 _fits_shape(key[0], wanted[0]) and key[1:] == wanted[1:]
                 for key, wanted in zip(given, self.keys, strict=True)
             )
-            and self._hold([key[0] for key in given])
+            and self.holds_for([key[0] for key in given])
         )
         if fits:
             self._fitting[:] = [given]
         return fits
 
-    def _hold(self, shapes: Sequence[torch.Size]) -> bool:
+    def holds_for(self, shapes: Sequence[torch.Size]) -> bool:
+        """Whether all that must hold of open sizes does."""
         return all(holds(guard, shapes) for guard in self.guards)
 
     def with_open_sizes(self, shapes: Sequence[Sequence[int]], guards: Sequence[object]) -> InputKind:

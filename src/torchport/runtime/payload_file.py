@@ -22,15 +22,17 @@ from torchport.records import open_regular
 from torchport.targets.safetensors_file import read_row_of_bytes
 
 PAYLOAD_IN = "payload_in"
+MOST_REPEATED = 16  # how many times a file's size its islands' payloads may have in all
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Package:
-    """A package that is being loaded: its folder, and the payloads that were read for it."""
+    """A package that is being loaded: its folder, the payloads that were read for it, and who took them."""
 
     folder: Path
     read: dict[tuple[Path, str], Bytes] = field(default_factory=dict)
+    taken: list[tuple[Path, int]] = field(default_factory=list)
 
 
 _package: ContextVar[_Package | None] = ContextVar("_package", default=None)
@@ -62,6 +64,7 @@ def read_payload(entry: object, where: str) -> Bytes:
     package = _package.get()
     path = _find(file, where, package)
     if package is not None and (path, name) in package.read:
+        _refuse_repeats(package, path, package.read[path, name].size, where)
         return package.read[path, name]
     try:
         with open_regular(path) as opened:
@@ -72,8 +75,16 @@ def read_payload(entry: object, where: str) -> Bytes:
             f"{path} cannot be read: {said}", where=where, remedy="get the file again"
         ) from error
     if package is not None:
+        _refuse_repeats(package, path, found.size, where)
         package.read[path, name] = found
     return found
+
+
+def _refuse_repeats(package: _Package, path: Path, size: int, where: str) -> None:
+    """Refuse islands that take the same bytes again and again: each needs memory of its own."""
+    package.taken.append((path, size))
+    if sum(taken for file, taken in package.taken if file == path) > MOST_REPEATED * path.stat().st_size:
+        raise RuntimeRefusal("the islands' payloads are many times as large as the file", where=where)
 
 
 def _find(name: str, where: str, package: _Package | None) -> Path:

@@ -55,7 +55,10 @@ class Leaf(Node):
     index: int
 
     def build(self, assembly: Assembly) -> object:
-        return assembly.leaves[self.index]
+        try:
+            return assembly.leaves[self.index]
+        except IndexError:
+            raise _not_there(f"tensor {self.index}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,10 @@ class InputLeaf(Node):
     index: int
 
     def build(self, assembly: Assembly) -> object:
-        return assembly.inputs[self.index]
+        try:
+            return assembly.inputs[self.index]
+        except IndexError:
+            raise _not_there(f"input {self.index}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,10 @@ class InputObject(Node):
     index: int
 
     def build(self, assembly: Assembly) -> object:
-        return assembly.input_objects[self.index]
+        try:
+            return assembly.input_objects[self.index]
+        except IndexError:
+            raise _not_there(f"object of the inputs {self.index}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +94,10 @@ class Known(Node):
     slot: int
 
     def build(self, assembly: Assembly) -> object:
-        return assembly.objects[self.slot]
+        try:
+            return assembly.objects[self.slot]
+        except KeyError:
+            raise _not_there(f"object {self.slot}") from None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,6 +226,11 @@ class Object(Node):
             if isinstance(first, Constant) and isinstance(first.value, type):
                 return first.value.__name__
         return getattr(self.make, "__name__", str(self.make))
+
+
+def _not_there(what: str) -> StructureError:
+    """Return the refusal of a structure, as a file may hold, that refers to more than it is given."""
+    return StructureError(f"the structure refers to {what}, which is not there", remedy="get the file again")
 
 
 def _cannot_fill(target: object, wanted: str) -> StructureError:

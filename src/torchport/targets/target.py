@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from torchport.torch_private import OpOverload, all_op_names
 Decompositions = Mapping[OpOverload, Callable[..., object]]
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 Meanwhile = Callable[[], object]
+
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 @runtime_checkable
@@ -376,7 +379,7 @@ def _coerced(target: str, key: str, value: object, default: object) -> object:
     elif isinstance(default, int):
         if isinstance(value, int) and not isinstance(value, bool):
             return value
-        if isinstance(value, str) and value.lstrip("-").isdigit():
+        if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
             return int(value)
     elif isinstance(default, tuple):
         if isinstance(value, str):

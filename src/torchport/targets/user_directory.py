@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import tempfile
 from io import BufferedReader
 from pathlib import Path
 
@@ -27,7 +28,14 @@ def cache_directory() -> Path:
     if given:
         return Path(given)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "torchport"
+    if base:
+        return Path(base) / "torchport"
+    try:
+        return Path.home() / ".cache" / "torchport"
+    except (
+        RuntimeError
+    ):  # a user without a home, as in containers; `make_private` sees that it is this user's
+        return Path(tempfile.gettempdir()) / f"torchport_cache_{getattr(os, 'getuid', int)()}"
 
 
 def make_private(directory: Path) -> None:

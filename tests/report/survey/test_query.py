@@ -1,9 +1,11 @@
 """Questions in SQL: the tables, what is refused, and what the answers look like."""
 
+import threading
+
 import pytest
 
 from torchport.errors import ReportError
-from torchport.report import query_survey
+from torchport.report import Limits, query_survey
 from torchport.report.survey import query
 from torchport.report.survey.answer import render_answer
 from torchport.report.survey.views import NAMES
@@ -192,3 +194,10 @@ def test_the_table_aligns_and_sets_numbers_to_the_right(stat):
 def test_an_answer_without_rows_is_its_head(stat):
     text = render_answer(query_survey(stat, "SELECT op FROM ops WHERE false"))
     assert text.splitlines()[0] == "| op  |"
+
+
+def test_a_limit_of_more_seconds_than_can_be_waited(stat, monkeypatch):
+    raised = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    assert query_survey(stat, "SELECT 1", Limits(seconds=1e300)).rows == ((1,),)
+    assert not raised

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _AGAIN = 0.1  # seconds: an interruption between two statements is lost
+_LONGEST = 365 * 86400.0  # seconds; the system cannot wait for any number of them
 
 
 class TimeLimit:
@@ -28,7 +29,7 @@ class TimeLimit:
     def __init__(self, connection: duckdb.DuckDBPyConnection, seconds: float) -> None:
         self._connection = connection
         self._seconds = seconds
-        self._deadline = time.monotonic() + seconds
+        self._deadline = time.monotonic() + min(seconds, _LONGEST)
         self._done = threading.Event()
         self._watch = threading.Thread(target=self._interrupt, name="torchport-time-limit", daemon=True)
 

@@ -8,9 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from torchport.errors import PackageError, RecordError
-from torchport.records import atomic_write
-
 
 class ErrorKeepingFile(io.RawIOBase):
     """A file whose writes always succeed; from the first that does not, nothing more is written.
@@ -45,20 +42,6 @@ class ErrorKeepingFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = 0) -> int:
         """Stay at the end: torch goes back to the start when it is done."""
         return 0
-
-
-@contextmanager
-def package_file(path: Path) -> Iterator[Path]:
-    """Give a temporary file to write; it takes the place of `path` when all is written.
-
-    Raises:
-        PackageError: the file cannot be written.
-    """
-    try:
-        with atomic_write(path) as temporary:
-            yield temporary
-    except RecordError as error:
-        raise PackageError(error.what, where=error.where) from error
 
 
 @contextmanager
