@@ -25,6 +25,12 @@ _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 # On a CPU an integer divided by 0 ends the process in compiled code; torch raises.
 _DIVISIONS = frozenset("div floor_divide remainder fmod".split())
 _SHIFTS = frozenset("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__".split())
+# What inductor writes out in a way that torch's own kernels do not.
+_WRITTEN_OUT = {
+    "acosh": "squares its operand, which overflows",
+    "remainder": "subtracts a rounded product, which leaves nothing of large quotients",
+    "floor_divide": "rounds a rounded quotient down, as that of 1.0 and 0.1",
+}
 REMEDY = "install a C++ compiler (g++), or set CXX to one"
 
 
@@ -76,7 +82,7 @@ class InductorTarget(Target[InductorOptions]):
         problem = why_not_encoded(node)
         if problem:
             return Verdict(False, "argument", problem)
-        return _check_tensors(node) or _check_integers(node) or SUPPORTED
+        return _check_tensors(node) or _check_integers(node) or _check_floats(node) or SUPPORTED
 
     def build(self, island: Island, options: InductorOptions) -> Artifact:
         """Write the island down; it is compiled when it is loaded."""
@@ -158,4 +164,16 @@ def _check_integers(node: fx.Node) -> Verdict | None:
         divisor = node.args[1] if len(node.args) > 1 else None
         if not isinstance(divisor, (int, float)) or divisor == 0:
             return Verdict(False, "argument", "an integer could be divided by 0, which torch refuses")
+    return None
+
+
+def _check_floats(node: fx.Node) -> Verdict | None:
+    """Refuse functions of floats that inductor writes out, and that are then further off than rounding is."""
+    assert isinstance(node.target, OpOverload)
+    name = node.target.overloadpacket.__name__
+    value = node.meta.get("val")
+    if name == "div" and node.kwargs.get("rounding_mode") == "floor":
+        name = "floor_divide"
+    if name in _WRITTEN_OUT and isinstance(value, torch.Tensor) and value.is_floating_point():
+        return Verdict(False, "argument", f"{node.target} as inductor writes it out {_WRITTEN_OUT[name]}")
     return None
