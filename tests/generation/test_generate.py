@@ -24,8 +24,8 @@ from generation.models import padded_batch, small_causal, tiny_llama
 from torchport.compiler.generating_model import GeneratingModel
 from torchport.compiler.open_call import OpenCall
 from torchport.errors import CompileError, RuntimeRefusal
+from torchport.generation.call_sizes import FixedSizes
 from torchport.generation.model_inputs import MaskForm
-from torchport.generation.open_width import FixedWidth
 
 NEW = 12
 
@@ -75,9 +75,9 @@ def test_one_build_where_a_single_token_needs_no_copy():
 
 def test_two_builds_where_no_program_is_for_all_widths(model, monkeypatch):
     def refuse(*_):
-        raise FixedWidth("for a test")
+        raise FixedSizes("for a test")
 
-    monkeypatch.setattr(OpenCall, "_build_for_all_widths", refuse)
+    monkeypatch.setattr(OpenCall, "_build_for_all_sizes", refuse)
     compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=64)
     for length in (5, 34, 1):
         _assert_same(compiled, model, _prompt(length), max_new_tokens=3)

@@ -68,7 +68,7 @@ def explain_generation(
         )
     found: dict[str, Coverage] = {}
 
-    def explaining(module: nn.Module, _: int) -> _Explained:
+    def explaining(module: nn.Module, _: object) -> _Explained:
         return _Explained(module, found, target, options, where)
 
     form = _form(model, length, where) if _is_without_values(model) else None

@@ -15,6 +15,7 @@ from torchport.records import Fallbacks, ProgramRecord
 from torchport.targets.auto import AutoOptions
 
 if TYPE_CHECKING:
+    from torchport.generation.call_sizes import CallSizes
     from torchport.generation.generation import Generation
 
 
@@ -55,14 +56,16 @@ class GeneratingModel(CompiledModel):
                     self._compile_call,
                     max_length=self._max_length,
                     name=self._specialiser.name,
-                    open_width=self._specialiser.target.takes_open_sizes(self._specialiser.options),
+                    open_sizes=self._specialiser.target.takes_open_sizes(self._specialiser.options),
                 )
             return self._generation
 
-    def _compile_call(self, module: nn.Module, width: int) -> CompiledModel:
+    def _compile_call(self, module: nn.Module, sizes: CallSizes) -> CompiledModel:
         inner = self._specialiser
         specialiser = Specialiser(module, inner.target, inner.options, inner.name)
-        return OpenCall(specialiser, width) if width else CompiledModel(specialiser, (), {}, lazily=True)
+        if sizes.tokens:
+            return OpenCall(specialiser, sizes)
+        return CompiledModel(specialiser, (), {}, lazily=True)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Generate as the model itself does, with every argument of its library's `generate`.

@@ -54,7 +54,7 @@ def capture_step(
 
     calls: list[_Recorded] = []
 
-    def recording(module: nn.Module, _: int) -> _Recorded:
+    def recording(module: nn.Module, _: object) -> _Recorded:
         calls.append(_Recorded(module))
         return calls[-1]
 

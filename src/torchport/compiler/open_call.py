@@ -1,4 +1,4 @@
-"""A call of `generate` that is one program for all numbers of tokens, so that its weights exist once."""
+"""A call of `generate` that is one program for all numbers of tokens and slots: its weights exist once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchport.compiler.compiled_model import CompiledModel
 from torchport.compiler.open_sizes import NotOpen
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.errors import one_line
-from torchport.generation.open_width import FixedWidth, vary_width
+from torchport.generation.call_sizes import CallSizes, FixedSizes, vary
 from torchport.structure import Flat, flatten_call
 
 # Most calls are steps of one token, and torch takes no example of size 1 for one that varies.
@@ -26,12 +26,12 @@ class OpenCall(CompiledModel):
 
     Args:
         specialiser: compiles the call for inputs.
-        width: how many tokens a call takes at most.
+        sizes: how many tokens a call takes at most, and how many slots a cache has.
     """
 
-    def __init__(self, specialiser: Specialiser, width: int) -> None:
+    def __init__(self, specialiser: Specialiser, sizes: CallSizes) -> None:
         super().__init__(specialiser, (), {}, lazily=True)
-        self._width = width
+        self._sizes = sizes
 
     def _make(
         self, flat: Flat, args: Sequence[object], kwargs: Mapping[str, object], current: list[Specialised]
@@ -39,30 +39,31 @@ class OpenCall(CompiledModel):
         """Return a program for all widths, and the others.
 
         Raises:
-            FixedWidth: one program cannot be for all of them.
+            FixedSizes: one program cannot be for all of them.
         """
         if not any(each.ones is not None and each.ones.could_be(flat) for each in current):
-            made = self._build_for_all_widths(args)
+            made = self._build_for_all_sizes(args)
             if made.fits(flat):
                 return made, current
             if made.ones is None or not made.ones.could_be(flat):
-                raise FixedWidth("what was built for all numbers of tokens is not for this one")
+                raise FixedSizes("what was built for all numbers of tokens is not for this one")
             current = [made, *current]
         # A step: torch takes for granted that an open size is not 1, so that it is to be proved.
         return super()._make(flat, args, kwargs, current)
 
-    def _build_for_all_widths(self, args: Sequence[object]) -> Specialised:
-        example, sizes = vary_width(args, self._width, _EXAMPLE)
+    def _build_for_all_sizes(self, args: Sequence[object]) -> Specialised:
+        example, open_dims = vary(args, self._sizes, _EXAMPLE)
         module, name = self._specialiser.module, self._specialiser.name
         try:
-            captured = capture.export(module, example, {}, name=name, dynamic_shapes=sizes)
+            captured = capture.export(module, example, {}, name=name, dynamic_shapes=open_dims)
             made = self._specialiser.build_open(captured)
             # An island that looks values up may take those alone that are right for every size.
-            widest = flatten_call(vary_width(args, self._width, self._width)[0], {})
+            largest = vary(args, self._sizes, self._sizes.tokens, self._sizes.slots)[0]
+            widest = flatten_call(largest, {})
             with torch.no_grad():
                 made.program.run(widest.leaves, widest.objects, made.guard.check)
             return made
         except subprocess.TimeoutExpired:
             raise  # who set a limit wants to know
         except Exception as error:  # if it is the model's fault, it is raised again
-            raise FixedWidth(str(error) if isinstance(error, NotOpen) else one_line(error)) from error
+            raise FixedSizes(str(error) if isinstance(error, NotOpen) else one_line(error)) from error

@@ -12,9 +12,10 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from torchport.errors import RuntimeRefusal
 from torchport.generation.cache_form import CacheForm, look_at_cache
+from torchport.generation.call_sizes import CallSizes
 from torchport.generation.generation import Generation, like
 from torchport.generation.model_inputs import MASK, piece_per_token, unforeseen
-from torchport.generation.pieces import check_room
+from torchport.generation.pieces import SlotNumbers, check_room
 from torchport.generation.shells import decoder_call, encoder_call, shell_of
 from torchport.generation.slot_cache import CrossCache, PastCache, SlotCache, cut_attentions
 from torchport.records import MaskSpec
@@ -52,8 +53,9 @@ class EncoderDecoderGeneration(Generation):
         self._hidden_width = 0
         self._encoder_length = min([self._max_length, *_limits(self._model)])
         self._is_open = False  # a decoder's tokens come one at a time
+        self._numbers = SlotNumbers(self._max_length)
         modules = encoder_call(self._model), decoder_call(self._model)
-        return [self._compile_call(module, 0) for module in modules]
+        return [self._compile_call(module, CallSizes()) for module in modules]
 
     def _generate(self, loop: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -193,7 +195,7 @@ class EncoderDecoderGeneration(Generation):
                 for key in _PER_TOKEN
                 if given.get(key) is not None
             }
-            inputs[_DECODER_MASK] = self._mask_form().piece(
+            inputs[_DECODER_MASK] = self._mask_form(own.slots).piece(
                 given.get(_DECODER_MASK), batch, start, place, 1, 1
             )
             if seen is not None:

@@ -16,9 +16,9 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from torchport.capture import buffers_kept
 from torchport.errors import CompileError, RuntimeRefusal
 from torchport.generation.cache_form import CacheForm, look_at_cache
+from torchport.generation.call_sizes import CallSizes, FixedSizes
 from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm, unforeseen
-from torchport.generation.open_width import FixedWidth
-from torchport.generation.pieces import Pieces, check_room
+from torchport.generation.pieces import Pieces, SlotNumbers, check_room
 from torchport.generation.plain_masks import describe_masks
 from torchport.generation.shells import cached_call, forward_of, keeps_logits, shell_of
 from torchport.generation.slot_cache import PastCache, SlotCache, cut_attentions
@@ -36,8 +36,8 @@ MAX_LENGTH = 512
 # The library's method that makes the cache of a `generate`.
 _PREPARE_CACHE = "_prepare_cache_for_generation"
 _CACHES_TAKEN = (None, "static", "dynamic")
-# Compiles a module; for all numbers of tokens up to the given one, unless that is 0.
-Compile = Callable[[nn.Module, int], Any]
+# Compiles a module for the sizes that may vary.
+Compile = Callable[[nn.Module, CallSizes], Any]
 
 _log = logging.getLogger(__name__)
 
@@ -47,11 +47,10 @@ class Generation:
 
     Args:
         model: the model, one of transformers'.
-        compile_call: compiles a module for whatever inputs it is called with; for all numbers of tokens, if
-            it is given how many they are at most.
+        compile_call: compiles a module for the inputs that it gets, and for all sizes that may vary.
         max_length: how many tokens a sequence may have, prompt and new ones together.
         name: the model's name in messages.
-        open_width: whether one program is wanted for all numbers of tokens.
+        open_sizes: whether one program is wanted for all numbers of tokens, and caches that grow.
         form: of a model from a file, which has no weights: the form of its cache, which is otherwise found by
             a run of the model.
     """
@@ -63,7 +62,7 @@ class Generation:
         *,
         max_length: int,
         name: str,
-        open_width: bool = False,
+        open_sizes: bool = False,
         form: GenerationForm | None = None,
     ) -> None:
         self._model = model
@@ -77,16 +76,20 @@ class Generation:
         self._keeps = keeps_logits(model)
         self._max_length = max_length
         self._width = min(WIDTH, max_length) if form is None else form.width
-        self._masks: dict[torch.dtype, MaskForm] = {}
+        self._masks: dict[torch.dtype, object] = {}
         self._fallback = EagerFallback(name)
         self._compile_call = compile_call
-        self._is_open = open_width and self._width > 1
+        self._is_open = open_sizes and self._width > 1 if form is None else form.open_width
+        grow = self._is_open if form is None else form.open_slots
+        self._numbers = SlotNumbers.open(max_length) if grow else SlotNumbers(max_length)
         self.calls = self._compile()
 
     def _compile(self) -> list[Any]:
         """Return the calls that are compiled."""
-        width = self._width if self._is_open else 0
-        return [self._compile_call(cached_call(self._model, width), width)]
+        slots = self._max_length if self._numbers.grow else 0
+        sizes = CallSizes(self._width, slots, self._numbers.for_tokens(1)) if self._is_open else CallSizes()
+        most = self._max_length if self._is_open else 0
+        return [self._compile_call(cached_call(self._model, most), sizes)]
 
     @property
     def fallbacks(self) -> EagerFallback:
@@ -202,14 +205,14 @@ class Generation:
 
     def _is_own(self, cache: object) -> bool:
         """Whether a cache is one of this model's."""
-        if not isinstance(cache, SlotCache) or cache.slots != self._max_length:
+        if not isinstance(cache, SlotCache) or cache.numbers.most != self._max_length:
             return False
         return cache.shapes == list(self._cache_form().shapes)
 
     def new_cache(self, batch: int) -> SlotCache:
         """Return an empty cache for a number of sequences."""
         form = self._cache_form()
-        return SlotCache(form.shapes, batch, self._max_length, form.dtype)
+        return SlotCache(form.shapes, batch, self._numbers, form.dtype)
 
     def _cache_form(self) -> CacheForm:
         """Return what the model keeps, as it is now: it may have got another dtype."""
@@ -237,12 +240,12 @@ class Generation:
     def _run_tokens(self, ids: torch.Tensor, cache: DynamicCache) -> None:
         self._forward(self._model, input_ids=ids, past_key_values=cache, use_cache=True)
 
-    def _mask_form(self) -> MaskForm:
+    def _mask_form(self, slots: int) -> MaskForm:
         """Return how the library prepares masks for this model, by asking it once."""
         dtype = self._model.dtype
         if dtype not in self._masks:
-            self._masks[dtype] = MaskForm(self._prepare_one_mask(), self._max_length)
-        return self._masks[dtype]
+            self._masks[dtype] = self._prepare_one_mask()
+        return MaskForm(self._masks[dtype], slots)
 
     def _prepare_one_mask(self) -> object:
         one = torch.ones(1, 1, dtype=torch.long)
@@ -269,6 +272,7 @@ class Generation:
             positions=positions,
             library_only=problem,
             open_width=self._is_open,
+            open_slots=self._numbers.grow,
         )
 
     def _describe_masks(self) -> tuple[dict[str, MaskSpec], str]:
@@ -277,6 +281,7 @@ class Generation:
     def _prepared_mask(self, length: int) -> object:
         """Return the mask that the library prepares for the last of so many tokens."""
         cache = self.new_cache(1)
+        cache.make_room(length, SlotNumbers(self._max_length))
         cache.forget_all_but(length - 1)
         ids = torch.ones(1, length, dtype=torch.long)
         prepared = self._loop().prepare_inputs_for_generation(
@@ -305,14 +310,7 @@ class Generation:
             )
         start, count = past_key_values.get_seq_length(), input_ids.shape[1]
         check_room(past_key_values, start + count, self._name)
-        run = functools.partial(
-            self._run_pieces, input_ids, past_key_values, start, given, logits_to_keep or count
-        )
-        try:
-            logits = run()
-        except FixedWidth as error:
-            self._compile_for_fixed_widths(error)
-            logits = run()
+        logits = self._run_pieces(input_ids, past_key_values, start, given, logits_to_keep or count)
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
 
     def _why_eagerly(
@@ -326,7 +324,7 @@ class Generation:
         if not isinstance(cache, SlotCache):
             return f"generate goes on with a {type(cache).__name__}, which is not the compiled model's"
         count, start = ids.shape[1], cache.get_seq_length()
-        is_whole = count <= self._width <= cache.slots - start and (logits_to_keep or count) == 1
+        is_whole = count <= self._width <= self._max_length - start and (logits_to_keep or count) == 1
         if self._switches and not is_whole and is_switched(self._switches, given, start, count):
             return "the model's positions depend on the length of the whole prompt, which has several pieces"
         return ""
@@ -334,18 +332,28 @@ class Generation:
     def _run_pieces(
         self, ids: torch.Tensor, cache: SlotCache, start: int, given: Mapping[str, Any], wanted: int
     ) -> torch.Tensor:
-        with self._lock:  # another thread may have both replaced
-            call, is_open = self.calls[0], self._is_open
-        pieces = Pieces(call, self._width, self._keeps, self._name, is_open=is_open)
-        return pieces.run(ids, cache, start, given, wanted, self._mask_form())
+        while True:
+            with self._lock:  # another thread may have replaced all of them
+                call, is_open, numbers = self.calls[0], self._is_open, self._numbers
+            cache.make_room(start + ids.shape[1], numbers)
+            pieces = Pieces(call, self._width, self._keeps, self._name, is_open=is_open)
+            try:
+                return pieces.run(ids, cache, start, given, wanted, self._mask_form(cache.slots))
+            except FixedSizes as error:
+                self._compile_for_fewer_sizes(call, error)
 
-    def _compile_for_fixed_widths(self, why: FixedWidth) -> None:
-        """Have two programs from now on: for pieces of a prompt, and for steps."""
+    def _compile_for_fewer_sizes(self, failed: object, why: FixedSizes) -> None:
+        """Let caches have one size from now on, or else pieces of prompts and steps a program each."""
         with self._lock:
-            if self._is_open:
+            if self.calls[0] is not failed:  # another thread did
+                return
+            if self._numbers.grow:
+                _log.info("%s: caches have all slots at once: %s", self._name, why)
+                self._numbers = SlotNumbers(self._max_length)
+            else:
                 _log.info("%s: pieces of prompts and steps have a program each: %s", self._name, why)
                 self._is_open = False
-                self.calls = self._compile()
+            self.calls = self._compile()
 
     def _run_eagerly(
         self, ids: torch.Tensor | None, cache: Cache | None, logits_to_keep: int, given: Mapping[str, Any]
@@ -361,6 +369,7 @@ class Generation:
         start = cache.get_seq_length()
         tokens = ids if ids is not None else arguments["inputs_embeds"]
         check_room(cache, start + tokens.shape[1], self._name)
+        cache.make_room(start + tokens.shape[1], cache.numbers)  # as its masks were prepared
         past = PastCache(*cache.buffers, torch.tensor(start))
         output = run(past_key_values=past, **arguments)
         cache.write(past.new, start, tokens.shape[1])

@@ -15,17 +15,17 @@ def make_generation(
     *,
     max_length: int | None,
     name: str,
-    open_width: bool = False,
+    open_sizes: bool = False,
     form: GenerationForm | None = None,
 ) -> Generation:
     """Return what a model generates with.
 
     Args:
         model: the model, one of transformers'.
-        compile_call: compiles a module; for all numbers of tokens up to the given one, unless that is 0.
+        compile_call: compiles a module for the sizes that may vary.
         max_length: how many tokens a sequence may have, prompt and new ones together.
         name: the model's name in messages.
-        open_width: whether one program is wanted for all numbers of tokens.
+        open_sizes: whether one program is wanted for all numbers of tokens, and caches that grow.
         form: of a model from a file: the form of its cache.
     """
     kind = EncoderDecoderGeneration if model.config.is_encoder_decoder else Generation
@@ -34,6 +34,6 @@ def make_generation(
         compile_call,
         max_length=max_length or MAX_LENGTH,
         name=name,
-        open_width=open_width,
+        open_sizes=open_sizes,
         form=form,
     )

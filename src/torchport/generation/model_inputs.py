@@ -60,7 +60,7 @@ class MaskForm:
             return self._present(mask, batch)
         if not isinstance(mask, torch.Tensor):
             return _causal(batch, start + place, width, self._slots, form)
-        rows = mask[:, :, place : place + count]
+        rows = _over_slots(mask, self._slots)[:, :, place : place + count]
         if mask.shape[2] > 1:  # not a step, whose token sees itself
             rows = _let_all_see(rows)
         return _padded(rows.expand(batch, *rows.shape[1:]), 2, width).contiguous()
@@ -73,8 +73,18 @@ class MaskForm:
                     "the attention mask holds other numbers than 0 and 1",
                     remedy="give 1 for each token, and 0 for padding",
                 )
-            present[:, : mask.shape[1]] = mask
+            there = min(mask.shape[1], self._slots)  # slots that are not there yet are empty
+            present[:, :there] = mask[:, :there]
         return present
+
+
+def _over_slots(mask: torch.Tensor, slots: int) -> torch.Tensor:
+    """Return a mask with columns for all slots; nobody sees those that it knows nothing of."""
+    missing = slots - mask.shape[-1]
+    if missing <= 0:
+        return mask
+    unseen = False if mask.dtype is torch.bool else torch.finfo(mask.dtype).min
+    return torch.nn.functional.pad(mask, (0, missing), value=unseen)
 
 
 def _let_all_see(rows: torch.Tensor) -> torch.Tensor:

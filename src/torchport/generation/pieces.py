@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -10,9 +11,35 @@ import torch
 from torchport.errors import RuntimeRefusal
 from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm, piece_per_token
 
+# Caches that grow do so by so many slots: a device prepares itself for each size that it has not seen.
+_STEP = 128
+
+
+@dataclass(frozen=True)
+class SlotNumbers:
+    """How many slots caches have.
+
+    Args:
+        most: how many tokens a sequence may have.
+        grow: whether calls take caches of any size, so that there are only as many slots as are of use: a
+            call reads all of them.
+    """
+
+    most: int
+    grow: bool = False
+
+    @classmethod
+    def open(cls, most: int) -> SlotNumbers:
+        """Return those of caches that grow, if there is more than one size."""
+        return cls(most, most > _STEP)
+
+    def for_tokens(self, length: int) -> int:
+        """Return how many slots there are for sequences of a length."""
+        return min(-(-max(length, 1) // _STEP) * _STEP, self.most) if self.grow else self.most
+
 
 class Slots(Protocol):
-    """A cache of keys and values: buffers of a fixed length, one slot a token."""
+    """A cache of keys and values: buffers, one slot a token."""
 
     @property
     def buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -20,8 +47,17 @@ class Slots(Protocol):
         ...
 
     @property
+    def numbers(self) -> SlotNumbers:
+        """How many slots there may be."""
+        ...
+
+    @property
     def slots(self) -> int:
-        """How many tokens a sequence may have."""
+        """How many slots there are."""
+        ...
+
+    def make_room(self, length: int, numbers: SlotNumbers) -> None:
+        """Have slots for so many tokens, in one of these numbers."""
         ...
 
     def write(self, new: tuple[list[torch.Tensor], list[torch.Tensor]], start: int, count: int) -> None:
@@ -104,9 +140,9 @@ def check_room(cache: Slots, length: int, name: str) -> None:
     Raises:
         RuntimeRefusal: says how long it is.
     """
-    if length > cache.slots:
+    if length > cache.numbers.most:
         raise RuntimeRefusal(
-            f"a sequence has {length} tokens, and the model was compiled for {cache.slots} at most",
+            f"a sequence has {length} tokens, and the model was compiled for {cache.numbers.most} at most",
             where=name,
             remedy=f"compile it with max_length={length}",
         )
@@ -116,6 +152,17 @@ def check_room(cache: Slots, length: int, name: str) -> None:
 def new_slots(*shape: int, dtype: torch.dtype) -> torch.Tensor:
     """Return empty slots, which may be written under `torch.inference_mode` and outside of it."""
     return torch.zeros(shape, dtype=dtype)
+
+
+@torch.inference_mode(False)
+def grown_slots(buffer: torch.Tensor, slots: int) -> torch.Tensor:
+    """Return a buffer with so many slots, the first ones as they were; the same if it has them."""
+    batch, heads, filled, width = buffer.shape
+    if filled >= slots:
+        return buffer
+    grown = buffer.new_zeros(batch, heads, slots, width)
+    grown[:, :, :filled] = buffer
+    return grown
 
 
 def write_slots(

@@ -9,7 +9,7 @@ import torch
 
 from torchport.errors import RuntimeRefusal, one_line
 from torchport.generation.model_inputs import MASK
-from torchport.generation.pieces import Pieces, new_slots, write_slots
+from torchport.generation.pieces import Pieces, SlotNumbers, check_room, grown_slots, new_slots, write_slots
 from torchport.generation.plain_masks import make_masks, mask_form
 from torchport.records import GenerationForm
 
@@ -24,7 +24,9 @@ class KeyValueCache:
 
     def __init__(self, form: GenerationForm, batch: int) -> None:
         dtype = getattr(torch, form.dtype)
-        self.slots = form.max_length
+        most = form.max_length
+        self.numbers = SlotNumbers.open(most) if form.open_slots else SlotNumbers(most)
+        self.slots = self.numbers.for_tokens(1)
         self.length = 0
         self.keys = [
             new_slots(batch, heads, self.slots, width, dtype=dtype) for heads, width, _ in form.layers
@@ -32,6 +34,12 @@ class KeyValueCache:
         self.values = [
             new_slots(batch, heads, self.slots, width, dtype=dtype) for heads, _, width in form.layers
         ]
+
+    def make_room(self, length: int, numbers: SlotNumbers) -> None:
+        """Have slots for so many tokens, in one of these numbers."""
+        self.slots = max(self.slots, numbers.for_tokens(length))
+        self.keys = [grown_slots(keys, self.slots) for keys in self.keys]
+        self.values = [grown_slots(values, self.slots) for values in self.values]
 
     @property
     def buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -77,9 +85,9 @@ class PlainCalls:
         cache = KeyValueCache(form, ids.shape[0]) if cache is None else cache
         self._check(cache, ids.shape[0])
         start, count = cache.length, ids.shape[1]
-        given: dict[str, object] = {}
-        if start + count <= cache.slots:  # else it is refused below
-            given[MASK] = make_masks(form.masks, start, count, cache.slots)
+        check_room(cache, start + count, self._name)
+        cache.make_room(start + count, cache.numbers)
+        given: dict[str, object] = {MASK: make_masks(form.masks, start, count, cache.slots)}
         if form.positions:
             given["position_ids"] = torch.arange(start, start + count)[None]
         masks = mask_form(form.masks, cache.slots)
@@ -104,7 +112,7 @@ class PlainCalls:
     def _check(self, cache: object, batch: int) -> None:
         if (
             not isinstance(cache, KeyValueCache)
-            or cache.slots != self._form.max_length
+            or cache.numbers.most != self._form.max_length
             or [tuple(keys.shape[:2]) for keys in cache.keys]
             != [(batch, heads) for heads, _, _ in self._form.layers]
         ):

@@ -60,7 +60,7 @@ def _call_of(model: nn.Module, call: Callable[..., object]) -> nn.Module:
     return made
 
 
-def cached_call(model: nn.Module, open_width: int = 0) -> nn.Module:
+def cached_call(model: nn.Module, most: int = 0) -> nn.Module:
     """Return the model without effects: new tokens and the past in, logits, new keys and values out.
 
     Its arguments are the tokens, what goes with them (masks, positions), how many tokens came before, which
@@ -68,8 +68,8 @@ def cached_call(model: nn.Module, open_width: int = 0) -> nn.Module:
 
     Args:
         model: the model.
-        open_width: how many tokens there are at most, if any number is to be taken. The logits are the last
-            token's then.
+        most: how many slots there are at most, if any number of tokens is to be taken. The logits are then
+            the last token's.
     """
     forward = forward_of(model)
     keeps = keeps_logits(model)
@@ -83,11 +83,11 @@ def cached_call(model: nn.Module, open_width: int = 0) -> nn.Module:
         keys: list[torch.Tensor],
         values: list[torch.Tensor],
     ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
-        past = PastCache(keys, values, start, last if open_width else None, open_width)
-        wanted = {"logits_to_keep": 1 if open_width else last} if keeps else {}
+        past = PastCache(keys, values, start, most)
+        wanted = {"logits_to_keep": 1 if most else last} if keeps else {}
         given = {name: _zero_or_one(value) if name == MASK else value for name, value in given.items()}
         output = forward(self, input_ids=ids, past_key_values=past, use_cache=True, **given, **wanted)
-        if not open_width:
+        if not most:
             return (output.logits, *past.new)
         # They may be parts of one product, and a program for all sizes gives no results that share memory.
         plain = torch.contiguous_format

@@ -1,4 +1,4 @@
-"""The cache of keys and values: buffers of a fixed length, one slot a token, which a compiled call reads.
+"""The cache of keys and values: buffers, one slot a token, which a compiled call reads.
 
 `SlotCache` is the one that a caller holds from call to call. `PastCache` is what the model itself sees during
 a call: it merges the new keys and values with those of the past, writes nothing, and keeps the new ones.
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
 
-from torchport.generation.pieces import new_slots, write_slots
+from torchport.generation.pieces import SlotNumbers, grown_slots, new_slots, write_slots
 
 
 class _PastLayer(CacheLayerMixin):
@@ -21,8 +21,7 @@ class _PastLayer(CacheLayerMixin):
     Args:
         keys, values: the past, `[batch, heads, slots, width]`.
         start: how many slots are filled: a tensor, so that one program serves all lengths.
-        last: which of the new tokens is the last, if there may be any number of them.
-        width: how many new tokens there are at most.
+        most: how many slots there are at most, if there may be any number of new tokens, and of slots.
     """
 
     is_compileable = True
@@ -33,12 +32,11 @@ class _PastLayer(CacheLayerMixin):
         keys: torch.Tensor,
         values: torch.Tensor,
         start: torch.Tensor,
-        last: torch.Tensor | None = None,
-        width: int = 1,
+        most: int = 0,
     ) -> None:
         super().__init__()
         self.keys, self.values, self.start = keys, values, start
-        self.last, self.width = last, width
+        self.most = most
         self.new: tuple[torch.Tensor, torch.Tensor] | None = None
         self.is_initialized = True
 
@@ -56,9 +54,9 @@ class _PastLayer(CacheLayerMixin):
     def _merge(self, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         count, slots = new.shape[2], past.shape[2]
         new = new.to(past.dtype)  # under autocast, keys and values may have another
-        if self.last is not None:
+        if self.most:
             # Neither limit nor remainder change anything, as there is room: they show that these are slots.
-            places = torch.arange(count, device=past.device) + self.start.clamp(0, slots - 1)
+            places = torch.arange(count, device=past.device) + self.start.clamp(0, self.most - 1)
             return past.index_copy(2, places % slots, new)
         places = torch.arange(slots, device=past.device) - self.start
         inside = (places >= 0) & (places < count)
@@ -87,11 +85,10 @@ class PastCache(Cache):
         keys: Sequence[torch.Tensor],
         values: Sequence[torch.Tensor],
         start: torch.Tensor,
-        last: torch.Tensor | None = None,
-        width: int = 1,
+        most: int = 0,
     ) -> None:
         pairs = zip(keys, values, strict=True)
-        super().__init__(layers=[_PastLayer(*pair, start, last, width) for pair in pairs])
+        super().__init__(layers=[_PastLayer(*pair, start, most) for pair in pairs])
 
     @property
     def new(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -150,9 +147,10 @@ class _SlotLayer(CacheLayerMixin):
     is_croppable = True
     is_sliding = False
 
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, numbers: SlotNumbers) -> None:
         super().__init__()
         self.keys, self.values = keys, values
+        self.numbers = numbers
         self.length = 0
         self.is_initialized = True
 
@@ -173,17 +171,22 @@ class _SlotLayer(CacheLayerMixin):
         write_slots((self.keys, self.values), (keys, values), start, count)
         self.length = start + count
 
+    def make_room(self, length: int) -> None:
+        """Have slots for so many tokens."""
+        slots = self.numbers.for_tokens(length)
+        self.keys, self.values = grown_slots(self.keys, slots), grown_slots(self.values, slots)
+
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the length and the first slot of what a mask is for."""
-        return self.get_max_length(), 0
+        """Return the length and the first slot of what a mask is for: of the slots that a call will see."""
+        return max(self.keys.shape[2], self.numbers.for_tokens(self.length + query_length)), 0
 
     def get_seq_length(self) -> int:
         """Return how many slots are filled."""
         return self.length
 
     def get_max_length(self) -> int:
-        """Return the number of slots."""
-        return int(self.keys.shape[2])
+        """Return how many slots there are at most."""
+        return self.numbers.most
 
     def reset(self) -> None:
         """Forget everything."""
@@ -216,18 +219,21 @@ class SlotCache(Cache):
 
     Args:
         shapes: the number of heads, and the widths of keys and of values, by layer.
-        batch, slots: how many sequences, and how many tokens each may have.
+        batch: how many sequences there are.
+        numbers: how many slots there may be.
         dtype: that of the keys and values.
     """
 
     def __init__(
-        self, shapes: Sequence[tuple[int, int, int]], batch: int, slots: int, dtype: torch.dtype
+        self, shapes: Sequence[tuple[int, int, int]], batch: int, numbers: SlotNumbers, dtype: torch.dtype
     ) -> None:
+        slots = numbers.for_tokens(1)
         super().__init__(
             layers=[
                 _SlotLayer(
                     new_slots(batch, heads, slots, key_width, dtype=dtype),
                     new_slots(batch, heads, slots, value_width, dtype=dtype),
+                    numbers,
                 )
                 for heads, key_width, value_width in shapes
             ]
@@ -249,9 +255,21 @@ class SlotCache(Cache):
         return int(self.layers[0].batch_size)
 
     @property
+    def numbers(self) -> SlotNumbers:
+        """How many slots there may be."""
+        numbers: SlotNumbers = self.layers[0].numbers
+        return numbers
+
+    @property
     def slots(self) -> int:
-        """How many tokens a sequence may have."""
-        return int(self.get_max_length())
+        """How many slots there are."""
+        return int(self.layers[0].keys.shape[2])
+
+    def make_room(self, length: int, numbers: SlotNumbers) -> None:
+        """Have slots for so many tokens, in one of these numbers."""
+        for layer in self.layers:
+            layer.numbers = numbers
+            layer.make_room(length)
 
     def forget_all_but(self, length: int) -> None:
         """Keep so many slots, and forget those after them."""

@@ -100,7 +100,6 @@ class LoadedGeneratingModel(LoadedModel):
                     take,
                     max_length=self.form.max_length,
                     name=name,
-                    open_width=self.form.open_width,
                     form=self.form,
                 )
             return self._generation

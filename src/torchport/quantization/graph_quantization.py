@@ -13,7 +13,7 @@ from torchport.quantization.calibration import CalibrationData, Progress
 from torchport.quantization.decisions import Decisions
 from torchport.quantization.float_graph import FloatGraph
 from torchport.quantization.layers import Layer, find_layers, overridden, tidy_recurrent
-from torchport.quantization.measure import Measures, compare_results, measure
+from torchport.quantization.measure import ExpectedResults, Measures, measure
 from torchport.quantization.model_runs import failing_item_named, stand_in
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
 from torchport.quantization.quantized_graph import quantized_copy
@@ -170,7 +170,9 @@ def keep_accuracy(
     Raises:
         QuantizationError: it cannot hold, or the evaluation function fails.
     """
-    name = quantization.floats.name
+    floats = quantization.floats
+    name = floats.name
+    expected = ExpectedResults(floats.graph_module, floats.judged, data)
     tries = 0
     if budget.evaluate is not None:
         quantization.score_float = score_of(budget, stand_in(quantization.model), "float", name)
@@ -184,9 +186,7 @@ def keep_accuracy(
             return Outcome(score, quantization.score_float - budget.max_drop, "the score is")
         if not in_floats:
             return outcome_of(budget, measures.results, name)
-        graph = quantization.graph(in_floats)
-        floats = quantization.floats
-        return outcome_of(budget, compare_results(floats.graph_module, graph, floats.judged, data), name)
+        return outcome_of(budget, expected.compare(quantization.graph(in_floats)), name)
 
     worst_first = sorted(quantization.free(), key=lambda layer: measures.layers[layer].isolated.sqnr)
     try:

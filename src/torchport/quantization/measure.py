@@ -15,6 +15,8 @@ from torchport.quantization.layers import Layer, quantizer_before
 from torchport.quantization.noise import Noise, ResultNoise
 from torchport.quantization.operands import map_operands, operands
 
+_MOST_KEPT = 1 << 26  # bytes of results
+
 
 @dataclass(slots=True)
 class LayerMeasure:
@@ -108,20 +110,41 @@ def measure(
     return found
 
 
-def compare_results(
-    floats: fx.GraphModule, quantized: fx.GraphModule, judged: Collection[int], data: CalibrationData
-) -> ResultNoise:
-    """Return how far the results of two graphs are apart on the data that are held back."""
-    noise = ResultNoise()
-    with torch.no_grad():
-        for index in data.held_back:
-            leaves = data.load(index)
-            results = []
-            for graph in (quantized, floats):
-                with torch.random.fork_rng(devices=[]):
-                    results.append(_judged(graph(*leaves), judged))
-            noise.add(*results)
-    return noise
+class ExpectedResults:
+    """The results of the graph in floats on the data that are held back: computed once, while they are small.
+
+    Args:
+        floats: the graph.
+        judged: the places of the results that are judged.
+        data: the data.
+    """
+
+    def __init__(self, floats: fx.GraphModule, judged: Collection[int], data: CalibrationData) -> None:
+        self._floats, self._judged, self._data = floats, judged, data
+        self._kept: dict[int, list[object]] = {}
+        self._bytes = 0
+
+    @torch.no_grad()
+    def compare(self, quantized: fx.GraphModule) -> ResultNoise:
+        """Return how far the results of another graph are apart from them."""
+        noise = ResultNoise()
+        for index in self._data.held_back:
+            leaves = self._data.load(index)
+            noise.add(self._run(quantized, leaves), self._of(index, leaves))
+        return noise
+
+    def _of(self, index: int, leaves: Sequence[Any]) -> list[object]:
+        if index in self._kept:
+            return self._kept[index]
+        results = self._run(self._floats, leaves)
+        self._bytes += sum(each.nbytes for each in results if isinstance(each, torch.Tensor))
+        if self._bytes <= _MOST_KEPT:
+            self._kept[index] = results
+        return results
+
+    def _run(self, graph: fx.GraphModule, leaves: Sequence[Any]) -> list[object]:
+        with torch.random.fork_rng(devices=[]):  # a model that draws numbers draws the same
+            return _judged(graph(*leaves), self._judged)
 
 
 def _judged(results: Sequence[object], places: Collection[int]) -> list[object]:

@@ -27,7 +27,7 @@ class GenerationForm(Record):
     """How a compiled model is called to generate.
 
     Args:
-        max_length: how many tokens a sequence may have: the slots of the cache.
+        max_length: how many tokens a sequence may have: the slots of the cache, at most.
         width: how many tokens of a prompt one call takes.
         layers: the number of heads, and the widths of keys and of values, by layer of the cache.
         dtype: of the cache.
@@ -36,6 +36,7 @@ class GenerationForm(Record):
         positions: whether a call takes the tokens' positions.
         library_only: why only the library's own loop can call it; empty if anybody can.
         open_width: whether a call takes fewer tokens of a prompt as well; else they are padded.
+        open_slots: whether it takes caches of fewer slots as well.
     """
 
     max_length: int
@@ -47,6 +48,7 @@ class GenerationForm(Record):
     positions: bool = False
     library_only: str = ""
     open_width: bool = False
+    open_slots: bool = False
 
     def cache_elements(self, length: int = 0) -> int:
         """Return how many numbers the cache of one sequence holds; with a length, those of so many tokens."""

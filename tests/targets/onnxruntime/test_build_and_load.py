@@ -180,3 +180,18 @@ def test_a_package_runs_what_was_compiled(tmp_path):
     assert compiled.coverage.ops_remain == 0
     torchport.save(compiled, tmp_path / "net.pt2")
     torch.testing.assert_close(torchport.load(tmp_path / "net.pt2")(x), model(x))
+
+
+class ManyTransposed(torch.nn.Module):
+    """Many results, none of them contiguous: each is looked at for NaN."""
+
+    def forward(self, x):
+        return [(x + number).transpose(1, 2) for number in range(9)]
+
+
+def test_many_results_of_any_strides():
+    x = torch.randn(1, 3, 4, 2)
+    compiled = torchport.compile(ManyTransposed(), (x,), target="onnxruntime")
+    assert compiled.programs[0].coverage.ops_remain == 0
+    for ours, theirs in zip(compiled(x), ManyTransposed()(x), strict=True):
+        assert torch.equal(ours, theirs)

@@ -18,6 +18,8 @@ from torchport.torch_private import OpOverload
 
 # What OpenVINO's frontend computes of sizes.
 _OPERATIONS = {"+", "-", "*", "//"}
+# Ops that may compute with a size as with any number.
+_OF_SIZES = {"aten.remainder.Scalar", *(f"aten.arange.{form}" for form in ("default", "start", "start_step"))}
 
 
 def any_size(node: fx.Node) -> Verdict | None:
@@ -65,7 +67,7 @@ def check_size_arguments(node: fx.Node) -> Verdict | None:
     assert isinstance(node.target, OpOverload)
     for argument, given in zip(node.target._schema.arguments, node.args, strict=False):
         is_number = "number" in str(argument.type) or str(argument.type) == "Tensor"
-        if is_number and isinstance(given, fx.Node) and is_size(given) and "arange" not in str(node.target):
+        if is_number and isinstance(given, fx.Node) and is_size(given) and str(node.target) not in _OF_SIZES:
             return Verdict(False, "shape", f"{node.target} computes with a size that is open")
     for source in node.all_input_nodes:
         hard = operations_of(source.meta[SIZE]) - _OPERATIONS if is_size(source) else ()

@@ -275,9 +275,7 @@ class _Total:
         return self.call(torch.ops.aten.cat.default, [self._flat(self.float32(value)) for value in values])
 
     def _flat(self, value: fx.Node) -> fx.Node:
-        node = self.graph.call_function(torch.ops.aten.view.default, (value, [-1]))
-        node.meta["val"] = value.meta["val"].reshape(-1)  # whatever its strides, which OpenVINO has not
-        return node
+        return self.call(torch.ops.aten.reshape.default, value, [-1])  # whatever its strides
 
     def _added(self, values: list[fx.Node]) -> fx.Node:
         total = values[0]
