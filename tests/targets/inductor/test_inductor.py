@@ -83,6 +83,7 @@ def test_nothing_times_nan_is_nan():
 @pytest.mark.parametrize(
     ("op", "function", "args", "reason"),
     [
+        ("aten.add.Tensor", lambda x: x + 100 > x, (torch.ones(2, dtype=torch.int8),), "dtype"),
         ("aten.acosh.default", torch.acosh, (torch.ones(2),), "argument"),
         ("aten.remainder.Scalar", lambda x: x % 3, (torch.ones(2),), "argument"),
         (

@@ -25,6 +25,8 @@ _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 # On a CPU an integer divided by 0 ends the process in compiled code; torch raises.
 _DIVISIONS = frozenset("div floor_divide remainder fmod".split())
 _SHIFTS = frozenset("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__".split())
+_SUMS = frozenset("add sub rsub mul neg".split())
+_NARROW = (torch.int8, torch.int16, torch.uint8)
 # What inductor writes out in a way that torch's own kernels do not.
 _WRITTEN_OUT = {
     "acosh": "squares its operand, which overflows",
@@ -153,13 +155,17 @@ def _check_tensors(node: fx.Node) -> Verdict | None:
 
 
 def _check_integers(node: fx.Node) -> Verdict | None:
-    """Refuse what C++ leaves undefined and torch defines: integers divided by 0, shifts by any number."""
+    """Refuse what C++ leaves undefined or computes wider: integers divided by 0, shifts, sums of few bits."""
     assert isinstance(node.target, OpOverload)
     name = node.target.overloadpacket.__name__
     value = node.meta.get("val")
     whole = isinstance(value, torch.Tensor) and not value.is_floating_point()
     if name in _SHIFTS:
         return Verdict(False, "argument", "shifts by negative or large numbers differ from torch's")
+    if name in _SUMS and isinstance(value, torch.Tensor) and value.dtype in _NARROW:
+        return Verdict(
+            False, "dtype", f"{node.target} in {value.dtype} wraps around, and not where it is compared"
+        )
     if name in _DIVISIONS and whole:
         divisor = node.args[1] if len(node.args) > 1 else None
         if not isinstance(divisor, (int, float)) or divisor == 0:
