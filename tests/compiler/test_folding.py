@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import torchport
 from compiler.graphs import normal, ops
 from torchport.compiler import folding
 from torchport.compiler.folding import fold
@@ -76,3 +77,12 @@ def test_large_results_are_not_stored(monkeypatch):
     assert "aten.expand.default" not in folded(model, torch.ones(64, 64))[1]
     monkeypatch.setattr(folding, "_LARGEST", 1000)
     assert "aten.expand.default" in folded(model, torch.ones(64, 64))[1]
+
+
+def test_as_many_as_the_constants_say_is_not_folded():
+    def model(x):
+        return x.repeat_interleave(torch.tensor([1, 2, 0]), 0)
+
+    x = torch.arange(12.0).reshape(3, 4)
+    compiled = torchport.compile(model, (x,), target="host", options={"cache": False})
+    torch.testing.assert_close(compiled(x), model(x))

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from torchport.compiler.normalise import NormalGraph
+from torchport.targets.open_sizes import has_open_sizes
 from torchport.torch_private import FakeTensor, OpOverload
 
 # Larger results are left to the device: folding an `expand` would store what it avoids storing.
@@ -69,6 +70,8 @@ def _foldable(node: fx.Node, values: dict[fx.Node, object]) -> bool:
     if node.target.namespace != "aten" or "empty" in str(node.target) or node.is_impure():
         return False
     value = node.meta.get("val")
+    if has_open_sizes(value):  # as many as the constants say: those who read it do not know how many
+        return False
     return not isinstance(value, torch.Tensor) or value.nbytes <= _LARGEST
 
 

@@ -29,7 +29,7 @@ class Integers:
 
     Args:
         bounds: those of its result, or of all its results.
-        indexes: its index tensors, with the bounds that torch enforces.
+        indexes: its index tensors, with the bounds within which torch and devices find the same.
         is_view: whether its result is its first operand's elements, all or some.
     """
 
@@ -106,13 +106,15 @@ def _along(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
 
 
 def _in_each(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
+    """Return the bounds of each index; of several, none may count from the end: devices add them up first."""
     source, indices = node.args[:2]
     assert isinstance(indices, (list, tuple))
+    given = [(dim, index) for dim, index in enumerate(indices) if isinstance(index, fx.Node)]
     limits = []
-    for dim, index in enumerate(indices):
-        if isinstance(index, fx.Node) and is_integer(index):
+    for dim, index in given:
+        if is_integer(index):
             size = _size(source, dim)
-            limits.append((index, (-size, size - 1)))
+            limits.append((index, (-size if len(given) == 1 else 0, size - 1)))
     return limits
 
 

@@ -65,7 +65,7 @@ def check_integers(node: fx.Node, exact: Bounds) -> Verdict | None:
         if not fits(bounds_of(index), limits):
             return Verdict(
                 False, "integer_range",
-                f"the index {index} could be outside {limits[0]} … {limits[1]}, which torch would refuse",
+                f"the index {index} could be outside {limits[0]} … {limits[1]}",
                 "clamp the index",
             )  # fmt: skip
     integers = [item for item in (*node.all_input_nodes, node) if _is_wide_integer(item)]

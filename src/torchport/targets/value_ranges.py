@@ -140,7 +140,7 @@ def input_ranges(graph_module: fx.GraphModule) -> dict[int, Bounds]:
 
 
 def index_limits(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
-    """Return, for an op that indexes, its index tensors with the bounds that torch enforces."""
+    """Return, for an op that indexes, its index tensors with the bounds that they must keep."""
     known = INTEGERS.get(str(node.target))
     return [] if known is None or known.indexes is None or _is_open(node) else known.indexes(node)
 

@@ -71,9 +71,27 @@ def test_nan_stays_nan():
     torch.testing.assert_close(run([x]), [torch.relu(x) + 1], equal_nan=True)
 
 
+def test_nothing_times_nan_is_nan():
+    def zeros(x):
+        return x * 0, F.softshrink(x), torch.zeros_like(x) * x
+
+    x = torch.tensor([float("nan"), float("inf"), 2.0])
+    _, _, run = built(zeros, torch.ones(3))
+    torch.testing.assert_close(run([x]), list(zeros(x)), equal_nan=True)
+
+
 @pytest.mark.parametrize(
     ("op", "function", "args", "reason"),
     [
+        ("aten.add.Tensor", lambda x: x + 100 > x, (torch.ones(2, dtype=torch.int8),), "dtype"),
+        ("aten.acosh.default", torch.acosh, (torch.ones(2),), "argument"),
+        ("aten.remainder.Scalar", lambda x: x % 3, (torch.ones(2),), "argument"),
+        (
+            "aten.div.Tensor_mode",
+            lambda x: torch.div(x, 0.1, rounding_mode="floor"),
+            (torch.ones(2),),
+            "argument",
+        ),
         (
             "aten.div.Tensor_mode",
             lambda x, y: x // y,

@@ -77,6 +77,45 @@ def test_integers_and_booleans_go_in_and_come_out():
 @pytest.mark.parametrize(
     "function",
     [
+        lambda x: x + (x > 2),
+        lambda x: x - (x > 2).long(),
+        lambda x: torch.maximum(x, (x > 2).long()),
+        lambda x: (x > 2) * x + x,
+    ],
+)
+def test_integers_that_meet_booleans_stay_whole(function):
+    x = torch.tensor([-300, -1, 0, 3, 255, 256, 70000])
+    torch.testing.assert_close(built(function, torch.ones(7).long())([x]), [function(x)])
+
+
+def test_several_indices_count_from_the_front():
+    table = torch.arange(40.0).reshape(8, 5)
+    run = built(lambda i, j: table[i, j], torch.zeros(3).long(), torch.zeros(3).long())
+    i, j = torch.tensor([0, 7, 2]), torch.tensor([4, 0, 3])
+    torch.testing.assert_close(run([i, j]), [table[i, j]])
+    with pytest.raises(OutOfRange):
+        run([i, torch.tensor([4, -1, 3])])
+
+
+@pytest.mark.parametrize("mean", [0.0, 300.0, -3000.0])
+@pytest.mark.parametrize(
+    "norm",
+    [
+        lambda x: F.layer_norm(x, (64,)),
+        lambda x: F.group_norm(x, 2),
+        lambda x: (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt(),
+    ],
+    ids=["layer", "group", "written out"],
+)
+def test_norms_are_right_far_from_zero(norm, mean):
+    x = torch.randn(2, 4, 64) + mean
+    expected = norm(x.double()).float()
+    torch.testing.assert_close(built(norm, torch.ones(2, 4, 64))([x])[0], expected, rtol=0, atol=5e-3)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
         lambda x, y: (x + y, y.clone()),
         lambda x, y: (y.clone(), x + y, x.clone()),
         lambda x, y: (x.clone(),),

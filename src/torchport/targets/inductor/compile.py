@@ -15,6 +15,8 @@ from torchport.targets.inductor.options import InductorOptions
 
 Compiled = Callable[..., Sequence[torch.Tensor]]
 _NAME = "compiled.bin"
+# Else a product with 0 is 0, also that of NaN and of infinity.
+_SETTINGS = {"joint_graph_constant_folding": False}
 
 
 def lift_weights(graph_module: fx.GraphModule) -> tuple[fx.GraphModule, list[torch.Tensor]]:
@@ -55,7 +57,7 @@ def compile_graph(
     """
     from torchport.torch_private import standalone_compile  # takes seconds, and not all who load need it
 
-    patches = {"config_patches": {"max_autotune": options.max_autotune, **(settings or {})}}
+    patches = {"config_patches": {"max_autotune": options.max_autotune, **_SETTINGS, **(settings or {})}}
     try:
         with torch.no_grad():
             return standalone_compile(

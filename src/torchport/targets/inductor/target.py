@@ -25,6 +25,14 @@ _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 # On a CPU an integer divided by 0 ends the process in compiled code; torch raises.
 _DIVISIONS = frozenset("div floor_divide remainder fmod".split())
 _SHIFTS = frozenset("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__".split())
+_SUMS = frozenset("add sub rsub mul neg".split())
+_NARROW = (torch.int8, torch.int16, torch.uint8)
+# What inductor writes out in a way that torch's own kernels do not.
+_WRITTEN_OUT = {
+    "acosh": "squares its operand, which overflows",
+    "remainder": "subtracts a rounded product, which leaves nothing of large quotients",
+    "floor_divide": "rounds a rounded quotient down, as that of 1.0 and 0.1",
+}
 REMEDY = "install a C++ compiler (g++), or set CXX to one"
 
 
@@ -76,7 +84,7 @@ class InductorTarget(Target[InductorOptions]):
         problem = why_not_encoded(node)
         if problem:
             return Verdict(False, "argument", problem)
-        return _check_tensors(node) or _check_integers(node) or SUPPORTED
+        return _check_tensors(node) or _check_integers(node) or _check_floats(node) or SUPPORTED
 
     def build(self, island: Island, options: InductorOptions) -> Artifact:
         """Write the island down; it is compiled when it is loaded."""
@@ -147,15 +155,31 @@ def _check_tensors(node: fx.Node) -> Verdict | None:
 
 
 def _check_integers(node: fx.Node) -> Verdict | None:
-    """Refuse what C++ leaves undefined and torch defines: integers divided by 0, shifts by any number."""
+    """Refuse what C++ leaves undefined or computes wider: integers divided by 0, shifts, sums of few bits."""
     assert isinstance(node.target, OpOverload)
     name = node.target.overloadpacket.__name__
     value = node.meta.get("val")
     whole = isinstance(value, torch.Tensor) and not value.is_floating_point()
     if name in _SHIFTS:
         return Verdict(False, "argument", "shifts by negative or large numbers differ from torch's")
+    if name in _SUMS and isinstance(value, torch.Tensor) and value.dtype in _NARROW:
+        return Verdict(
+            False, "dtype", f"{node.target} in {value.dtype} wraps around, and not where it is compared"
+        )
     if name in _DIVISIONS and whole:
         divisor = node.args[1] if len(node.args) > 1 else None
         if not isinstance(divisor, (int, float)) or divisor == 0:
             return Verdict(False, "argument", "an integer could be divided by 0, which torch refuses")
+    return None
+
+
+def _check_floats(node: fx.Node) -> Verdict | None:
+    """Refuse functions of floats that inductor writes out, and that are then further off than rounding is."""
+    assert isinstance(node.target, OpOverload)
+    name = node.target.overloadpacket.__name__
+    value = node.meta.get("val")
+    if name == "div" and node.kwargs.get("rounding_mode") == "floor":
+        name = "floor_divide"
+    if name in _WRITTEN_OUT and isinstance(value, torch.Tensor) and value.is_floating_point():
+        return Verdict(False, "argument", f"{node.target} as inductor writes it out {_WRITTEN_OUT[name]}")
     return None

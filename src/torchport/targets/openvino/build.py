@@ -113,8 +113,7 @@ def _convert(island: Island) -> Any:
         # computes with, and its compiled form need hold none of its own.
         frontend_parts["simplify"](model, cf=False, smart_reshape=False)
         copy_rows(model)
-        if island.sizes is not None:
-            place_conversions(model)
+        place_conversions(model, is_open=island.sizes is not None)
     except TargetError:
         raise
     except Exception as error:  # the frontend raises many kinds; each is a refusal

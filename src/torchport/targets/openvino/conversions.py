@@ -1,8 +1,9 @@
-"""Keeps OpenVINO from converting the wrong tensor where sizes are open.
+"""Keeps OpenVINO from converting the wrong tensor.
 
 OpenVINO 2026.4 merges a conversion into the elementwise op that reads it. On ARM, where that op's sizes are
-open, it then converts the first input, whichever input was meant: `x + mask.to(x.dtype)` loses the fraction
-of `x`. So a conversion becomes the first input, or gets an op between: all of it gives the same numbers.
+open or its numbers whole, it then converts the first input, whichever input was meant: `x + mask.to(x.dtype)`
+loses the fraction of `x`, or all but eight bits. So a conversion becomes the first input, or gets an op
+between: all of it gives the same numbers.
 """
 
 from __future__ import annotations
@@ -47,8 +48,12 @@ _LOWEST = {
 }
 
 
-def place_conversions(model: Any) -> None:
-    """Change a model of open sizes so that no elementwise op has a conversion as its second input.
+def place_conversions(model: Any, *, is_open: bool) -> None:
+    """Change a model so that no elementwise op has a conversion as its second input.
+
+    Args:
+        model: the model.
+        is_open: whether it has open sizes; else only conversions to integers are placed.
 
     Raises:
         TargetError: such an op can be written in no other way.
@@ -57,7 +62,8 @@ def place_conversions(model: Any) -> None:
         kind = node.get_type_name()
         if kind in _SWAPPED or kind in _SAFE or kind in _OTHERS:
             second = node.input_value(1).get_node()
-            if second.get_type_name() == "Convert":
+            is_float = second.get_output_element_type(0).is_real()
+            if second.get_type_name() == "Convert" and (is_open or not is_float):
                 _place(node, kind, second)
 
 
@@ -68,9 +74,7 @@ def _place(node: Any, kind: str, conversion: Any) -> None:
     elif not conversion.input_value(0).get_element_type().is_real():
         node.input(1).replace_source_output(_above_lowest(conversion).output(0))
     elif not both_are and kind not in _SAFE:  # of two, only one of integers is merged
-        raise TargetError(
-            f"OpenVINO's {kind} reads a converted tensor wrong where sizes are open", where="openvino"
-        )
+        raise TargetError(f"OpenVINO's {kind} reads a converted tensor wrong", where="openvino")
 
 
 def _swap(node: Any, kind: str) -> None:

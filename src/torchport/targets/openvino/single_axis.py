@@ -11,6 +11,7 @@ from __future__ import annotations
 import platform
 from typing import Any
 
+from torchport.targets.openvino.centred_norms import centre_norms
 from torchport.targets.openvino.library import openvino
 from torchport.targets.openvino.shared_biases import part_shared_biases
 
@@ -18,9 +19,10 @@ _REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"
 
 
 def mend_for_arm(model: Any) -> None:
-    """Change what is slow, or wrong in a quantized model, if the processor is an ARM one."""
+    """Change what is slow or wrong, if the processor is an ARM one."""
     if platform.machine().lower() not in ("aarch64", "arm64"):
         return
+    centre_norms(model)
     is_quantized = any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
     merge_axes(model, whole_tensors_only=not is_quantized)
     if is_quantized:

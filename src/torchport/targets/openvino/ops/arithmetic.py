@@ -31,6 +31,7 @@ from torchport.targets.openvino.open_dims import any_size
 from torchport.targets.openvino.packed_weights import is_quantized_lookup
 from torchport.targets.openvino.rules import (
     NO_FLOATS,
+    Misread,
     NaN,
     argument,
     given,
@@ -42,6 +43,10 @@ from torchport.targets.openvino.rules import takes as takes_op
 # Elements that belong together, whatever their number.
 takes = partial(takes_op, open=any_size)
 checked = partial(checked_op, open=any_size)
+
+
+# What is added to a number that is larger is rounded by more than 0.001.
+_LARGE = 2.0**14
 
 
 def _sum_range(node: fx.Node, values: Values) -> Range:
@@ -60,7 +65,23 @@ def _sum(node: fx.Node) -> Verdict | None:
     alpha = node.kwargs.get("alpha", given(node, 2, "alpha", 1))
     if not isinstance(alpha, (int, float)) or isinstance(alpha, bool):
         return argument(f"alpha is {alpha!r}")
+    last, first = _added_number(node), _added_number(node.args[0])
+    if abs(first) > _LARGE and abs(first + last) < abs(first) / 2:
+        return argument(
+            f"{first:g} and {last:g} round what they are added to, and OpenVINO adds them up before",
+            "use torch.round",
+        )
     return None
+
+
+def _added_number(node: object) -> float:
+    """Return the number that an op adds to a tensor; 0 if that is not what it does."""
+    name = str(node.target) if isinstance(node, fx.Node) else ""
+    sign = {"aten.add.Tensor": 1.0, "aten.add.Scalar": 1.0, "aten.sub.Tensor": -1.0}.get(name)
+    if sign is None or len(node.args) != 2 or node.kwargs:  # type: ignore[attr-defined]  # a node
+        return 0.0
+    number = node.args[1]  # type: ignore[attr-defined]  # a node
+    return sign * number if isinstance(number, float) else 0.0
 
 
 def _product_range(node: fx.Node, values: Values) -> Range:
@@ -90,7 +111,8 @@ def _power_range(node: fx.Node, values: Values) -> Range:
     return powered(values.of(node.args[0]), exponent) if isinstance(exponent, (int, float)) else ANYTHING
 
 
-@checked("pow.Tensor_Scalar", "f", _power_range, NaN.MADE)
+# The root of -inf is NaN to torch, and infinite or 0 to the device.
+@checked("pow.Tensor_Scalar", "f", _power_range, NaN.MADE, Misread.MINUS)
 def _power(node: fx.Node) -> Verdict | None:
     exponent = node.args[1]
     if not isinstance(exponent, (int, float)) or not math.isfinite(exponent):

@@ -28,6 +28,7 @@ from torchport.verification import HALVES
 
 Numbers = numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float64]]
 _ABSENT = 9  # where no argument is
+_LEAST_EPS = 1e-30  # what is added to a variance before it is divided by
 
 
 def _affine_of(node: fx.Node, weight: int, bias: int, values: Values) -> tuple[Range, Range]:
@@ -109,13 +110,25 @@ def _affine(source: Range, scale: Numbers, shift: Numbers) -> Range:
     return loosened(float(ends.min()), float(ends.max()))
 
 
-takes("rms_norm.default", "f", _rms_norm_range, open=_fixed_shape)
+def _divisor(node: fx.Node) -> Verdict | None:
+    """torch divides 0 by 0 where all numbers are equal and nothing is added; OpenVINO may not."""
+    eps = given(node, 3, "eps") if "rms_norm" in str(node.target) else node.args[-1]
+    if eps is not None and (not isinstance(eps, (int, float)) or eps < _LEAST_EPS):
+        return argument(f"eps is {eps!r}", f"add {_LEAST_EPS} at least")
+    return None
+
+
+takes("rms_norm.default", "f", _rms_norm_range, check=_divisor, open=_fixed_shape)
 
 
 def _first_result(node: fx.Node) -> Verdict | None:
     if any(user.args[1] != 0 for user in node.users):
         return argument("the mean and deviation are used, which OpenVINO does not give")
     return None
+
+
+def _norm(node: fx.Node) -> Verdict | None:
+    return _divisor(node) or _first_result(node)
 
 
 def _batch_norm(node: fx.Node) -> Verdict | None:
@@ -128,8 +141,8 @@ def _batch_norm(node: fx.Node) -> Verdict | None:
 takes(
     "_native_batch_norm_legit_no_training.default", "f", _batch_norm_range, check=_batch_norm, open=any_size
 )
-takes("native_layer_norm.default", "f", _layer_norm_range, check=_first_result, open=_fixed_shape)
-takes("native_group_norm.default", "f", _group_norm_range, check=_first_result, wide=True, open=only_first(1))
+takes("native_layer_norm.default", "f", _layer_norm_range, check=_norm, open=_fixed_shape)
+takes("native_group_norm.default", "f", _group_norm_range, check=_norm, wide=True, open=only_first(1))
 
 
 def _whole(node: fx.Node) -> Verdict | None:

@@ -91,6 +91,29 @@ def _interpolated(gain: float) -> Floats:
     return interpolated
 
 
-takes("upsample_nearest2d.vec", "f", moved, open=only_first(1))
-takes("upsample_bilinear2d.vec", "f", _interpolated(1.0), open=only_first(1))
-takes("upsample_bicubic2d.vec", "f", _interpolated(2.5), open=only_first(1))
+def _resampled(node: fx.Node) -> Verdict | None:
+    """OpenVINO goes by the sizes; torch by the scale that it is given, which may be another."""
+    source, result = value_of(node), node.meta["val"]
+    is_nearest = "nearest" in str(node.target)
+    scales = given(node, 2 if is_nearest else 3, "scale_factors")
+    sizes = list(zip(source.shape[2:], result.shape[2:], strict=True))
+    if isinstance(scales, (list, tuple)) and any(
+        before * scale != after for (before, after), scale in zip(sizes, scales, strict=True)
+    ):
+        return argument(
+            f"the scale {list(scales)} is not that of the sizes {list(source.shape[2:])} and "
+            f"{list(result.shape[2:])}",
+            "pass the size, or recompute_scale_factor=True",
+        )
+    if (
+        not is_nearest
+        and not given(node, 2, "align_corners", False)
+        and any(after == 1 != before for before, after in sizes)
+    ):
+        return shape("a single pixel is interpolated, of which OpenVINO takes another place")
+    return None
+
+
+takes("upsample_nearest2d.vec", "f", moved, check=_resampled, open=only_first(1))
+takes("upsample_bilinear2d.vec", "f", _interpolated(1.0), check=_resampled, open=only_first(1))
+takes("upsample_bicubic2d.vec", "f", _interpolated(2.5), check=_resampled, open=only_first(1))
