@@ -11,4 +11,4 @@ inductor's own compiled form. The properties are:
   here for it to be used; `seal`, by which its maker is known.
 """
 
-FORMAT = 1
+FORMAT = 2  # raised whenever a compiled form computes something other than before

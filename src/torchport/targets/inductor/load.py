@@ -20,6 +20,7 @@ from torchport.records import TensorSpec, digest_of
 from torchport.targets.artifact_properties import check_format, read_number, refuse_property
 from torchport.targets.host.load import read_graph
 from torchport.targets.host.load import weight_places as places_in_host
+from torchport.targets.inductor.bounded_indices import bound_indices
 from torchport.targets.inductor.compile import compile_graph, from_bytes, lift_weights, to_bytes
 from torchport.targets.inductor.cuda_graph import CudaGraph
 from torchport.targets.inductor.direct_run import read as read_direct_form
@@ -28,7 +29,7 @@ from torchport.targets.inductor.format import FORMAT
 from torchport.targets.inductor.options import InductorOptions
 from torchport.targets.machine import machine
 from torchport.targets.seal import is_sealed, seal
-from torchport.targets.target import Artifact, Meanwhile, Runner
+from torchport.targets.target import Artifact, Meanwhile, OutOfRange, Runner
 
 _log = logging.getLogger(__name__)
 
@@ -64,9 +65,10 @@ def load(
     graph_module = read_graph(Artifact(artifact.payload[:size], described)).to(str(device))
     fold_scales(graph_module)
     arguments = [_example(spec, str(device)) for spec in inputs]
+    is_bounded = device == "cpu" and bound_indices(graph_module, arguments)
     kept = _import(artifact, graph_module, options)
     made = kept or _compile(graph_module, arguments, options, str(device))
-    return _Island(made, inputs, outputs, options, str(device))
+    return _Island(made, inputs, outputs, options, str(device), is_bounded=is_bounded)
 
 
 def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
@@ -163,8 +165,11 @@ class _Island:
         outputs: Sequence[TensorSpec],
         options: InductorOptions,
         device: str,
+        *,
+        is_bounded: bool,
     ) -> None:
         self.made = made
+        self._is_bounded = is_bounded
         self._specs = [(spec.shape, getattr(torch, spec.dtype)) for spec in inputs]
         self._outputs = [(spec.shape, getattr(torch, spec.dtype), not spec.order) for spec in outputs]
         self._device = torch.empty(0, device=device).device  # with its number
@@ -198,6 +203,8 @@ class _Island:
         results = self._call(given)  # on a GPU it returns as soon as the work is handed over
         if meanwhile is not None and self._on_gpu:
             meanwhile()
+        if self._is_bounded and not results.pop():
+            raise OutOfRange("an index is out of bounds")
         if len(results) != len(self._outputs):
             raise TargetError("the compiled island gives other tensors than it should", where="inductor")
         taken = self._kept | {argument.untyped_storage().data_ptr() for argument in given}

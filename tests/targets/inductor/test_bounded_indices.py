@@ -1,0 +1,70 @@
+"""Indices out of bounds: eager torch raises for them, and nothing ends the process."""
+
+import pytest
+import torch
+from torch import fx
+
+from runtime.fresh_process import run_fresh
+from torchport.errors import TargetError
+from torchport.targets.inductor.bounded_indices import bound_indices
+
+ROWS = torch.arange(20.0).view(10, 2)
+
+
+def graph_of(function, **weights: torch.Tensor) -> fx.GraphModule:
+    """Return a graph; parameters with the names of weights are weights."""
+    graph, code = fx.Graph(), function.__code__
+    names = code.co_varnames[: code.co_argcount]
+    nodes = [graph.get_attr(name) if name in weights else graph.placeholder(name) for name in names]
+    graph.output((graph.call_function(*function(*nodes)),))
+    return fx.GraphModule(weights, graph)
+
+
+@pytest.mark.parametrize(
+    ("function", "good", "bad"),
+    [
+        (lambda x, i: (torch.ops.aten.embedding.default, (x, i)), [0, 9], [[10], [-1], [2**40]]),
+        (lambda x, i: (torch.ops.aten.index_select.default, (x, 0, i)), [0, 9], [[10], [-1]]),
+        (lambda x, i: (torch.ops.aten.index.Tensor, (x, [i])), [-10, 9], [[10], [-11]]),
+        (lambda x, i: (torch.ops.aten.index.Tensor, (x, [i, i])), [-2, 1], [[2], [-3]]),
+    ],
+)
+def test_a_graph_says_whether_all_indices_are_inside(function, good, bad):
+    graph_module = graph_of(function)
+    example = torch.zeros(len(good), dtype=torch.int64)
+    op, args = function(ROWS, torch.tensor(good))
+    assert bound_indices(graph_module, [ROWS, example])
+    result, inside = graph_module(ROWS, torch.tensor(good))
+    assert inside
+    assert torch.equal(result, op(*args))
+    for values in bad:
+        assert not graph_module(ROWS, torch.tensor([values[0], 0]))[-1]
+
+
+def test_constants_are_looked_at_once():
+    def look(x, i):
+        return torch.ops.aten.index_select.default, (x, 0, i)
+
+    inside = graph_of(look, i=torch.tensor([3]))
+    assert not bound_indices(inside, [ROWS])
+    assert torch.equal(inside(ROWS)[0], ROWS[3:4])
+    with pytest.raises(TargetError, match=r"an index of aten.index_select.default is outside 0 … 9"):
+        bound_indices(graph_of(look, i=torch.tensor([10])), [ROWS])
+
+
+def test_no_index_ends_the_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    code = """
+import torch, torchport
+torch.set_num_threads(2)
+x, i = torch.randn(10, 8), torch.zeros(4000, 8, dtype=torch.int64)
+compiled = torchport.compile(lambda x, i: torch.gather(x, 0, i) * 2, (x, i), target="inductor")
+i[3999, 7] = 9
+assert torch.equal(compiled(x, i), torch.gather(x, 0, i) * 2)
+i[3999, 7] = 10
+try:
+    compiled(x, i)
+except RuntimeError as error:
+    print(compiled.coverage.ops_remain, "index 10 is out of bounds" in str(error))
+"""
+    assert run_fresh(code) == "0 True"
