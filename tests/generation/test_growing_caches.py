@@ -8,7 +8,7 @@ import torch
 import torchport
 from generation.models import padded_batch, small_causal, tiny_llama
 from torchport.compiler.open_call import OpenCall
-from torchport.generation.call_sizes import FixedSizes
+from torchport.generation.call_sizes import CallSizes, FixedSizes
 from torchport.generation.model_inputs import MaskForm
 from torchport.generation.pieces import SlotNumbers
 
@@ -127,3 +127,11 @@ def test_slots_that_a_mask_does_not_know_are_not_seen():
         assert found.flatten().tolist() == [*mask.flatten().tolist(), unseen, unseen]
     row = torch.tensor([[0, 1, 1, 1]])
     assert MaskForm(row, 3).piece(row, 1, 1, 0, 1, 1).tolist() == [[0, 1, 1]]
+
+
+@pytest.mark.parametrize(("most", "tried"), [(256, 256), (1 << 24, 1 << 13), (1 << 40, 1 << 13)])
+def test_a_program_is_tried_with_no_more_slots_than_memory_holds(most, tried):
+    call = OpenCall.__new__(OpenCall)
+    call._sizes = CallSizes(32, most, 128)
+    past = [torch.empty(2, 8, 128, 64) for _ in range(4)]  # 2 ** 13 elements a slot, with the values
+    assert call._slots_tried((None, None, None, None, past, past)) == tried

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -17,6 +18,7 @@ from torchport.structure import Flat, flatten_call
 
 # Most calls are steps of one token, and torch takes no example of size 1 for one that varies.
 _EXAMPLE = 2
+_MOST_TRIED = 1 << 26  # elements of a cache
 
 
 class OpenCall(CompiledModel):
@@ -51,14 +53,19 @@ class OpenCall(CompiledModel):
         # A step: torch takes for granted that an open size is not 1, so that it is to be proved.
         return super()._make(flat, args, kwargs, current)
 
-    def _build_for_all_sizes(self, args: Sequence[object]) -> Specialised:
+    def _slots_tried(self, args: Sequence[Any]) -> int:
+        """Return how many slots a program is tried with: as many as there may be, unless they fill memory."""
+        of_one: int = sum(past[:, :, 0].numel() for past in (*args[-2], *args[-1]))
+        return min(self._sizes.slots, max(self._sizes.least_slots, _MOST_TRIED // max(of_one, 1)))
+
+    def _build_for_all_sizes(self, args: Sequence[Any]) -> Specialised:
         example, open_dims = vary(args, self._sizes, _EXAMPLE)
         module, name = self._specialiser.module, self._specialiser.name
         try:
             captured = capture.export(module, example, {}, name=name, dynamic_shapes=open_dims)
             made = self._specialiser.build_open(captured)
             # An island that looks values up may take those alone that are right for every size.
-            largest = vary(args, self._sizes, self._sizes.tokens, self._sizes.slots)[0]
+            largest = vary(args, self._sizes, self._sizes.tokens, self._slots_tried(args))[0]
             widest = flatten_call(largest, {})
             with torch.no_grad():
                 made.program.run(widest.leaves, widest.objects, made.guard.check)
