@@ -321,6 +321,17 @@ def test_a_nan_in_any_one_of_many_values_of_one_shape_is_seen(dtype):
         assert [bool(result.isnan().any()) for result in results] == [index == place for index in range(20)]
 
 
+def test_a_nan_in_one_of_many_transposed_values_is_seen():
+    def model(*several):
+        return [torch.relu(each).t() for each in several]
+
+    given = [torch.ones(3, 4) for _ in range(9)]
+    compiled = torchport.compile(model, tuple(given), options={"cache": False, "check": False})
+    assert compiled.coverage.ops_remain == 0
+    given[8][1, 2] = NAN
+    assert [bool(result.isnan().any()) for result in compiled(*given)] == [index == 8 for index in range(9)]
+
+
 @pytest.mark.parametrize("scale", [0.0, 1e-25, 1e-12, 1.0, 1e12, 1e17])
 def test_a_norm_that_is_written_out_is_no_larger_than_its_range(scale):
     torch.manual_seed(0)

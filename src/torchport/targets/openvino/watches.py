@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import torch
 from torch import fx
 
+from torchport.targets.open_sizes import has_open_sizes
 from torchport.targets.openvino.float_values import is_float
 from torchport.targets.openvino.nan_walk import SMALL, Condition, Found, Island, Trouble, Watch
 from torchport.targets.openvino.ops import RULES
@@ -275,7 +276,13 @@ class _Total:
         return self.call(torch.ops.aten.cat.default, [self._flat(self.float32(value)) for value in values])
 
     def _flat(self, value: fx.Node) -> fx.Node:
-        return self.call(torch.ops.aten.reshape.default, value, [-1])  # whatever its strides
+        """Return a value as one row. OpenVINO knows no strides, and torch's exporter of ONNX does."""
+        known = value.meta["val"]
+        if not has_open_sizes(known) and not known.is_contiguous():
+            value = self.call(torch.ops.aten.clone.default, value, memory_format=torch.contiguous_format)
+        node = self.graph.call_function(torch.ops.aten.view.default, (value, [-1]))
+        node.meta["val"] = known.reshape(-1)
+        return node
 
     def _added(self, values: list[fx.Node]) -> fx.Node:
         total = values[0]
