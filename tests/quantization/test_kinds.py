@@ -123,6 +123,18 @@ def test_it_runs_in_eight_bits() -> None:
         assert [time.precision.lower() in ("i8", "u8") for time in times if time] == [True] * 3
 
 
+def test_what_a_depthwise_convolution_reads_is_in_eight_bits() -> None:
+    """nncf would round it by channels, which no engine is handed: then it would compute in floats."""
+    model = nn.Sequential(
+        nn.Conv2d(8, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3, groups=32), nn.ReLU(), nn.Conv2d(32, 4, 1)
+    )
+    quantized = torchport.quantize(model.eval(), images(), speed=False)
+    nodes = quantized.module.graph_module.graph.nodes
+    products = [node for node in nodes if str(node.target) == "aten.conv2d.default"]
+    assert len(products) == 3
+    assert {str(node.args[0].target) for node in products} == {"aten.fake_quantize_per_tensor_affine.default"}
+
+
 def test_a_model_that_generates_generates_with_weights_in_eight_bits() -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 

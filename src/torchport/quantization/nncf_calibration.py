@@ -146,6 +146,8 @@ def _run(nncf: Any, fixed: fx.GraphModule, reader: Any, count: int, options: Qua
         disable_bias_correction=not options.bias_correction,
         disable_channel_alignment=True,  # it has none for such graphs, and would not say so
         weights_quantization_params=QuantizationParameters(per_channel=options.weights == "per_channel"),
+        # Else what depthwise convolutions read would be rounded by channels, which few engines know.
+        activations_quantization_params=QuantizationParameters(per_channel=False),
         activations_range_estimator_params=ranges,
         smooth_quant_alphas=AdvancedSmoothQuantParameters(matmul=0.95 if smooth else -1),
     )
