@@ -12,6 +12,7 @@ from targets.graphs import island_of, verdict_on
 from torchport.errors import TargetError
 from torchport.quantization import AccuracyBudget
 from torchport.targets import Artifact, find
+from torchport.targets.onnxruntime.quantized import write_zero_points
 
 ONNXRUNTIME = find("onnxruntime")
 OPTIONS = ONNXRUNTIME.make_options({})
@@ -86,6 +87,35 @@ def test_layers_with_a_kernel_are_not_put_back_for_want_of_one(mixed, items):
     budget = AccuracyBudget(pcc=0.5)
     model = torchport.quantize(mixed, items, target="onnxruntime", accuracy=budget)
     assert "no_kernel" not in {layer.reason for layer in model.plan.layers}
+
+
+def test_each_weight_has_zero_points_of_its_own():
+    """Without them, or with shared ones, onnxruntime fails where it makes uint8 of int8: on x86."""
+    tensor = numpy_helper.from_array
+    weights = [tensor(numpy.ones((4, 3), numpy.int8), f"weight_{place}") for place in range(2)]
+    scale = tensor(numpy.ones(4, numpy.float32), "scale")
+    nodes = [
+        onnx.helper.make_node("DequantizeLinear", [weight.name, "scale"], [f"made_{place}"], axis=0)
+        for place, weight in enumerate(weights)
+    ]
+    outputs = [onnx.helper.make_tensor_value_info(f"made_{place}", 1, [4, 3]) for place in range(2)]
+    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [], outputs, [*weights, scale]))
+    write_zero_points(model)
+    onnx.checker.check_model(model)
+    zeros = [node.input[2] for node in model.graph.node]
+    assert len(set(zeros)) == 2
+    tensors = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    for name in zeros:
+        assert tensors[name].dtype == numpy.int8
+        assert tensors[name].tolist() == [0, 0, 0, 0]
+
+
+def test_a_profile_that_fails_is_the_target_s_error():
+    """Whoever times layers can go on without: onnxruntime's own errors would end a whole quantization."""
+    island = island_of(torch.relu, torch.ones(2, 4), target="onnxruntime")
+    assert ONNXRUNTIME.op_times(island, OPTIONS, [torch.ones(2, 4)])
+    with pytest.raises(TargetError, match=r"onnxruntime fails: .*Got invalid dimensions"):
+        ONNXRUNTIME.op_times(island, OPTIONS, [torch.ones(3, 4)])
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 255), (-128, 127), (-127, 127)])

@@ -30,7 +30,7 @@ from torch.export.graph_signature import (
 
 from torchport.errors import TargetError, one_line
 from torchport.targets.onnxruntime.library import library
-from torchport.targets.onnxruntime.quantized import LOWERINGS, write_quantized
+from torchport.targets.onnxruntime.quantized import LOWERINGS, write_quantized, write_zero_points
 from torchport.torch_private import FakeTensorMode, ONNXRegistry, export_onnx, tree_map_only
 
 _log = logging.getLogger(__name__)
@@ -92,7 +92,9 @@ def _run_exporter(model: fx.GraphModule | ExportedProgram, arguments: tuple[torc
         verbose=False,
     )
     assert program is not None
-    return bytes(program.model_proto.SerializeToString())
+    made = program.model_proto
+    write_zero_points(made)
+    return bytes(made.SerializeToString())
 
 
 def _inputs(model: fx.GraphModule | ExportedProgram) -> int:

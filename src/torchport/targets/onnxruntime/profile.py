@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from torchport.errors import TargetError, one_line
 from torchport.records import OpTime, temporary_folder
 from torchport.targets.onnxruntime.build import build
 from torchport.targets.onnxruntime.library import library
@@ -23,23 +24,33 @@ _EIGHT_BITS = {"uint8": "u8", "int8": "i8"}
 
 
 def op_times(island: Island, options: OnnxRuntimeOptions, arguments: Sequence[torch.Tensor]) -> list[OpTime]:
-    """Build the island, run it under onnxruntime's profiler, and return each kernel's shortest time."""
+    """Build the island, run it under onnxruntime's profiler, and return each kernel's shortest time.
+
+    Raises:
+        TargetError: onnxruntime refuses the island, or fails.
+    """
     model = build(island).payload.tobytes()
     nodes = _nodes_of(model, {node.name for node in island.graph_module.graph.nodes})
     with temporary_folder("profile") as folder:
         settings = session_options(options)
         settings.enable_profiling = True
         settings.profile_file_prefix = str(folder / "profile")
-        session = make_session(model, settings, options)
-        names = [port.name for port in session.get_inputs()]
-        feed = {
-            name: argument.detach().contiguous().numpy()
-            for name, argument in zip(names, arguments, strict=True)
-        }
-        for _ in range(_RUNS):
-            session.run(None, feed)
-        events = json.loads(Path(session.end_profiling()).read_text())
+        try:
+            events = _run(make_session(model, settings, options), arguments)
+        except Exception as error:  # onnxruntime raises many kinds
+            raise TargetError(f"onnxruntime fails: {one_line(error)}", where="onnxruntime") from error
     return _times(events, nodes)
+
+
+def _run(session: Any, arguments: Sequence[torch.Tensor]) -> list[Mapping[str, Any]]:
+    names = [port.name for port in session.get_inputs()]
+    feed = {
+        name: argument.detach().contiguous().numpy() for name, argument in zip(names, arguments, strict=True)
+    }
+    for _ in range(_RUNS):
+        session.run(None, feed)
+    found: list[Mapping[str, Any]] = json.loads(Path(session.end_profiling()).read_text())
+    return found
 
 
 def _times(events: Sequence[Mapping[str, Any]], nodes: Mapping[str, str]) -> list[OpTime]:

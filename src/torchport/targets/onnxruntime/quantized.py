@@ -6,6 +6,7 @@ convolutions and products of them where it has a kernel; elsewhere it computes w
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +51,26 @@ def dequantized(weight: Any, scale: Any, axis: int) -> Any:
 
 # What the exporter is to write for an op.
 LOWERINGS: dict[Any, Callable[..., Any]] = {_ROUNDED: rounded, _DEQUANTIZED: dequantized}
+
+
+def write_zero_points(model: Any) -> None:
+    """Give each weight in integers its zero points, though they are 0, as tensors of its own.
+
+    Where onnxruntime makes uint8 of int8, as it does on x86, it gives a weight without any the single one of
+    a weight with one scale, and then refuses it; and it refuses two that share theirs, as the exporter has
+    them.
+    """
+    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type != "DequantizeLinear" or len(node.input) > 2 or node.input[0] not in initializers:
+            continue
+        weight, scale = (initializers[name] for name in node.input)
+        zero = library("onnx").TensorProto(
+            name=f"{node.output[0]}_zero_point", data_type=weight.data_type, dims=scale.dims
+        )
+        zero.raw_data = bytes(math.prod(scale.dims))  # one each
+        model.graph.initializer.append(zero)
+        node.input.append(zero.name)
 
 
 def is_quantized(model: bytes) -> bool:
