@@ -45,7 +45,7 @@ def has_mock_chip() -> bool:
 def judge_row(name: str) -> Judged:
     """Judge one row; whatever a model raises is in the record."""
     try:
-        programs = _Programs(name, is_training=name.endswith("-train"))
+        programs = Programs(name, is_training=name.endswith("-train"))
         programs.add_row()
         gc.collect()  # the model
         with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +65,7 @@ def judge_row(name: str) -> Judged:
     )
 
 
-class _Programs:
+class Programs:
     """The programs of a row, as compiling it writes them.
 
     Args:
