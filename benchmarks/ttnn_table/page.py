@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from models import ABSENT, NOTES
-from rows import Explained, Placed, Trained, upstream
+from rows import Explained, Judged, Placed, Trained, upstream
 
 from torchport.records import MOST_EXCESS, PCC_THRESHOLD, BenchRecord, atomic_write
 from torchport.records.record import Record
+from torchport.targets.ttnn.target import TtnnTarget
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGE = RESULTS / "ttnn.md"
@@ -25,8 +26,10 @@ _KEPT = {
     Explained: ("ttnn_explained.json", "explained"),
     Placed: ("ttnn_placed.json", "placed"),
     Trained: ("ttnn_trained.json", "trained_explained", "trained"),
+    Judged: ("ttnn_judged.json", "judged"),
 }
 _MOST_LEFT = 0.05  # of the ops in training
+_LIBRARY = TtnnTarget().version()  # which programs are written for
 
 RowRecord = TypeVar("RowRecord", bound=Record)
 
@@ -39,6 +42,7 @@ class Records:
     explained: Mapping[str, Explained]
     trained: Mapping[str, Trained]
     placed: Mapping[str, Placed]
+    judged: Mapping[str, Judged]
 
 
 def read(kind: type[RowRecord]) -> dict[str, RowRecord]:
@@ -50,7 +54,7 @@ def read(kind: type[RowRecord]) -> dict[str, RowRecord]:
 
 def read_records() -> Records:
     """Return the records that the page is made from."""
-    return Records(read(BenchRecord), read(Explained), read(Trained), read(Placed))
+    return Records(read(BenchRecord), read(Explained), read(Trained), read(Placed), read(Judged))
 
 
 def write_page(directory: Path) -> None:
@@ -61,6 +65,8 @@ def write_page(directory: Path) -> None:
             record = kind.from_json(json.loads(path.read_text(encoding="utf-8")))
             if isinstance(record, Trained) and record.ops_before is None and record.model in rows:
                 continue  # what was explained says more
+            if isinstance(record, Judged) and record.programs is None and record.model in rows:
+                continue  # it was judged elsewhere
             rows[record.model] = record.to_json()
         ordered = [rows[row["name"]] for row in upstream() if row["name"] in rows]
         lines = ",\n".join(_short(json.dumps(row, ensure_ascii=False)) for row in ordered)
@@ -88,7 +94,7 @@ def _write(path: Path, text: str) -> None:
 
 def render(records: Records) -> str:
     """Return the page."""
-    lines = [_cells([*_theirs(row), *_ours(row["name"], records)]) for row in upstream()]
+    lines = [_cells([*_theirs(row), *_ours_judged(row["name"], records)]) for row in upstream()]
     return "\n".join([*_head(records), *lines, ""])
 
 
@@ -106,6 +112,10 @@ def totals(records: Records) -> list[str]:
     counted = [record for record in records.trained.values() if record.ops_before is not None]
     few = sum(_few_left(record) for record in counted)
     theirs = sum(row["status"] == "✅" for row in evaluated)
+    judged = [record for record in records.judged.values() if record.programs is not None]
+    programs = sum(record.programs or 0 for record in judged)
+    calls = sum(record.calls for record in judged)
+    taken = sum(record.accepted == record.programs for record in judged)
     return [
         f"- evaluation, {len(evaluated)} rows: {len(run)} were run, {len(whole)} of them with no op left and",
         f"  right: a PCC of at least {PCC_THRESHOLD:g}, or ({coarse} rows) as near as bfloat16 holds such",
@@ -114,6 +124,8 @@ def totals(records: Records) -> list[str]:
         f"- training, {len(rows) - len(evaluated)} rows: {len(trained)} were run, {good} of them with at",
         f"  most {_MOST_LEFT:.0%} of the ops left and every gradient right; {len(counted)} were run or",
         f"  explained, {few} of them with at most {_MOST_LEFT:.0%} left.",
+        f"- Tenstorrent's own library, with a mock chip: the programs of {len(judged)} rows were judged,",
+        f"  {programs:,} programs of {calls:,} calls; {taken} rows have all of theirs accepted.",
     ]
 
 
@@ -166,14 +178,34 @@ def _head(records: Records) -> list[str]:
         "compared with float64's, and the note says how many times as far off ours is; up to",
         f"{MOST_EXCESS:g} times is taken for right.",
         "",
-        "| Model | Theirs | Ops | Left | Moves | Accuracy (%) | Ours | Ops | Left | Moves | PCC | Note |",
-        "|---|---|--:|--:|--:|--:|---|--:|--:|--:|--:|---|",
+        "*Real library* says how many of a row's programs Tenstorrent's own library takes whole, and of how",
+        f"many: ttnn {_LIBRARY}, with a mock n150 for a chip. It makes every call, checks arguments, plans",
+        "kernels and memory, and gives shapes, dtypes and layouts, which are compared with what the program",
+        "expects. Nothing is computed, so weights and inputs are zeros. A row has a program for each piece",
+        "that the target takes: one where no op is left; one each for the encoder, for a part of the prompt",
+        "and for a step where it generates; in training those of the forward and the backward graph.",
+        "",
+        "| Model | Theirs | Ops | Left | Moves | Accuracy (%) | Ours | Ops | Left | Moves | PCC | "
+        "Real library | Note |",
+        "|---|---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|---|",
     ]
 
 
 def _theirs(row: dict[str, str]) -> list[str]:
     numbers = [row[key] or "-" for key in ("ops_before", "ops_remain", "transfers", "accuracy")]
     return [row["name"], row["status"], *numbers]
+
+
+def _ours_judged(name: str, records: Records) -> list[str]:
+    """Return our figures, what the real library says of the programs, and the note."""
+    *figures, note = _ours(name, records)
+    judged = records.judged.get(name)
+    if name in ABSENT:
+        return [*figures, "", note]
+    if judged is None or judged.programs is None:
+        return [*figures, "-", _joined([note, f"not judged: {judged.error}" if judged is not None else ""])]
+    refusals = [f"the real library refuses: {each}" for each in judged.refusals]
+    return [*figures, f"{judged.accepted}/{judged.programs}", _joined([note, *refusals])]
 
 
 def _ours(name: str, records: Records) -> list[str]:
@@ -212,8 +244,11 @@ def _figures(
     mark: str, record: BenchRecord | Explained | Trained, pcc: float | None, notes: list[str]
 ) -> list[str]:
     counts = (record.ops_before, record.ops_remain, record.transfers)
-    note = "; ".join(" ".join(each.split()) for each in notes if each)
-    return [mark, *map(_number, counts), "-" if pcc is None else f"{pcc:.4f}", note]
+    return [mark, *map(_number, counts), "-" if pcc is None else f"{pcc:.4f}", _joined(notes)]
+
+
+def _joined(notes: list[str]) -> str:
+    return "; ".join(" ".join(each.split()) for each in notes if each)
 
 
 def _number(value: int | None) -> str:

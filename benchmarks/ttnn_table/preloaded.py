@@ -8,6 +8,7 @@ ensure_torchvision_ops()
 
 import explain_rows  # noqa: E402, F401
 import graph_row  # noqa: E402, F401
+import judge_row  # noqa: E402, F401
 import timm  # noqa: E402, F401
 import torchvision  # noqa: E402, F401
 import train_row  # noqa: E402, F401

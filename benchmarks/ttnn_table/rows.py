@@ -89,6 +89,28 @@ class Trained(Record):
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Judged(Record):
+    """What Tenstorrent's own library, with a mock chip, says of a row's programs.
+
+    Args:
+        model: the row's name.
+        programs, accepted: how many there are, and how many of them it takes whole.
+        calls: how many of its functions they call, together.
+        refusals: why it takes the others not, each reason once.
+        error: why there is no verdict.
+    """
+
+    schema: ClassVar[str] = "torchport.benchmarks.judged/1"
+
+    model: str
+    programs: int | None = None
+    accepted: int = 0
+    calls: int = 0
+    refusals: tuple[str, ...] = ()
+    error: str = ""
+
+
 def upstream() -> list[dict[str, str]]:
     """Return torch_ttnn's rows."""
     with _TABLE.open(encoding="utf-8") as file:

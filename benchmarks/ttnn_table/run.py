@@ -4,7 +4,8 @@
     python benchmarks/ttnn_table/run.py --only 'vgg*' --again
     python benchmarks/ttnn_table/run.py --page               # only write the page
 
-First every row's model is explained, then the rows are run, the smallest first, then those in training.
+First every row's model is explained, then the rows are run, the smallest first, then those in training, and
+at last Tenstorrent's own library judges the programs of each, where `make ttnn-mock` has built it.
 Each runs in a process of its own, with a limit of time and memory, and its record is written when it is
 done: a run that is stopped goes on where it was, and rows whose records are kept beside the page are done.
 The page, `docs/results/ttnn.md`, is written after each.
@@ -15,6 +16,7 @@ Three rows need packages that torchport does not: `pip install --no-deps pytorch
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
 import functools
 import math
@@ -29,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from page import read, write_page
-from rows import Explained, Placed, Trained, reasons, upstream
+from rows import Explained, Judged, Placed, Trained, reasons, upstream
 
 from torchport.bringup import BenchSettings, run_benches
 from torchport.records import BenchRecord, Coverage, file_name, read_record, write_record
@@ -105,6 +107,23 @@ def work(pattern: str, kinds: list[str]) -> Iterator[tuple[str, str]]:
     for kind, names in (("explain-train", trained), ("bench", evaluated), ("train", trained)):
         if kind in kinds:
             yield from ((kind, name) for name in sorted(names, key=size))
+    if "judge" in kinds and _can_judge():
+        counts = {row["name"]: int(row["ops_before"]) for row in rows}  # each is a call or more
+        yield from (
+            ("judge", name)
+            for names in (evaluated, trained)
+            for name in sorted(names, key=counts.__getitem__)
+        )
+
+
+def _can_judge() -> bool:
+    """Whether the real library with its mock chip is there; if not, it says so."""
+    from judge_row import has_mock_chip
+
+    if not has_mock_chip():
+        print("judge: the real library with a mock chip is not here; `make ttnn-mock` builds it on x86-64")
+        return False
+    return True
 
 
 def is_kept(kind: str, name: str) -> bool:
@@ -112,6 +131,8 @@ def is_kept(kind: str, name: str) -> bool:
     found = read(KINDS[kind].record).get(name)
     if isinstance(found, Trained) and kind == "train":
         return found.pcc is not None
+    if isinstance(found, Judged):
+        return found.programs is not None
     return isinstance(found, (Explained, BenchRecord, Trained)) and found.ops_before is not None
 
 
@@ -123,11 +144,13 @@ def run_row(kind: str, name: str, directory: Path, seconds: float, gigabytes: fl
     problem = ""
     while process.exitcode is None and not problem:
         process.join(_LOOK)
-        if _memory(process.pid) > gigabytes * 1e9:
+        if sum(map(_memory, _family(process.pid))) > gigabytes * 1e9:
             problem = f"it takes more than {gigabytes:g} GB"
         elif time.monotonic() > end:
             problem = f"it takes more than {seconds:.0f} s"
-    process.kill()
+    for member in _family(process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(member, signal.SIGKILL)
     process.join()
     if process.exitcode == -signal.SIGXCPU:
         problem = f"it takes more than {seconds:.0f} s"
@@ -138,7 +161,16 @@ def run_row(kind: str, name: str, directory: Path, seconds: float, gigabytes: fl
         write_record(found.failed(name, problem), directory / found.folder / file_name(name, TARGET))
 
 
-def _memory(process: int | None) -> int:
+def _family(process: int | None) -> list[int]:
+    """Return a process and those that it started, as long as it runs."""
+    found = [] if process is None else [process]
+    for each in found:
+        with contextlib.suppress(OSError):  # it has ended
+            found += map(int, Path(f"/proc/{each}/task/{each}/children").read_text("utf-8").split())
+    return found
+
+
+def _memory(process: int) -> int:
     """Return how many bytes a process holds that no file has."""
     try:
         lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
@@ -199,6 +231,12 @@ def _train(name: str, directory: Path) -> None:
     write_record(train_row(name), directory / "trained" / file_name(name, TARGET))
 
 
+def _judge(name: str, directory: Path) -> None:
+    from judge_row import judge_row
+
+    write_record(judge_row(name), directory / "judged" / file_name(name, TARGET))
+
+
 def _bench_failed(name: str, problem: str) -> BenchRecord:
     return BenchRecord(name, TARGET, "failed", error=problem)
 
@@ -210,10 +248,14 @@ KINDS = {
         "trained_explained", Trained, _explain_training, lambda name, why: Trained(name, error=why)
     ),
     "train": Kind("trained", Trained, _train, lambda name, why: Trained(name, error=why)),
+    "judge": Kind("judged", Judged, _judge, lambda name, why: Judged(name, error=why)),
 }
 
 
 def _line(kind: str, done: Record, seconds: float) -> str:
+    if isinstance(done, Judged):
+        judged = f"{done.accepted} of {done.programs} accepted {'; '.join(done.refusals)}"
+        return f"{kind} {done.model}: {judged} {done.error} ({seconds:.0f} s)"
     assert isinstance(done, (Explained, BenchRecord, Trained))
     pcc = "" if isinstance(done, Explained) else f", PCC {done.pcc}"
     left = f"{done.ops_remain} of {done.ops_before} left"

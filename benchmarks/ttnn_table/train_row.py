@@ -48,27 +48,33 @@ def explain_training(name: str) -> Trained:
     """Say what the target would take of a row's graphs in training, which run with eager torch."""
     target = targets.find_engine("ttnn")
     options = target.make_options({"dtype": _OPTIONS["dtype"]})
-    graphs: list[fx.GraphModule] = []
-
-    def explain(graph: fx.GraphModule, inputs: Sequence[object]) -> Callable[..., object]:
-        graphs.append(graph)
-        return make_boxed_func(graph)
-
-    backend = aot_autograd(
-        fw_compiler=explain,
-        bw_compiler=explain,
-        decompositions=dict(target.training_decompositions()),
-        partition_fn=min_cut_partition,
-    )
     try:
-        model = load_to_run(name)
-        without_chance(model.module.train())
-        gradients(model, torch.compile(model.module, backend=backend))
+        graphs = graphs_of_training(name)
         plans = [Planner(name, normal_graph(graph), target, options).plan() for graph in graphs]
     except Exception as error:  # noqa: BLE001  # as above
         _log.debug("%s failed", name, exc_info=True)
         return Trained(name, error=one_line(error))
     return _with_ops(Trained(name), [plan.coverage for plan in plans])
+
+
+def graphs_of_training(name: str) -> list[fx.GraphModule]:
+    """Return a row's forward and backward graphs; a step is run with eager torch for them."""
+    graphs: list[fx.GraphModule] = []
+
+    def keep(graph: fx.GraphModule, inputs: Sequence[object]) -> Callable[..., object]:
+        graphs.append(graph)
+        return make_boxed_func(graph)
+
+    backend = aot_autograd(
+        fw_compiler=keep,
+        bw_compiler=keep,
+        decompositions=dict(targets.find_engine("ttnn").training_decompositions()),
+        partition_fn=min_cut_partition,
+    )
+    model = load_to_run(name)
+    without_chance(model.module.train())
+    gradients(model, torch.compile(model.module, backend=backend))
+    return graphs
 
 
 # In bfloat16 gradients are off by as much as eager torch's in bfloat16: they would show the dtype's error.

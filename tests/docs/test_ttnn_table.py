@@ -14,7 +14,7 @@ def page(monkeypatch):
     import page
 
     yield page
-    for name in ("page", "models", "rows", "small_nets"):
+    for name in ("page", "models", "rows", "run", "judge_row", "train_row", "small_nets"):
         sys.modules.pop(name, None)
 
 
@@ -72,10 +72,69 @@ def test_what_is_explained_without_weights_is_what_is_compiled(page):
 def test_a_row_that_is_only_explained_is_marked(page):
     records = page.read_records()
     name = next(name for name, row in records.explained.items() if row.ops_remain == 0)
-    alone = page.Records({}, {name: records.explained[name]}, {}, {})
+    alone = page.Records({}, {name: records.explained[name]}, {}, {}, {})
     [line] = [line for line in page.render(alone).splitlines() if line.startswith(f"| {name} |")]
     assert " ○ " in line
     assert "✅ |" not in line.split("○")[1]
+
+
+def test_the_page_says_what_the_real_library_took(page):
+    records = page.read_records()
+    name = next(iter(records.explained))
+    refused = page.Judged(name, programs=3, accepted=2, calls=5, refusals=("ttnn.add refuses: it is odd",))
+    text = page.render(dataclasses.replace(records, judged={name: refused}))
+    [line] = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
+    assert " | 2/3 | " in line
+    assert "the real library refuses: ttnn.add refuses: it is odd" in line
+    assert "1 rows were judged,\n  3 programs of 5 calls; 0 rows" in text
+    failed = page.Judged(name, error="it takes more than 300 s")
+    text = page.render(dataclasses.replace(records, judged={name: failed}))
+    [line] = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
+    assert " | - | " in line
+    assert "not judged: it takes more than 300 s" in line
+
+
+def test_a_row_is_judged(page):
+    from judge_row import has_mock_chip, judge_row
+
+    if not has_mock_chip():
+        pytest.skip("the real library with a mock chip is not here: `make ttnn-mock` builds it")
+    judged = judge_row("Autoencoder (linear)")
+    assert (judged.programs, judged.accepted, judged.refusals, judged.error) == (1, 1, (), "")
+
+
+def test_programs_that_are_judged_are_those_of_the_row(page):
+    from judge_row import Programs
+
+    [program] = _written(Programs("Autoencoder (linear)", is_training=False))
+    assert [(each.host_shape, each.host_dtype) for each in program.inputs] == [((1, 784), "float32")]
+    assert sum(call.function == "linear" for call in program.calls) == 8
+    forward, *_ = _written(Programs("Autoencoder (linear)-train", is_training=True))
+    assert forward.inputs[0].tensor.dtype == "float32"  # as it is trained
+    assert len(forward.inputs) > 16  # weights among them, which change
+
+
+def _written(programs):
+    programs.add_row()
+    return programs.written
+
+
+def test_without_a_mock_chip_one_line_says_so(page, monkeypatch, tmp_path, capsys):
+    import run
+
+    monkeypatch.setenv("TORCHPORT_TTNN_MOCK", str(tmp_path))
+    assert list(run.work("Mnist*", ["judge"])) == []
+    [line] = capsys.readouterr().out.splitlines()
+    assert "make ttnn-mock" in line
+    (tmp_path / "ready").touch()
+    assert list(run.work("Mnist*", ["judge"])) == [("judge", "Mnist"), ("judge", "Mnist-train")]
+
+
+def test_the_real_library_takes_every_program_that_it_judged(page):
+    judged = {name: row for name, row in page.read_records().judged.items() if row.programs is not None}
+    assert judged
+    assert {name: row.refusals for name, row in judged.items() if row.accepted != row.programs} == {}
+    assert all(row.programs > 0 and row.calls > 0 for row in judged.values())
 
 
 # Rows in evaluation that are not whole: what stays of them is on the page, with what would mend it.

@@ -154,12 +154,21 @@ class InferenceGraph:
             problem = f"the graph cannot be compiled: {why}"
             return _Specialised(problem, WeightGuard([]), [args[index] for index in self._fixed])
 
-    def _build_program(self, args: tuple[object, ...], varying: Varying | None) -> _Specialised:
-        weights = [args[index] for index in self._fixed]
+    def capture_for(self, args: tuple[object, ...], varying: Varying | None = None) -> capture.CapturedModel:
+        """Return the graph with its weights and numbers bound, as it is handed on to be built.
+
+        Args:
+            args: what it is called with.
+            varying: the sizes that stay open.
+        """
         bound = _Bound(self._graph_module, self._fixed, args, {} if varying is None else varying.numbers)
         leaves = tuple(args[index] for index in self._free if isinstance(args[index], torch.Tensor))
         dims = None if varying is None else varying.dynamic_shapes
-        captured = capture.export(bound, leaves, name="graph", dynamic_shapes=dims)
+        return capture.export(bound, leaves, name="graph", dynamic_shapes=dims)
+
+    def _build_program(self, args: tuple[object, ...], varying: Varying | None) -> _Specialised:
+        weights = [args[index] for index in self._fixed]
+        captured = self.capture_for(args, varying)
         sizes = None if varying is None else find_open_sizes(captured)
         graph = normalise(captured, self._target)
         if sizes is not None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
 import torchport
-from targets.ttnn.mock_chip import environment
+from targets.ttnn.mock_chip import call_judge, environment
 from torchport.structure import tensors_in
 from torchport.targets import Artifact
 from torchport.targets.ttnn.format import unpack
-from torchport.targets.ttnn.simulator import FUNCTIONS
 from torchport.targets.ttnn.ttnn_program import TtnnProgram
-
-SOURCE = Path(torchport.__file__).parents[1]
 
 
 def compiled_for(function, *args, check=False, **options):
@@ -50,18 +46,9 @@ def store(compiled, folder: Path) -> Path:
 def judged(folders: list[Path]) -> list[dict]:
     """Return what the real library says of programs; skips, with the reason, where it cannot be had."""
     try:
-        command = environment.command()
+        return call_judge.verdicts(folders, timeout=540)
     except environment.Unavailable as reason:
         pytest.skip(f"the real library with a mock chip cannot be had here: {reason}")
-    judge = Path(environment.__file__).with_name("judge.py")
-    keywords = json.dumps({name: " ".join(each.keywords) for name, each in FUNCTIONS.items()})
-    done = subprocess.run(
-        [*command, str(judge), str(SOURCE), keywords, *map(str, folders)],
-        env=environment.variables(), capture_output=True, text=True, timeout=540, cwd=folders[0],
-    )  # fmt: skip
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"folder"')]
-    assert len(lines) == len(folders), done.stderr[-2000:]
-    return lines
 
 
 def assert_accepted(folders: list[Path]) -> None:

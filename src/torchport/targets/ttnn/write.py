@@ -11,7 +11,7 @@ from torch import fx
 from torchport.capture import module_path
 from torchport.errors import TargetError
 from torchport.targets.target import Artifact, Island
-from torchport.targets.ttnn.builder import Builder
+from torchport.targets.ttnn.builder import Builder, Data
 from torchport.targets.ttnn.estimate import estimate
 from torchport.targets.ttnn.format import pack
 from torchport.targets.ttnn.fusion import find_fusions
@@ -25,7 +25,7 @@ from torchport.targets.value_ranges import input_ranges
 
 # What a weight of each of the device's dtypes is stored in. torch has no block floats: the device makes them
 # of bfloat16.
-_STORED_IN: dict[Dtype, torch.dtype] = {
+STORED_IN: dict[Dtype, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "bfloat8_b": torch.bfloat16,
     "bfloat4_b": torch.bfloat16,
@@ -68,6 +68,18 @@ def write_program(island: Island, options: TtnnOptions) -> tuple[TtnnProgram, di
     Raises:
         TargetError: an op cannot be lowered where it stands.
     """
+    program, values = write_calls(island, options)
+    return program, {
+        weight.name: _stored(values[weight.name](), weight.tensor.dtype) for weight in program.weights
+    }
+
+
+def write_calls(island: Island, options: TtnnOptions) -> tuple[TtnnProgram, dict[str, Data]]:
+    """Return an island's program, and by name what gives the values of its weights.
+
+    Raises:
+        TargetError: an op cannot be lowered where it stands.
+    """
     module = island.graph_module
     lowering = make_lowering(options, lambda node: getattr(module, str(node.target)))
     writer = _Writer(lowering, module.graph)
@@ -80,19 +92,16 @@ def write_program(island: Island, options: TtnnOptions) -> tuple[TtnnProgram, di
             ) from refusal
     builder = lowering.builder
     program = settle(builder, tuple(writer.outputs), options.math_fidelity, options.memory)
-    return program, {
-        weight.name: _stored(builder.weights[weight.name][1](), weight.tensor.dtype)
-        for weight in program.weights
-    }
+    return program, {weight.name: builder.weights[weight.name][1] for weight in program.weights}
 
 
 def _stored(tensor: torch.Tensor, dtype: Dtype) -> torch.Tensor:
     # Detached from the model's own memory: what is stored must not change with it.
-    stored = tensor.to(_STORED_IN[dtype])
+    stored = tensor.to(STORED_IN[dtype])
     overflown = stored.isinf() & tensor.isfinite()  # the least float32, in masks
     if overflown.any():
         stored = torch.where(overflown, torch.finfo(stored.dtype).max * tensor.sign(), stored)
-        stored = stored.to(_STORED_IN[dtype])
+        stored = stored.to(STORED_IN[dtype])
     return stored.clone(memory_format=torch.contiguous_format)
 
 

@@ -76,10 +76,10 @@ def _build(base: Path, install: bool) -> None:
     _run("riscv64-unknown-elf-as", "-march=rv32i", "-mabi=ilp32", str(HERE / "kernel.S"), "-o", str(kernel))
     compiler = site / "ttnn" / "runtime" / "sfpi" / "compiler" / "bin" / "riscv-tt-elf-g++"
     compiler.parent.mkdir(parents=True, exist_ok=True)
-    text = (HERE / "stand_in_compiler.py").read_text()
+    text = (HERE / "stand_in_compiler.sh").read_text()
     text = text.replace("<kernel>", str(kernel))
     text = text.replace("<firmware>", str(site / "ttnn" / "tt_metal" / "pre-compiled"))
-    compiler.write_text(f"#!{base / 'venv' / 'bin' / 'python'}\n{text}")
+    compiler.write_text(text)
     compiler.chmod(0o755)
 
 

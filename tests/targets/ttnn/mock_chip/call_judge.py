@@ -1,0 +1,45 @@
+"""Has programs judged by the interpreter with the mock chip."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torchport
+from torchport.targets.ttnn.simulator import FUNCTIONS
+
+from . import environment
+
+_SOURCE = Path(torchport.__file__).parents[1]
+
+
+class NotJudged(Exception):
+    """The interpreter ended before it had judged every program; says with what."""
+
+
+def verdicts(folders: Sequence[Path], *, timeout: float) -> list[dict[str, Any]]:
+    """Return what the real library says of the programs in folders, in their order.
+
+    Args:
+        folders: each holds `program.json`, and `program.py` with its weights.
+        timeout: how many seconds all of it may take.
+
+    Raises:
+        Unavailable: the library cannot be had here.
+        NotJudged: it did not answer for each.
+        TimeoutExpired: it took too long.
+    """
+    command = environment.command()
+    keywords = json.dumps({name: " ".join(each.keywords) for name, each in FUNCTIONS.items()})
+    judge = Path(__file__).with_name("judge.py")
+    done = subprocess.run(
+        [*command, str(judge), str(_SOURCE), keywords, *map(str, folders)],
+        env=environment.variables(), capture_output=True, text=True, timeout=timeout, cwd=folders[0],
+    )  # fmt: skip
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"folder"')]
+    if len(lines) != len(folders):
+        raise NotJudged(f"it ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
+    return lines
