@@ -138,3 +138,18 @@ def test_the_variance_of_numbers_far_from_0(dtype):
     actual, eager, wide = compiled(x), x.var(-1), x.float().var(-1)
     assert compiled.fallbacks.fallbacks == 0
     assert half_difference(actual, eager, wide, step=coarsest_step([dtype])) == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype"),
+    [("openvino", torch.bfloat16), ("openvino", torch.float16), ("ttnn", torch.bfloat16)],
+)
+@torch.no_grad()
+def test_an_rms_norm_without_eps_adds_the_step_of_float32(target, dtype):
+    torch.manual_seed(0)
+    model = nn.RMSNorm(64, dtype=dtype).eval()
+    example, x = torch.randn(4, 64, dtype=dtype), torch.randn(4, 64, dtype=dtype) / 1000
+    compiled = torchport.compile(model, (example,), target=target, options={**OPTIONS, "speed_trial": False})
+    assert compiled.coverage.complete
+    torch.testing.assert_close(compiled(x), model(x), rtol=0.05, atol=0.05)
+    assert compiled.fallbacks.fallbacks == 0
