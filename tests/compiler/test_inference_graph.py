@@ -1,11 +1,14 @@
 """Graphs of Dynamo's without gradients: compiled for each shape, their weights frozen."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
 
 import torchport
-from torchport.compiler import inference_graph
+from torchport.compiler import inference_graph, weight_sets
 from torchport.compiler.graph_programs import recording_coverage
 from torchport.compiler.inference_graph import InferenceGraph
 from torchport.targets.host import HostTarget
@@ -54,7 +57,7 @@ def test_weights_are_frozen_into_the_islands(graphs, torch_compile, target):
     model = nn.Linear(3, 4)
     torch_compile(model, target)(X)
     [graph] = graphs
-    [made] = graph._programs.values()
+    [made] = graph._programs.values()[0].by_shape.values()
     assert len(made.program.record.frozen) == 2
     assert made.program.record.coverage.complete
     assert [str(spec) for spec in made.program.record.inputs.values()] == ["float32[2, 3]"]
@@ -186,7 +189,8 @@ def test_shapes_beyond_the_limit_are_not_remembered(graphs, torch_compile, monke
         x = torch.randn(rows, 3)
         torch.testing.assert_close(compiled(x), model(x))
     [graph] = graphs
-    assert len(graph._programs) == 2
+    [programs] = graph._programs.values()
+    assert len(programs.by_shape) == 2
     record = torchport.fallbacks()
     assert (record.calls, record.fallbacks) == (7, 5)
     assert record.last_reason == "the graph was called with more than 2 shapes"
@@ -251,3 +255,85 @@ def test_a_graph_takes_views_of_its_other_inputs():
         for stop in (5, 7):
             assert torch.equal(compiled(points[2:stop], points), distances(points[2:stop], points))
     assert len(built) == 2
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(3), nn.Linear(3, 3)
+
+    def forward(self, x):
+        return x + self.linear(self.norm(x))
+
+
+class Layers(nn.Module):
+    """Layers of the same code, each compiled by itself: Dynamo makes one graph of them."""
+
+    def __init__(self, count, target, **options):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(count))
+        for layer in self.layers:
+            layer.compile(backend="torchport", options={"target": target, **options})
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def eagerly(self, x):
+        for layer in self.layers:
+            x = layer.forward(x)
+        return x
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_layers_that_share_a_graph_are_built_once_each(builds, graphs, target, dynamic):
+    torch._dynamo.reset()
+    model = Layers(4, target)
+    for _ in range(3):
+        x = torch.randn(2, 3)
+        if dynamic:
+            torch._dynamo.mark_dynamic(x, 0)
+        torch.testing.assert_close(model(x), model.eagerly(x))
+    assert (len(graphs), len(builds)) == (1, 4)
+    model.layers[2].linear.weight.mul_(2)
+    model.layers[3].linear.weight.data = torch.randn(3, 3)
+    for _ in range(2):
+        torch.testing.assert_close(model(x), model.eagerly(x))
+    assert len(builds) == 6
+    model.layers[0].linear.weight = nn.Parameter(torch.randn(3, 3))
+    for _ in range(2):
+        torch.testing.assert_close(model(x), model.eagerly(x))
+    assert len(builds) == 7
+    assert torchport.fallbacks().fallbacks == 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "kept", [(), ("aten.linear", "aten.addmm", "aten.layer_norm", "aten.native_layer_norm")]
+)
+def test_programs_are_freed_with_the_weights_that_they_are_for(graphs, target, kept):
+    """Dynamo keeps the graph: it is the code's, not the model's."""
+    torch._dynamo.reset()
+    model = Layers(3, target, keep_ops=kept)
+    model(X)
+    [graph] = graphs
+    assert len(graph._programs.values()) == 3
+    weights = [weakref.ref(parameter) for parameter in model.parameters()]
+    del model
+    gc.collect()
+    assert not graph._programs.values()
+    assert not any(weight() is not None for weight in weights)
+
+
+@torch.no_grad()
+def test_beyond_many_sets_of_weights_a_graph_runs_eagerly(builds, monkeypatch):
+    monkeypatch.setattr(weight_sets, "MOST_SETS", 2)
+    torch._dynamo.reset()
+    model = Layers(4, "host")
+    for _ in range(2):
+        torch.testing.assert_close(model(X), model.eagerly(X))
+    assert len(builds) == 2
+    record = torchport.fallbacks()
+    assert (record.calls, record.fallbacks) == (8, 4)

@@ -6,7 +6,7 @@ import logging
 import operator
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,9 +15,10 @@ from torch import fx, nn
 from torchport import capture
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, note_coverage, watched
-from torchport.compiler.normalise import normalise
+from torchport.compiler.normalise import NormalGraph, Weight, normalise
 from torchport.compiler.open_sizes import find_open_sizes, name_sizes
 from torchport.compiler.varying_sizes import Varying, find_varying
+from torchport.compiler.weight_sets import WeightSets
 from torchport.compiler.weights import Changed, WeightGuard
 from torchport.errors import CaptureError, one_line
 from torchport.generation import is_generating
@@ -35,12 +36,21 @@ _log = logging.getLogger(__name__)
 class _Specialised:
     program: RunnableProgram | str  # or why there is none, so that eager torch runs the graph
     guard: WeightGuard
-    weights: list[object]
     kind: InputKind | None = None  # of one for all sizes: those that it takes
+
+
+@dataclass(slots=True, eq=False)
+class _Programs:
+    """What was built for the same weights: for each shape, and for all sizes."""
+
+    by_shape: dict[GraphKey, _Specialised] = field(default_factory=dict)
+    open: _Specialised | None = None
 
 
 class InferenceGraph:
     """Compiles a graph once for all sizes that vary, or for each shape that it is called with.
+
+    It does so for all weights that it is called with: layers of the same code share one graph.
 
     Args:
         graph_module: Dynamo's graph; its weights are inputs that are marked as static.
@@ -53,16 +63,13 @@ class InferenceGraph:
         self._options = options
         self._lock = threading.RLock()
         self._fallback = watched("a graph")
-        self._programs: dict[GraphKey, _Specialised] = {}
+        self._programs = WeightSets(_Programs)
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         self._fixed = [index for index, node in enumerate(placeholders) if is_static_input(node)]
-        # Two at least, so that it gives a tuple.
-        self._get_fixed = operator.itemgetter(*self._fixed, *[0] * (2 - len(self._fixed)))
         self._free = [index for index, node in enumerate(placeholders) if not is_static_input(node)]
         # Once for all sizes, if the target can and until it turns out that the graph cannot.
         self._varying = find_varying(placeholders, self._free)
         self._is_open = self._varying is not None and target.takes_open_sizes(options)
-        self._open: _Specialised | None = None
         self._may_wait = self._varying is None and target.takes_open_sizes(options)
 
     def __call__(self, *args: object) -> object:
@@ -85,34 +92,39 @@ class InferenceGraph:
     def _run(self, args: tuple[object, ...]) -> object:
         refuse_tangents(item for item in args if isinstance(item, torch.Tensor))  # of weights too
         leaves = [value for index in self._free if isinstance(value := args[index], torch.Tensor)]
-        found = self._find_open(leaves, args) if self._is_open else None
+        programs = self._programs.find([args[index] for index in self._fixed])
+        if programs is None:
+            raise NotCompiled("the graph was called with more sets of weights than programs are kept for")
+        found = self._find_open(programs, leaves, args) if self._is_open else None
         key = graph_key([args[index] for index in self._free]) if found is None else ()
         if found is None:
-            found = self._programs.get(key)
-            if found is None or not self._has_weights(found, args):
-                found = self._renew(key, args)
+            found = programs.by_shape.get(key)
+            if found is None:
+                found = self._renew(programs, key, args)
         if isinstance(found.program, str):
             raise NotCompiled(found.program)
         try:
             return found.program.run(leaves, (), found.guard.check)
         except Changed:
-            self._forget(found) if found.kind is not None else self._renew(key, args)
+            self._forget(programs, found) if found.kind is not None else self._renew(programs, key, args)
             return self._run(args)
 
-    def _forget(self, found: _Specialised) -> None:
+    def _forget(self, programs: _Programs, found: _Specialised) -> None:
         """Have a program for all sizes built anew, unless another thread was faster."""
         with self._lock:
-            if self._open is found:
-                self._open = None
+            if programs.open is found:
+                programs.open = None
 
-    def _find_open(self, leaves: list[torch.Tensor], args: tuple[object, ...]) -> _Specialised | None:
+    def _find_open(
+        self, programs: _Programs, leaves: list[torch.Tensor], args: tuple[object, ...]
+    ) -> _Specialised | None:
         """Return the program for all sizes, if these are among them; it is built when it is first wanted."""
-        found = self._open
-        if found is None or not self._has_weights(found, args):
+        found = programs.open
+        if found is None:
             with self._lock:
-                found = self._open
-                if found is None or not self._has_weights(found, args):
-                    found = self._open = self._build_open(args)
+                found = programs.open
+                if found is None:
+                    found = programs.open = self._build_open(args)
         if found is None or found.kind is None or not found.kind.fits_leaves(leaves):
             return None
         return found
@@ -129,30 +141,26 @@ class InferenceGraph:
             self._is_open = False
             return None
 
-    def _renew(self, key: GraphKey, args: tuple[object, ...]) -> _Specialised:
+    def _renew(self, programs: _Programs, key: GraphKey, args: tuple[object, ...]) -> _Specialised:
         """Return a program for the weights as they are now, unless another thread was faster a new one."""
         with self._lock:
-            found = self._programs.get(key)
-            if found is None or not (self._has_weights(found, args) and found.guard.unchanged()):
-                found = self._programs[key] = self._build(key, args)
+            found = programs.by_shape.get(key)
+            if found is None or not found.guard.unchanged():
+                found = programs.by_shape[key] = self._build(programs, key, args)
             return found
 
-    def _has_weights(self, found: _Specialised, args: tuple[object, ...]) -> bool:
-        return not self._fixed or all(map(operator.is_, found.weights, self._get_fixed(args)))
-
-    def _build(self, key: GraphKey, args: tuple[object, ...]) -> _Specialised:
+    def _build(self, programs: _Programs, key: GraphKey, args: tuple[object, ...]) -> _Specialised:
         if any(isinstance(item, FakeTensor) for item in args):
             raise NotCompiled("an input has no values")  # which is not remembered: the next one may
         # A shape that is known already is built again: one of its weights changed.
-        if key not in self._programs and len(self._programs) >= MOST_PROGRAMS:
+        if key not in programs.by_shape and len(programs.by_shape) >= MOST_PROGRAMS:
             raise NotCompiled(f"the graph was called with more than {MOST_PROGRAMS} shapes")
         try:
             return self._build_program(args, None)
         except Exception as error:  # noqa: BLE001  # whatever it is, eager torch still gives the answer
             # What a capture advises is to use this backend.
             why = error.what if isinstance(error, CaptureError) else one_line(error)
-            problem = f"the graph cannot be compiled: {why}"
-            return _Specialised(problem, WeightGuard([]), [args[index] for index in self._fixed])
+            return _Specialised(f"the graph cannot be compiled: {why}", WeightGuard([]))
 
     def capture_for(self, args: tuple[object, ...], varying: Varying | None = None) -> capture.CapturedModel:
         """Return the graph with its weights and numbers bound, as it is handed on to be built.
@@ -167,26 +175,40 @@ class InferenceGraph:
         return capture.export(bound, leaves, name="graph", dynamic_shapes=dims)
 
     def _build_program(self, args: tuple[object, ...], varying: Varying | None) -> _Specialised:
-        weights = [args[index] for index in self._fixed]
         captured = self.capture_for(args, varying)
         sizes = None if varying is None else find_open_sizes(captured)
         graph = normalise(captured, self._target)
         if sizes is not None:
             name_sizes(graph, sizes)
         written = {str(node.target) for node in graph.writes if node.op == "get_attr"}
-        frozen = [weight for name, weight in graph.weights.items() if name not in written]
-        guard = WeightGuard(
-            [] if self._options.frozen else frozen
-        )  # before any value is read: another thread may change it meanwhile
+        frozen = {name: weight for name, weight in graph.weights.items() if name not in written}
+        weights = {id(args[index]) for index in self._fixed}
+        # Before any value is read: another thread may change it meanwhile.
+        guard = WeightGuard([] if self._options.frozen else frozen.values(), followed=weights)
+        _let_go(graph, {name: weight for name, weight in frozen.items() if id(weight.tensor) in weights})
         source = Source("graph", graph, captured.leaves, captured.inputs.paths, captured.result, sizes)
         program, plan = build_program(source, self._target, self._options)
         note_coverage(plan.coverage)
         if sizes is None:
-            return _Specialised(program, guard, weights)
+            return _Specialised(program, guard)
         shapes = [spec.shape for spec in program.record.inputs.values()]
         kind = InputKind.of(captured.inputs, captured.leaves)
         kind = kind.with_open_sizes(shapes, [*sizes.guards, *sizes.unproved])
-        return _Specialised(program, guard, weights, kind)
+        return _Specialised(program, guard, kind)
+
+
+def _let_go(graph: NormalGraph, weights: Mapping[str, Weight]) -> None:
+    """Have a graph hold other tensors with the memory of these weights, which their owner may then free."""
+    for name, weight in weights.items():
+        tensor = weight.tensor
+        if type(tensor) is nn.Parameter:
+            same: torch.Tensor = nn.Parameter(tensor.detach(), requires_grad=tensor.requires_grad)
+        elif type(tensor) is torch.Tensor:
+            same = tensor.detach()
+        else:
+            continue
+        graph.weights[name] = replace(weight, tensor=same)
+        graph.graph_module.register_buffer(name, same, persistent=False)
 
 
 class _Bound(nn.Module):

@@ -11,7 +11,8 @@ All of it is asked through torch's public interface, one tensor after another, w
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import torch
 
@@ -40,20 +41,26 @@ class WeightGuard:
     Args:
         weights: the weights; those that the program itself writes must not be among them.
         state: what the module holds that they belong to, if nobody else looks after it.
+        followed: those that it does not keep alive, by id: whoever asks has them. Their memory is kept.
     """
 
-    def __init__(self, weights: Iterable[Weight], state: ModuleState | None = None) -> None:
-        self._weights = [weight.tensor for weight in weights if weight.tensor.numel()]
-        self._are_plain = all(map(_is_plain, self._weights))
+    def __init__(
+        self, weights: Iterable[Weight], state: ModuleState | None = None, *, followed: Collection[int] = ()
+    ) -> None:
+        asked = [weight.tensor for weight in weights if weight.tensor.numel()]
+        self._held = [each for each in asked if id(each) not in followed]
+        self._followed = [weakref.ref(each) for each in asked if id(each) in followed]
+        asked = self._asked()
+        self._are_plain = all(map(_is_plain, asked))
         self._state = state
-        tensors = self._tensors()
+        tensors = self._tensors(asked)
         # While they are kept, no other tensor gets their memory, and with it their address.
         self._storages = [tensor.untyped_storage() for tensor in tensors]
         self._places = list(map(torch.Tensor.data_ptr, tensors))
         self._shapes = list(map(torch.Tensor.size, tensors))
         self._strides = list(map(torch.Tensor.stride, tensors))
-        self._are_counted = not any(map(torch.Tensor.is_inference, [*self._weights, *tensors]))
-        self._versions = self._count(tensors)
+        self._are_counted = not any(map(torch.Tensor.is_inference, [*asked, *tensors]))
+        self._versions = self._count(asked, tensors)
         self._samples = sample_memory(tensors)
         self._values = samples_now(self._samples)
 
@@ -65,12 +72,13 @@ class WeightGuard:
     def unchanged(self) -> bool:
         """Whether all weights are as they were."""
         try:
-            tensors = self._tensors()
+            asked = self._asked()
+            tensors = self._tensors(asked)
             return (
                 list(map(torch.Tensor.data_ptr, tensors)) == self._places
                 and list(map(torch.Tensor.size, tensors)) == self._shapes
                 and list(map(torch.Tensor.stride, tensors)) == self._strides
-                and self._count(tensors) == self._versions
+                and self._count(asked, tensors) == self._versions
                 # After the addresses: memory that was freed must not be read.
                 and self._samples == self._values
                 and (self._state is None or self._state.unchanged())
@@ -78,15 +86,21 @@ class WeightGuard:
         except RuntimeError:  # a tensor of another kind took a weight's place: it has no address or version
             return False
 
-    def _tensors(self) -> Sequence[torch.Tensor]:
+    def _asked(self) -> list[torch.Tensor]:
+        """Return the weights; one that is freed is not among them, so that something changed."""
+        if not self._followed:
+            return self._held
+        return [*self._held, *(weight for follow in self._followed if (weight := follow()) is not None)]
+
+    def _tensors(self, weights: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Return the tensors that have memory of their own."""
         if self._are_plain:
-            return self._weights
-        return [part for weight in self._weights for part in _parts(weight)]
+            return weights
+        return [part for weight in weights for part in _parts(weight)]
 
-    def _count(self, tensors: Sequence[torch.Tensor]) -> list[int | None]:
+    def _count(self, weights: list[torch.Tensor], tensors: Sequence[torch.Tensor]) -> list[int | None]:
         """Return how often torch saw them written."""
-        asked = tensors if self._are_plain else [*self._weights, *tensors]
+        asked = tensors if self._are_plain else [*weights, *tensors]
         if self._are_counted:
             return list(map(_version, asked))
         # torch does not count for a tensor that was made under inference_mode.

@@ -124,3 +124,32 @@ def test_a_package_of_it_gives_the_same(dtype, tmp_path):
     torchport.save(compiled, tmp_path / "model.pt2")
     loaded = torchport.load(tmp_path / "model.pt2")
     assert torch.equal(loaded(x), compiled(x))
+
+
+@BOTH
+def test_the_variance_of_numbers_far_from_0(dtype):
+    """Their mean, rounded to the dtype, would be off by as much as they vary."""
+    torch.manual_seed(0)
+    compiled = torchport.compile(
+        lambda x: x.var(-1), (torch.randn(4, 300, dtype=dtype),), options={**OPTIONS, "speed_trial": False}
+    )
+    assert compiled.coverage.complete
+    x = (torch.randn(4, 300) + 250).to(dtype)
+    actual, eager, wide = compiled(x), x.var(-1), x.float().var(-1)
+    assert compiled.fallbacks.fallbacks == 0
+    assert half_difference(actual, eager, wide, step=coarsest_step([dtype])) == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype"),
+    [("openvino", torch.bfloat16), ("openvino", torch.float16), ("ttnn", torch.bfloat16)],
+)
+@torch.no_grad()
+def test_an_rms_norm_without_eps_adds_the_step_of_float32(target, dtype):
+    torch.manual_seed(0)
+    model = nn.RMSNorm(64, dtype=dtype).eval()
+    example, x = torch.randn(4, 64, dtype=dtype), torch.randn(4, 64, dtype=dtype) / 1000
+    compiled = torchport.compile(model, (example,), target=target, options={**OPTIONS, "speed_trial": False})
+    assert compiled.coverage.complete
+    torch.testing.assert_close(compiled(x), model(x), rtol=0.05, atol=0.05)
+    assert compiled.fallbacks.fallbacks == 0

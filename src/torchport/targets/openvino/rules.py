@@ -110,11 +110,12 @@ def checked(
     nan: NaN = NaN.LOST,
     misread: Misread = Misread.NONE,
     open: Check | None = None,
+    wide: bool = False,
 ) -> Callable[[Check], Check]:
     """Register ops with a condition, the decorated function: it returns what is wrong, or None."""
 
     def register(check: Check) -> Check:
-        takes(names, kinds, floats, nan, misread, check, open=open)
+        takes(names, kinds, floats, nan, misread, check, wide=wide, open=open)
         return check
 
     return register

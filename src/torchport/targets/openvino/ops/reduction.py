@@ -126,7 +126,8 @@ def _variance_range(node: fx.Node, values: Values) -> Range:
     return loosened(0.0, squares.high / (count - correction))
 
 
-@checked("var.correction", "f", _variance_range, open=fixed_along(1))
+# Wide: kernels round the mean to the dtype before it is subtracted.
+@checked("var.correction", "f", _variance_range, open=fixed_along(1), wide=True)
 def _variance(node: fx.Node) -> Verdict | None:
     count, correction = _count(node), node.kwargs.get("correction", 1)
     correction = 1 if correction is None else correction

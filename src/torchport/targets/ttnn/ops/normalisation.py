@@ -62,7 +62,8 @@ def _rms_norm(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     value = _rows_of(lowering, given["input"], given["normalized_shape"])
     epsilon = given["eps"]
     if epsilon is None:
-        epsilon = torch.finfo(torch_value(node).dtype).eps
+        # Of float32 at least: torch computes halves in it.
+        epsilon = torch.finfo(torch.promote_types(torch_value(node).dtype, torch.float32)).eps
     weight = _row(lowering, given["weight"], value.dtype)
     result = lowering.precise("rms_norm", value, epsilon=float(epsilon), weight=weight)
     return lowering.reshaped(result, tuple(torch_value(node).shape))
