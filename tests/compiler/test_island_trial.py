@@ -7,7 +7,8 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchport.compiler.island_trial import difference, reference_values
+from targets.graphs import island_of
+from torchport.compiler.island_trial import difference, island_difference, reference_values
 from torchport.targets import find
 
 NAN, INF = math.nan, math.inf
@@ -143,3 +144,21 @@ def test_booleans_of_rounded_numbers_are_judged_together():
     assert "differ" in difference([near], [expected], low_precision=True, whole=False)
     always = torch.ones(1000, dtype=torch.bool)
     assert "differ" in difference([numbers < 0.9], [always], low_precision=True, whole=True)
+
+
+@pytest.mark.parametrize(
+    ("share", "whole", "taken"), [(0.3, True, True), (0.7, True, False), (0.3, False, False)]
+)
+def test_kernels_of_eight_bits_may_differ_by_less_than_rounding_does(share, whole, taken):
+    """Where a grid is coarse, the PCC of two that round a few numbers otherwise is low."""
+    x = torch.linspace(-1, 1, 1000).reshape(10, 100)
+
+    def function(x):
+        return torch.fake_quantize_per_tensor_affine(x, 0.75, 0, -128, 127) + 1
+
+    island = island_of(function, x, target="openvino")
+    expected = function(x)
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    noise *= share * (expected - (x + 1)).norm() / noise.norm()
+    found = island_difference(island, [x], [expected + noise], [expected], low_precision=False, whole=whole)
+    assert (found == "") is taken
