@@ -162,3 +162,16 @@ def test_kernels_of_eight_bits_may_differ_by_less_than_rounding_does(share, whol
     noise *= share * (expected - (x + 1)).norm() / noise.norm()
     found = island_difference(island, [x], [expected + noise], [expected], low_precision=False, whole=whole)
     assert (found == "") is taken
+
+
+def test_what_is_cut_off_is_no_rounding():
+    """A number far beyond the grid would excuse any result."""
+    x = torch.linspace(-1, 1, 1000).reshape(10, 100)
+    x[0, 0] = 1e6
+
+    def function(x):
+        return torch.fake_quantize_per_tensor_affine(x, 0.01, 0, -128, 127) + 1
+
+    island = island_of(function, x, target="openvino")
+    expected = function(x)
+    assert island_difference(island, [x], [-expected], [expected], low_precision=False, whole=True)

@@ -4,4 +4,4 @@ The payload is an ONNX model with its weights in it. The properties are `format`
 of `call_checks.py`.
 """
 
-FORMAT = 1
+FORMAT = 2

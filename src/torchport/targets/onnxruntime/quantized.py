@@ -62,7 +62,11 @@ def write_zero_points(model: Any) -> None:
     """
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
-        if node.op_type != "DequantizeLinear" or len(node.input) > 2 or node.input[0] not in initializers:
+        if (
+            node.op_type != "DequantizeLinear"
+            or len(node.input) > 2
+            or not initializers.keys() >= {*node.input}
+        ):
             continue
         weight, scale = (initializers[name] for name in node.input)
         zero = library("onnx").TensorProto(

@@ -15,7 +15,7 @@ _PLACES = {"aten.split.Tensor": 2, "aten.split_with_sizes.default": 2, "aten.unb
 
 
 def write_default_dims(graph_module: fx.GraphModule) -> None:
-    """Add the dimension 0 where none is given, and the step of float32; changes the graph."""
+    """Add the dimension 0 where none is given, and the step of float32 to norms; changes the graph."""
     for node in graph_module.graph.nodes:
         place = _PLACES.get(str(node.target))
         if place is not None and len(node.args) == place and "dim" not in node.kwargs:
