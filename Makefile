@@ -2,7 +2,7 @@
 #                   as root on Debian, the browser too: without one its tests are skipped
 # make demo         ResNet-18 and BERT on the built-in targets, a results table, out/demo/index.html
 # make test         every check and every test
-# make conformance  the long sweeps
+# make conformance  the long sweeps, hours of them: it can be stopped, and goes on where it was (out/conformance.jsonl)
 # make ttnn-table   an hour of the rows of docs/results/ttnn.md that are not done yet, on the ttnn target
 # make ttnn-mock    Tenstorrent's library with a mock chip, for the tests; installs a linker with apt-get
 # make results      measures the documents' results tables again, on every target that works here, and fills them in
@@ -46,7 +46,7 @@ test: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not conformance"
 
 conformance: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m conformance
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m conformance --resume out/conformance.jsonl
 
 ttnn-table: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ttnn_table/run.py

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from forked_python import ForkedPopen
+from resume import pytest_addoption, pytest_configure  # noqa: F401  # hooks
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
 ensure_torchvision_ops()  # lets tests import transformers at their head, which imports torchvision
