@@ -25,6 +25,8 @@ def versions_for(target: str) -> dict[str, str]:
 
 def package_version(name: str) -> str:
     """Return the version of an installed distribution without importing it; empty if there is none."""
+    if name == "torch":
+        return torch.__version__  # with the build's own part, which the distribution need not name
     try:
         return version(name)
     except PackageNotFoundError:

@@ -189,8 +189,8 @@ ARISES = {
     "softmax of nothing": (lambda x, y: torch.softmax(x.masked_fill(x > 0, -INF), -1) + y, 1.0),
     "layer norm": (lambda x, y: F.layer_norm(x * y * torch.arange(1.0, 5.0), (4,)), 1e30),
     "batch norm": (
-        lambda x, y: F.batch_norm(x, torch.zeros(4), torch.full((4,), 1e-38), eps=0.0)
-        - F.batch_norm(y, torch.zeros(4), torch.full((4,), 1e-38), eps=0.0),
+        lambda x, y: F.batch_norm(x, torch.zeros(4), torch.full((4,), 1e-38), eps=1e-45)
+        - F.batch_norm(y, torch.zeros(4), torch.full((4,), 1e-38), eps=1e-45),
         1e25,
     ),
     "attention": (
