@@ -6,7 +6,7 @@ from torch import nn
 
 import torchport
 from runtime.fresh_process import run_fresh
-from torchport.errors import CompileError, TorchportError
+from torchport.errors import CaptureError, CompileError, TorchportError
 from torchport.targets.inductor.cuda_graph import CudaGraph
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")
@@ -153,3 +153,78 @@ def test_a_fresh_process_runs_a_package_on_the_gpu_without_the_compiler(dtype, t
         "print(sorted({'torch._inductor', 'torch._dynamo', 'sympy', 'triton'} & set(sys.modules)))"
     )
     assert run_fresh(code, str(tmp_path / "model.pt2"), str(tmp_path / "given.pt")) == "[]"
+
+
+@pytest.mark.parametrize("norm", [nn.GroupNorm(4, 8), nn.Flatten(2)])
+@pytest.mark.parametrize("what", ["inputs", "weights"])
+def test_what_lies_channels_last_is_compiled(what, norm):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), norm).cuda().eval()
+    images = torch.randn(2, 3, 9, 9, device="cuda")
+    compiled = torchport.compile(model, (images,), target="inductor", options={"speed_trial": False})
+    if what == "inputs":
+        images = images.to(memory_format=torch.channels_last)
+    else:
+        model.to(memory_format=torch.channels_last)
+    again = torchport.compile(model, (images,), target="inductor", options={"speed_trial": False})
+    for ours in (compiled, again):
+        torch.testing.assert_close(ours(images), model(images), rtol=1e-3, atol=1e-3)
+        assert ours.coverage.ops_remain == 0
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_layer_in_autocast_is_refused_or_has_eager_s_dtype(layer):
+    model, x = layer(8, 4).cuda().eval(), torch.randn(5, 2, 8, device="cuda")
+    compiled = torchport.compile(model, (x,), target="inductor", options={"speed_trial": False})
+    with torch.autocast("cuda", dtype=torch.bfloat16), torch.no_grad():
+        with pytest.raises(CaptureError, match="computed in float16 by cuDNN"):
+            compiled(x)
+        torch._dynamo.reset()
+        by_torch = torch.compile(model, backend="torchport", options={"target": "inductor"})
+        expected = model(x)[0]
+        assert by_torch(x)[0].dtype is expected.dtype is torch.float16
+        torch.testing.assert_close(by_torch(x)[0], expected, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(compiled(x)[0], model(x)[0], rtol=1e-3, atol=1e-3)
+
+
+class Positions(nn.Module):
+    """Counts tokens that are not padding, and looks their numbers up; has the rows that these inputs need."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(10, 8)
+
+    def forward(self, ids):
+        present = ids.ne(1).int()
+        return torch.relu(self.table((present.cumsum(1) * present + 1).long()))
+
+
+def test_indices_that_fit_the_inputs_alone_do_not_lose_the_gpu(tmp_path):
+    model, ids = Positions().cuda().eval(), torch.tensor([[5] * 8 + [1] * 8], device="cuda")
+    compiled = torchport.compile(model, (ids,), target="inductor", options={"speed_trial": False})
+    assert compiled.coverage.ops_remain == 0
+    torch.testing.assert_close(compiled(ids), model(ids))
+    torchport.save(compiled, tmp_path / "model.pt2")
+    torch.testing.assert_close(torchport.load(tmp_path / "model.pt2")(ids), model(ids))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["causal", "encoder-decoder"])
+def test_it_generates_on_the_gpu(kind, dtype):
+    models = pytest.importorskip("generation.models")
+    model = models.tiny_llama() if kind == "causal" else models.small_encoder_decoder("t5")
+    model = model.to("cuda", dtype)
+    ids = torch.randint(3, 90, (2, 7), device="cuda")
+    asked = {
+        "attention_mask": torch.ones_like(ids),
+        "max_new_tokens": 8,
+        "min_new_tokens": 8,
+        "do_sample": False,
+    }
+    options = {"speed_trial": False}
+    compiled = torchport.compile(model, (ids[:1],), target="inductor", max_length=32, options=options)
+    expected, given = model.generate(ids, **asked), compiled.generate(ids, **asked)
+    assert given.device == expected.device
+    assert given.shape == expected.shape
+    if dtype is torch.float32:
+        assert torch.equal(given, expected)
+    assert compiled.fallbacks.fallbacks == 0

@@ -19,6 +19,7 @@ from torchport.compiler.normalise import NormalGraph
 from torchport.compiler.open_sizes import OpenSizes
 from torchport.compiler.outline import Piece, host_graph, spec_of
 from torchport.compiler.plan import Plan, Planner
+from torchport.compiler.recorded_layouts import lay_out_as_recorded
 from torchport.compiler.speed_trial import find_slow_ops
 from torchport.errors import CompileError, one_line
 from torchport.records import IslandMeta, ProgramRecord, TensorSpec, Verdict, digest_of
@@ -72,6 +73,8 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
     """
     _refuse_other_memory(source, target)
     target.check_ready(options)
+    if any(leaf.device.type == "cuda" for leaf in source.leaves):
+        lay_out_as_recorded(source.graph.graph_module, source.leaves)
     target = _trying_first(source, target, options)
     began = time.perf_counter()
     planner = Planner(source.name, source.graph, target, options, source.sizes)

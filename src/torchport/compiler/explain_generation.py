@@ -157,5 +157,6 @@ def _prompt(model: Any, length: int, where: str) -> dict[str, torch.Tensor]:
             where=where,
             remedy="pass prompt, what its generate takes",
         )
-    ids = torch.ones(1, length, dtype=torch.long)
+    device = "cpu" if _is_without_values(model) else model.device
+    ids = torch.ones(1, length, dtype=torch.long, device=device)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}

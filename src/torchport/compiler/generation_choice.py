@@ -35,7 +35,7 @@ def example_prompt(model: Any, args: Sequence[object], kwargs: Mapping[str, obje
     """Return what a model generates from: the main one of its example inputs, or one token."""
     found = kwargs.get(str(model.main_input_name), args[0] if args else None)
     if not isinstance(found, torch.Tensor) or not found.numel():
-        return torch.zeros(1, 1, dtype=torch.long)
+        return torch.zeros(1, 1, dtype=torch.long, device=model.device)
     return found
 
 

@@ -143,7 +143,8 @@ class OpenSizes:
             resized = leaf
             for dim, size in enumerate(shape):
                 if size != leaf.shape[dim]:
-                    resized = resized.index_select(dim, torch.arange(size) % leaf.shape[dim])
+                    places = torch.arange(size, device=leaf.device)
+                    resized = resized.index_select(dim, places % leaf.shape[dim])
             made.append(resized)
         return tuple(made)
 

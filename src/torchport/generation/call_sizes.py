@@ -79,5 +79,6 @@ def _resized(value: Any, dims: Any, wanted: Mapping[Any, int]) -> Any:
         return [_resized(inner, each, wanted) for inner, each in zip(value, dims, strict=True)]
     for dim, size in (dims or {}).items():
         if size in wanted:
-            value = value.index_select(dim, torch.arange(wanted[size]) % value.shape[dim])
+            places = torch.arange(wanted[size], device=value.device)
+            value = value.index_select(dim, places % value.shape[dim])
     return value

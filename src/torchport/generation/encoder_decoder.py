@@ -107,7 +107,7 @@ class EncoderDecoderGeneration(Generation):
             )
         whole = ids.new_zeros(batch, self._encoder_length)
         whole[:, :length] = ids
-        return {"input_ids": whole, MASK: _present(mask, batch, length, self._encoder_length)}
+        return {"input_ids": whole, MASK: _present(mask, batch, length, self._encoder_length, ids.device)}
 
     def _cache_for(self, batch: int, model_kwargs: Mapping[str, Any]) -> Cache:
         encoded = getattr(self._encoded, "last", None)
@@ -134,7 +134,7 @@ class EncoderDecoderGeneration(Generation):
         seen = BaseModelOutput(last_hidden_state=self._hidden(1))
         self._forward(
             self._model,
-            decoder_input_ids=ids,
+            decoder_input_ids=ids.to(self._device),
             encoder_outputs=seen,
             past_key_values=CrossCache(cache),
             use_cache=True,
@@ -144,13 +144,13 @@ class EncoderDecoderGeneration(Generation):
         """Return a result of the encoder's width, all zeros."""
         config = self._model.config
         width = self._hidden_width or getattr(config, "hidden_size", None) or config.d_model
-        return torch.zeros(1, length, width, dtype=self._model.dtype)
+        return torch.zeros(1, length, width, dtype=self._model.dtype, device=self._device)
 
     def _describe_masks(self) -> tuple[dict[str, MaskSpec], str]:
         return {}, "it has an encoder"
 
     def _prepare_one_mask(self) -> object:
-        one = torch.ones(1, 1, dtype=torch.long)
+        one = torch.ones(1, 1, dtype=torch.long, device=self._device)
         prepared = self._loop().prepare_inputs_for_generation(
             one, past_key_values=CrossCache(self.new_cache(1)), decoder_attention_mask=one, use_cache=True
         )
@@ -185,7 +185,7 @@ class EncoderDecoderGeneration(Generation):
         if self._pads:
             # Another result of an encoder is not padded.
             padded = past_key_values.cross[0][0].shape[2]
-            seen = _present(attention_mask, batch, encoder_outputs[0].shape[1], padded)
+            seen = _present(attention_mask, batch, encoder_outputs[0].shape[1], padded, own.device)
         elif attention_mask is not None:
             seen = attention_mask
         logits = []
@@ -203,7 +203,7 @@ class EncoderDecoderGeneration(Generation):
             row, keys, values = self.calls[1](
                 decoder_input_ids[:, place : place + 1].contiguous(),
                 inputs,
-                torch.tensor(start + place),
+                torch.tensor(start + place, device=own.device),
                 own.buffers,
                 past_key_values.cross,
                 self._hidden(1)[0, 0],
@@ -245,12 +245,12 @@ class EncoderDecoderGeneration(Generation):
         own: SlotCache = cache.self_attention_cache
         start = own.get_seq_length()
         check_room(own, start + ids.shape[1], self._name)
-        past = PastCache(*own.buffers, torch.tensor(start))
+        past = PastCache(*own.buffers, torch.tensor(start, device=own.device))
         seen = CrossCache(past, *cache.cross)
         if self._pads and cache.is_updated:  # what it sees may be padded
             padded = cache.cross[0][0].shape[2]
             hidden = encoder_outputs[0]
-            arguments[MASK] = _present(attention_mask, ids.shape[0], hidden.shape[1], padded)
+            arguments[MASK] = _present(attention_mask, ids.shape[0], hidden.shape[1], padded, own.device)
             missing = padded - hidden.shape[1]
             arguments["encoder_outputs"] = BaseModelOutput(
                 torch.nn.functional.pad(hidden, (0, 0, 0, missing))
@@ -264,9 +264,11 @@ class EncoderDecoderGeneration(Generation):
         return output
 
 
-def _present(mask: torch.Tensor | None, batch: int, length: int, padded: int) -> torch.Tensor:
+def _present(
+    mask: torch.Tensor | None, batch: int, length: int, padded: int, device: torch.device
+) -> torch.Tensor:
     """Return the mask of so many tokens, padded."""
-    present = torch.zeros(batch, padded, dtype=torch.long)
+    present = torch.zeros(batch, padded, dtype=torch.long, device=device)
     present[:, :length] = 1 if mask is None else mask
     return present
 

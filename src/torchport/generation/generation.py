@@ -207,12 +207,18 @@ class Generation:
         """Whether a cache is one of this model's."""
         if not isinstance(cache, SlotCache) or cache.numbers.most != self._max_length:
             return False
-        return cache.shapes == list(self._cache_form().shapes)
+        return cache.shapes == list(self._cache_form().shapes) and cache.device == self._device
 
     def new_cache(self, batch: int) -> SlotCache:
         """Return an empty cache for a number of sequences."""
         form = self._cache_form()
-        return SlotCache(form.shapes, batch, self._numbers, form.dtype)
+        return SlotCache(form.shapes, batch, self._numbers, form.dtype, self._device)
+
+    @property
+    def _device(self) -> torch.device:
+        """Where the model is; one from a file is nowhere, and its tensors are on the CPU."""
+        device: torch.device = self._model.device if self._has_weights else torch.device("cpu")
+        return device
 
     def _cache_form(self) -> CacheForm:
         """Return what the model keeps, as it is now: it may have got another dtype."""
@@ -238,17 +244,17 @@ class Generation:
         return form
 
     def _run_tokens(self, ids: torch.Tensor, cache: DynamicCache) -> None:
-        self._forward(self._model, input_ids=ids, past_key_values=cache, use_cache=True)
+        self._forward(self._model, input_ids=ids.to(self._device), past_key_values=cache, use_cache=True)
 
     def _mask_form(self, slots: int) -> MaskForm:
         """Return how the library prepares masks for this model, by asking it once."""
         dtype = self._model.dtype
         if dtype not in self._masks:
             self._masks[dtype] = self._prepare_one_mask()
-        return MaskForm(self._masks[dtype], slots)
+        return MaskForm(self._masks[dtype], slots, self._device)
 
     def _prepare_one_mask(self) -> object:
-        one = torch.ones(1, 1, dtype=torch.long)
+        one = torch.ones(1, 1, dtype=torch.long, device=self._device)
         prepared = self._loop().prepare_inputs_for_generation(
             one, past_key_values=self.new_cache(1), attention_mask=one, position_ids=one - 1, use_cache=True
         )
@@ -283,13 +289,13 @@ class Generation:
         cache = self.new_cache(1)
         cache.make_room(length, SlotNumbers(self._max_length))
         cache.forget_all_but(length - 1)
-        ids = torch.ones(1, length, dtype=torch.long)
+        ids = torch.ones(1, length, dtype=torch.long, device=self._device)
         prepared = self._loop().prepare_inputs_for_generation(
             ids,
             next_sequence_length=1,
             past_key_values=cache,
             attention_mask=ids,
-            position_ids=torch.tensor([[length - 1]]),
+            position_ids=torch.tensor([[length - 1]], device=self._device),
             use_cache=True,
         )
         return prepared.get(MASK)
@@ -370,7 +376,7 @@ class Generation:
         tokens = ids if ids is not None else arguments["inputs_embeds"]
         check_room(cache, start + tokens.shape[1], self._name)
         cache.make_room(start + tokens.shape[1], cache.numbers)  # as its masks were prepared
-        past = PastCache(*cache.buffers, torch.tensor(start))
+        past = PastCache(*cache.buffers, torch.tensor(start, device=cache.device))
         output = run(past_key_values=past, **arguments)
         cache.write(past.new, start, tokens.shape[1])
         cut_attentions(output, cache)

@@ -37,11 +37,13 @@ class MaskForm:
     Args:
         prepared: the mask that the library prepared for one token.
         slots: how many slots the cache has.
+        device: where masks are wanted.
     """
 
-    def __init__(self, prepared: object, slots: int) -> None:
+    def __init__(self, prepared: object, slots: int, device: torch.device | str = "cpu") -> None:
         self._form = prepared
         self._slots = slots
+        self._device = device
 
     def piece(self, mask: object, batch: int, start: int, place: int, width: int, count: int) -> object:
         """Return the mask of `count` tokens from `place` on, padded to `width`; `start` came before all."""
@@ -59,14 +61,14 @@ class MaskForm:
         if isinstance(form, torch.Tensor) and form.dim() == 2:
             return self._present(mask, batch)
         if not isinstance(mask, torch.Tensor):
-            return _causal(batch, start + place, width, self._slots, form)
+            return _causal(batch, start + place, width, self._slots, form).to(self._device)
         rows = _over_slots(mask, self._slots)[:, :, place : place + count]
         if mask.shape[2] > 1:  # not a step, whose token sees itself
             rows = _let_all_see(rows)
         return _padded(rows.expand(batch, *rows.shape[1:]), 2, width).contiguous()
 
     def _present(self, mask: object, batch: int) -> torch.Tensor:
-        present = torch.ones(batch, self._slots, dtype=torch.long)
+        present = torch.ones(batch, self._slots, dtype=torch.long, device=self._device)
         if isinstance(mask, torch.Tensor):
             if not ((mask == 0) | (mask == 1)).all():
                 raise RuntimeRefusal(

@@ -124,8 +124,8 @@ class Pieces:
             row, keys, values = self._call(
                 piece_per_token(ids, batch, place, width, count),
                 inputs,
-                torch.tensor(start + place),
-                torch.tensor([count - 1]),
+                torch.tensor(start + place, device=ids.device),
+                torch.tensor([count - 1], device=ids.device),
                 *cache.buffers,
             )
             cache.write((keys, values), start + place, count)
@@ -149,9 +149,9 @@ def check_room(cache: Slots, length: int, name: str) -> None:
 
 
 @torch.inference_mode(False)
-def new_slots(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+def new_slots(*shape: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.Tensor:
     """Return empty slots, which may be written under `torch.inference_mode` and outside of it."""
-    return torch.zeros(shape, dtype=dtype)
+    return torch.zeros(shape, dtype=dtype, device=device)
 
 
 @torch.inference_mode(False)

@@ -110,10 +110,10 @@ def encoder_call(model: nn.Module) -> nn.Module:
     def call(
         self: nn.Module, given: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
-        batch = next(iter(given.values())).shape[0]
+        some = next(iter(given.values()))
         cache = CrossCache(DynamicCache())
         # What the decoder makes of a first token is not asked for, and no part of the graph.
-        first = torch.zeros(batch, 1, dtype=torch.long)
+        first = torch.zeros(some.shape[0], 1, dtype=torch.long, device=some.device)
         output = forward(self, decoder_input_ids=first, past_key_values=cache, use_cache=True, **given)
         return (output.encoder_last_hidden_state, *cache.cross)
 

@@ -222,17 +222,23 @@ class SlotCache(Cache):
         batch: how many sequences there are.
         numbers: how many slots there may be.
         dtype: that of the keys and values.
+        device: where they are.
     """
 
     def __init__(
-        self, shapes: Sequence[tuple[int, int, int]], batch: int, numbers: SlotNumbers, dtype: torch.dtype
+        self,
+        shapes: Sequence[tuple[int, int, int]],
+        batch: int,
+        numbers: SlotNumbers,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
     ) -> None:
         slots = numbers.for_tokens(1)
         super().__init__(
             layers=[
                 _SlotLayer(
-                    new_slots(batch, heads, slots, key_width, dtype=dtype),
-                    new_slots(batch, heads, slots, value_width, dtype=dtype),
+                    new_slots(batch, heads, slots, key_width, dtype=dtype, device=device),
+                    new_slots(batch, heads, slots, value_width, dtype=dtype, device=device),
                     numbers,
                 )
                 for heads, key_width, value_width in shapes
@@ -248,6 +254,12 @@ class SlotCache(Cache):
     def shapes(self) -> list[tuple[int, int, int]]:
         """The number of heads, and the widths of keys and of values, by layer."""
         return [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in self.layers]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the keys and values are."""
+        device: torch.device = self.layers[0].keys.device
+        return device
 
     @property
     def batch(self) -> int:

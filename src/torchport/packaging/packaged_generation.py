@@ -26,10 +26,12 @@ def generation_calls(compiled: GeneratingModel) -> list[tuple[Specialised, ...]]
     if not compiled.generation_programs:
         if compiled.built_programs:
             return []  # of a model that was called, that is what is wanted
+        _refuse_other_devices(compiled)
         try:
             compiled.build_generation()
         except CompileError:  # its state is of another kind; its forward can be saved
             return []
+    _refuse_other_devices(compiled)
     calls = [call.built_programs for call in compiled.generation.calls]
     if len(calls) == 1:  # of a prompt of one token there are only steps, or of a piece of it no steps
         widths: dict[int, set[int]] = {}
@@ -45,6 +47,17 @@ def generation_calls(compiled: GeneratingModel) -> list[tuple[Specialised, ...]]
             remedy="call generate once, so that it is compiled again, then save it",
         )
     return calls
+
+
+def _refuse_other_devices(compiled: GeneratingModel) -> None:
+    """Refuse a model that generates elsewhere: what a file holds has its cache on the CPU."""
+    model: Any = compiled.original
+    if model.device.type != "cpu":
+        raise PackageError(
+            f"the model generates on {model.device}, and a file generates on the CPU",
+            where=type(model).__name__,
+            remedy="save a model that was compiled on the CPU, or one that was called and did not generate",
+        )
 
 
 def _widths(kind: InputKind) -> list[int]:

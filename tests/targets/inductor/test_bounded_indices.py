@@ -3,10 +3,11 @@
 import pytest
 import torch
 from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from runtime.fresh_process import run_fresh
 from torchport.errors import TargetError
-from torchport.targets.inductor.bounded_indices import bound_indices
+from torchport.targets.inductor.bounded_indices import bound_indices, indices_fit
 
 ROWS = torch.arange(20.0).view(10, 2)
 
@@ -50,6 +51,24 @@ def test_constants_are_looked_at_once():
     assert torch.equal(inside(ROWS)[0], ROWS[3:4])
     with pytest.raises(TargetError, match=r"an index of aten.index_select.default is outside 0 … 9"):
         bound_indices(graph_of(look, i=torch.tensor([10])), [ROWS])
+
+
+def test_whether_indices_fit_is_found_without_running_the_graph():
+    def graph_for(rows):
+        table = torch.randn(rows, 3)
+
+        def positions(ids):
+            present = ids.ne(1).int()
+            return (table[(present.cumsum(1) * present + 1).long()],)
+
+        return make_fx(positions)(padded)
+
+    padded = torch.tensor([[5, 7, 1, 1]])
+    for rows, zeros_fit in ((6, True), (5, False)):  # four tokens and the row of padding, and one more
+        graph_module = graph_for(rows)
+        assert indices_fit(graph_module, [padded])
+        assert indices_fit(graph_module, [torch.zeros_like(padded)]) == zeros_fit
+    assert indices_fit(make_fx(lambda x: (x * 2,))(ROWS), [ROWS])
 
 
 def test_no_index_ends_the_process(tmp_path, monkeypatch):

@@ -34,6 +34,7 @@ from torchport.structure.flatten import flatten_result
 from torchport.torch_private import export_program, is_view
 
 _log = logging.getLogger(__name__)
+_RECURRENT = tuple(f"aten.{name}." for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ def export(
         program, call = _trace(module, flat, dims)
     except Exception as error:  # a model may raise anything: it is explained, once, here
         raise explain_failure(name, module, args, kwargs or {}, error) from error
+    _refuse_recurrent_autocast(name, program)
     if call.changes:
         named = ", ".join(f"self.{path}" for path in call.changes[:5])
         _log.warning("%s: its forward changes %s; what is captured does not", name, named)
@@ -122,6 +124,23 @@ def export(
         call.shared,
         call.shared_by_size,
     )
+
+
+def _refuse_recurrent_autocast(name: str, program: ExportedProgram) -> None:
+    """Refuse recurrent layers in autocast on a GPU: cuDNN computes them in float16, which no graph shows."""
+    if not (torch.is_autocast_enabled("cuda") and torch.backends.cudnn.enabled):
+        return
+    for node in program.graph.nodes:
+        if not str(node.target).startswith(_RECURRENT):
+            continue
+        given = node.args[0].meta["val"]
+        if given.device.type == "cuda" and given.dtype is not torch.float16:
+            raise CaptureError(
+                f"{node.target} in autocast is computed in float16 by cuDNN, which torch.export does not see",
+                where=name,
+                remedy="call it outside of autocast, convert the layer to float16 yourself, or use "
+                'torch.compile(model, backend="torchport")',
+            )
 
 
 @dataclass(slots=True)

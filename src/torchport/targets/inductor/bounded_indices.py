@@ -7,7 +7,7 @@ Where it did, eager torch runs the call, and raises what it raises.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import fx
@@ -19,6 +19,7 @@ from torchport.targets.value_ranges import index_limits
 from torchport.torch_private import FakeTensorMode
 
 _aten = torch.ops.aten
+_FEW = 200  # ops that an index is computed by
 # These count from the end where an index is negative, in each dimension.
 _FROM_THE_END = ("aten.index.Tensor", "aten.index_put.default")
 
@@ -60,6 +61,58 @@ def bound_indices(graph_module: fx.GraphModule, arguments: Sequence[torch.Tensor
     return True
 
 
+@torch.no_grad()
+def indices_fit(graph_module: fx.GraphModule, arguments: Sequence[torch.Tensor]) -> bool:
+    """Whether no index is outside where a graph runs on these inputs; found on the CPU, which it harms not.
+
+    An index that takes more than a few ops to compute may be any.
+    """
+    nodes = list(graph_module.graph.nodes)
+    if not any(map(_indexes, nodes)):
+        return True
+    FakeTensorProp(graph_module, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*arguments)
+    limits = [limit for node in nodes if _indexes(node) for limit in _limits(node).items()]
+    needed = _ancestors(index for index, _ in limits)
+    if len(needed) > _FEW:
+        return False
+    values: dict[fx.Node, object] = {}
+    given = iter(arguments)
+    try:
+        for node in nodes:
+            argument = next(given) if node.op == "placeholder" else None
+            if node not in needed:
+                continue
+            if node.op == "call_function":
+                kwargs = {**node.kwargs, "device": "cpu"} if "device" in node.kwargs else node.kwargs
+                args, kwargs = fx.map_arg((node.args, kwargs), values.__getitem__)  # type: ignore[arg-type]  # fx's own unions
+                values[node] = node.target(*args, **kwargs)
+            else:
+                held = argument if argument is not None else getattr(graph_module, str(node.target))
+                values[node] = held.cpu()
+        return all(_is_within(values[index], bounds) for index, bounds in limits)
+    except (IndexError, RuntimeError):  # an index on the way to one, maybe
+        return False
+
+
+def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
+    """Return nodes, and all that they are computed from."""
+    found: set[fx.Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += node.all_input_nodes
+    return found
+
+
+def _is_within(index: object, bounds: Bounds) -> bool:
+    assert isinstance(index, torch.Tensor)
+    if index.dtype is torch.bool or not index.numel():
+        return True
+    return bounds[0] <= int(index.min()) and int(index.max()) <= bounds[1]
+
+
 def _indexes(node: fx.Node) -> bool:
     known = INTEGERS.get(str(node.target))
     return known is not None and known.indexes is not None
@@ -76,7 +129,7 @@ def _limits(node: fx.Node) -> dict[fx.Node, Bounds]:
 
 
 def _check(constant: torch.Tensor, bounds: Bounds, op: str) -> None:
-    if constant.numel() and (constant.min() < bounds[0] or constant.max() > bounds[1]):
+    if not _is_within(constant, bounds):
         raise TargetError(
             f"an index of {op} is outside {bounds[0]} … {bounds[1]}", where="inductor",
             remedy="run the model with eager torch to see where",

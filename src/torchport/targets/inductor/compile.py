@@ -17,6 +17,8 @@ Compiled = Callable[..., Sequence[torch.Tensor]]
 _NAME = "compiled.bin"
 # Else a product with 0 is 0, also that of NaN and of infinity.
 _SETTINGS = {"joint_graph_constant_folding": False}
+# A GPU's kernels are else tried while they are compiled, on numbers that inductor makes up.
+WITHOUT_TRIAL = {"triton.autotune_at_compile_time": False}
 
 
 def lift_weights(graph_module: fx.GraphModule) -> tuple[fx.GraphModule, list[torch.Tensor]]:

@@ -20,8 +20,14 @@ from torchport.records import TensorSpec, digest_of
 from torchport.targets.artifact_properties import check_format, read_number, refuse_property
 from torchport.targets.host.load import read_graph
 from torchport.targets.host.load import weight_places as places_in_host
-from torchport.targets.inductor.bounded_indices import bound_indices
-from torchport.targets.inductor.compile import compile_graph, from_bytes, lift_weights, to_bytes
+from torchport.targets.inductor.bounded_indices import bound_indices, indices_fit
+from torchport.targets.inductor.compile import (
+    WITHOUT_TRIAL,
+    compile_graph,
+    from_bytes,
+    lift_weights,
+    to_bytes,
+)
 from torchport.targets.inductor.cuda_graph import CudaGraph
 from torchport.targets.inductor.direct_run import read as read_direct_form
 from torchport.targets.inductor.fold import CONVOLUTION, fold_scales
@@ -67,8 +73,9 @@ def load(
     arguments = [_example(spec, str(device)) for spec in inputs]
     is_bounded = device == "cpu" and bound_indices(graph_module, arguments)
     kept = _import(artifact, graph_module, options)
-    made = kept or _compile(graph_module, arguments, options, str(device))
-    return _Island(made, inputs, outputs, options, str(device), is_bounded=is_bounded)
+    has_trial = device == "cpu" or indices_fit(graph_module, arguments)
+    made = kept or _compile(graph_module, arguments, options, str(device), has_trial=has_trial)
+    return _Island(made, inputs, outputs, options, str(device), is_bounded=is_bounded, has_trial=has_trial)
 
 
 def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
@@ -97,17 +104,31 @@ class _Compiled:
 
 
 def _compile(
-    graph_module: fx.GraphModule, arguments: Sequence[torch.Tensor], options: InductorOptions, device: str
+    graph_module: fx.GraphModule,
+    arguments: Sequence[torch.Tensor],
+    options: InductorOptions,
+    device: str,
+    *,
+    has_trial: bool,
 ) -> _Compiled:
-    """Compile the graph in the layout that is asked for; on a GPU in both, to take the faster one."""
+    """Compile the graph in the layout that is asked for; on a GPU in both, to take the faster one.
+
+    Args:
+        graph_module: the graph.
+        arguments: tensors of the kinds that it takes.
+        options: the target's options.
+        device: where it runs.
+        has_trial: whether it may be run on these tensors; a GPU that finds an index outside is lost.
+    """
     layouts = {"on": [True], "off": [False]}.get(options.channels_last, [False])
-    if options.channels_last == "auto" and device == "cuda" and _has_images(graph_module):
+    if options.channels_last == "auto" and device == "cuda" and has_trial and _has_images(graph_module):
         layouts = [True, False]
+    settings = {} if has_trial else WITHOUT_TRIAL
     made, refusal = [], TargetError("there is no layout", where="inductor")
     for channels_last in layouts:
         lifted, weights = _lifted(graph_module, channels_last)
         try:
-            compiled = compile_graph(lifted, [*arguments, *weights], options)
+            compiled = compile_graph(lifted, [*arguments, *weights], options, settings)
         except TargetError as error:  # of this layout, maybe
             refusal = error
         else:
@@ -167,8 +188,10 @@ class _Island:
         device: str,
         *,
         is_bounded: bool,
+        has_trial: bool,
     ) -> None:
         self.made = made
+        self.has_trial = has_trial
         self._is_bounded = is_bounded
         self._specs = [(spec.shape, getattr(torch, spec.dtype)) for spec in inputs]
         self._outputs = [(spec.shape, getattr(torch, spec.dtype), not spec.order) for spec in outputs]
@@ -225,7 +248,7 @@ def embed(artifact: Artifact, runner: Runner, options: InductorOptions) -> Artif
     from torchport.targets.inductor.direct_write import to_direct_form  # only who saves needs it
 
     assert isinstance(runner, _Island)
-    if "compiled" in artifact.properties:
+    if "compiled" in artifact.properties or not runner.has_trial:
         return artifact
     form = to_bytes(runner.made.compiled)
     if not form:
