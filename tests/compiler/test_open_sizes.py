@@ -193,6 +193,7 @@ def test_an_input_that_lies_otherwise_in_memory_is_a_program_of_its_own(target):
     assert len(compiled.programs) == 2
 
 
+@pytest.mark.parametrize("target", [pytest.param("host", marks=pytest.mark.conformance), "openvino"])
 def test_a_changed_weight_is_built_anew_for_all_sizes(target, builds):
     model = Decoder().eval()
     compiled = torchport.compile(model, (ids(2, 7),), dynamic_shapes=({1: LENGTH},), target=target)
@@ -226,6 +227,7 @@ def test_sizes_that_vary_too_independently_are_compiled_for_one_by_one(target, c
     assert len(compiled.programs) == 2
 
 
+@pytest.mark.parametrize("target", ["host", pytest.param("openvino", marks=pytest.mark.conformance)])
 def test_islands_are_tried_at_the_smallest_the_largest_and_a_size_between(monkeypatch, target):
     tried = []
     run = island_trial.Reference.run

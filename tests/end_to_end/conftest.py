@@ -1,5 +1,7 @@
 """Compiles in each of the ways that there are."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -21,14 +23,15 @@ def bring_up(request, target, torch_compile):
 
 @pytest.hookimpl(tryfirst=True)  # before those that `-m` does not ask for are left out
 def pytest_collection_modifyitems(items):
-    """Leave OpenVINO within `torch.compile` to `make conformance`: that way runs here on the host.
+    """Keep each way with one target in `make test`; the others run in `make conformance`.
 
-    OpenVINO runs here within `torchport.compile`, and both together in `tests/compiler`.
+    `torch.compile` runs here on the host, and on OpenVINO in `tests/compiler`.
     """
     for item in items:
-        chosen = getattr(item, "callspec", None)
-        if chosen is not None and (chosen.params.get("bring_up"), chosen.params.get("target")) == (
-            "torch.compile",
-            "openvino",
-        ):
+        if not item.path.is_relative_to(Path(__file__).parent) or not hasattr(item, "callspec"):
+            continue
+        chosen = item.callspec.params
+        way = chosen.get("bring_up", "torch.compile" if "torch_compile" in item.fixturenames else None)
+        kept = {"torch.compile": "host", "torchport.compile": "openvino"}.get(way)
+        if kept is not None and chosen.get("target", kept) != kept:
             item.add_marker(pytest.mark.conformance)
