@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 COUNT = 1000
-SLICE = 40  # of them in `make test`
+SLICE = 20  # of them in `make test`
 
 SCRIPT = """
 import json, os, random, resource, signal, sys, warnings

@@ -17,7 +17,8 @@ from quantization.digits import (
 )
 from torchport.quantization import QuantizedModel
 
-# The slowest to train; test_kinds.py and test_dynamic.py quantize a recurrent layer too.
+# These take long to train; test_kinds.py and test_dynamic.py quantize attention and recurrent layers too.
+VIT = pytest.param(SmallViT, marks=pytest.mark.conformance)
 LSTM = pytest.param(RowLstm, marks=pytest.mark.conformance)
 PRODUCTS = ("aten.linear.default", "aten.conv2d.default")
 
@@ -31,7 +32,7 @@ def quantize(kind: type[nn.Module]) -> tuple[nn.Module, QuantizedModel]:
     ("kind", "usual"),
     [
         (ResidualCnn, 97.0),
-        (SmallViT, 92.0),
+        pytest.param(SmallViT, 92.0, marks=pytest.mark.conformance),
         pytest.param(RowLstm, 93.0, marks=pytest.mark.conformance),
     ],
 )
@@ -80,7 +81,7 @@ def test_what_is_rounded_is_rounded_as_the_plan_says() -> None:
         assert not torch.equal(quantized(x), model(x))
 
 
-@pytest.mark.parametrize("kind", [SmallViT, LSTM])
+@pytest.mark.parametrize("kind", [VIT, LSTM])
 def test_ranges_at_each_call_keep_the_accuracy(kind: type[nn.Module]) -> None:
     """Nothing is calibrated; the steps of the LSTM are quantized too."""
     model = trained(kind)
@@ -90,7 +91,7 @@ def test_ranges_at_each_call_keep_the_accuracy(kind: type[nn.Module]) -> None:
     assert (quantized.report.calibrated_on, quantized.report.judged_on) == (0, 1)
 
 
-@pytest.mark.parametrize("kind", [ResidualCnn, SmallViT, LSTM])
+@pytest.mark.parametrize("kind", [ResidualCnn, VIT, LSTM])
 def test_weights_in_eight_bits_keep_the_accuracy(kind: type[nn.Module]) -> None:
     model, images = trained(kind), digits()[2]
     quantized = torchport.quantize(model, calibration()[:2], method="weight_only", speed=False)
