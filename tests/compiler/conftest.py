@@ -25,10 +25,11 @@ def own_counts(monkeypatch):
 @pytest.hookimpl(tryfirst=True)  # before those that `-m` does not ask for are left out
 def pytest_collection_modifyitems(items):
     """Keep OpenVINO within `torch.compile` in `make test`: `tests/end_to_end` has the host within it."""
+    graphs = {"test_inference_graph.py", "test_training_graph.py", "test_transforms.py"}
     for item in items:
         if (
             item.path.is_relative_to(Path(__file__).parent)
-            and "torch_compile" in item.fixturenames
+            and ("torch_compile" in item.fixturenames or item.path.name in graphs)
             and hasattr(item, "callspec")
             and item.callspec.params.get("target") == "host"
         ):

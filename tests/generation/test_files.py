@@ -35,7 +35,7 @@ def _saved(model, path, target="host", batches=(), **options):
 
 @pytest.fixture(scope="module")
 def model():
-    return tiny_llama()
+    return tiny_llama(num_hidden_layers=1)  # the others in files here have one as well, but for Bloom
 
 
 @pytest.fixture(scope="module")
@@ -302,7 +302,7 @@ def test_code_that_a_configuration_names_is_not_looked_for(file, tmp_path, model
 
 
 def test_alibi_models_too(tmp_path):
-    model = small_causal("bloom", n_layer=1)
+    model = small_causal("bloom")
     loaded = _saved(model, tmp_path / "bloom.pt2")
     ids = _prompt(11)
     assert torch.equal(loaded.generate(ids, **GREEDY), model.generate(ids, **GREEDY))
