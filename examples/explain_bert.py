@@ -2,7 +2,7 @@
 
     python examples/explain_bert.py
 
-The model is built from its configuration alone, so nothing is fetched.
+The model is built from its configuration alone, without values, so nothing is fetched or computed.
 """
 
 import torchport
@@ -10,7 +10,7 @@ import torchport
 
 def main() -> None:
     """Explain the model as it is, then with a part of it kept on the host."""
-    model = torchport.zoo.load("hf:bert-base-uncased", weights=False)
+    model = torchport.zoo.load("hf:bert-base-uncased", weights=False, device="meta")
 
     coverage = torchport.explain(model.module, model.args, model.kwargs, target="openvino")
     print(f"{coverage.ops_before} torch ops of {coverage.unique_before} kinds")

@@ -62,6 +62,7 @@ def test_models_compile_without_posix(target, tmp_path, monkeypatch):
     assert run_without_posix(f"TARGET = {target!r}\n" + COMPILES, tmp_path).endswith("done")
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_a_survey_says_in_one_line_that_it_cannot_run(tmp_path):
     said = run_without_posix(REFUSES, tmp_path)
     assert "surveys need POSIX" in said

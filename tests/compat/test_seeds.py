@@ -53,6 +53,7 @@ def shell(command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.usefixtures("forked_python")  # for what is called here; a shell starts its own processes
 @pytest.mark.parametrize("document", list(BLOCKS))
 def test_every_block_runs_in_order(document, tools):
     Path("small.py").write_text("import torch\n\ndef image():\n    return torch.rand(1, 3, 64, 64)\n")

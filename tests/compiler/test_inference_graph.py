@@ -196,7 +196,10 @@ def test_shapes_beyond_the_limit_are_not_remembered(graphs, torch_compile, monke
     assert record.last_reason == "the graph was called with more than 2 shapes"
 
 
-@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+@pytest.mark.parametrize(
+    "optimizer",
+    [torch.optim.SGD, pytest.param(torch.optim.Adam, marks=pytest.mark.conformance), torch.optim.AdamW],
+)
 def test_a_whole_step_of_training_with_its_optimizer(optimizer, target, torch_compile):
     """Dynamo holds the optimizer's tensors in the graph itself, which writes them."""
 

@@ -15,6 +15,10 @@ from torchport.targets.openvino import OpenVinoTarget
 
 LENGTH = Dim("length", min=1, max=40)
 ROWS = Dim("rows", min=1, max=6)
+# For what the compiler does alike for all targets. tests/targets/openvino/test_open_sizes.py has OpenVINO's.
+MOSTLY_HOST = pytest.mark.parametrize(
+    "target", ["host", pytest.param("openvino", marks=pytest.mark.conformance)]
+)
 
 
 class Encoder(nn.Module):
@@ -141,6 +145,7 @@ def test_batches_of_pictures_are_one_build(target, builds):
     assert (len(builds), len(compiled.programs), compiled.fallbacks.fallbacks) == (1, 1, 0)
 
 
+@MOSTLY_HOST
 def test_a_size_outside_the_range_is_refused(target):
     compiled = torchport.compile(Decoder().eval(), (ids(2, 7),), dynamic_shapes=({1: LENGTH},), target=target)
     with pytest.raises(RuntimeRefusal, match=r"Decoder: dimension 1 of .* is 41, outside 1 … 40: widen"):
@@ -161,6 +166,7 @@ def test_a_model_that_asks_for_a_size_of_1_gets_a_program_for_it(target):
     assert len(compiled.programs) == 2
 
 
+@MOSTLY_HOST
 def test_sizes_that_are_results(target):
     def model(x):
         return x * 2, {"rows": 2 * x.shape[0] + 1}, x.shape
@@ -193,6 +199,7 @@ def test_an_input_that_lies_otherwise_in_memory_is_a_program_of_its_own(target):
     assert len(compiled.programs) == 2
 
 
+@pytest.mark.parametrize("target", [pytest.param("host", marks=pytest.mark.conformance), "openvino"])
 def test_a_changed_weight_is_built_anew_for_all_sizes(target, builds):
     model = Decoder().eval()
     compiled = torchport.compile(model, (ids(2, 7),), dynamic_shapes=({1: LENGTH},), target=target)
@@ -214,6 +221,7 @@ def test_a_target_of_fixed_sizes_compiles_for_each(monkeypatch, builds):
     assert len(compiled.programs) == 3
 
 
+@MOSTLY_HOST
 def test_sizes_that_vary_too_independently_are_compiled_for_one_by_one(target, caplog):
     def model(a, b, c, d):
         return a * 2, b + 1, c - 1, d * 3
@@ -226,6 +234,7 @@ def test_sizes_that_vary_too_independently_are_compiled_for_one_by_one(target, c
     assert len(compiled.programs) == 2
 
 
+@MOSTLY_HOST
 def test_islands_are_tried_at_the_smallest_the_largest_and_a_size_between(monkeypatch, target):
     tried = []
     run = island_trial.Reference.run
@@ -271,6 +280,7 @@ def test_an_op_that_is_wrong_at_large_sizes_only_stays(monkeypatch):
     torch.testing.assert_close(compiled(x), torch.tanh(x * 2) + 1)
 
 
+@MOSTLY_HOST
 def test_a_built_island_is_found_again_by_its_range_of_sizes(target, builds):
     model = Pictures().eval()
 
@@ -304,6 +314,7 @@ def test_sizes_that_depend_on_each_other(target):
         compiled(torch.randn(2, 4), torch.randn(5, 4))
 
 
+@MOSTLY_HOST
 def test_what_stays_on_the_host_gets_its_sizes_too(target):
     """Islands before and after an op of the host's see the sizes that the inputs have."""
 
@@ -326,6 +337,7 @@ def test_what_stays_on_the_host_gets_its_sizes_too(target):
     assert len(compiled.programs) == 1
 
 
+@MOSTLY_HOST
 def test_sizes_that_depend_on_data_are_right_whatever_is_built(target):
     def model(x):
         rows = x.shape[0]

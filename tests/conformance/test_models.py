@@ -16,8 +16,8 @@ from torchport.structure import flatten
 
 ALL = [
     *marked("torchvision", TORCHVISION, 1),
-    *marked("timm", TIMM[:30], 1),
-    *marked("hf-small", TRANSFORMERS[:30], 2),
+    *marked("timm", TIMM[:30], 0),
+    *marked("hf-small", TRANSFORMERS[:30], 1),
 ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 COUNT = 1000
-SLICE = 40  # of them in `make test`
+SLICE = 20  # of them in `make test`
 
 SCRIPT = """
 import json, os, random, resource, signal, sys, warnings
@@ -116,6 +116,7 @@ def test_mutated_files_are_refused_or_run(kind, target, tmp_path):
     run(kind, target, tmp_path, COUNT)
 
 
+@pytest.mark.usefixtures("forked_python")
 @pytest.mark.parametrize(("kind", "target"), [("package", "host"), ("program", "host")])
 def test_a_slice_of_them(kind, target, tmp_path):
     run(kind, target, tmp_path, SLICE)

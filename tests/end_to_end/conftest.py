@@ -1,5 +1,7 @@
 """Compiles in each of the ways that there are."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -17,3 +19,19 @@ def bring_up(request, target, torch_compile):
 
     with torch.no_grad():
         yield compile
+
+
+@pytest.hookimpl(tryfirst=True)  # before those that `-m` does not ask for are left out
+def pytest_collection_modifyitems(items):
+    """Keep each way with one target in `make test`; the others run in `make conformance`.
+
+    `torch.compile` runs here on the host, and on OpenVINO in `tests/compiler`.
+    """
+    for item in items:
+        if not item.path.is_relative_to(Path(__file__).parent) or not hasattr(item, "callspec"):
+            continue
+        chosen = item.callspec.params
+        way = chosen.get("bring_up", "torch.compile" if "torch_compile" in item.fixturenames else None)
+        kept = {"torch.compile": "host", "torchport.compile": "openvino"}.get(way)
+        if kept is not None and chosen.get("target", kept) != kept:
+            item.add_marker(pytest.mark.conformance)

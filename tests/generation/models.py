@@ -30,22 +30,25 @@ def tiny_llama(**changes: object) -> LlamaForCausalLM:
     return _endless(model)
 
 
-def small_causal(model_type: str) -> torch.nn.Module:
-    """Return a causal language model of an architecture, small."""
-    return _endless(_small(model_type, AutoModelForCausalLM))
+def small_causal(model_type: str, **changes: object) -> torch.nn.Module:
+    """Return a causal language model of an architecture, small, with changes of its configuration."""
+    return _endless(_small(model_type, AutoModelForCausalLM, changes))
 
 
-def small_encoder_decoder(model_type: str) -> torch.nn.Module:
-    """Return an encoder-decoder model of an architecture, small."""
-    return _endless(_small(model_type, AutoModelForSeq2SeqLM))
+def small_encoder_decoder(model_type: str, **changes: object) -> torch.nn.Module:
+    """Return an encoder-decoder model of an architecture, small, with changes of its configuration."""
+    return _endless(_small(model_type, AutoModelForSeq2SeqLM, changes))
 
 
-def _small(model_type: str, auto: type) -> torch.nn.Module:
+def _small(model_type: str, auto: type, changes: dict[str, object]) -> torch.nn.Module:
     refusal: Exception | None = None
     for step in STEPS:
         try:
             torch.manual_seed(0)
-            return auto.from_config(shrink_config(CONFIG_MAPPING[model_type](), step)).eval()
+            config = shrink_config(CONFIG_MAPPING[model_type](), step)
+            for name, value in changes.items():
+                setattr(config, name, value)
+            return auto.from_config(config).eval()
         except Exception as error:  # noqa: BLE001 - each architecture refuses in its own way
             refusal = error
     raise AssertionError(f"{model_type} cannot be built small") from refusal

@@ -28,7 +28,7 @@ EAGER = row("eager", 1.0, transfers=0)
 
 @pytest.fixture(scope="module")
 def model():
-    return tiny_llama()
+    return tiny_llama(num_hidden_layers=1)
 
 
 @pytest.fixture
@@ -60,7 +60,8 @@ def assert_generates(compiled, model):
     assert torch.equal(compiled.generate(IDS, **wanted), model.generate(IDS, **wanted))
 
 
-def test_engines_are_tried_on_a_step_with_its_cache(model, found):
+def test_engines_are_tried_on_a_step_with_its_cache(found):
+    model = tiny_llama()
     tried, _ = found([EAGER, row("host", 0.5)], {"host": 0.5})
     compiled = compiled_for_auto(model)
     [captured] = tried

@@ -25,7 +25,7 @@ def model():
         "vocab_size": 97,
         "d_model": 32,
         "encoder_layers": 1,
-        "decoder_layers": 2,
+        "decoder_layers": 1,
         "encoder_attention_heads": 4,
         "decoder_attention_heads": 4,
         "encoder_ffn_dim": 48,
@@ -122,7 +122,7 @@ def test_a_decoder_that_eager_torch_runs_sees_no_padding(compiled, model):
     before = compiled.fallbacks.fallbacks
     ids = torch.randint(3, 97, (1, 7))
     asked = {"max_new_tokens": 3, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}
-    unusual = {"cross_attn_head_mask": torch.ones(2, 4)}
+    unusual = {"cross_attn_head_mask": torch.ones(1, 4)}
     loop = compiled.generation._loop()
     prepare = loop.prepare_inputs_for_generation
     loop.prepare_inputs_for_generation = lambda *args, **given: {**prepare(*args, **given), **unusual}

@@ -14,7 +14,7 @@ KEEP = {"keep_ops": ["aten.silu"]}
 
 
 def test_it_agrees_with_what_is_compiled():
-    model = tiny_llama()
+    model = tiny_llama(num_hidden_layers=1)
     found = torchport.explain_generation(model, target="ttnn", options=KEEP, max_length=64)
     assert GenerationCoverage.from_json(found.to_json()) == found
     compiled = torchport.compile(model, (IDS,), target="ttnn", options=KEEP, max_length=64)
@@ -30,7 +30,7 @@ def test_it_agrees_with_what_is_compiled():
 
 
 def test_a_model_without_values():
-    config = LlamaConfig(**{**tiny_llama().config.to_dict(), "vocab_size": 97})
+    config = LlamaConfig(**{**tiny_llama(num_hidden_layers=1).config.to_dict(), "vocab_size": 97})
     with torch.device("meta"):
         model = LlamaForCausalLM(config).eval()
     found = torchport.explain_generation(model, target="openvino", max_length=64)
@@ -40,12 +40,15 @@ def test_a_model_without_values():
 
 @pytest.mark.parametrize("name", ["bloom", "opt"])
 def test_positions_from_a_mask_or_with_an_offset_are_taken(name):
-    found = torchport.explain_generation(small_causal(name), target="openvino", max_length=32)
+    found = torchport.explain_generation(
+        small_causal(name, num_hidden_layers=1), target="openvino", max_length=32
+    )
     assert found.complete
 
 
 def test_an_encoder_and_its_decoder():
-    found = torchport.explain_generation(small_encoder_decoder("bart"), target="openvino", max_length=32)
+    model = small_encoder_decoder("bart", encoder_layers=1, decoder_layers=1)
+    found = torchport.explain_generation(model, target="openvino", max_length=32)
     assert set(found.calls) == {"encoder", "step"}
     assert found.calls["encoder"].complete
 

@@ -73,11 +73,12 @@ def test_one_build_where_a_single_token_needs_no_copy():
     assert len(compiled.generation_programs) == 1
 
 
-def test_two_builds_where_no_program_is_for_all_widths(model, monkeypatch):
+def test_two_builds_where_no_program_is_for_all_widths(monkeypatch):
     def refuse(*_):
         raise FixedSizes("for a test")
 
     monkeypatch.setattr(OpenCall, "_build_for_all_sizes", refuse)
+    model = tiny_llama(num_hidden_layers=1)
     compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=64)
     for length in (5, 34, 1):
         _assert_same(compiled, model, _prompt(length), max_new_tokens=3)
@@ -86,7 +87,7 @@ def test_two_builds_where_no_program_is_for_all_widths(model, monkeypatch):
 
 
 def test_keys_and_values_of_one_product_need_one_build():
-    model = small_causal("gpt2")
+    model = small_causal("gpt2", n_layer=1)
     compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=64)
     _assert_same(compiled, model, _prompt(9))
     assert len(compiled.generation_programs) == 1
@@ -206,7 +207,7 @@ def test_embeddings_as_a_prompt_run_with_eager_torch_and_are_counted(compiled, m
 
 
 def test_a_changed_weight_is_noticed():
-    model = tiny_llama()
+    model = tiny_llama(num_hidden_layers=1)
     compiled = torchport.compile(model, (_prompt(3),), target="host", max_length=32)
     ids = _prompt(1)
     _assert_same(compiled, model, ids)
@@ -216,7 +217,7 @@ def test_a_changed_weight_is_noticed():
 
 
 def test_the_model_stays_as_it_is():
-    model = tiny_llama()
+    model = tiny_llama(num_hidden_layers=1)
     before, held = dict(vars(model)), {key: value.clone() for key, value in model.state_dict().items()}
     torchport.compile(model, (_prompt(3),), target="host", max_length=32).generate(
         _prompt(1), max_new_tokens=3
@@ -254,9 +255,9 @@ def test_ttnn_takes_the_whole_step():
     assert [record.coverage.ops_remain for record in compiled.generation_programs] == [0]
 
 
-def test_bfloat16_is_no_further_from_float32_than_eager_torch(model):
-    half = tiny_llama().to(torch.bfloat16)
-    exact = tiny_llama()
+def test_bfloat16_is_no_further_from_float32_than_eager_torch():
+    half = tiny_llama(num_hidden_layers=1).to(torch.bfloat16)
+    exact = tiny_llama(num_hidden_layers=1)
     exact.load_state_dict(half.state_dict())
     compiled = torchport.compile(half, (_prompt(4),), target="openvino", max_length=64)
     result = compiled.generate(
@@ -281,7 +282,7 @@ def test_a_prompt_beyond_the_limit(compiled):
 
 
 def test_a_mask_of_other_numbers():
-    model = small_causal("bloom")
+    model = small_causal("bloom", n_layer=1)
     compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=16)
     with pytest.raises(RuntimeRefusal, match="other numbers than 0 and 1"):
         compiled.generate(_prompt(4), attention_mask=torch.full((1, 4), 2), max_new_tokens=2)

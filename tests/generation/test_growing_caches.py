@@ -50,9 +50,9 @@ def test_one_program_for_caches_of_all_sizes(target):
 
 @pytest.mark.parametrize("kind", ["bloom", "mistral", "gpt2"])
 def test_masks_of_other_forms_cover_what_the_cache_has(kind):
-    model = small_causal(kind)
+    model = small_causal(kind, num_hidden_layers=1)
     compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=180)
-    _assert_same(compiled, model, _prompt(118, 2))
+    _assert_same(compiled, model, _prompt(118, 3))
     ids, mask = padded_batch(120, 97)
     _assert_same(compiled, model, ids, attention_mask=mask)
     assert compiled.fallbacks.fallbacks == 0
@@ -62,9 +62,9 @@ def test_beams_and_a_cache_that_goes_on_in_more_slots():
     model = tiny_llama(num_hidden_layers=1, **LONG)
     compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=200)
     _assert_same(compiled, model, _prompt(122), num_beams=2)
-    ids = _prompt(100)
+    ids = _prompt(100, 2)  # as many as beams: that needs no other program
     first = compiled.generate(ids, max_new_tokens=10, do_sample=False, return_dict_in_generate=True)
-    longer = torch.cat([first.sequences, _prompt(30)], 1)
+    longer = torch.cat([first.sequences, _prompt(30, 2)], 1)
     found = compiled.generate(
         longer, past_key_values=first.past_key_values, max_new_tokens=8, do_sample=False
     )

@@ -270,14 +270,22 @@ def test_compiler_workdir_keeps_the_plan_the_graph_and_the_log(tmp_path):
 
 
 def test_compiler_timeout(faulty_targets, tmp_path):
-    start = time.monotonic()
-    with pytest.raises(subprocess.TimeoutExpired) as caught:
-        torchport.trace(
-            lambda x: x.tanh() + 1, X, target="hangs", compiler_timeout=20, compiler_workdir=tmp_path / "work"
-        )
-    assert time.monotonic() - start < 60
-    assert caught.value.timeout == 20
-    assert "thinking about tanh" in (tmp_path / "work" / "island_0" / "compiler.log").read_text()
+    log = tmp_path / "work" / "island_0" / "compiler.log"
+    for seconds in (4, 20):  # the second where a busy machine has not started the compiler in the first
+        start = time.monotonic()
+        with pytest.raises(subprocess.TimeoutExpired) as caught:
+            torchport.trace(
+                lambda x: x.tanh() + 1,
+                X,
+                target="hangs",
+                compiler_timeout=seconds,
+                compiler_workdir=tmp_path / "work",
+            )
+        assert time.monotonic() - start < seconds + 40
+        assert caught.value.timeout == seconds
+        if "thinking about tanh" in log.read_text():
+            return
+    pytest.fail("the compiler did not say what it does")
 
 
 def test_a_compiler_that_crashes_leaves_its_op_on_the_host(faulty_targets, tmp_path):

@@ -17,6 +17,9 @@ from quantization.digits import (
 )
 from torchport.quantization import QuantizedModel
 
+# These take long to train; test_kinds.py and test_dynamic.py quantize attention and recurrent layers too.
+VIT = pytest.param(SmallViT, marks=pytest.mark.conformance)
+LSTM = pytest.param(RowLstm, marks=pytest.mark.conformance)
 PRODUCTS = ("aten.linear.default", "aten.conv2d.default")
 
 
@@ -25,7 +28,14 @@ def quantize(kind: type[nn.Module]) -> tuple[nn.Module, QuantizedModel]:
     return model, torchport.quantize(model, calibration(), speed=False)
 
 
-@pytest.mark.parametrize(("kind", "usual"), [(ResidualCnn, 97.0), (SmallViT, 92.0), (RowLstm, 93.0)])
+@pytest.mark.parametrize(
+    ("kind", "usual"),
+    [
+        (ResidualCnn, 97.0),
+        pytest.param(SmallViT, 92.0, marks=pytest.mark.conformance),
+        pytest.param(RowLstm, 93.0, marks=pytest.mark.conformance),
+    ],
+)
 def test_static_quantization_keeps_the_accuracy(kind: type[nn.Module], usual: float) -> None:
     before = {name: tensor.clone() for name, tensor in trained(kind).state_dict().items()}
     model, quantized = quantize(kind)
@@ -71,7 +81,7 @@ def test_what_is_rounded_is_rounded_as_the_plan_says() -> None:
         assert not torch.equal(quantized(x), model(x))
 
 
-@pytest.mark.parametrize("kind", [SmallViT, RowLstm])
+@pytest.mark.parametrize("kind", [VIT, LSTM])
 def test_ranges_at_each_call_keep_the_accuracy(kind: type[nn.Module]) -> None:
     """Nothing is calibrated; the steps of the LSTM are quantized too."""
     model = trained(kind)
@@ -81,7 +91,7 @@ def test_ranges_at_each_call_keep_the_accuracy(kind: type[nn.Module]) -> None:
     assert (quantized.report.calibrated_on, quantized.report.judged_on) == (0, 1)
 
 
-@pytest.mark.parametrize("kind", [ResidualCnn, SmallViT, RowLstm])
+@pytest.mark.parametrize("kind", [ResidualCnn, VIT, LSTM])
 def test_weights_in_eight_bits_keep_the_accuracy(kind: type[nn.Module]) -> None:
     model, images = trained(kind), digits()[2]
     quantized = torchport.quantize(model, calibration()[:2], method="weight_only", speed=False)
@@ -98,7 +108,14 @@ def test_weights_in_eight_bits_keep_the_accuracy(kind: type[nn.Module]) -> None:
 
 
 # One digit is 0.17 points. Which of the hardest a transformer recognizes depends on the order of batches.
-@pytest.mark.parametrize(("kind", "drop"), [(ResidualCnn, 0.2), (SmallViT, 0.7), (RowLstm, 0.2)])
+@pytest.mark.parametrize(
+    ("kind", "drop"),
+    [
+        (ResidualCnn, 0.2),
+        pytest.param(SmallViT, 0.7, marks=pytest.mark.conformance),
+        pytest.param(RowLstm, 0.2, marks=pytest.mark.conformance),
+    ],
+)
 def test_prepare_train_convert_save_load_run(kind: type[nn.Module], drop: float, tmp_path) -> None:
     """The whole way of quantization-aware training, to a file and back."""
     model, images = trained(kind), digits()[2]

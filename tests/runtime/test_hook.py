@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 
+import pytest
 import torch
 
 from runtime.fresh_process import run_fresh
@@ -55,6 +56,7 @@ with torch.no_grad():
     assert list(own_cache.glob("*/*.island"))  # it was built for the default target, and not run eagerly
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_threads_that_name_a_backend_first_at_the_same_time_all_find_it(own_cache):
     code = """
 import sys, threading, torch
@@ -75,6 +77,7 @@ print(sorted(set(results)))
     assert run_fresh(code) == "['found']"
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_another_backend_of_the_same_name_is_still_refused():
     code = """
 import torch, torchport

@@ -1,11 +1,13 @@
 """A survey records every model that works; one that does not costs its own row, with the reason."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from forked_python import ForkedPopen
 from torchport.errors import SurveyError, TargetError
 from torchport.records import BenchRecord, SurveyRow, file_name, read_record
 from torchport.survey import SurveyProgress, run_survey
@@ -51,9 +53,15 @@ def surveyed(tmp_path_factory):
     """One survey of models that work and of those that do not, in between."""
     output = tmp_path_factory.mktemp("survey")
     names = ("works", *FAULTY, "branches", "works_too")
-    rows = run_survey(
-        named(*names), output=output, settings=SurveySettings(backward=True), timeout=8, memory=1_500_000_000
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", ForkedPopen)
+        rows = run_survey(
+            named(*names),
+            output=output,
+            settings=SurveySettings(backward=True),
+            timeout=8,
+            memory=1_500_000_000,
+        )
     return output, dict(zip(names, rows, strict=True))
 
 

@@ -13,6 +13,7 @@ import pytest
 from torchport.errors import SurveyError
 from torchport.survey import run_survey, system, worker
 from torchport.survey.directory import SurveyDirectory
+from torchport.survey.engines import LocalEngine
 
 FILE = Path(__file__).parent / "faulty.py"
 SPAWNING = """
@@ -27,12 +28,13 @@ worker_process.main()
 """
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_where_a_fork_is_not_safe_each_item_has_a_new_process(tmp_path, monkeypatch):
     (tmp_path / "spawning_worker.py").write_text(SPAWNING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(worker, "PROGRAM", "spawning_worker")
     names = [f"{FILE}::{name}" for name in ("works", "kills_itself")]
-    rows = run_survey(names, output=tmp_path / "out", timeout=120)
+    rows = run_survey(names, output=tmp_path / "out", engine=LocalEngine(1), timeout=120)
     assert [(row.status, row.error) for row in rows] == [
         ("ok", ""),
         ("crashed", "its process was killed by SIGKILL"),

@@ -96,7 +96,7 @@ def run_bench(
         TargetError: there is no such target.
 
     Example:
-        >>> run_bench(zoo.load("torchvision:resnet18", weights=False), target="host").status
+        >>> run_bench(zoo.load("timm:test_resnet", weights=False), target="host").status
         'ok'
     """
     return measure(

@@ -63,7 +63,7 @@ def bring_up(
         TorchportError: the model raises, or cannot be compiled.
 
     Example:
-        >>> bring_up(zoo.load("torchvision:resnet18", weights=False), target="host").comparison.ok
+        >>> bring_up(zoo.load("timm:test_resnet", weights=False), target="host").comparison.ok
         True
     """
     if output is not None:

@@ -71,13 +71,16 @@ def test_whether_indices_fit_is_found_without_running_the_graph():
     assert indices_fit(make_fx(lambda x: (x * 2,))(ROWS), [ROWS])
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_no_index_ends_the_process(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     code = """
 import torch, torchport
 torch.set_num_threads(2)
 x, i = torch.randn(10, 8), torch.zeros(4000, 8, dtype=torch.int64)
-compiled = torchport.compile(lambda x, i: torch.gather(x, 0, i) * 2, (x, i), target="inductor")
+options = {"child_trial": False}  # this process is the subject
+function = lambda x, i: torch.gather(x, 0, i) * 2
+compiled = torchport.compile(function, (x, i), target="inductor", options=options)
 i[3999, 7] = 9
 assert torch.equal(compiled(x, i), torch.gather(x, 0, i) * 2)
 i[3999, 7] = 10

@@ -36,7 +36,7 @@ assert openvino_telemetry.Telemetry
 """
 
 
-@pytest.mark.parametrize("code", [COMPILE, TRACE])
+@pytest.mark.parametrize("code", [pytest.param(COMPILE, marks=pytest.mark.conformance), TRACE])
 def test_nobody_is_called_and_nothing_is_written_to_the_home_directory(code, tmp_path):
     home, phoned = tmp_path / "home", tmp_path / "phoned"
     home.mkdir()
