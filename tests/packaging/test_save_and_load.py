@@ -101,6 +101,36 @@ def test_a_fresh_process_opens_it_with_torch_alone(path, target):
     assert run_fresh(code, str(path)) == str(compiled(X).tolist())
 
 
+class Twice(nn.Module):
+    """Reads one large weight in two islands: what is between them stays on the host."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(1 << 15))
+
+    def forward(self, x):
+        return torch.erfinv((x * self.scale).tanh()) * self.scale
+
+
+@pytest.mark.usefixtures("forked_python")
+def test_torch_alone_opens_islands_that_share_a_weight(path):
+    model, x = Twice().eval(), torch.rand(3, 1 << 15)
+    compiled = torchport.compile(model, (x,), target="host", options={"keep_ops": ["aten.erfinv"]})
+    assert len(compiled.coverage.islands) == 2
+    expected = compiled(x)
+    compiled(x[:2])  # a second program, whose payloads may refer to the first one's
+    torchport.save(compiled, path)
+    size = path.stat().st_size
+    assert torch.equal(torchport.load(path)(x), expected)
+    torch.save((x, expected), path.with_suffix(".pt"))
+    code = (
+        "import sys, torch; x, expected = torch.load(sys.argv[2]);"
+        "print(torch.equal(torch.export.load(sys.argv[1]).module()(x), expected))"
+    )
+    assert run_fresh(code, str(path), str(path.with_suffix(".pt"))) == "True"
+    assert size < 2.5 * model.scale.nbytes  # twice in the first program, and not in the second
+
+
 def test_every_shape_that_was_compiled_for_is_in_the_file(path):
     compiled = torchport.compile(nn.Linear(4, 2).eval(), (X,), target="host")
     other = torch.rand(5, 4)

@@ -187,7 +187,7 @@ class _Writer:
         own = {name: _own_memory(tensor) for name, tensor in attributes.items()}
         if self._beside is None:
             for name, meta in payload_metas(graph_module).items():
-                own[name] = self._share(f"{model}/{name}", attributes[name], own[name], meta)
+                own[name] = self._share(model, name, attributes[name], own[name], meta)
         packaged = PackagedProgram(
             record=record,
             graph=_graph_json(graph_module.graph, program.record.model),
@@ -203,11 +203,17 @@ class _Writer:
         self.exported[model] = _export(specialised, fx.GraphModule(own, graph_module.graph))
         return packaged
 
-    def _share(self, key: str, tensor: torch.Tensor, own: torch.Tensor, meta: IslandMeta) -> torch.Tensor:
-        """Return what is to be written of a payload: all of it but weights that others have."""
+    def _share(
+        self, model: str, name: str, tensor: torch.Tensor, own: torch.Tensor, meta: IslandMeta
+    ) -> torch.Tensor:
+        """Return what is to be written of a payload: all of it but weights that others have.
+
+        The first program's are written whole: `torch.export.load` runs it, and puts nothing together.
+        """
         if id(tensor) in self._names:
             return own
-        rest, parts = self._shared.add(key, own, meta)
+        key = f"{model}/{name}"
+        rest, parts = self._shared.add(key, own, meta, whole=not self.exported)
         if parts:
             self._names[id(tensor)] = key
             self.tensors[key] = StoredTensor(tuple(own.shape), "uint8", own.stride(), meta.digest, parts)

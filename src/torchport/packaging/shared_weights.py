@@ -27,13 +27,16 @@ class SharedWeights:
         self._written = 0
         self._shared = 0
 
-    def add(self, key: str, payload: torch.Tensor, meta: IslandMeta) -> tuple[torch.Tensor, tuple[Part, ...]]:
+    def add(
+        self, key: str, payload: torch.Tensor, meta: IslandMeta, *, whole: bool
+    ) -> tuple[torch.Tensor, tuple[Part, ...]]:
         """Take a payload in; return what is to be written for it, and what it is put together from.
 
         Args:
             key: the payload's name in the package.
             payload: the payload.
             meta: its island's metadata.
+            whole: whether it is written as it is, for a reader that puts nothing together.
 
         Returns:
             The payload and nothing, if it shares no weight with those before; else its rest, and its parts.
@@ -49,7 +52,7 @@ class SharedWeights:
         }
         known = {place: self._known[weight] for place, weight in weights.items() if weight in self._known}
         # What a reader would take for a small file that stands for a large one is written as it is.
-        if not known or self._shared + payload.numel() > (MOST_REPEATED - 1) * self._written:
+        if whole or not known or self._shared + payload.numel() > (MOST_REPEATED - 1) * self._written:
             self._written += payload.numel()
             self._note(key, weights)
             return payload, ()
