@@ -58,14 +58,7 @@ def test_tied_weights_count_once():
     assert [module.parameters for module in cost.modules] == [64, 64, 64]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "torchvision:resnet50",
-        "hf-small:bert",
-        pytest.param("hf:bert-base-uncased", marks=pytest.mark.conformance),
-    ],
-)
+@pytest.fixture(scope="module", params=["torchvision:resnet50", "hf:bert-base-uncased"])
 def model(request):
     return zoo.load(request.param, weights=False)
 

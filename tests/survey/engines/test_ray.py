@@ -34,10 +34,9 @@ def without_measures(rows):
     return [(row.model, row.status, row.error, row.forward_ops, row.backward_ops, row.raw) for row in rows]
 
 
-def test_a_cluster_of_two_nodes_gives_what_this_machine_gives(cluster, tmp_path, request):
+def test_a_cluster_of_two_nodes_gives_what_this_machine_gives(cluster, tmp_path):
     engine = RayEngine(address=cluster.address)
     there = run_survey(NAMES, output=tmp_path / "ray", settings=SurveySettings(backward=True), engine=engine)
-    request.getfixturevalue("forked_python")  # from here: Ray starts its processes by itself
     here = run_survey(
         NAMES, output=tmp_path / "local", settings=SurveySettings(backward=True), engine=LocalEngine(1)
     )
