@@ -23,6 +23,7 @@ from torchport.structure import flatten, tensors_in
 from torchport.verification.tolerance import tolerance_for
 
 QUICK = {
+    "hf-small:llama": "openvino",
     "hf-small:bert": "ttnn",
     "timm:test_efficientnet": "host",
 }
