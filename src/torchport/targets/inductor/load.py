@@ -73,7 +73,8 @@ def load(
     arguments = [_example(spec, str(device)) for spec in inputs]
     is_bounded = device == "cpu" and bound_indices(graph_module, arguments)
     kept = _import(artifact, graph_module, options)
-    has_trial = device == "cpu" or indices_fit(graph_module, arguments)
+    # What a package holds was compiled elsewhere, and is loaded without what this takes.
+    has_trial = kept is not None or device == "cpu" or indices_fit(graph_module, arguments)
     made = kept or _compile(graph_module, arguments, options, str(device), has_trial=has_trial)
     return _Island(made, inputs, outputs, options, str(device), is_bounded=is_bounded, has_trial=has_trial)
 
