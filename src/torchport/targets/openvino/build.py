@@ -15,7 +15,7 @@ import numpy
 from torchport.errors import TargetError
 from torchport.records import TensorSpec, temporary_folder
 from torchport.targets.open_sizes import copy_for_sizes
-from torchport.targets.openvino.conversions import place_conversions
+from torchport.targets.openvino.conversions import place_conversions, truncate_conversions
 from torchport.targets.openvino.copied_rows import copy_rows
 from torchport.targets.openvino.default_dims import write_default_dims
 from torchport.targets.openvino.format import FORMAT, Bytes, aligned, pack
@@ -113,6 +113,7 @@ def _convert(island: Island) -> Any:
         # computes with, and its compiled form need hold none of its own.
         frontend_parts["simplify"](model, cf=False, smart_reshape=False)
         copy_rows(model)
+        truncate_conversions(model)
         place_conversions(model, is_open=island.sizes is not None)
     except TargetError:
         raise

@@ -40,12 +40,33 @@ _SAFE = frozenset({"Subtract", "Divide"})
 _OTHERS = frozenset({"Power", "Mod", "FloorMod"})
 _CREATE = {"Less": "less", "Greater": "greater", "LessEqual": "less_equal", "GreaterEqual": "greater_equal"}
 
+# What they give has no fraction.
+_WHOLE = frozenset({"Floor", "Ceiling", "Round"})
+
 _LOWEST = {
     "f16": -65504.0,
     "bf16": -3.3895313892515355e38,
     "f32": -3.4028234663852886e38,
     "f64": -1.7976931348623157e308,
 }
+
+
+def truncate_conversions(model: Any) -> None:
+    """Cut the fraction of floats off before they become integers.
+
+    Where OpenVINO merges such a conversion into the op that reads it, ARM's kernels round to the nearest.
+    """
+    opset = openvino().opset13
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "Convert":
+            continue
+        source, made = node.input_value(0), node.get_output_element_type(0)
+        if not source.get_element_type().is_real() or not made.is_integral_number():
+            continue
+        if source.get_node().get_type_name() in _WHOLE:
+            continue
+        whole = opset.multiply(opset.floor(opset.abs(source)), opset.sign(source))
+        node.input(0).replace_source_output(whole.output(0))
 
 
 def place_conversions(model: Any, *, is_open: bool) -> None:

@@ -1,0 +1,44 @@
+"""Floats that become integers lose their fraction, whatever reads them."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import torchport
+
+OPTIONS = {"cache": False, "check": False}  # the target alone, without its trial
+
+
+class RelativeBias(nn.Module):
+    """The biases that T5 has by distance: far ones share a bucket, by their logarithm."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(32, 4)
+
+    def forward(self, start):
+        far = -torch.min(torch.arange(96) - start, torch.zeros(96, dtype=torch.int64))
+        large = 16 + (torch.log(far.float() / 16) / math.log(8) * 16).to(torch.int64)
+        return self.table(torch.where(far < 16, far, torch.min(large, torch.full_like(large, 31))))
+
+
+def test_a_number_between_two_buckets_is_in_the_lower_one():
+    model = RelativeBias().eval()
+    compiled = torchport.compile(model, (torch.tensor(5),), target="openvino", options=OPTIONS)
+    assert [row.op for row in compiled.coverage.stayed] == ["aten.log.default"]
+    for start in range(90):
+        assert torch.equal(compiled(torch.tensor(start)), model(torch.tensor(start))), start
+    assert compiled.fallbacks.fallbacks == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("by", [0.9, -0.9, 2.5])
+def test_both_signs_are_cut_towards_zero(dtype, by):
+    def model(x):
+        return (torch.sin(x) * by).to(dtype) * 2 + 1
+
+    x = torch.linspace(-9, 9, 64)
+    compiled = torchport.compile(model, (x,), target="openvino", options=OPTIONS)
+    assert torch.equal(compiled(x), model(x))
