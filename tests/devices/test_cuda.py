@@ -155,7 +155,7 @@ def test_a_fresh_process_runs_a_package_on_the_gpu_without_the_compiler(dtype, t
     assert run_fresh(code, str(tmp_path / "model.pt2"), str(tmp_path / "given.pt")) == "[]"
 
 
-@pytest.mark.parametrize("norm", [nn.GroupNorm(4, 8), nn.Flatten(2)])
+@pytest.mark.parametrize("norm", [nn.GroupNorm(4, 8), nn.Flatten(1)])
 @pytest.mark.parametrize("what", ["inputs", "weights"])
 def test_what_lies_channels_last_is_compiled(what, norm):
     model = nn.Sequential(nn.Conv2d(3, 8, 3), norm).cuda().eval()
