@@ -6,6 +6,7 @@ Everything here is imported when it is first used, so that `import torchport` co
 from __future__ import annotations
 
 from importlib import import_module
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from torchport.version import __version__
@@ -56,6 +57,7 @@ _NAMES = {
     "packaging.trace_model": ("TraceSettings", "trace"),
     "quantization": ("AccuracyBudget", "QuantizationOptions", "QuantizedModel", "quantize"),
     "survey": ("SurveySettings", "run_survey"),
+    "survey.stat.backend": ("stat_backend",),
     "verification": ("compare",),
 }
 _WHERE = {name: f"torchport.{where}" for where, names in _NAMES.items() for name in names}
@@ -73,10 +75,15 @@ __all__ = [
     "run_generation", "run_package", "run_survey", "save", "structure", "trace", "trace_graph", "zoo",
 ]  # fmt: skip
 
+# Threads that import a package and a module of it at once would see the module half made. Stages are imported
+# without it: they import each other, and who holds an import's lock must not wait for this one.
+_importing = RLock()
+
 
 def __getattr__(name: str) -> object:
     if name in _WHERE:
-        return getattr(import_module(_WHERE[name]), name)
+        with _importing:
+            return getattr(import_module(_WHERE[name]), name)
     if name in _STAGES:
         return import_module(f"torchport.{name}")
     raise AttributeError(f"module 'torchport' has no attribute {name!r}")

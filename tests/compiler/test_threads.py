@@ -1,6 +1,7 @@
 """Threads share a module: what one compiles, another never gets to see."""
 
 import itertools
+import traceback
 
 import pytest
 import torch
@@ -101,3 +102,25 @@ def test_a_call_ends_though_the_weights_change_in_each_of_its_builds(monkeypatch
     result = compiled(x)
     assert 1 < len(builds) < 10
     torch.testing.assert_close(result, module(x).detach())
+
+
+@pytest.mark.parametrize("target", ["host", "inductor", "onnxruntime", "openvino", "ttnn"])
+def test_whatever_traces_does_so_in_its_turn(target, monkeypatch, tmp_path):
+    """What torch notes while it traces is the process's: two threads that trace at once spoil both graphs."""
+    from torchport.capture.untouched import torch_state
+
+    traces, outside = torch.fx.traceback.preserve_node_meta, []
+
+    def noticed(*args, **kwargs):
+        if not torch_state._capturing:
+            outside.append(traceback.format_stack(limit=8))
+        return traces(*args, **kwargs)
+
+    monkeypatch.setenv("TORCHPORT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(torch.fx.traceback, "preserve_node_meta", noticed)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()).eval()
+    x = torch.randn(1, 3, 8, 8)
+    with torch.no_grad():
+        compiled = torchport.compile(model, (x,), target=target)
+        torch.testing.assert_close(compiled(x), model(x), atol=0.1, rtol=0.1)
+    assert outside == []

@@ -14,6 +14,7 @@ from torchport.compiler.outline import Piece, spec_of
 from torchport.errors import one_line
 from torchport.records import Verdict
 from torchport.targets import Artifact, Island, Options, Target
+from torchport.targets.node_by_node import NodeByNode
 from torchport.targets.node_checks import tensors_of
 from torchport.targets.target import GaveNaN, OutOfRange
 from torchport.verification import HALVES, coarsest_step, compare_tensors, half_difference, island_tolerance
@@ -23,12 +24,11 @@ _ROUNDING_SHARE = 0.5  # of what rounding to eight bits changes: what kernels of
 _PRODUCTS = frozenset(f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "linear", "convolution"))
 
 
-class Reference(fx.Interpreter):
+class Reference(NodeByNode):
     """Runs the whole graph with eager torch, once, and keeps the values that islands are tried on."""
 
     def __init__(self, graph_module: fx.GraphModule, wanted: set[fx.Node]) -> None:
         super().__init__(graph_module)
-        self.extra_traceback = False  # what the model raises is raised as it is
         self.wanted = wanted
         self.values: dict[fx.Node, object] = {}
 
@@ -62,7 +62,7 @@ def reference_values(
     return reference.values
 
 
-class _InFloat32(fx.Interpreter):
+class _InFloat32(NodeByNode):
     """Runs an island with eager torch, in float32 wherever it says half precision."""
 
     def run_node(self, n: fx.Node) -> object:
@@ -75,7 +75,7 @@ class _InFloat32(fx.Interpreter):
         return args, {key: torch.float32 if value in HALVES else value for key, value in kwargs.items()}
 
 
-class _Unrounded(fx.Interpreter):
+class _Unrounded(NodeByNode):
     """Runs an island with eager torch, without the rounding of tensors to eight bits."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
+from torchport.targets.node_by_node import NodeByNode
+
 
 def lay_out_as_recorded(graph_module: fx.GraphModule, leaves: Sequence[torch.Tensor]) -> None:
     """Run the graph once, and copy each result after its op that lies otherwise than recorded.
@@ -38,12 +40,11 @@ def lay_out_as_recorded(graph_module: fx.GraphModule, leaves: Sequence[torch.Ten
         graph_module.recompile()
 
 
-class _Run(fx.Interpreter):
+class _Run(NodeByNode):
     """Runs a graph with eager torch, every result as it is recorded; knows which were not."""
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
         super().__init__(graph_module)
-        self.extra_traceback = False  # what the model raises is raised as it is
         self.others: list[fx.Node] = []
 
     def run_node(self, n: fx.Node) -> object:

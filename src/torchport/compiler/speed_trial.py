@@ -26,6 +26,7 @@ from torchport.compiler.outline import Piece
 from torchport.records import Verdict
 from torchport.targets import Artifact, Options, Target
 from torchport.targets.machine import machine
+from torchport.targets.node_by_node import NodeByNode
 from torchport.targets.size_terms import is_size
 from torchport.targets.target import OutOfRange, Runner
 
@@ -166,12 +167,11 @@ def _find(
     return culprits or dict.fromkeys(piece.ops, whole)
 
 
-class _Hurried(fx.Interpreter):
+class _Hurried(NodeByNode):
     """Runs an island with eager torch until it is late."""
 
     def __init__(self, piece: Piece, end: float) -> None:
         super().__init__(piece.island.graph_module)
-        self.extra_traceback = False
         self._end = end
 
     def run_node(self, n: fx.Node) -> object:
@@ -267,12 +267,11 @@ def nodes_by_name(piece: Piece) -> dict[str, fx.Node]:
     return {copy.name: node for copy, node in zip(copies, piece.nodes, strict=True)}
 
 
-class _Timer(fx.Interpreter):
+class _Timer(NodeByNode):
     """Runs an island with eager torch and notes how long each op takes."""
 
     def __init__(self, piece: Piece) -> None:
         super().__init__(piece.island.graph_module)
-        self.extra_traceback = False
         self.seconds: dict[str, float] = {}
 
     def run_node(self, n: fx.Node) -> object:

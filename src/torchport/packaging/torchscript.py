@@ -24,6 +24,7 @@ from torchport.records import IslandMeta, TensorSpec
 from torchport.runtime.input_kind import LeafKey
 from torchport.runtime.island import know_island_as
 from torchport.structure import flatten_call
+from torchport.targets.node_by_node import NodeByNode
 from torchport.torch_private import add_script_attribute
 from torchport.verification.copied_tensors import copy_tensors
 
@@ -160,7 +161,7 @@ class _Caller(nn.Module):
         """Return the host's graph; its tensors become this module's own, so that there is one module."""
         for name, tensor in program.named_buffers():
             self.register_buffer(name, tensor)
-        return lambda leaves: fx.Interpreter(self, graph=program.graph).run(*leaves)
+        return lambda leaves: NodeByNode(self, graph=program.graph).run(*leaves)
 
     def _choice(
         self, specialised: Specialised, program: fx.GraphModule, general: General

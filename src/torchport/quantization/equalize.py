@@ -14,6 +14,7 @@ from torch import fx
 
 from torchport.quantization.calibration import CalibrationData, Progress
 from torchport.quantization.graph_tensors import add_tensor, is_trained, tensor_of
+from torchport.targets.node_by_node import NodeByNode
 
 _CONVOLUTIONS = frozenset(f"aten.conv{dims}d.{form}" for dims in (1, 2, 3) for form in ("default", "padding"))
 _LINEAR = "aten.linear.default"
@@ -66,12 +67,11 @@ def equalize(graph_module: fx.GraphModule, data: CalibrationData, progress: Prog
     return len(pairs)
 
 
-class _Largest(fx.Interpreter):
+class _Largest(NodeByNode):
     """Runs a graph, and notes the largest magnitude of each channel of what first layers give."""
 
     def __init__(self, graph_module: fx.GraphModule, pairs: list[_Pair]) -> None:
         super().__init__(graph_module)
-        self.extra_traceback = False
         self._dims = {pair.first: pair.channel_dim for pair in pairs}
         self.found: dict[fx.Node, torch.Tensor] = {}
 

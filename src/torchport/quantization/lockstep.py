@@ -22,6 +22,7 @@ from torchport.quantization.graph_tensors import tensor_of
 from torchport.quantization.input_moments import InputMoments
 from torchport.quantization.weight_rounding import Moments
 from torchport.structure import flatten_call
+from torchport.targets.node_by_node import NodeByNode
 from torchport.torch_private import OpOverload
 
 _LINEAR, _EMBEDDING = "aten.linear.default", "aten.embedding.default"
@@ -179,7 +180,7 @@ class _Run:
 
     def __init__(self, graph_module: fx.GraphModule, tensors: Sequence[torch.Tensor]) -> None:
         self._floats, self._quantized = (
-            fx.Interpreter(graph_module, garbage_collect_values=False) for _ in range(2)
+            NodeByNode(graph_module, garbage_collect_values=False) for _ in range(2)
         )
         for each in (self._floats, self._quantized):
             # Copies: a graph may write to what it is given.

@@ -14,6 +14,7 @@ from torchport.quantization.decisions import Decisions, OwnRange
 from torchport.quantization.layers import Layer, quantizer_before
 from torchport.quantization.noise import Noise, ResultNoise
 from torchport.quantization.operands import map_operands, operands
+from torchport.targets.node_by_node import NodeByNode
 
 _MOST_KEPT = 1 << 26  # bytes of results
 
@@ -39,14 +40,13 @@ class Measures:
     results: ResultNoise = field(default_factory=ResultNoise)
 
 
-class _Seen(fx.Interpreter):
+class _Seen(NodeByNode):
     """Runs a graph, and shows what each of some nodes gives."""
 
     def __init__(
         self, graph_module: fx.GraphModule, nodes: Sequence[str], show: Callable[[fx.Node, Any, Any], None]
     ) -> None:
         super().__init__(graph_module)
-        self.extra_traceback = False
         self._wanted = set(nodes)
         self._show = show
 

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from torchport.quantization.lockstep import ModelGraph, weight_place
+from torchport.targets.node_by_node import NodeByNode
 
 _PROJECTIONS = 4  # random directions of the results that derivatives are taken of
 
@@ -50,7 +51,7 @@ def output_errors(graph: ModelGraph, rounded: Mapping[str, torch.Tensor]) -> dic
     return {path: error / power for path, error in found.items()} if power > 0 else {}
 
 
-class _Watch(fx.Interpreter):
+class _Watch(NodeByNode):
     """Runs a graph, and adds a 0 to each layer's result, of which derivatives can be taken."""
 
     def __init__(self, graph: ModelGraph, rounded: Mapping[str, torch.Tensor]) -> None:

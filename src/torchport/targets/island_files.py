@@ -13,6 +13,7 @@ from torch import fx
 from torchport.errors import TargetError
 from torchport.records import JSON, TensorSpec, read_json
 from torchport.targets.graph_json import decode_graph, encode_graph, value_numbers
+from torchport.targets.node_by_node import NodeByNode
 from torchport.targets.safetensors_file import read_safetensors, restored, storable, write_safetensors
 from torchport.targets.target import Artifact, Island
 from torchport.torch_private import FakeTensorMode, extract_tensor_metadata, tree_map_only
@@ -88,7 +89,7 @@ def _tuples(value: object) -> object:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
-class _Shapes(fx.Interpreter):
+class _Shapes(NodeByNode):
     """Notes at each node what it computes, as a capture does: targets' compilers read both notes."""
 
     def __init__(self, graph_module: fx.GraphModule, mode: FakeTensorMode) -> None:

@@ -28,6 +28,7 @@ from torchport.torch_private.attributes import functorch_transform as functorch_
 from torchport.torch_private.attributes import is_dynamo_loaded as is_dynamo_loaded
 from torchport.torch_private.attributes import is_static_input as is_static_input
 from torchport.torch_private.attributes import is_view as is_view
+from torchport.torch_private.attributes import keep_notes_of_threads_apart as keep_notes_of_threads_apart
 from torchport.torch_private.attributes import last_node as last_node
 from torchport.torch_private.attributes import lock_of_compilations as lock_of_compilations
 from torchport.torch_private.attributes import mark_as_parameter as mark_as_parameter

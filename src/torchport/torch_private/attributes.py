@@ -24,6 +24,34 @@ def lock_of_compilations() -> AbstractContextManager[object]:
     return find("compile_lock") if module is not None else nullcontext()
 
 
+def keep_notes_of_threads_apart(may_note: Callable[[], bool]) -> None:
+    """Have functions that Dynamo leaves alone note that they ran only if `may_note` says so.
+
+    While anything is exported, such functions note it in what is being traced, whichever thread calls them:
+    compiled training graphs do, and every op on a meta tensor. Without this, calls of the other threads, and
+    the export, may raise `KeyError: 'custom'`.
+    """
+    functions = vars(sys.modules.get("torch._dynamo.eval_frame", sys))
+    notes = functions.get("fx_traceback")
+    if notes is not None and not isinstance(notes, _ThreadsNotes):
+        functions["fx_traceback"] = _ThreadsNotes(notes, may_note)
+
+
+class _ThreadsNotes:
+    """Stands for `torch.fx.traceback` where Dynamo notes what it leaves alone."""
+
+    def __init__(self, notes: ModuleType, may_note: Callable[[], bool]) -> None:
+        self._notes = notes
+        self._may_note = may_note
+
+    def annotate(self, annotation_dict: dict[str, Any]) -> AbstractContextManager[object]:
+        """Note it, if this thread may."""
+        return self._notes.annotate(annotation_dict) if self._may_note() else nullcontext()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._notes, name)
+
+
 @contextmanager
 def compiling() -> Iterator[None]:
     """Have `torch.compiler.is_compiling` say yes, as under torch.compile (2.13 has a function for it)."""

@@ -206,3 +206,63 @@ def test_functorchs_transforms_are_compiled(make, target):
         torch.testing.assert_close(compiled(y), eager(y), rtol=1e-3, atol=1e-4)
     assert torchport.analyze(model, (x,)).cost.vector_flops > 0
     assert torchport.explain(model, (x,), target=target).ops_before > 0
+
+
+class _Meets(nn.Module):
+    """While it is captured, another thread enters a function that Dynamo leaves alone, and stays there."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x):
+        if torch.compiler.is_exporting() and not _MET["entered"].is_set():
+            _MET["thread"].start()
+            assert _MET["entered"].wait(60)
+        return self.linear(x)
+
+
+_MET = {}
+
+
+def test_what_another_thread_runs_is_not_noted_in_what_is_exported():
+    _MET.update(entered=threading.Event(), leave=threading.Event())
+    raised, noted = [], []
+
+    @torch.compiler.disable
+    def stay():
+        noted.append(torch.fx.traceback.current_meta.get("custom", {}).get("_torchdynamo_disable_method"))
+        _MET["entered"].set()
+        _MET["leave"].wait(60)
+
+    def run():
+        try:
+            stay()
+            (torch.ones(2, device="meta") + 1).sum()
+        except KeyError as error:
+            raised.append(error)
+
+    _MET["thread"] = threading.Thread(target=run)
+    x = torch.ones(1, 2)
+    torchport.compile(_Meets(), (x,), target="host")
+    _MET["leave"].set()
+    _MET["thread"].join(60)
+    assert raised == []
+    assert noted != ["stay"]
+
+
+def test_a_thread_that_exports_by_itself_notes_what_it_runs():
+    noted = []
+
+    @torch.compiler.disable
+    def double(x):
+        noted.append(torch.fx.traceback.current_meta["custom"]["_torchdynamo_disable_method"])
+        return x * 2
+
+    class Doubles(nn.Module):
+        def forward(self, x):
+            return double(x) + 1
+
+    torchport.compile(nn.Linear(2, 2), (torch.ones(1, 2),), target="host")
+    torch.export.export(Doubles(), (torch.ones(2),), strict=False)
+    assert set(noted) == {"double"}

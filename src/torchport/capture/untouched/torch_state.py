@@ -24,6 +24,7 @@ from torchport.torch_private import (
     forget_traced_nodes,
     function_modes,
     functorch_depth,
+    keep_notes_of_threads_apart,
     lock_of_compilations,
     pop_dispatch_mode,
     pop_function_mode,
@@ -39,6 +40,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _one_at_a_time = threading.RLock()
+_capturing: list[int] = []  # the thread whose turn it is, once for each time that it came here
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def torch_as_it_was() -> Iterator[None]:
     """
     # Much of it is the process's, and one thread would put back what another is about to change. Dynamo's
     # lock first, always: who compiles holds it, and may capture.
-    with lock_of_compilations(), _one_at_a_time:
+    with lock_of_compilations(), _one_at_a_time, _turn():
         state = _State()
         # On leaving it, torch puts back autograd's modes and the thread's dispatch keys, whatever they are.
         with InferenceMode(torch.is_inference_mode_enabled()):
@@ -60,6 +62,23 @@ def torch_as_it_was() -> Iterator[None]:
                 yield
             finally:
                 state.restore()
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Have only this thread note in a graph what it runs."""
+    keep_notes_of_threads_apart(_may_note)
+    _capturing.append(threading.get_ident())
+    try:
+        yield
+    finally:
+        _capturing.pop()
+
+
+def _may_note() -> bool:
+    """Say whether what this thread runs is part of what is being exported: by us, or else by itself."""
+    turn = _capturing[-1:]
+    return turn == [threading.get_ident()] if turn else torch.compiler.is_exporting()
 
 
 def leaves_torch_as_it_was(function: Callable[P, R]) -> Callable[P, R]:

@@ -12,6 +12,7 @@ from torch import fx
 from torch.autograd.profiler import profile, record_function
 
 from torchport.records import OpTime
+from torchport.targets.node_by_node import NodeByNode
 from torchport.targets.node_checks import tensors_of
 
 _MARK = "torchport node "
@@ -19,7 +20,7 @@ _RUNS = 3
 _LEVEL = "KINETO_LOG_LEVEL"
 
 
-class _Marked(fx.Interpreter):
+class _Marked(NodeByNode):
     """Runs a graph, each node between marks that the profiler notes."""
 
     def run_node(self, n: fx.Node) -> object:

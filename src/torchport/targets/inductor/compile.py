@@ -57,11 +57,13 @@ def compile_graph(
     Raises:
         TargetError: inductor refuses it, or its C++ compiler does.
     """
-    from torchport.torch_private import standalone_compile  # takes seconds, and not all who load need it
+    # They take seconds to import, and not all who load need them.
+    from torchport.capture.untouched import torch_as_it_was
+    from torchport.torch_private import standalone_compile
 
     patches = {"config_patches": {"max_autotune": options.max_autotune, **_SETTINGS, **(settings or {})}}
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch_as_it_was():  # it traces, and one thread at a time may
             return standalone_compile(
                 graph_module, list(arguments), dynamic_shapes="from_example_inputs", options=patches
             )

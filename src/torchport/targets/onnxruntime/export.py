@@ -28,6 +28,7 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
+from torchport.capture.untouched import torch_as_it_was
 from torchport.errors import TargetError, one_line
 from torchport.targets.onnxruntime.library import library
 from torchport.targets.onnxruntime.quantized import LOWERINGS, write_quantized, write_zero_points
@@ -84,13 +85,14 @@ def _export_anew(graph_module: fx.GraphModule) -> bytes:
 
 
 def _run_exporter(model: fx.GraphModule | ExportedProgram, arguments: tuple[torch.Tensor, ...]) -> bytes:
-    program = _exporter()(
-        model,
-        arguments,
-        opset_version=_OPSET,
-        input_names=[f"input_{index}" for index in range(_inputs(model))],
-        verbose=False,
-    )
+    with torch_as_it_was():  # it traces, and one thread at a time may
+        program = _exporter()(
+            model,
+            arguments,
+            opset_version=_OPSET,
+            input_names=[f"input_{index}" for index in range(_inputs(model))],
+            verbose=False,
+        )
     assert program is not None
     made = program.model_proto
     write_zero_points(made)
