@@ -5,9 +5,11 @@ import traceback
 
 import pytest
 import torch
+from torch._dynamo.convert_frame import compile_lock
 
 import torchport
 from shared_modules import SHARED, Shared, run_threads
+from torchport.capture.untouched import torch_state
 
 
 def works_on(shared):
@@ -104,23 +106,51 @@ def test_a_call_ends_though_the_weights_change_in_each_of_its_builds(monkeypatch
     torch.testing.assert_close(result, module(x).detach())
 
 
-@pytest.mark.parametrize("target", ["host", "inductor", "onnxruntime", "openvino", "ttnn"])
-def test_whatever_traces_does_so_in_its_turn(target, monkeypatch, tmp_path):
+def compiled(target):
+    return lambda model, x, folder: torchport.compile(model, (x,), target=target)
+
+
+def saved(model, x, folder):
+    torchport.save(torchport.compile(model, (x,), target="host"), folder / "model.pt2")
+    return torchport.load(folder / "model.pt2")
+
+
+def scripted(model, x, folder):
+    return torchport.trace(model, (x,), target="host")
+
+
+def trained(model, x, folder):
+    made = torch.compile(model, backend="torchport", options={"target": "host"}, dynamic=True)
+    made(x).sum().backward()
+    return made
+
+
+@pytest.mark.parametrize(
+    "work",
+    [*map(compiled, ("host", "inductor", "onnxruntime", "openvino", "ttnn")), saved, scripted, trained],
+    ids=["host", "inductor", "onnxruntime", "openvino", "ttnn", "saved", "scripted", "trained"],
+)
+def test_whatever_traces_does_so_in_its_turn(work, monkeypatch, tmp_path):
     """What torch notes while it traces is the process's: two threads that trace at once spoil both graphs."""
-    from torchport.capture.untouched import torch_state
+    outside = []
 
-    traces, outside = torch.fx.traceback.preserve_node_meta, []
+    def watch(module, name):
+        traces = getattr(module, name)
 
-    def noticed(*args, **kwargs):
-        if not torch_state._capturing:
-            outside.append(traceback.format_stack(limit=8))
-        return traces(*args, **kwargs)
+        def noticed(*args, **kwargs):
+            if not torch_state._capturing and not compile_lock._is_owned():
+                outside.append(traceback.format_stack(limit=8))
+            return traces(*args, **kwargs)
 
+        monkeypatch.setattr(module, name, noticed)
+
+    watch(torch.fx.traceback, "preserve_node_meta")
+    watch(torch.jit, "trace")
+    watch(torch.export, "export")
     monkeypatch.setenv("TORCHPORT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(torch.fx.traceback, "preserve_node_meta", noticed)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()).eval()
-    x = torch.randn(1, 3, 8, 8)
+    x = torch.randn(2, 3, 8, 8)
+    made = work(model, x, tmp_path)
     with torch.no_grad():
-        compiled = torchport.compile(model, (x,), target=target)
-        torch.testing.assert_close(compiled(x), model(x), atol=0.1, rtol=0.1)
+        torch.testing.assert_close(made(x), model(x), atol=0.1, rtol=0.1)
     assert outside == []

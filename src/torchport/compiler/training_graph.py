@@ -9,6 +9,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from torchport.capture.untouched import torch_as_it_was
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, note_coverage, watched
 from torchport.compiler.normalise import NormalGraph, Weight, remove_no_ops
@@ -160,7 +161,7 @@ def _specialised(graph_module: fx.GraphModule, args: Sequence[object]) -> fx.Gra
         return fx.Interpreter(graph_module).run(*bound)
 
     fakes = [mode.from_tensor(args[index], static_shapes=True) for index in places]  # type: ignore[arg-type]  # filtered above
-    with mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
+    with torch_as_it_was(), mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
         return make_fx(run)(*fakes)
 
 

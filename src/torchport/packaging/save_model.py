@@ -14,7 +14,7 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 
 from torchport import targets
-from torchport.capture import ANY_SHAPE
+from torchport.capture import ANY_SHAPE, quiet_torch
 from torchport.compiler import CompiledModel
 from torchport.compiler.generating_model import GeneratingModel
 from torchport.compiler.specialise import Specialised
@@ -228,7 +228,7 @@ class _Writer:
             payload, meta = make_general(model, *call, dynamic_shapes=ANY_SHAPE, name=name)
         except PackageError:  # it takes no other shapes, but may take other values
             payload, meta = make_general(model, *call, dynamic_shapes=None, name=name)
-        with torch.no_grad():
+        with quiet_torch(), torch.no_grad():
             self.exported["graph"] = torch.export.export(_Holder(payload), (), strict=False)
         return PackagedGraph(meta, self._store("graph", "payload", payload, payload))
 
@@ -297,7 +297,7 @@ def _export(specialised: Specialised, graph_module: fx.GraphModule) -> ExportedP
     call = kind.structure.rebuild(leaves) if whole else (tuple(leaves), {})
     assert isinstance(call, tuple)  # the structure of (args, kwargs)
     try:
-        with torch.no_grad():
+        with quiet_torch(), torch.no_grad():
             exported = torch.export.export(
                 _Caller(graph_module, result if whole else None), *call, strict=False
             )

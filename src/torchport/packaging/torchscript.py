@@ -6,15 +6,13 @@ import dataclasses
 import functools
 import inspect
 import json
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import fx, nn
 
-from torchport.capture import values_kept
+from torchport.capture import quiet_torch, values_kept
 from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, one_line
 from torchport.packaging.embedding import embed_compiled
@@ -78,7 +76,7 @@ def to_torchscript(
     try:
         # Tracing runs the program once, and it may write its buffers.
         buffers = [tensor for tensor in own.values() if tensor.dtype is not torch.uint8]
-        with values_kept(buffers), torch.no_grad(), _quiet():
+        with values_kept(buffers), quiet_torch(), torch.no_grad():
             caller = _Caller(specialised, body, names, len(args), general)
             traced: Callable[..., object] = caller.forward if as_function else caller
             script: Script = torch.jit.trace(
@@ -196,13 +194,13 @@ def _scripted_choice(exact: Callable[..., list[torch.Tensor]]) -> Callable[..., 
         # Scripted: neither a cast nor a reason may stand behind this.
         return torch.ops.torchport.island(general, meta, leaves)  # type: ignore[no-any-return]
 
-    with _quiet():
+    with quiet_torch():
         return torch.jit.script(choose)
 
 
 @functools.cache
 def _scripted_check() -> Callable[..., torch.Tensor]:
-    with _quiet():
+    with quiet_torch():
         return torch.jit.script(check_input)
 
 
@@ -250,10 +248,3 @@ def plain_result(value: object, where: str = "the result") -> object:
         f"{where} is a {type(value).__name__}, which TorchScript cannot return from a trace",
         remedy="torchport.save(compiled, 'model.pt2') keeps results of any structure",
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TorchScript is deprecated, and traces warn about each constant
-        yield
