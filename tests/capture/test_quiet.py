@@ -1,14 +1,21 @@
 """Tracing is quiet: what goes wrong is raised, not printed."""
 
+import contextlib
+import io
 import logging
+import os
 import sys
+import threading
 import warnings
 
 import pytest
 import torch
 
+import torchport
 from capture.models import Branches
 from torchport.capture import export, quiet_torch
+from torchport.capture.held_output import STDOUT, WARNINGS
+from torchport.capture.quiet import quiet_streams
 from torchport.errors import CaptureError
 
 
@@ -25,3 +32,84 @@ def test_levels_streams_and_warnings_are_as_before_afterwards():
         assert logger.level == logging.CRITICAL
         raise RuntimeError
     assert (logger.level, sys.stderr, list(warnings.filters)) == before
+
+
+def in_another_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_what_another_thread_prints_and_warns_of_is_shown(capsys):
+    def speak():
+        print("heard", file=sys.stderr)
+        sys.stderr.writelines(["and ", "this"])
+        warnings.warn("seen", stacklevel=1)
+
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        with quiet_torch():
+            print("not heard", file=sys.stderr)
+            warnings.warn("not seen", stacklevel=1)
+            in_another_thread(speak)
+    assert capsys.readouterr().err == "heard\nand this"
+    assert [str(warning.message) for warning in shown] == ["seen"]
+
+
+def test_threads_that_overlap_leave_streams_and_warnings_as_they_were(capsys):
+    """Each puts back what it found, and the second finds what the first has put there."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def other():
+        with quiet_streams(), STDOUT.held_back():
+            entered.set()
+            leave.wait(60)
+
+    before = (sys.stdout, sys.stderr, list(warnings.filters))
+    thread = threading.Thread(target=other)
+    with quiet_streams(), STDOUT.held_back():
+        thread.start()
+        entered.wait(60)
+    leave.set()
+    thread.join()
+    assert (sys.stdout, sys.stderr, list(warnings.filters)) == before
+
+
+def test_streams_and_filters_that_the_caller_puts_there_meanwhile_stay_in_use(capsys):
+    entered, leave = threading.Event(), threading.Event()
+
+    def other():
+        with quiet_streams(), STDOUT.held_back():
+            entered.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    entered.wait(60)
+    with contextlib.redirect_stdout(io.StringIO()) as kept, warnings.catch_warnings():
+        leave.set()
+        thread.join()
+        print("kept")
+    print("printed")
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        warnings.warn("shown", stacklevel=1)
+    assert (kept.getvalue(), capsys.readouterr().out) == ("kept\n", "printed\n")
+    assert [str(warning.message) for warning in shown] == ["shown"]
+    assert not any(item[1] is WARNINGS for item in warnings.filters)
+
+
+def test_two_threads_quantize_and_the_process_speaks_as_before(capsys):
+    before = (sys.stdout, sys.stderr, logging.root.manager.disable, os.environ.get("NNCF_CI"))
+    data = [(torch.randn(2, 4),) for _ in range(4)]
+
+    def quantize():
+        torchport.quantize(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval(), data)
+
+    threads = [threading.Thread(target=quantize) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (sys.stdout, sys.stderr, logging.root.manager.disable, os.environ.get("NNCF_CI")) == before
+    assert "Statistics" not in capsys.readouterr().out

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import io
 import logging
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 
 import torch
 
+from torchport.capture.held_output import STDERR, WARNINGS
 from torchport.capture.untouched.torch_state import torch_as_it_was
 from torchport.torch_private import DYNAMO, EXPORT_LOGGER, FAKE_TENSOR_LOGGER
 
@@ -39,12 +38,12 @@ def quiet_torch() -> Iterator[None]:
 
 
 class _Held:
-    """The process's streams, held back for as long as anybody wants them to be."""
+    """The process's logs, held back for as long as anybody wants them to be."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.users = 0
-        self.streams = contextlib.ExitStack()
+        self.rest = contextlib.ExitStack()
 
 
 _held = _Held()
@@ -56,26 +55,25 @@ def quiet_streams() -> Iterator[None]:
     with _held.lock:
         _held.users += 1
         if _held.users == 1:
-            _held.streams.enter_context(_without_output())
+            _held.rest.enter_context(_without_logs())
     try:
-        yield
+        with STDERR.held_back(), WARNINGS.held_back():
+            yield
     finally:
         with _held.lock:
             _held.users -= 1
             if not _held.users:
-                _held.streams.close()
+                _held.rest.close()
 
 
 @contextlib.contextmanager
-def _without_output() -> Iterator[None]:
+def _without_logs() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _LOUD]
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from torch.export import ExportedProgram
 
 from torchport import targets
 from torchport.capture import ANY_SHAPE, quiet_torch
+from torchport.capture.held_output import WARNINGS
 from torchport.compiler import CompiledModel
 from torchport.compiler.generating_model import GeneratingModel
 from torchport.compiler.specialise import Specialised
@@ -128,9 +128,8 @@ def save(
         payloads_beside(where, beside, writer.payloads),
         package_file(where) as temporary,
         written_by_torch(temporary) as file,
-        warnings.catch_warnings(),
+        WARNINGS.held_back(),  # about weights that are not contiguous, which is as it should be
     ):
-        warnings.simplefilter("ignore")  # about weights that are not contiguous, which is as it should be
         package_pt2(file, exported_programs=writer.exported, extra_files={PACKAGE: text})  # type: ignore[arg-type]  # IO is abstract
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import io
 import logging
 import math
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +18,7 @@ import torch
 from torch import fx
 
 from torchport.capture import quiet_torch
+from torchport.capture.held_output import STDOUT
 from torchport.errors import QuantizationError, one_line
 from torchport.quantization.calibration import CalibrationData, Progress
 from torchport.quantization.decisions import Decisions, Edge, QuantizedWeight, Quantizer
@@ -71,24 +70,20 @@ def calibrate(
 @contextlib.contextmanager
 def _quiet() -> Iterator[Any]:
     """Give nncf, without its messages, bars and reports to its makers."""
-    before = os.environ.get(_NO_TELEMETRY)
-    os.environ[_NO_TELEMETRY] = "1"
-    level = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(io.StringIO()),
-            quiet_torch(),
-        ):
-            warnings.simplefilter("ignore")
+    # First of all its turn: the rest is the process's, and one thread would put back what another has set.
+    with quiet_torch(), STDOUT.held_back():
+        before = os.environ.get(_NO_TELEMETRY)
+        os.environ[_NO_TELEMETRY] = "1"
+        level = logging.root.manager.disable
+        logging.disable(logging.ERROR)
+        try:
             yield _import_nncf()
-    finally:
-        logging.disable(level)
-        if before is None:
-            os.environ.pop(_NO_TELEMETRY, None)
-        else:
-            os.environ[_NO_TELEMETRY] = before
+        finally:
+            logging.disable(level)
+            if before is None:
+                os.environ.pop(_NO_TELEMETRY, None)
+            else:
+                os.environ[_NO_TELEMETRY] = before
 
 
 def _import_nncf() -> Any:

@@ -66,7 +66,7 @@ def profiling(on_gpu: bool) -> Iterator[profile]:
             yield profiler
     finally:
         if kept is None:
-            del os.environ[_LEVEL]
+            os.environ.pop(_LEVEL, None)  # another thread's may have ended first
 
 
 def _seconds(event: Any, on_gpu: bool) -> float:

@@ -11,7 +11,6 @@ import functools
 import inspect
 import logging
 import operator
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -28,7 +27,7 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
-from torchport.capture.untouched import torch_as_it_was
+from torchport.capture import quiet_torch
 from torchport.errors import TargetError, one_line
 from torchport.targets.onnxruntime.library import library
 from torchport.targets.onnxruntime.quantized import LOWERINGS, write_quantized, write_zero_points
@@ -85,14 +84,13 @@ def _export_anew(graph_module: fx.GraphModule) -> bytes:
 
 
 def _run_exporter(model: fx.GraphModule | ExportedProgram, arguments: tuple[torch.Tensor, ...]) -> bytes:
-    with torch_as_it_was():  # it traces, and one thread at a time may
-        program = _exporter()(
-            model,
-            arguments,
-            opset_version=_OPSET,
-            input_names=[f"input_{index}" for index in range(_inputs(model))],
-            verbose=False,
-        )
+    program = _exporter()(
+        model,
+        arguments,
+        opset_version=_OPSET,
+        input_names=[f"input_{index}" for index in range(_inputs(model))],
+        verbose=False,
+    )
     assert program is not None
     made = program.model_proto
     write_zero_points(made)
@@ -183,10 +181,9 @@ def _exporter() -> Callable[..., torch.onnx.ONNXProgram | None]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep back what the exporter warns of and logs: it speaks of its own inner workings."""
-    loggers = [logging.getLogger(name) for name in ("onnxscript", "torch.onnx")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet_torch():  # it traces, and one thread at a time may
+        loggers = [logging.getLogger(name) for name in ("onnxscript", "torch.onnx")]
+        levels = [logger.level for logger in loggers]
         for logger in loggers:
             logger.setLevel(logging.ERROR)
         try:
