@@ -1,6 +1,7 @@
 """Threads share a module: what one compiles, another never gets to see."""
 
 import itertools
+import threading
 import traceback
 
 import pytest
@@ -154,3 +155,35 @@ def test_whatever_traces_does_so_in_its_turn(work, monkeypatch, tmp_path):
     with torch.no_grad():
         torch.testing.assert_close(made(x), model(x), atol=0.1, rtol=0.1)
     assert outside == []
+
+
+def test_a_compiled_graph_runs_while_another_thread_takes_a_training_graph_apart(monkeypatch):
+    from torchport.compiler import training_graph
+
+    theirs = torch.compile(torch.nn.Linear(3, 3), backend="eager")
+    x, raised, calls = torch.randn(2, 3), [], []
+    theirs(x)
+
+    def call():
+        try:
+            calls.append(theirs(x))
+        except RuntimeError as error:
+            raised.append(error)
+
+    def traced_beside(run):
+        def beside(*args):
+            thread = threading.Thread(target=call)
+            thread.start()
+            thread.join()
+            return run(*args)
+
+        return make_fx(beside)
+
+    make_fx = training_graph.make_fx
+    monkeypatch.setattr(training_graph, "make_fx", traced_beside)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh())
+    made = torch.compile(model, backend="torchport", options={"target": "host"}, dynamic=True)
+    for rows in (2, 3):
+        made(torch.randn(rows, 3)).sum().backward()
+    assert calls
+    assert raised == []

@@ -26,6 +26,7 @@ from torchport.torch_private import (
     RestartAnalysis,
     aot_autograd,
     aot_eager,
+    compiling,
     functorch_depth,
     make_boxed_func,
     min_cut_partition,
@@ -161,7 +162,8 @@ def _specialised(graph_module: fx.GraphModule, args: Sequence[object]) -> fx.Gra
         return fx.Interpreter(graph_module).run(*bound)
 
     fakes = [mode.from_tensor(args[index], static_shapes=True) for index in places]  # type: ignore[arg-type]  # filtered above
-    with torch_as_it_was(), mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
+    # As while torch.compile traces: else a graph that another thread calls meanwhile would raise.
+    with torch_as_it_was(), compiling(), mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
         return make_fx(run)(*fakes)
 
 
