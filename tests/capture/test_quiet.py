@@ -14,7 +14,7 @@ import torch
 import torchport
 from capture.models import Branches
 from torchport.capture import export, quiet_torch
-from torchport.capture.held_output import STDOUT, WARNINGS
+from torchport.capture.held_output import STDOUT
 from torchport.capture.quiet import quiet_streams
 from torchport.errors import CaptureError
 
@@ -56,47 +56,53 @@ def test_what_another_thread_prints_and_warns_of_is_shown(capsys):
     assert [str(warning.message) for warning in shown] == ["seen"]
 
 
-def test_threads_that_overlap_leave_streams_and_warnings_as_they_were(capsys):
-    """Each puts back what it found, and the second finds what the first has put there."""
+@contextlib.contextmanager
+def held_back_elsewhere():
+    """Another thread holds its output back, and ends that when it is told to."""
     entered, leave = threading.Event(), threading.Event()
 
-    def other():
+    def hold():
         with quiet_streams(), STDOUT.held_back():
             entered.set()
             leave.wait(60)
 
+    def end():
+        leave.set()
+        thread.join()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert entered.wait(60)
+    try:
+        yield end
+    finally:
+        end()
+
+
+def test_threads_that_overlap_leave_streams_and_warnings_as_they_were(capsys):
+    """Each puts back what it found, and the second finds what the first has put there."""
     before = (sys.stdout, sys.stderr, list(warnings.filters))
-    thread = threading.Thread(target=other)
-    with quiet_streams(), STDOUT.held_back():
-        thread.start()
-        entered.wait(60)
-    leave.set()
-    thread.join()
+    with contextlib.ExitStack() as other, quiet_streams(), STDOUT.held_back():
+        other.enter_context(held_back_elsewhere())
     assert (sys.stdout, sys.stderr, list(warnings.filters)) == before
 
 
 def test_streams_and_filters_that_the_caller_puts_there_meanwhile_stay_in_use(capsys):
-    entered, leave = threading.Event(), threading.Event()
-
-    def other():
-        with quiet_streams(), STDOUT.held_back():
-            entered.set()
-            leave.wait(60)
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    entered.wait(60)
-    with contextlib.redirect_stdout(io.StringIO()) as kept, warnings.catch_warnings():
-        leave.set()
-        thread.join()
+    before, kept = list(warnings.filters), io.StringIO()
+    with (
+        held_back_elsewhere() as end,
+        contextlib.redirect_stdout(kept),
+        contextlib.redirect_stderr(kept),
+        warnings.catch_warnings(),
+    ):
+        end()
         print("kept")
+        print("this too", file=sys.stderr)
     print("printed")
-    with warnings.catch_warnings(record=True) as shown:
-        warnings.simplefilter("always")
-        warnings.warn("shown", stacklevel=1)
-    assert (kept.getvalue(), capsys.readouterr().out) == ("kept\n", "printed\n")
-    assert [str(warning.message) for warning in shown] == ["shown"]
-    assert not any(item[1] is WARNINGS for item in warnings.filters)
+    print("as well", file=sys.stderr)
+    assert kept.getvalue() == "kept\nthis too\n"
+    assert capsys.readouterr() == ("printed\n", "as well\n")
+    assert list(warnings.filters) == before
 
 
 def test_two_threads_quantize_and_the_process_speaks_as_before(capsys):

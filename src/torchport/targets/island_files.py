@@ -30,7 +30,7 @@ def write_island(island: Island, folder: Path) -> None:
         TargetError: it holds what cannot be stored.
     """
     graph = encode_graph(island.graph_module.graph)
-    names = graph["tensors"]
+    names = graph["tensors"]  # a list, which the type of JSON does not say
     tensors = {name: getattr(island.graph_module, name) for name in names}  # type: ignore[attr-defined]
     weights, complexes = storable(tensors)
     notes = {str(number): _notes(node) for number, node in value_numbers(island.graph_module.graph).items()}

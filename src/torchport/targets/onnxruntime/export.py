@@ -54,7 +54,7 @@ def export(graph_module: fx.GraphModule, name: str) -> bytes:
             return _export_as_it_is(graph_module) or _export_anew(graph_module)
     except Exception as error:  # the exporter raises many kinds; each is a refusal
         while error.__cause__ is not None:  # it wraps the error that says what is wrong
-            error = error.__cause__  # type: ignore[assignment]
+            error = error.__cause__  # type: ignore[assignment]  # what causes an Exception is one
         raise TargetError(
             f"torch's ONNX exporter refuses the island: {one_line(error)}", where=f"onnxruntime, {name}"
         ) from error
