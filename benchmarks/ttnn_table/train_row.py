@@ -15,11 +15,11 @@ import torchport
 from torchport import targets
 from torchport.compiler.graph_programs import recording_coverage
 from torchport.compiler.plan import Planner
-from torchport.compiler.training_graph import normal_graph
+from torchport.compiler.training_graph import normal_graph, partition_for
 from torchport.errors import one_line
 from torchport.records import PCC_THRESHOLD, Coverage
 from torchport.structure import tensors_in
-from torchport.torch_private import aot_autograd, make_boxed_func, min_cut_partition
+from torchport.torch_private import aot_autograd, make_boxed_func
 from torchport.verification import compare
 from torchport.zoo.model import Model
 
@@ -65,11 +65,12 @@ def graphs_of_training(name: str) -> list[fx.GraphModule]:
         graphs.append(graph)
         return make_boxed_func(graph)
 
+    target = targets.find_engine("ttnn")
     backend = aot_autograd(
         fw_compiler=keep,
         bw_compiler=keep,
-        decompositions=dict(targets.find_engine("ttnn").training_decompositions()),
-        partition_fn=min_cut_partition,
+        decompositions=dict(target.training_decompositions()),
+        partition_fn=partition_for(target),
     )
     model = load_to_run(name)
     without_chance(model.module.train())

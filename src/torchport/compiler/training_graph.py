@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import fx
@@ -30,6 +31,7 @@ from torchport.torch_private import (
     functorch_depth,
     make_boxed_func,
     min_cut_partition,
+    partition_config,
     pop_functorch_levels,
 )
 
@@ -51,7 +53,7 @@ def compile_training(
         fw_compiler=compile_one,
         bw_compiler=compile_one,
         decompositions=dict(target.training_decompositions()),
-        partition_fn=min_cut_partition,
+        partition_fn=partition_for(target),
     )
     levels = functorch_depth()
     try:
@@ -65,6 +67,20 @@ def compile_training(
     eager = aot_eager(graph_module, list(example_inputs))  # type: ignore[arg-type]  # as Dynamo gives them
     fallback = watched("a training graph")
     return lambda *args: fallback.run_eagerly(problem, lambda: eager(*args))
+
+
+def partition_for(target: Target) -> Callable[..., object]:
+    """Return what parts a graph into one of the forward and one of the backward pass, for AOTAutograd."""
+    if not target.recomputes_in_training:
+        return min_cut_partition
+
+    def partition(joint: fx.GraphModule, inputs: Sequence[object], **settings: Any) -> object:
+        # What a product takes would be kept from the forward pass otherwise: for a window of nine elements
+        # nine parts of an image, in place of the image. All that is kept crosses to the host and back.
+        with partition_config.patch(aggressive_recomputation=True):
+            return min_cut_partition(joint, inputs, **settings)
+
+    return partition
 
 
 class _AtenGraph:

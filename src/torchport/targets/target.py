@@ -169,6 +169,7 @@ class Target(ABC, Generic[OptionsT]):
     options_type: type[OptionsT] = Options  # type: ignore[assignment]  # those that every target has
     build_format: ClassVar[int] = 1  # raised whenever `build` writes something other than before
     device_types: ClassVar[frozenset[str]] = frozenset({"cpu"})  # whose tensors its islands take
+    recomputes_in_training: ClassVar[bool] = False  # rather than to keep what products take in both passes
     is_timed: ClassVar[bool] = True  # whether its time here means something: not if it is only simulated
 
     @abstractmethod

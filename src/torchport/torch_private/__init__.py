@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     import torch._C._functorch
     import torch._decomp
     import torch._export.utils
+    import torch._functorch.config
     import torch._functorch.partitioners
     import torch._guards
     import torch.export._remove_effect_tokens_pass
@@ -129,6 +130,7 @@ if TYPE_CHECKING:
     core_aten_decompositions = torch._decomp._core_aten_decompositions_post_autograd
     decomposition_table = torch._decomp.decomposition_table
     is_preservable_composite = torch._export.utils._is_preservable_cia_op
+    partition_config = torch._functorch.config
     min_cut_partition = torch._functorch.partitioners.min_cut_rematerialization_partition
     remove_effect_tokens = torch.export._remove_effect_tokens_pass._remove_effect_tokens
     without_fake_mode = torch.export.exported_program._disable_prexisiting_fake_mode

@@ -139,6 +139,9 @@ NAMES: Mapping[str, PrivateName] = {
         "torch._functorch.partitioners:min_cut_rematerialization_partition",
         "to train through torch.compile with as little memory as torch's own backend",
     ),
+    "partition_config": _at(
+        "torch._functorch.config", "to train through torch.compile on ttnn with as little memory as it needs"
+    ),
     "TracingContext": _at("torch._guards:TracingContext", _TRACED),
     "tracing": _at("torch._guards:tracing", _TRACED),
     "ShapeEnv": _at(

@@ -9,7 +9,8 @@ from torch import nn
 
 import torchport
 from torchport.compiler.graph_programs import recording_coverage
-from torchport.targets.ttnn import training
+from torchport.targets.ttnn import training, training_windows
+from torchport.targets.ttnn.write import write_program
 
 aten = torch.ops.aten
 PAIRS = ((1, 1), (2, 3)), ((0, 0), (1, 2)), ((1, 1), (2, 1)), ((1, 1), (3, 2)), ((0, 0), (1, 0))
@@ -42,13 +43,85 @@ def test_convolutions_and_their_gradients(case):
     weight = double(*((4, 8 // groups) if transposed else (8, 4 // groups)), *kernel)
     given = (stride, padding, dilation, transposed, extra, groups)
     expected = aten.convolution(x, weight, bias, *given)
-    torch.testing.assert_close(training.convolution(x, weight, bias, *given), expected)
+    torch.testing.assert_close(training_windows.convolution(x, weight, bias, *given), expected)
     gradient = torch.randn_like(expected)
     wanted = torch.autograd.grad(expected, (x, weight, bias), gradient)
-    found = training.convolution_backward(gradient, x, weight, [8], *given, [True, True, True])
+    found = training_windows.convolution_backward(gradient, x, weight, [8], *given, [True, True, True])
     torch.testing.assert_close(found, wanted)
-    none = training.convolution_backward(gradient, x, weight, [8], *given, [False, False, False])
+    none = training_windows.convolution_backward(gradient, x, weight, [8], *given, [False, False, False])
     assert none == (None, None, None)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_convolutions_of_other_ranks_and_of_single_channels(rank, groups, transposed):
+    torch.manual_seed(0)
+    x, weight = double(2, 4, *(7, 6, 5)[:rank]), double(4, 4 // groups, *(3, 2, 2)[:rank])
+    given = ([2] * rank, [1] * rank, [1] * rank, transposed, [0] * rank, groups)
+    expected = aten.convolution(x, weight, None, *given)
+    torch.testing.assert_close(training_windows.convolution(x, weight, None, *given), expected)
+    gradient = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, (x, weight), gradient)
+    found = training_windows.convolution_backward(gradient, x, weight, None, *given, [True, True, False])
+    torch.testing.assert_close(found[:2], wanted)
+    assert found[2] is None
+
+
+POOLINGS = [
+    (size, stride, padding, ceil)
+    for size, stride, padding in (((3, 3), (2, 2), (1, 1)), ((2, 2), (), (0, 0)), ((3, 2), (1, 2), (1, 0)))
+    for ceil in (False, True)
+]
+
+
+@pytest.mark.parametrize(("size", "stride", "padding", "ceil"), POOLINGS)
+@pytest.mark.parametrize("edge", [8, 9])
+def test_the_largest_of_a_window_and_its_place(size, stride, padding, ceil, edge):
+    torch.manual_seed(0)
+    x = torch.randint(0, 3, (2, 3, edge, 10)).double()
+    x[0, 0, 3, 3] = float("nan")
+    wanted = aten.max_pool2d_with_indices(x, size, stride, padding, (1, 1), ceil)
+    found = training_windows.max_pool(x, size, stride, padding, (1, 1), ceil)
+    if found is NotImplemented:  # only where ceil_mode adds a window
+        assert wanted[0].shape != aten.max_pool2d_with_indices(x, size, stride, padding)[0].shape
+    else:
+        torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize(("size", "stride", "padding", "ceil"), POOLINGS)
+@pytest.mark.parametrize("included", [False, True])
+@pytest.mark.parametrize("divisor", [None, 5])
+def test_the_mean_of_a_window(size, stride, padding, ceil, included, divisor):
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 9, 10)
+    given = (size, stride, padding, ceil, included, divisor)
+    wanted = aten.avg_pool2d(x, *given)
+    found = training_windows.average_pool(x, *given)
+    if found is NotImplemented:
+        assert wanted.shape != aten.avg_pool2d(x, size, stride, padding).shape
+    else:
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("has_weight", [False, True])
+@pytest.mark.parametrize("shape", [(5, 3), (2, 3, 7), (2, 3, 4, 5)])
+def test_batch_norms_and_their_gradients(shape, has_weight, trains):
+    torch.manual_seed(0)
+    x = double(*shape)
+    weight, bias = (double(3), double(3)) if has_weight else (None, None)
+    running = torch.randn(3).double(), torch.rand(3).double()
+    given = (weight, bias, *running, trains, 0.3, 1e-3)
+    wanted = aten._native_batch_norm_legit_functional(x, *given)
+    found = training.batch_norm(x, *given)
+    torch.testing.assert_close(found, tuple(wanted))
+    gradient = torch.randn_like(x)
+    parts = [each for each in (x, weight, bias) if each is not None]
+    by_torch = torch.autograd.grad(wanted[0], parts, gradient)
+    saved = (*running, *wanted[1:3], trains, 1e-3, [True, has_weight, has_weight])
+    ours = training.batch_norm_backward(gradient, x, weight, *saved)
+    torch.testing.assert_close([each for each in ours if each is not None], list(by_torch))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +133,7 @@ def test_the_gradient_of_a_pooling_goes_to_the_first_of_equal_elements(size, str
     pooled, indices = nn.functional.max_pool2d(x, size, stride or None, padding, return_indices=True)
     gradient = torch.randn_like(pooled)
     [wanted] = torch.autograd.grad(pooled, x, gradient)
-    found = training.max_pool_backward(gradient, x, size, stride, padding, (1, 1), False, indices)
+    found = training_windows.max_pool_backward(gradient, x, size, stride, padding, (1, 1), False, indices)
     torch.testing.assert_close(found, wanted)
 
 
@@ -76,9 +149,9 @@ def test_the_gradient_of_an_average_goes_to_all_in_equal_parts(size, stride, pad
     pooled = aten.avg_pool2d(x, size, *given)
     gradient = torch.randn_like(pooled)
     [wanted] = torch.autograd.grad(pooled, x, gradient)
-    torch.testing.assert_close(training.average_pool_backward(gradient, x, size, *given), wanted)
+    torch.testing.assert_close(training_windows.average_pool_backward(gradient, x, size, *given), wanted)
     larger = gradient.new_zeros(2, 3, pooled.shape[2] + 1, pooled.shape[3])  # as ceil_mode may give
-    assert training.average_pool_backward(larger, x, size, *given) is NotImplemented
+    assert training_windows.average_pool_backward(larger, x, size, *given) is NotImplemented
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -157,3 +230,36 @@ def test_a_step_of_training_runs_on_the_device(dtype):
     assert torchport.fallbacks().fallbacks == before.fallbacks
     assert len(built) == 2
     assert sum(each.ops_remain for each in built) <= 0.01 * sum(each.ops_before for each in built)
+
+
+@pytest.mark.parametrize(
+    ("layer", "size", "most"),
+    [
+        # In tiles of 32 × 32 each single weight's gradient would take 4 KiB: 1 GiB of them.
+        (nn.Conv2d(512, 512, 1, bias=False), 7, 32),
+        # Nine parts of an image, nine of them side by side in columns, and some copies of the image.
+        (nn.Conv2d(64, 64, 3, padding=1, bias=False), 28, 32),
+        (nn.Conv2d(64, 64, 3, padding=1, groups=64), 28, 32),
+        (nn.Sequential(nn.Conv2d(64, 64, 1), nn.BatchNorm2d(64), nn.MaxPool2d(2)), 28, 32),
+    ],
+    ids=["1x1", "3x3", "single channels", "norm"],
+)
+def test_a_program_takes_a_few_times_the_memory_of_its_images(layer, size, most, monkeypatch):
+    programs = []
+
+    def write(island, options):
+        programs.append(write_program(island, options)[0])
+        return write_program(island, options)
+
+    monkeypatch.setattr("torchport.targets.ttnn.write.write_program", write)
+    x = torch.randn(2, (layer if isinstance(layer, nn.Conv2d) else layer[0]).in_channels, size, size)
+    image = x.numel() * x.element_size()
+    weights = sum(each.numel() * each.element_size() for each in layer.parameters())
+    options = {"target": "ttnn", "dtype": "float32", "cache": False}
+    with recording_coverage() as built:
+        torch.compile(layer, backend="torchport", options=options)(x.requires_grad_()).sum().backward()
+    assert [each.ops_remain for each in built] == [0, 0]
+    # Rows of pixels are padded to 32; so are nine weights.
+    assert max(program.peak_bytes for program in programs) < most * image + 5 * weights
+    # What is kept between the two: an image for each layer at most, not nine parts of each.
+    assert sum(item.tensor.bytes for item in programs[-1].inputs) < 4 * image + 5 * weights

@@ -202,9 +202,13 @@ class Lowering:
             return value
         return self.call("to_layout", value, _LAYOUTS[layout])
 
+    def unshaped(self, value: Value) -> Value:
+        """Return what a value was before it was given its shape."""
+        return self._unshaped.get(value.name, value)
+
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
         """Return a value in another shape."""
-        origin = self._unshaped.get(value.name, value)
+        origin = self.unshaped(value)
         if origin.shape == tuple(shape):
             return origin
         result = self.call("reshape", origin, tuple(shape))

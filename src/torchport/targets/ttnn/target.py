@@ -33,6 +33,7 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
     description = "Tenstorrent's chips, by ttnn; simulated where there is none"
     options_type = TtnnOptions
     build_format = FORMAT
+    recomputes_in_training = True
     is_timed = False
     exact_integers = (-(2**31) + 1, 2**31 - 1)
 

@@ -1,20 +1,15 @@
-"""How training's ops are taken apart for ttnn, whose convolutions want weights that do not change.
-
-In a training graph weights are inputs, and gradients of weights have no function in the library. So a
-convolution is written as a product of matrices, over the windows of its input laid side by side, and so are
-its gradients.
-"""
+"""How training's ops are taken apart for ttnn: those that its library does not have, or not in float32."""
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 
 import torch
-from torch.nn import functional
 
+from torchport.targets.ttnn import training_windows as windows
+from torchport.targets.ttnn.training_windows import channels_first, channels_last, flat_images
 from torchport.torch_private import OpOverload, decomposition_table
 
 aten = torch.ops.aten
@@ -25,242 +20,76 @@ def training_decompositions() -> dict[OpOverload, Callable[..., object]]:
     """Return how ops of training graphs are taken apart, beside those of any graph."""
     table = decomposition_table
     own: dict[OpOverload, Callable[..., object]] = {
-        aten.convolution.default: convolution,
-        aten.convolution_backward.default: convolution_backward,
-        aten.max_pool2d_with_indices_backward.default: max_pool_backward,
-        aten.avg_pool2d_backward.default: average_pool_backward,
+        aten.convolution.default: windows.convolution,
+        aten.convolution_backward.default: windows.convolution_backward,
+        aten.max_pool2d_with_indices.default: windows.max_pool,
+        aten.max_pool2d_with_indices_backward.default: windows.max_pool_backward,
+        aten.avg_pool2d.default: windows.average_pool,
+        aten.avg_pool2d_backward.default: windows.average_pool_backward,
+        aten._native_batch_norm_legit_functional.default: batch_norm,
+        aten.native_batch_norm_backward.default: batch_norm_backward,
         aten.var_mean.correction: variance_and_mean,
         aten._scaled_dot_product_flash_attention_for_cpu.default: attention,
         aten._scaled_dot_product_flash_attention_for_cpu_backward.default: attention_backward,
     }
-    theirs = [
-        aten._native_batch_norm_legit_functional.default,
-        aten._native_batch_norm_legit.default,
-        aten.native_batch_norm_backward.default,
-        aten.native_layer_norm.default,
-    ]
+    theirs = [aten._native_batch_norm_legit.default, aten.native_layer_norm.default]
     return own | {op: table[op] for op in theirs if op in table}
 
 
-def convolution(
+def batch_norm(
     x: torch.Tensor,
-    weight: torch.Tensor,
+    weight: torch.Tensor | None,
     bias: torch.Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> torch.Tensor:
-    """Convolve images as a product of their windows with the weights."""
-    if weight.dim() != 4 or x.dim() != 4:
-        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
-    windows = _Windows(weight.shape[2:], stride, padding, dilation)
-    if transposed:
-        size = windows.input_size(x.shape[2:], output_padding)
-        result = windows.scatter(_spread(weight, groups).mT @ _rows(x, groups), x.shape, size)
-    else:
-        size = windows.output_size(x.shape[2:])
-        product = _spread(weight, groups) @ windows.gather(x, groups)
-        result = product.reshape(x.shape[0], weight.shape[0], *size)
-    return result if bias is None else result + bias.reshape(1, -1, 1, 1)
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, ...]:
+    """Normalise each channel; also return its mean, what it was divided by, and the running statistics."""
+    if not training or x.numel() == x.shape[1]:
+        theirs = decomposition_table[aten._native_batch_norm_legit_functional.default]
+        return theirs(x, weight, bias, running_mean, running_var, training, momentum, eps)  # type: ignore[no-any-return]
+    flat = flat_images(channels_last(x))
+    mean = flat.mean(0)
+    centred = flat - mean
+    squares = (centred * centred).sum(0)
+    scale = torch.rsqrt(squares / flat.shape[0] + eps)
+    result = centred * scale
+    result = result if weight is None else result * weight
+    result = result if bias is None else result + bias
+    made = channels_first(result.reshape(x.shape[0], *x.shape[2:], -1))
+    new_mean = running_mean * (1 - momentum) + mean * momentum
+    new_var = running_var * (1 - momentum) + squares * momentum / (flat.shape[0] - 1)
+    return made, mean, scale, new_mean, new_var
 
 
-def convolution_backward(
+def batch_norm_backward(
     gradient: torch.Tensor,
     x: torch.Tensor,
-    weight: torch.Tensor,
-    bias_sizes: Sequence[int] | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
+    weight: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    scale: torch.Tensor | None,
+    train: bool,
+    eps: float,
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Return a convolution's gradients by its input, its weights and its bias, as far as they are wanted."""
-    if weight.dim() != 4 or x.dim() != 4:
-        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
-    windows = _Windows(weight.shape[2:], stride, padding, dilation)
-    of_input = of_weight = of_bias = None
-    if transposed:
-        columns = windows.gather(gradient, groups, x.shape[2:])
-        if output_mask[0]:
-            of_input = (_spread(weight, groups) @ columns).reshape(x.shape)
-        if output_mask[1]:
-            of_weight = (_rows(x, groups) @ columns.mT).sum(0).reshape(weight.shape)
-    else:
-        rows = _rows(gradient, groups)
-        if output_mask[0]:
-            of_input = windows.scatter(_spread(weight, groups).mT @ rows, gradient.shape, x.shape[2:])
-        if output_mask[1]:
-            of_weight = (rows @ windows.gather(x, groups).mT).sum(0).reshape(weight.shape)
-    if output_mask[2]:
-        of_bias = gradient.sum((0, 2, 3))
-    return of_input, of_weight, of_bias
-
-
-def _rows(images: torch.Tensor, groups: int) -> torch.Tensor:
-    """Return images as `[images, groups, channels of a group, pixels]`."""
-    return images.reshape(images.shape[0], groups, images.shape[1] // groups, -1)
-
-
-def _spread(weight: torch.Tensor, groups: int) -> torch.Tensor:
-    """Return weights as `[1, groups, channels of a group, inputs of each]`."""
-    return weight.reshape(1, groups, weight.shape[0] // groups, -1)
-
-
-class _Windows:
-    """The windows of a convolution or a pooling over images."""
-
-    def __init__(
-        self, size: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
-    ) -> None:
-        self.size = tuple(size)
-        self.stride, self.padding, self.dilation = (_pair(each) for each in (stride, padding, dilation))
-
-    def output_size(self, image: Sequence[int]) -> tuple[int, int]:
-        """Return how many windows an image has, down and across."""
-        counts = [
-            (image[d] + 2 * self.padding[d] - self.dilation[d] * (self.size[d] - 1) - 1) // self.stride[d] + 1
-            for d in range(2)
-        ]
-        return counts[0], counts[1]
-
-    def input_size(self, windows: Sequence[int], extra: Sequence[int]) -> tuple[int, int]:
-        """Return the size of the image that a transposed convolution makes."""
-        sizes = [
-            (windows[d] - 1) * self.stride[d] - 2 * self.padding[d] + self.dilation[d] * (self.size[d] - 1)
-            + _pair(extra)[d] + 1
-            for d in range(2)
-        ]  # fmt: skip
-        return sizes[0], sizes[1]
-
-    def offsets(self) -> list[tuple[int, int]]:
-        """Return where each element of a window begins, row by row."""
-        return [
-            (row * self.dilation[0], column * self.dilation[1])
-            for row, column in itertools.product(range(self.size[0]), range(self.size[1]))
-        ]
-
-    def pieces(
-        self, images: torch.Tensor, counts: Sequence[int] | None = None, fill: float = 0.0
-    ) -> list[torch.Tensor]:
-        """Return, for each element of a window, what it covers: images of `output_size`, or of `counts`."""
-        down, across = counts or self.output_size(images.shape[2:])
-        if any(self.padding):
-            sides = (self.padding[1], self.padding[1], self.padding[0], self.padding[0])
-            images = functional.pad(images, sides, value=fill)
-        rows, columns = self.stride
-        return [
-            images[
-                :,
-                :,
-                row : row + (down - 1) * rows + 1 : rows,
-                column : column + (across - 1) * columns + 1 : columns,
-            ]
-            for row, column in self.offsets()
-        ]
-
-    def gather(self, images: torch.Tensor, groups: int, counts: Sequence[int] | None = None) -> torch.Tensor:
-        """Return windows side by side, `[images, groups, channels of a group × elements, windows]`."""
-        count, channels = images.shape[:2]
-        flat = [piece.reshape(count, channels, 1, -1) for piece in self.pieces(images, counts)]
-        joined = flat[0] if len(flat) == 1 else torch.cat(flat, dim=2)
-        return joined.reshape(count, groups, channels // groups * len(flat), -1)
-
-    def scatter(self, columns: torch.Tensor, windows: Sequence[int], size: Sequence[int]) -> torch.Tensor:
-        """Add windows up into images, each element to the pixel that it covers; the reverse of `gather`.
-
-        Args:
-            columns: the windows, as `gather` gives them.
-            windows: the shape of the images that the windows are counted by.
-            size: that of the images to be made.
-        """
-        count, (down, across) = windows[0], windows[2:]
-        parted = columns.reshape(count, -1, len(self.offsets()), down * across)
-        channels = parted.shape[1]
-        pieces = [
-            parted[:, :, place].reshape(count, channels, down, across) for place in range(len(self.offsets()))
-        ]
-        return self.add_up(pieces, size)
-
-    def add_up(self, pieces: Sequence[torch.Tensor], size: Sequence[int]) -> torch.Tensor:
-        """Add up what each element of the windows gives to images of a size."""
-        height, width = (size[d] + 2 * self.padding[d] for d in range(2))
-        total: torch.Tensor | None = None
-        for (row, column), piece in zip(self.offsets(), pieces, strict=True):
-            apart = _set_apart(piece, self.stride)
-            below, right = height - row - apart.shape[2], width - column - apart.shape[3]
-            placed = functional.pad(apart, (column, right, row, below))
-            total = placed if total is None else total + placed
-        assert total is not None
-        (top, left), (rows, columns) = self.padding, size
-        return total[:, :, top : top + rows, left : left + columns]
-
-
-def _set_apart(images: torch.Tensor, stride: tuple[int, int]) -> torch.Tensor:
-    """Put zeros between the pixels, as many as a stride skips."""
-    count, channels, height, width = images.shape
-    if stride[1] > 1:
-        lines = images.reshape(count, channels * height, width, 1)
-        images = functional.pad(lines, (0, stride[1] - 1)).reshape(count, channels, height, width * stride[1])
-        images = images[:, :, :, : (width - 1) * stride[1] + 1]
-    width = images.shape[3]
-    if stride[0] > 1:
-        lines = images.reshape(count * channels, height, 1, width)
-        images = functional.pad(lines, (0, 0, 0, stride[0] - 1)).reshape(
-            count, channels, height * stride[0], width
+    """Return the gradients of a normalisation by its input, its weights and its bias."""
+    if not train or mean is None or scale is None:
+        theirs = decomposition_table[aten.native_batch_norm_backward.default]
+        return theirs(  # type: ignore[no-any-return]
+            gradient, x, weight, running_mean, running_var, mean, scale, train, eps, output_mask
         )
-        images = images[:, :, : (height - 1) * stride[0] + 1]
-    return images
-
-
-def max_pool_backward(
-    gradient: torch.Tensor,
-    x: torch.Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-    indices: torch.Tensor,
-) -> torch.Tensor:
-    """Give each window's gradient to the first of its largest elements, which is looked for again."""
-    windows = _Windows(_pair(kernel_size), _pair(stride or kernel_size), padding, dilation)
-    if ceil_mode or x.dim() != 4 or windows.output_size(x.shape[2:]) != tuple(gradient.shape[2:]):
-        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
-    pieces = windows.pieces(x, fill=float("-inf"))
-    largest = functools.reduce(torch.maximum, pieces)
-    left = torch.ones_like(gradient)  # 0 from the first largest element on
-    given = []
-    for piece in pieces:
-        here = torch.where(piece == largest, left, torch.zeros_like(left))
-        given.append(gradient * here)
-        left = left - here
-    return windows.add_up(given, x.shape[2:])
-
-
-def average_pool_backward(
-    gradient: torch.Tensor,
-    x: torch.Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> torch.Tensor:
-    """Give each window's gradient to all of its elements, in equal parts."""
-    windows = _Windows(_pair(kernel_size), _pair(stride or kernel_size), padding, (1, 1))
-    if x.dim() != 4 or windows.output_size(x.shape[2:]) != tuple(gradient.shape[2:]):
-        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
-    counts: float | torch.Tensor = divisor_override or math.prod(windows.size)
-    if any(windows.padding) and not count_include_pad and divisor_override is None:
-        counts = functools.reduce(torch.add, windows.pieces(torch.ones_like(x[:1, :1])))
-    return windows.add_up([gradient / counts] * len(windows.offsets()), x.shape[2:])
+    given = flat_images(channels_last(gradient))
+    normal = (flat_images(channels_last(x)) - mean) * scale
+    of_bias, of_weight = given.sum(0), (given * normal).sum(0)
+    count = given.shape[0]
+    factor = scale if weight is None else scale * weight
+    flat = (given - normal * (of_weight / count) - of_bias / count) * factor
+    of_input = channels_first(flat.reshape(x.shape[0], *x.shape[2:], -1))
+    return of_input, of_weight if output_mask[1] else None, of_bias if output_mask[2] else None
 
 
 def variance_and_mean(
@@ -336,8 +165,3 @@ def _scores(
         ).unsqueeze(1)
         scores = torch.where(places > 0, float("-inf"), scores)
     return scores
-
-
-def _pair(numbers: Sequence[int]) -> tuple[int, int]:
-    given = tuple(numbers)
-    return (given[0], given[-1]) if given else (0, 0)

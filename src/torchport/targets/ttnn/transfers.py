@@ -71,21 +71,25 @@ def _hoisted(calls: list[Call], constants: set[str]) -> tuple[list[Call], list[C
 
 def _absorb(inputs: list[Crossing], calls: list[Call], kept: set[str]) -> tuple[list[Crossing], list[Call]]:
     """Let inputs cross in the dtype, layout and shape in which all their users want them."""
+    users: dict[str, list[Call]] = {}
+    for call in calls:
+        for name in dict.fromkeys(refs_in(call)):
+            users.setdefault(name, []).append(call)
     found: list[Crossing] = []
+    origins: dict[str, str] = {}  # the inputs that are what the host does with them
     for given in inputs:
-        crossing = given
-        while crossing.name not in kept:
-            users = [call for call in calls if crossing.name in refs_in(call)]
-            if len(users) != 1 or not FUNCTIONS[users[0].function].by_host:
+        crossing, name = given, given.name
+        while name not in kept and len(users.get(name, ())) == 1:
+            [call] = users[name]
+            name = call.results[0]
+            if not FUNCTIONS[call.function].by_host or name in kept:
                 break
-            [call] = users
-            old = crossing.name
-            if call.results[0] in kept or call.tensors[0].dtype not in _host_gives(crossing):
+            if call.tensors[0].dtype not in _host_gives(crossing):
                 break
             crossing = replace(crossing, tensor=call.tensors[0])
-            calls = [item.reading({call.results[0]: old}) for item in calls if item is not call]
+            origins[name] = given.name
         found.append(crossing)
-    return found, calls
+    return found, [call.reading(origins) for call in calls if call.results[0] not in origins]
 
 
 def _host_gives(crossing: Crossing) -> tuple[str, ...]:

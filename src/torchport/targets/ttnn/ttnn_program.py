@@ -53,7 +53,7 @@ __all__ = [
 Dtype = Literal["bfloat16", "bfloat8_b", "bfloat4_b", "float32", "int32", "uint32", "uint16"]
 Layout = Literal["tile", "row_major"]
 
-FORMAT = 2  # of built islands; raised whenever something else is written than before
+FORMAT = 3  # of built islands; raised whenever something else is written than before
 TILE = 32  # a tile holds 32 × 32 elements
 # A tile of bfloat8_b holds a byte an element, of bfloat4_b half a byte, and an exponent for every 16 of them.
 BYTES: dict[str, float] = {

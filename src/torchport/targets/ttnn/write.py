@@ -169,12 +169,12 @@ class _Writer:
         return Formed(self.lowering.builder.input(Crossing(name, described, shape, host, order)), "last")
 
     def _output(self, node: fx.Node, place: int) -> Crossing:
-        """Let a result cross as it is; the host puts channels first again."""
+        """Let a result cross as it is; the host puts channels first again, and gives it its shape."""
         tensor = torch_value(node)
         shape = tuple(tensor.shape)
         host = str(tensor.dtype).removeprefix("torch.")
         last = self.lowering.only_last(node)
-        value = self.lowering.get(node, form="last" if last else "plain")
+        value = self.lowering.unshaped(self.lowering.get(node, form="last" if last else "plain"))
         if tensor.is_floating_point() or tensor.dtype is torch.bool:
             value = self.lowering.cast(value, "float32")  # the host has no bfloat16 outside of torch
         order = (0, *range(2, len(shape)), 1) if last else ()
