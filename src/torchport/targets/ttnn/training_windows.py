@@ -188,18 +188,20 @@ class _Windows:
         # How far the last element of a window is from its first.
         self.reach = [apart * (count - 1) for apart, count in zip(self.dilation, self.size, strict=True)]
 
-    def counts(self, image: Sequence[int]) -> tuple[int, ...]:
-        """Return how many windows an image has, in each dimension."""
-        sizes = zip(image, self.padding, self.reach, self.stride, strict=True)
-        return tuple((size + 2 * pad - reach - 1) // step + 1 for size, pad, reach, step in sizes)
+    def counts(self, image: Sequence[int], *, ceil: bool = False) -> tuple[int, ...]:
+        """Return how many windows an image has, in each dimension.
 
-    def has_partial(self, image: Sequence[int]) -> bool:
-        """Whether further windows begin inside the image or its padding, and end outside."""
-        sizes = zip(image, self.padding, self.counts(image), self.stride, self.reach, strict=True)
-        return any(
-            count * step < size + pad and (count - 1) * step + reach + 1 < size + 2 * pad
-            for size, pad, count, step, reach in sizes
-        )
+        Args:
+            image: its size.
+            ceil: whether windows count that begin inside the image or the padding before it, and end behind
+                the padding.
+        """
+        found = []
+        for size, pad, reach, step in zip(image, self.padding, self.reach, self.stride, strict=True):
+            rest = size + 2 * pad - reach - 1
+            more = ceil and rest % step and (rest // step + 1) * step < size + pad
+            found.append(rest // step + (2 if more else 1))
+        return tuple(found)
 
     def image_size(self, windows: Sequence[int], extra: Sequence[int]) -> tuple[int, ...]:
         """Return the size of the image that a transposed convolution makes."""
@@ -217,7 +219,9 @@ class _Windows:
     ) -> list[torch.Tensor]:
         """Return, for each element of a window, what it covers: images of `counts` pixels."""
         wanted = counts or self.counts(images.shape[1:-1])
-        padded = _padded(images, [(pad, pad) for pad in self.padding], fill)
+        sizes = zip(wanted, images.shape[1:-1], self.padding, self.reach, self.stride, strict=True)
+        ends = [(pad, (count - 1) * step + reach + 1 - size - pad) for count, size, pad, reach, step in sizes]
+        padded = _padded(images, [(pad, max(behind, 0)) for pad, behind in ends], fill)
         return [_cut(padded, offset, wanted, self.stride) for offset in self.offsets()]
 
     def summands(self, images: torch.Tensor, with_padding: bool, fixed: int | None) -> float | torch.Tensor:
@@ -315,14 +319,15 @@ def max_pool(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the largest element of each window, and its place in the image; the library pools no float32."""
     windows = _Windows(_for_each(kernel_size, 2), stride or kernel_size, padding, dilation)
-    if x.dim() != 4 or (ceil_mode and windows.has_partial(x.shape[2:])):
+    if x.dim() != 4:
         return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
-    pieces = windows.pieces(channels_last(x), fill=float("-inf"))
+    counts = windows.counts(x.shape[2:], ceil=ceil_mode)
+    pieces = windows.pieces(channels_last(x), counts, fill=float("-inf"))
     flat = [flat_images(piece) for piece in pieces]
     largest = functools.reduce(torch.maximum, flat)
     # Nobody asks for the places but the gradient, which looks for them again: they are left out then.
     numbers = torch.arange(x.shape[2] * x.shape[3], device=x.device).reshape(1, *x.shape[2:], 1)
-    places = [flat_images(piece.expand(pieces[0].shape)) for piece in windows.pieces(numbers)]
+    places = [flat_images(piece.expand(pieces[0].shape)) for piece in windows.pieces(numbers, counts)]
     place = places[-1]
     for piece, number in reversed(list(zip(flat, places, strict=True))):
         place = torch.where((piece == largest) | (piece != piece), number, place)
@@ -342,10 +347,11 @@ def max_pool_backward(
 ) -> torch.Tensor:
     """Give each window's gradient to the first of its largest elements, which is looked for again."""
     windows = _Windows(_for_each(kernel_size, 2), stride or kernel_size, padding, dilation)
-    if x.dim() != 4 or windows.counts(x.shape[2:]) != tuple(gradient.shape[2:]):
+    if x.dim() != 4:
         return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
     images = channels_last(gradient)
-    pieces = [flat_images(piece) for piece in windows.pieces(channels_last(x), fill=float("-inf"))]
+    covered = windows.pieces(channels_last(x), gradient.shape[2:], fill=float("-inf"))
+    pieces = [flat_images(piece) for piece in covered]
     largest = functools.reduce(torch.maximum, pieces)
     left = torch.ones_like(largest)  # 0 from the first largest element on
     given = []
@@ -367,7 +373,8 @@ def average_pool(
 ) -> torch.Tensor:
     """Return the mean of each window; the library pools no float32."""
     windows = _Windows(_for_each(kernel_size, 2), stride or kernel_size, padding, (1, 1))
-    if x.dim() != 4 or (ceil_mode and windows.has_partial(x.shape[2:])):
+    image = x.shape[2:]
+    if x.dim() != 4 or windows.counts(image, ceil=ceil_mode) != windows.counts(image):
         return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
     pieces = windows.pieces(channels_last(x))
     total = functools.reduce(torch.add, [flat_images(piece) for piece in pieces])
