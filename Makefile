@@ -15,7 +15,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-export PYTHONDONTWRITEBYTECODE := 1
+# What is imported is compiled once, and not in each of the hundreds of processes that tests start.
+export PYTHONDONTWRITEBYTECODE :=
 export HF_HUB_OFFLINE := 1
 
 .PHONY: setup demo test check conformance ttnn-table ttnn-mock results site benchmarks format clean
@@ -46,7 +47,7 @@ test: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not conformance"
 
 conformance: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m conformance --resume out/conformance.jsonl
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal --timeout 3600 -m conformance --resume out/conformance.jsonl
 
 ttnn-table: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ttnn_table/run.py

@@ -259,3 +259,28 @@ def test_a_program_takes_a_few_times_the_memory_of_its_images(layer, size, most,
     assert max(program.peak_bytes for program in programs) < most * image + 5 * weights
     # What is kept between the two: an image for each layer at most, not nine parts of each.
     assert sum(item.tensor.bytes for item in programs[-1].inputs) < 4 * image + 5 * weights
+
+
+class Resampled(nn.Module):
+    """Images of other sizes: torch looks pixels up by fixed rows and columns, and adds gradients to them."""
+
+    def __init__(self, mode, size):
+        super().__init__()
+        self.mode, self.size = mode, size
+        self.layer = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        return nn.functional.interpolate(self.layer(x), self.size, mode=self.mode)
+
+
+@pytest.mark.parametrize("size", [(10, 12), (7, 13), (3, 4)])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_images_of_other_sizes_leave_nothing_on_the_host(mode, size):
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    module, x = Resampled(mode, size), torch.randn(2, 3, 5, 6)
+    options = {"target": "ttnn", "dtype": "float32", "cache": False}
+    with recording_coverage() as built:
+        found = gradients(module, torch.compile(module, backend="torchport", options=options), x)
+    assert [each.ops_remain for each in built] == [0, 0]
+    assert max(distances(found, gradients(module, module, x)).values()) < 1e-5

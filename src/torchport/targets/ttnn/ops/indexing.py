@@ -11,6 +11,7 @@ from torchport.targets.integer_bounds import bounds_of
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import TILE_LAYOUT, Lowering, Result, positive, torch_value
 from torchport.targets.ttnn.ops.matrix import is_weight
+from torchport.targets.ttnn.ops.resampling import by_matrices
 from torchport.targets.ttnn.ops.shaping import cut
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import Given, lowers
@@ -105,7 +106,56 @@ def _index(lowering: Lowering, node: fx.Node, given: Given) -> Result:
         refuse("argument", "the indices are not next to each other")
     if len(places) == 1:
         return _along(lowering, node, given["self"], places[0], found[0])
+    if places[0] != 0 and torch_value(node).is_floating_point():
+        return by_matrices(lowering, given["self"], *_pixels(lowering, given["self"], places, found))
     return _several(lowering, node, given["self"], places[0], found)
+
+
+@lowers("index_put.default", "fi")
+def _index_put(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    """Add to pixels by their rows and columns: the gradient of looking them up."""
+    indices = list(given["indices"])
+    places = [place for place, item in enumerate(indices) if item is not None]
+    if not given["accumulate"] or not torch_value(node).is_floating_point():
+        refuse("argument", "elements are written by their indices")
+    if torch_value(given["values"]).dim() != torch_value(node).dim():
+        refuse("shape", "what is added is repeated")
+    found = [indices[place] for place in places]
+    rows, columns, numbers = _pixels(lowering, given["self"], places, found)
+    added = by_matrices(
+        lowering, given["values"], rows.t().contiguous(), columns.t().contiguous(), f"added {numbers}"
+    )
+    return lowering.call("add", lowering.get(given["self"]), added)
+
+
+def _pixels(
+    lowering: Lowering, source: fx.Node, places: list[int], indices: list[fx.Node]
+) -> tuple[torch.Tensor, torch.Tensor, str]:
+    """Return which rows and which columns are looked up, as matrices, and as numbers."""
+    shape = torch_value(source).shape
+    tensors = [lowering.tensor_of(index) for index in indices]
+    if len(shape) != 4 or places != [2, 3] or any(tensor is None or tensor.is_meta for tensor in tensors):
+        refuse("argument", "several dimensions behind the first are indexed at once")
+    rows, columns = tensors
+    assert rows is not None
+    assert columns is not None
+    if torch.bool in (rows.dtype, columns.dtype):
+        refuse("argument", "a mask is used as index: the result's shape depends on it")
+    if rows.dim() != 2 or rows.shape[1] != 1 or columns.dim() > 2 or columns.numel() != columns.shape[-1]:
+        refuse("argument", "pixels are looked up, and not rows and columns of them")
+    numbers = [
+        _counted_from_front(index.flatten(), size) for index, size in ((rows, shape[2]), (columns, shape[3]))
+    ]
+    if any(
+        each.numel() == 0 or each.min() < 0 or each.max() >= size
+        for each, size in zip(numbers, shape[2:], strict=True)
+    ):
+        refuse("argument", "an index is out of range")
+    down, across = [
+        torch.nn.functional.one_hot(each.long(), size).float()
+        for each, size in zip(numbers, shape[2:], strict=True)
+    ]
+    return down, across, str([each.tolist() for each in numbers])
 
 
 def _along(lowering: Lowering, node: fx.Node, source: fx.Node, dim: int, index: fx.Node) -> Value:

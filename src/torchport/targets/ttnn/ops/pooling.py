@@ -107,7 +107,7 @@ def _adaptive(lowering: Lowering, node: fx.Node, given: Given) -> Result:
         window = (shape[2] // height, shape[3] // width)
         windows = {"kernel_size": window, "stride": window, "padding": (0, 0)}
         return Formed(_averages(lowering, value, sizes, windows, False, True, None), "last")
-    return by_matrices(lowering, node, _bins(shape[2], height), _bins(shape[3], width), "adaptive")
+    return by_matrices(lowering, source, _bins(shape[2], height), _bins(shape[3], width), "adaptive")
 
 
 def _bins(size: int, bins: int) -> torch.Tensor:

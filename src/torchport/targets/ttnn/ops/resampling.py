@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import (
     Formed,
     Lowering,
@@ -27,20 +28,23 @@ aten = torch.ops.aten
 
 
 def by_matrices(
-    lowering: Lowering, node: fx.Node, rows: torch.Tensor, columns: torch.Tensor, kind: str
-) -> Result:
-    """Return the images of a node's first argument, resampled.
+    lowering: Lowering, images: fx.Node, rows: torch.Tensor, columns: torch.Tensor, kind: str
+) -> Value:
+    """Return images, resampled.
 
     Args:
-        lowering, node: as in every lowering.
+        lowering: as in every lowering.
+        images: what is resampled.
         rows: what becomes of a column of pixels: [height after, height before].
         columns: what becomes of a row of them: [width after, width before].
         kind: tells matrices of the same sizes apart.
     """
-    dtype = lowering.device_dtype(node)
-    value = lowering.get(node.args[0], dtype)
+    dtype = lowering.device_dtype(images)
+    value = lowering.get(images, dtype)
     sides = [
-        lowering.constant(matrix[None, None], (kind, side, tuple(matrix.shape)), f"{node.name}_{side}", dtype)
+        lowering.constant(
+            matrix[None, None], (kind, side, tuple(matrix.shape)), f"{images.name}_{side}", dtype
+        )
         for side, matrix in (("rows", rows), ("columns", columns.t().contiguous()))
     ]
     return lowering.precise("matmul", sides[0], lowering.precise("matmul", value, sides[1]))
@@ -60,7 +64,7 @@ def _matrices(lowering: Lowering, node: fx.Node, resample: Callable[..., torch.T
     scales: list[Any] = list(given["scale_factors"] or (None, None))
     rows = _line(resample, before[0], after[0], scales[0])
     columns = _line(resample, before[1], after[1], scales[1])
-    return by_matrices(lowering, node, rows, columns, f"{kind} {scales}")
+    return by_matrices(lowering, given["input"], rows, columns, f"{kind} {scales}")
 
 
 @lowers("upsample_nearest2d.vec", "f")
