@@ -175,3 +175,26 @@ def test_what_is_cut_off_is_no_rounding():
     island = island_of(function, x, target="openvino")
     expected = function(x)
     assert island_difference(island, [x], [-expected], [expected], low_precision=False, whole=True)
+
+
+class Cancelled(torch.nn.Module):
+    """0, but for the rounding of sums in one order and in another; and something that is not."""
+
+    def forward(self, x):
+        return x.sum() - x.flip(0).cumsum(0)[-1], x * 2
+
+
+@pytest.mark.parametrize(("times", "taken"), [(-1.5, True), (0.0, True), (40.0, False)])
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_zero_but_for_rounding_may_be_another_small_number(times, taken, whole):
+    torch.manual_seed(0)
+    x = torch.randn(100_000) * 1000
+    island = island_of(Cancelled(), x)
+    expected = Cancelled()(x)
+    assert abs(expected[0]) > 1e-2  # eager's own rounding
+    actual = [expected[0] * times, expected[1]]
+    found = island_difference(island, [x], actual, expected, low_precision=False, whole=whole)
+    assert (not found) == (taken and whole)
+    # What is not 0 is not excused by what is.
+    actual[1] = expected[1] * 1.1
+    assert island_difference(island, [x], actual, expected, low_precision=False, whole=whole)

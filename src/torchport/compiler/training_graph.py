@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import CheckpointPolicy
 
 from torchport.capture.untouched import torch_as_it_was
 from torchport.compiler.build import Source, build_program
@@ -75,6 +76,12 @@ def partition_for(target: Target) -> Callable[..., object]:
         return min_cut_partition
 
     def partition(joint: fx.GraphModule, inputs: Sequence[object], **settings: Any) -> object:
+        for node in joint.graph.nodes:
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor) and value.dtype is torch.bool:
+                # Numbers that are nearly equal compare otherwise on a device, and the passes would disagree.
+                node.meta.setdefault("recompute", CheckpointPolicy.PREFER_RECOMPUTE)
+                node.meta.setdefault("ac_graph_id", 0)
         # What a product takes would be kept from the forward pass otherwise: for a window of nine elements
         # nine parts of an image, in place of the image. All that is kept crosses to the host and back.
         with partition_config.patch(aggressive_recomputation=True):
