@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 
 import pytest
 import torch
@@ -119,6 +120,41 @@ def test_batch_norms_and_their_gradients(shape, has_weight, trains):
     saved = (*running, *wanted[1:3], trains, 1e-3, [True, has_weight, has_weight])
     ours = training.batch_norm_backward(gradient, x, weight, *saved)
     torch.testing.assert_close([each for each in ours if each is not None], list(by_torch))
+
+
+def test_a_batch_norm_without_statistics():
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(2, 3, 4, 5), torch.randn(3), torch.randn(3)
+    for given in ((weight, bias), (None, None)):
+        wanted = aten._native_batch_norm_legit.no_stats(x, *given, True, 0.1, 1e-3)
+        found = training.batch_norm_without_statistics(x, *given, True, 0.1, 1e-3)
+        torch.testing.assert_close(found, tuple(wanted))
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (2, 6, 5), (2, 6, 4, 3)])
+def test_a_group_norm(shape):
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(shape), torch.randn(6), torch.randn(6)
+    sizes = (2, 6, math.prod(shape[2:]), 3, 1e-3)
+    for given in ((weight, bias), (None, None)):
+        wanted = aten.native_group_norm(x, *given, *sizes)
+        torch.testing.assert_close(training.group_norm(x, *given, *sizes), tuple(wanted))
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [nn.GroupNorm(2, 8), nn.InstanceNorm2d(8, affine=True), nn.BatchNorm2d(8, track_running_stats=False)],
+)
+def test_norms_leave_nothing_on_the_host(norm):
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    module = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), norm, nn.ReLU(), nn.Conv2d(8, 4, 1))
+    x = torch.randn(2, 3, 9, 9)
+    options = {"target": "ttnn", "dtype": "float32", "cache": False}
+    with recording_coverage() as built:
+        found = gradients(module, torch.compile(module, backend="torchport", options=options), x)
+    assert [each.ops_remain for each in built] == [0, 0]
+    assert max(distances(found, gradients(module, module, x)).values()) < 1e-4
 
 
 @pytest.mark.parametrize(("size", "stride", "padding", "ceil"), POOLINGS)

@@ -27,7 +27,9 @@ def training_decompositions() -> dict[OpOverload, Callable[..., object]]:
         aten.avg_pool2d.default: windows.average_pool,
         aten.avg_pool2d_backward.default: windows.average_pool_backward,
         aten._native_batch_norm_legit_functional.default: batch_norm,
+        aten._native_batch_norm_legit.no_stats: batch_norm_without_statistics,
         aten.native_batch_norm_backward.default: batch_norm_backward,
+        aten.native_group_norm.default: group_norm,
         aten.var_mean.correction: variance_and_mean,
         aten._scaled_dot_product_flash_attention_for_cpu.default: attention,
         aten._scaled_dot_product_flash_attention_for_cpu_backward.default: attention_backward,
@@ -50,6 +52,28 @@ def batch_norm(
     if not training or x.numel() == x.shape[1]:
         theirs = decomposition_table[aten._native_batch_norm_legit_functional.default]
         return theirs(x, weight, bias, running_mean, running_var, training, momentum, eps)  # type: ignore[no-any-return]
+    made, mean, scale, squares = _normalised(x, weight, bias, eps)
+    new_mean = running_mean * (1 - momentum) + mean * momentum
+    new_var = running_var * (1 - momentum) + squares * momentum / (x.numel() // x.shape[1] - 1)
+    return made, mean, scale, new_mean, new_var
+
+
+def batch_norm_without_statistics(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, ...]:
+    """Normalise each channel; also return its mean and what it was divided by."""
+    return _normalised(x, weight, bias, eps)[:3]
+
+
+def _normalised(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+) -> tuple[torch.Tensor, ...]:
+    """Return channels with a mean of 0 and a variance of 1, their means, factors and sums of squares."""
     flat = flat_images(channels_last(x))
     mean = flat.mean(0)
     centred = flat - mean
@@ -58,10 +82,8 @@ def batch_norm(
     result = centred * scale
     result = result if weight is None else result * weight
     result = result if bias is None else result + bias
-    made = channels_first(result.reshape(x.shape[0], *x.shape[2:], -1))
-    new_mean = running_mean * (1 - momentum) + mean * momentum
-    new_var = running_var * (1 - momentum) + squares * momentum / (flat.shape[0] - 1)
-    return made, mean, scale, new_mean, new_var
+    made = channels_first(result.reshape(x.shape[0], *x.shape[2:], x.shape[1]))
+    return made, mean, scale, squares
 
 
 def batch_norm_backward(
@@ -88,8 +110,30 @@ def batch_norm_backward(
     count = given.shape[0]
     factor = scale if weight is None else scale * weight
     flat = (given - normal * (of_weight / count) - of_bias / count) * factor
-    of_input = channels_first(flat.reshape(x.shape[0], *x.shape[2:], -1))
+    of_input = channels_first(flat.reshape(x.shape[0], *x.shape[2:], x.shape[1]))
     return of_input, of_weight if output_mask[1] else None, of_bias if output_mask[2] else None
+
+
+def group_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    images: int,
+    channels: int,
+    pixels: int,
+    groups: int,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Normalise groups of channels; also return the mean of each, and what it was divided by."""
+    rows = x.reshape(images, groups, channels // groups * pixels)
+    mean = rows.mean(-1, keepdim=True)
+    centred = rows - mean
+    scale = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + eps)
+    made = (centred * scale).reshape(x.shape)
+    shape = (1, channels, *[1] * (x.dim() - 2))
+    made = made if weight is None else made * weight.reshape(shape)
+    made = made if bias is None else made + bias.reshape(shape)
+    return made, mean.reshape(images, groups), scale.reshape(images, groups)
 
 
 def variance_and_mean(

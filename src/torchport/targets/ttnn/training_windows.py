@@ -137,7 +137,7 @@ class _Weights:
             made = torch.mm(self._columns(pieces), self._matrix(elements))
         else:
             made = torch.bmm(self._columns(pieces), self._matrix(elements)).permute(1, 0, 2)
-        return made.reshape(*pieces[0].shape[:-1], -1)
+        return made.reshape(*pieces[0].shape[:-1], math.prod(made.shape[1:]))
 
     def gradient(self, pieces: Sequence[torch.Tensor], given: torch.Tensor) -> torch.Tensor:
         """Return their gradient.
@@ -162,7 +162,8 @@ class _Weights:
         """Return windows as rows, `[windows, elements × channels]`, or such a matrix for each group."""
         flat = [flat_images(piece) for piece in pieces]
         if self.groups > 1:
-            flat = [each.reshape(each.shape[0], self.groups, -1).permute(1, 0, 2) for each in flat]
+            size = flat[0].shape[1] // self.groups
+            flat = [each.reshape(each.shape[0], self.groups, size).permute(1, 0, 2) for each in flat]
         return _joined(flat, -1)
 
     def _matrix(self, elements: Sequence[int]) -> torch.Tensor:
@@ -305,7 +306,7 @@ def _padded(images: torch.Tensor, sides: Sequence[tuple[int, int]], fill: float 
 def _interleaved(images: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
     """Return one image of several, a row of each after another along a dimension."""
     shape = images[0].shape
-    lines = _joined([each.reshape(*shape[: dim + 1], -1) for each in images], -1)
+    lines = _joined([each.reshape(*shape[: dim + 1], math.prod(shape[dim + 1 :])) for each in images], -1)
     return lines.reshape(*shape[:dim], shape[dim] * len(images), *shape[dim + 1 :])
 
 
