@@ -69,6 +69,30 @@ def test_convolutions_of_other_ranks_and_of_single_channels(rank, groups, transp
     assert found[2] is None
 
 
+@pytest.mark.parametrize("size", [(8, 12), (9, 12)])
+def test_convolutions_of_patches(size):
+    torch.manual_seed(0)
+    x, weight, bias = double(2, 3, *size), double(5, 3, 4, 3), double(5)
+    given = ((4, 3), (0, 0), (1, 1), False, (0, 0), 1)
+    expected = aten.convolution(x, weight, bias, *given)
+    torch.testing.assert_close(training_windows.convolution(x, weight, bias, *given), expected)
+    gradient = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, (x, weight, bias), gradient)
+    found = training_windows.convolution_backward(gradient, x, weight, [5], *given, [True, True, True])
+    torch.testing.assert_close(found, wanted)
+
+
+def test_patches_are_not_cut_out_one_by_one():
+    torch._dynamo.reset()
+    layer, x = nn.Conv2d(3, 8, 16, 16), torch.randn(2, 3, 64, 64, requires_grad=True)
+    options = {"target": "ttnn", "dtype": "float32", "cache": False}
+    with recording_coverage() as built:
+        torch.compile(layer, backend="torchport", options=options)(x).sum().backward()
+    assert [each.ops_remain for each in built] == [0, 0]
+    assert max(each.ops_before for each in built) < 30  # of 256 elements of a window
+    assert built[0].outputs <= 3  # what it gives, and what is kept: of the images, and of the weights
+
+
 POOLINGS = [
     (size, stride, padding, ceil)
     for size, stride, padding in (((3, 3), (2, 2), (1, 1)), ((2, 2), (), (0, 0)), ((3, 2), (1, 2), (1, 0)))

@@ -39,6 +39,9 @@ def convolution(
     if transposed:
         size = windows.image_size(x.shape[2:], output_padding)
         result = windows.onto_pixels([images] * len(windows.offsets()), size, weights.times)
+    elif groups == 1 and windows.part(x.shape[2:]):
+        product = torch.mm(windows.parted(images), weights.matrix())
+        result = product.reshape(x.shape[0], *windows.counts(x.shape[2:]), weight.shape[0])
     else:
         result = weights.times(range(len(windows.offsets())), windows.pieces(images))
     return channels_first(result if bias is None else result + bias)
@@ -70,6 +73,11 @@ def convolution_backward(
             of_input = weights.times(range(count), windows.pieces(given, x.shape[2:]))
         if output_mask[1]:
             of_weight = weights.gradient(windows.pieces(given, x.shape[2:]), images)
+    elif groups == 1 and windows.part(x.shape[2:]):
+        if output_mask[0]:
+            of_input = windows.joined(torch.mm(flat_images(given), weights.whole()), images.shape)
+        if output_mask[1]:
+            of_weight = weights.gradient_of_whole(torch.mm(flat_images(given).t(), windows.parted(images)))
     else:
         if output_mask[0]:
             of_input = windows.onto_pixels([given] * count, x.shape[2:], weights.times)
@@ -134,9 +142,9 @@ class _Weights:
                 torch.add, [flat_images(p) * row for p, row in zip(pieces, rows, strict=True)]
             )
         elif self.groups == 1:
-            made = torch.mm(self._columns(pieces), self._matrix(elements))
+            made = torch.mm(self._columns(pieces), self.matrix(elements))
         else:
-            made = torch.bmm(self._columns(pieces), self._matrix(elements)).permute(1, 0, 2)
+            made = torch.bmm(self._columns(pieces), self.matrix(elements)).permute(1, 0, 2)
         return made.reshape(*pieces[0].shape[:-1], math.prod(made.shape[1:]))
 
     def gradient(self, pieces: Sequence[torch.Tensor], given: torch.Tensor) -> torch.Tensor:
@@ -166,14 +174,24 @@ class _Weights:
             flat = [each.reshape(each.shape[0], self.groups, size).permute(1, 0, 2) for each in flat]
         return _joined(flat, -1)
 
-    def _matrix(self, elements: Sequence[int]) -> torch.Tensor:
+    def matrix(self, elements: Sequence[int] | None = None) -> torch.Tensor:
         """Return `[elements × channels taken, channels made]`, or such a matrix for each group."""
         groups = () if self.groups == 1 else (self.groups,)
         apart = self.weight.reshape(*groups, -1, self.weight.shape[1], self.elements)
         table = apart.movedim(-1, -3) if self.mirrored else apart.transpose(-1, -3)
-        if len(elements) < self.elements:
+        if elements is not None and len(elements) < self.elements:
             table = _joined([table.narrow(-3, element, 1) for element in elements], -3)
         return table.reshape(*groups, -1, table.shape[-1])
+
+    def whole(self) -> torch.Tensor:
+        """Return `[channels made, elements × channels taken]`, for what makes windows out of a pixel each."""
+        made, taken = self.weight.shape[:2]
+        return self.weight.reshape(made, taken, self.elements).mT.reshape(made, self.elements * taken)
+
+    def gradient_of_whole(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of the weights by that of `whole`."""
+        made, taken = self.weight.shape[:2]
+        return gradient.reshape(made, self.elements, taken).mT.reshape(self.weight.shape)
 
 
 class _Windows:
@@ -224,6 +242,29 @@ class _Windows:
         ends = [(pad, (count - 1) * step + reach + 1 - size - pad) for count, size, pad, reach, step in sizes]
         padded = _padded(images, [(pad, max(behind, 0)) for pad, behind in ends], fill)
         return [_cut(padded, offset, wanted, self.stride) for offset in self.offsets()]
+
+    def part(self, image: Sequence[int]) -> bool:
+        """Whether each pixel of an image is in one window, as where it is cut into patches."""
+        sizes = zip(image, self.size, self.stride, self.padding, self.dilation, strict=True)
+        return len(self.size) == 2 and all(
+            width == step and not pad and apart == 1 and edge % width == 0
+            for edge, width, step, pad, apart in sizes
+        )
+
+    def parted(self, images: torch.Tensor) -> torch.Tensor:
+        """Return windows that part their images as rows, `[windows, elements × channels]`."""
+        count, height, width, channels = images.shape
+        rows, columns = self.size
+        lines = images.reshape(count * height // rows, rows, width // columns, columns * channels)
+        flat = lines.transpose(1, 2)
+        return flat.reshape(count * math.prod(self.counts((height, width))), rows * columns * channels)
+
+    def joined(self, windows: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        """Return the images of a shape that `parted` made these windows of."""
+        count, height, width, channels = shape
+        rows, columns = self.size
+        flat = windows.reshape(count * height // rows, width // columns, rows, columns * channels)
+        return flat.transpose(1, 2).reshape(count, height, width, channels)
 
     def summands(self, images: torch.Tensor, with_padding: bool, fixed: int | None) -> float | torch.Tensor:
         """Return how many elements a mean over each window is of; images have their channels first here."""
