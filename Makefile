@@ -15,8 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# What is imported is compiled once, and not in each of the hundreds of processes that tests start.
-export PYTHONDONTWRITEBYTECODE :=
+export PYTHONDONTWRITEBYTECODE := 1
 export HF_HUB_OFFLINE := 1
 
 .PHONY: setup demo test check conformance ttnn-table ttnn-mock results site benchmarks format clean
