@@ -36,6 +36,8 @@ from torchport.torch_private import (
     pop_functorch_levels,
 )
 
+_MASKS = frozenset(f"aten.{name}.Scalar" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
+
 
 def compile_training(
     graph_module: fx.GraphModule, example_inputs: Sequence[object], target: Target, options: Options
@@ -76,18 +78,28 @@ def partition_for(target: Target) -> Callable[..., object]:
         return min_cut_partition
 
     def partition(joint: fx.GraphModule, inputs: Sequence[object], **settings: Any) -> object:
-        for node in joint.graph.nodes:
-            value = node.meta.get("val")
-            if isinstance(value, torch.Tensor) and value.dtype is torch.bool:
-                # Numbers that are nearly equal compare otherwise on a device, and the passes would disagree.
-                node.meta.setdefault("recompute", CheckpointPolicy.PREFER_RECOMPUTE)
-                node.meta.setdefault("ac_graph_id", 0)
+        for node in filter(_is_mask, joint.graph.nodes):
+            # Numbers that are nearly equal compare otherwise on a device, and the passes would disagree.
+            node.meta.setdefault("recompute", CheckpointPolicy.PREFER_RECOMPUTE)
+            node.meta.setdefault("ac_graph_id", 0)
         # What a product takes would be kept from the forward pass otherwise: for a window of nine elements
         # nine parts of an image, in place of the image. All that is kept crosses to the host and back.
         with partition_config.patch(aggressive_recomputation=True):
             return min_cut_partition(joint, inputs, **settings)
 
     return partition
+
+
+def _is_mask(node: fx.Node) -> bool:
+    """Whether a node compares floats with a number, as the gradient of `relu` does.
+
+    torch wants to keep the results of some others at any cost: of those that are much smaller than what they
+    read, such as comparisons of wide integers.
+    """
+    if node.op != "call_function" or str(node.target) not in _MASKS:
+        return False
+    source = node.all_input_nodes[0].meta.get("val") if node.all_input_nodes else None
+    return isinstance(source, torch.Tensor) and source.is_floating_point() and source.element_size() <= 4
 
 
 class _AtenGraph:
