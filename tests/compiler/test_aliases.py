@@ -63,3 +63,18 @@ def test_what_has_memory_of_its_own_may_go(function):
 
 def test_the_graph_holds_what_was_asked_for():
     assert ops(normal(lambda x: x.view(4), MATRIX).graph_module.graph) == ["aten.view.default"]
+
+
+def test_a_result_that_is_of_nothing_but_a_computed_tensor_is_computed():
+    graph = normal(lambda x: ((x + 1).detach(), (x * 2).permute(1, 0).detach()), MATRIX, target="openvino")
+    assert aliasing_nodes(graph) == {}
+    assert "aten.detach.default" not in ops(graph.graph_module.graph)
+    assert "aten.alias.default" not in ops(graph.graph_module.graph)
+
+
+def test_results_of_one_computed_tensor_share_its_memory():
+    def function(x):
+        made = x + 1
+        return made.detach(), made.view(2, 2).detach()
+
+    assert "another result" in shared(function, MATRIX).values()

@@ -164,6 +164,25 @@ def test_kernels_of_eight_bits_may_differ_by_less_than_rounding_does(share, whol
     assert (found == "") is taken
 
 
+@pytest.mark.parametrize(("off", "taken"), [(0.0, True), (0.1, True), (0.7, False), (1.5, False)])
+def test_an_engine_may_leave_out_a_rounding(off, taken):
+    """Between two merged ops, for one: what is no further from the floats is right, though it is another."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(100, 100, generator=generator)
+
+    def rounded(x):
+        return torch.fake_quantize_per_tensor_affine(x, 1.5, 0, -128, 127)
+
+    island = island_of(lambda x: rounded(rounded(x) * 0.7 + 0.3) + 1, x, target="openvino")
+    expected = rounded(rounded(x) * 0.7 + 0.3) + 1
+    error = torch.randn(100, 100, generator=generator)
+    error *= off * (expected - (x * 0.7 + 1.3)).norm() / error.norm()
+    merged = rounded(x * 0.7 + 0.3) + 1 + error
+    assert (merged - expected).norm() > 0.5 * (expected - (x * 0.7 + 1.3)).norm()
+    found = island_difference(island, [x], [merged], [expected], low_precision=False, whole=True)
+    assert (found == "") is taken
+
+
 def test_what_is_cut_off_is_no_rounding():
     """A number far beyond the grid would excuse any result."""
     x = torch.linspace(-1, 1, 1000).reshape(10, 100)

@@ -12,7 +12,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from torchport.capture import CapturedModel, SharedResult, quiet_torch, user_name
 from torchport.compiler.decompose import decompose
-from torchport.compiler.views import is_view_of, strided_view
+from torchport.compiler.views import base_of, is_view_of, strided_view
 from torchport.errors import CaptureError
 from torchport.targets import Target
 from torchport.targets.size_terms import is_size
@@ -175,9 +175,14 @@ def remove_no_ops(graph_module: fx.GraphModule) -> None:
         name = str(node.target)
         if name in _DROPPED:
             graph.erase_node(node)
-        elif node not in returned and (name in _NO_OPS or _is_same_view(node)):
-            # A returned one stays: what it copies from may be an input or a weight.
-            node.replace_all_uses_with(node.args[0])
+        elif (name in _NO_OPS or _is_same_view(node)) and not (
+            node in returned and _must_stay(node, returned)
+        ):
+            source = node.args[0]
+            assert isinstance(source, fx.Node)
+            if node in returned:
+                returned = (returned - {node}) | {source}
+            node.replace_all_uses_with(source)
             graph.erase_node(node)
         elif name == "aten.cat.default":
             _drop_empty(node)
@@ -187,6 +192,15 @@ def remove_no_ops(graph_module: fx.GraphModule) -> None:
             node.kwargs = {key: value for key, value in node.kwargs.items() if key != "device"}
     graph.eliminate_dead_code()
     graph_module.recompile()
+
+
+def _must_stay(node: fx.Node, returned: set[fx.Node]) -> bool:
+    """Whether a result that is computed by nothing is of an input, a weight or another result."""
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    while source not in returned and (base := base_of(source)) is not None:
+        source = base
+    return source in returned or source.op in ("placeholder", "get_attr")
 
 
 def _is_same_view(node: fx.Node) -> bool:

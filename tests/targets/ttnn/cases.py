@@ -26,6 +26,7 @@ POSITIVE = X.abs() + 0.5
 MASK = random(2, 3, 5) > 0
 IDS = _integers(2, 7).abs()
 ROWS = torch.tensor([[0, 2], [1, 1]])
+DOWN, ACROSS = torch.tensor([[3], [0], [11], [3], [3]]), torch.tensor([9, 0, 9, 4])  # some of them repeatedly
 WEIGHT_INDEX = torch.tensor([2, 0, 1, 1])
 
 # name: (function, inputs). What is a module brings its weights along.
@@ -207,6 +208,12 @@ CASES = {
     "index_select": (lambda x: x.index_select(1, torch.tensor([2, 0, 1, 0, 2, 1, 1, 0, 2])), (X,)),
     "roll": (lambda x: x.roll((1, -2), (1, 2)), (X,)),
     "index": (lambda x, i: x[:, i], (X, ROWS)),
+    "index_pixels": (lambda x: x[:, :, DOWN, ACROSS], (IMAGES,)),
+    "index_pixels_from_the_end": (lambda x: x[:, :, -DOWN - 1, ACROSS[None]], (IMAGES,)),
+    "index_put_added": (
+        lambda x, y: torch.ops.aten.index_put(x, [None, None, DOWN, ACROSS], y, accumulate=True),
+        (IMAGES, random(2, 6, 5, 4)),
+    ),
     "index_several": (lambda x, i: x[torch.arange(2), i], (X, torch.tensor([2, 0]))),
 }  # fmt: skip
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from targets.ttnn.cases import BFLOAT16_CASES, CASES
+import torchport
+from targets.ttnn.cases import ACROSS, BFLOAT16_CASES, CASES, DOWN, IMAGES
 from targets.ttnn.programs import assert_accepted, compiled_for, store
 from torchport.structure import flatten
 
@@ -37,6 +38,30 @@ def test_is_near_eager_in_bfloat16(name):
     assert compiled.coverage.ops_remain == 0, [row.detail for row in compiled.coverage.stayed]
     for ours, theirs in zip(results(compiled, args), results(function, args), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=5e-2, atol=5e-2, check_stride=False)
+
+
+INDEXED = {
+    "pixels are looked up, and not rows and columns": lambda x: x[:, :, ACROSS, ACROSS],
+    "several dimensions behind the first": lambda x: x[:, DOWN[:, 0] % 6, DOWN[:, 0] % 6],
+    "elements are written": lambda x: torch.ops.aten.index_put(
+        x, [None, None, DOWN, ACROSS], torch.ones(2, 6, 5, 4)
+    ),
+    "what is added is repeated": lambda x: torch.ops.aten.index_put(
+        x, [None, None, DOWN, ACROSS], torch.ones(5, 4), accumulate=True
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", INDEXED)
+def test_what_is_looked_up_otherwise_stays_with_its_reason(reason):
+    compiled = compiled_for(lambda x: INDEXED[reason](x + 1), IMAGES)
+    assert any(reason in row.detail for row in compiled.coverage.stayed)
+    torch.testing.assert_close(compiled(IMAGES), INDEXED[reason](IMAGES + 1), rtol=2e-2, atol=2e-2)
+
+
+def test_rows_that_are_not_there_raise_as_in_eager_torch():
+    with pytest.raises((IndexError, torchport.TorchportError), match="out of bounds"):
+        compiled_for(lambda x: x[:, :, DOWN + 1, ACROSS], IMAGES)(IMAGES)
 
 
 @pytest.mark.conformance

@@ -1,6 +1,7 @@
 """Training's ops taken apart: the same numbers as eager torch's, and all but a few ops on the device."""
 
 import copy
+import functools
 import itertools
 import math
 
@@ -10,7 +11,7 @@ from torch import nn
 
 import torchport
 from torchport.compiler.graph_programs import recording_coverage
-from torchport.targets.ttnn import training, training_windows
+from torchport.targets.ttnn.training import attention, convolutions, norms, poolings
 from torchport.targets.ttnn.write import write_program
 
 aten = torch.ops.aten
@@ -44,12 +45,12 @@ def test_convolutions_and_their_gradients(case):
     weight = double(*((4, 8 // groups) if transposed else (8, 4 // groups)), *kernel)
     given = (stride, padding, dilation, transposed, extra, groups)
     expected = aten.convolution(x, weight, bias, *given)
-    torch.testing.assert_close(training_windows.convolution(x, weight, bias, *given), expected)
+    torch.testing.assert_close(convolutions.convolution(x, weight, bias, *given), expected)
     gradient = torch.randn_like(expected)
     wanted = torch.autograd.grad(expected, (x, weight, bias), gradient)
-    found = training_windows.convolution_backward(gradient, x, weight, [8], *given, [True, True, True])
+    found = convolutions.convolution_backward(gradient, x, weight, [8], *given, [True, True, True])
     torch.testing.assert_close(found, wanted)
-    none = training_windows.convolution_backward(gradient, x, weight, [8], *given, [False, False, False])
+    none = convolutions.convolution_backward(gradient, x, weight, [8], *given, [False, False, False])
     assert none == (None, None, None)
 
 
@@ -61,10 +62,10 @@ def test_convolutions_of_other_ranks_and_of_single_channels(rank, groups, transp
     x, weight = double(2, 4, *(7, 6, 5)[:rank]), double(4, 4 // groups, *(3, 2, 2)[:rank])
     given = ([2] * rank, [1] * rank, [1] * rank, transposed, [0] * rank, groups)
     expected = aten.convolution(x, weight, None, *given)
-    torch.testing.assert_close(training_windows.convolution(x, weight, None, *given), expected)
+    torch.testing.assert_close(convolutions.convolution(x, weight, None, *given), expected)
     gradient = torch.randn_like(expected)
     wanted = torch.autograd.grad(expected, (x, weight), gradient)
-    found = training_windows.convolution_backward(gradient, x, weight, None, *given, [True, True, False])
+    found = convolutions.convolution_backward(gradient, x, weight, None, *given, [True, True, False])
     torch.testing.assert_close(found[:2], wanted)
     assert found[2] is None
 
@@ -75,10 +76,10 @@ def test_convolutions_of_patches(size):
     x, weight, bias = double(2, 3, *size), double(5, 3, 4, 3), double(5)
     given = ((4, 3), (0, 0), (1, 1), False, (0, 0), 1)
     expected = aten.convolution(x, weight, bias, *given)
-    torch.testing.assert_close(training_windows.convolution(x, weight, bias, *given), expected)
+    torch.testing.assert_close(convolutions.convolution(x, weight, bias, *given), expected)
     gradient = torch.randn_like(expected)
     wanted = torch.autograd.grad(expected, (x, weight, bias), gradient)
-    found = training_windows.convolution_backward(gradient, x, weight, [5], *given, [True, True, True])
+    found = convolutions.convolution_backward(gradient, x, weight, [5], *given, [True, True, True])
     torch.testing.assert_close(found, wanted)
 
 
@@ -107,7 +108,7 @@ def test_the_largest_of_a_window_and_its_place(size, stride, padding, ceil, edge
     x = torch.randint(0, 3, (2, 3, edge, 10)).double()
     x[0, 0, 3, 3] = float("nan")
     wanted = aten.max_pool2d_with_indices(x, size, stride, padding, (1, 1), ceil)
-    found = training_windows.max_pool(x, size, stride, padding, (1, 1), ceil)
+    found = poolings.max_pool(x, size, stride, padding, (1, 1), ceil)
     torch.testing.assert_close(found, wanted, equal_nan=True)
 
 
@@ -119,7 +120,7 @@ def test_the_mean_of_a_window(size, stride, padding, ceil, included, divisor):
     x = torch.randn(2, 3, 9, 10)
     given = (size, stride, padding, ceil, included, divisor)
     wanted = aten.avg_pool2d(x, *given)
-    found = training_windows.average_pool(x, *given)
+    found = poolings.average_pool(x, *given)
     if found is NotImplemented:
         assert wanted.shape != aten.avg_pool2d(x, size, stride, padding).shape
     else:
@@ -136,13 +137,13 @@ def test_batch_norms_and_their_gradients(shape, has_weight, trains):
     running = torch.randn(3).double(), torch.rand(3).double()
     given = (weight, bias, *running, trains, 0.3, 1e-3)
     wanted = aten._native_batch_norm_legit_functional(x, *given)
-    found = training.batch_norm(x, *given)
+    found = norms.batch_norm(x, *given)
     torch.testing.assert_close(found, tuple(wanted))
     gradient = torch.randn_like(x)
     parts = [each for each in (x, weight, bias) if each is not None]
     by_torch = torch.autograd.grad(wanted[0], parts, gradient)
     saved = (*running, *wanted[1:3], trains, 1e-3, [True, has_weight, has_weight])
-    ours = training.batch_norm_backward(gradient, x, weight, *saved)
+    ours = norms.batch_norm_backward(gradient, x, weight, *saved)
     torch.testing.assert_close([each for each in ours if each is not None], list(by_torch))
 
 
@@ -151,7 +152,7 @@ def test_a_batch_norm_without_statistics():
     x, weight, bias = torch.randn(2, 3, 4, 5), torch.randn(3), torch.randn(3)
     for given in ((weight, bias), (None, None)):
         wanted = aten._native_batch_norm_legit.no_stats(x, *given, True, 0.1, 1e-3)
-        found = training.batch_norm_without_statistics(x, *given, True, 0.1, 1e-3)
+        found = norms.batch_norm_without_statistics(x, *given, True, 0.1, 1e-3)
         torch.testing.assert_close(found, tuple(wanted))
 
 
@@ -162,7 +163,76 @@ def test_a_group_norm(shape):
     sizes = (2, 6, math.prod(shape[2:]), 3, 1e-3)
     for given in ((weight, bias), (None, None)):
         wanted = aten.native_group_norm(x, *given, *sizes)
-        torch.testing.assert_close(training.group_norm(x, *given, *sizes), tuple(wanted))
+        torch.testing.assert_close(norms.group_norm(x, *given, *sizes), tuple(wanted))
+
+
+HALVES = [torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_norms_of_16_bit_numbers_round_once_and_keep_torchs_dtypes(dtype, mixed):
+    torch.manual_seed(0)
+    x = (torch.randn(4, 6, 16, 16) * 3 + 20).to(dtype)  # means that are large beside the deviations
+    kept = torch.float32 if mixed else dtype
+    weight, bias = torch.randn(6).to(kept), torch.randn(6).to(kept)
+    running = torch.randn(6).to(kept), torch.rand(6).to(kept)
+    gradient = torch.randn_like(x)
+    wanted = aten._native_batch_norm_legit_functional(x, weight, bias, *running, True, 0.1, 1e-5)
+    saved = (*running, *wanted[1:3], True, 1e-5, [True, True, True])
+    statistics = (weight, bias, *running, True, 0.1, 1e-5)
+    cases = [
+        (norms.batch_norm, aten._native_batch_norm_legit_functional, (x, *statistics)),
+        (norms.batch_norm_backward, aten.native_batch_norm_backward, (gradient, x, weight, *saved)),
+        (
+            norms.batch_norm_without_statistics,
+            aten._native_batch_norm_legit.no_stats,
+            (x, weight, bias, True, 0.1, 1e-5),
+        ),
+        (norms.group_norm, aten.native_group_norm, (x, weight, bias, 4, 6, 256, 3, 1e-5)),
+        (functools.partial(norms.variance_and_mean, correction=1), torch.var_mean, (x, [0, 2, 3])),
+    ]
+    rounding = torch.finfo(dtype).eps
+    for ours, theirs, given in cases:
+        doubles = [each.double() if isinstance(each, torch.Tensor) else each for each in given]
+        results = zip(ours(*given), theirs(*given), theirs(*doubles), strict=True)
+        for found, of_torch, exact in results:
+            assert found.dtype == of_torch.dtype
+            torch.testing.assert_close(found.double(), exact, rtol=rounding, atol=rounding / 8)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_attention_of_16_bit_numbers_keeps_torchs_dtypes(dtype):
+    torch.manual_seed(0)
+    given = [torch.randn(1, 2, 20, 16).to(dtype) for _ in range(3)]
+    wanted = aten._scaled_dot_product_flash_attention_for_cpu(*given)
+    torch.testing.assert_close(attention.attention(*given), tuple(wanted), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("how", ["bfloat16", "autocast"])
+def test_models_of_16_bit_numbers_train_like_eager_ones(how):
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 1), nn.GroupNorm(2, 8)
+    )
+    x = torch.randn(4, 3, 12, 12) + 5
+    exact = gradients(copy.deepcopy(module).double(), None, x.double())
+    if how == "bfloat16":
+        module, x = module.to(torch.bfloat16), x.to(torch.bfloat16)
+    options = {"target": "ttnn", "dtype": "float32", "cache": False}
+    compiled = torch.compile(module, backend="torchport", options=options)
+    buffers = copy.deepcopy(dict(module.named_buffers()))
+    with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"), recording_coverage() as built:
+        found = gradients(module, compiled, x)
+        statistics = dict(module.named_buffers())
+        module.load_state_dict(buffers, strict=False)
+        rounding = distances(gradients(module, None, x), exact)
+    assert [each.ops_remain for each in built] == [0, 0]
+    for name, buffer in module.named_buffers():
+        torch.testing.assert_close(statistics[name], buffer, rtol=2e-2, atol=2e-2)
+    for name, distance in distances(found, exact).items():
+        assert distance <= max(2 * rounding[name], 0.05), (name, distance, rounding[name])
 
 
 @pytest.mark.parametrize(
@@ -189,7 +259,7 @@ def test_the_gradient_of_a_pooling_goes_to_the_first_of_equal_elements(size, str
     pooled, indices = aten.max_pool2d_with_indices(x, *given)
     gradient = torch.randn_like(pooled)
     [wanted] = torch.autograd.grad(pooled, x, gradient)
-    found = training_windows.max_pool_backward(gradient, x, *given, indices)
+    found = poolings.max_pool_backward(gradient, x, *given, indices)
     torch.testing.assert_close(found, wanted)
 
 
@@ -205,9 +275,9 @@ def test_the_gradient_of_an_average_goes_to_all_in_equal_parts(size, stride, pad
     pooled = aten.avg_pool2d(x, size, *given)
     gradient = torch.randn_like(pooled)
     [wanted] = torch.autograd.grad(pooled, x, gradient)
-    torch.testing.assert_close(training_windows.average_pool_backward(gradient, x, size, *given), wanted)
+    torch.testing.assert_close(poolings.average_pool_backward(gradient, x, size, *given), wanted)
     larger = gradient.new_zeros(2, 3, pooled.shape[2] + 1, pooled.shape[3])  # as ceil_mode may give
-    assert training_windows.average_pool_backward(larger, x, size, *given) is NotImplemented
+    assert poolings.average_pool_backward(larger, x, size, *given) is NotImplemented
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -217,12 +287,12 @@ def test_attention_and_its_gradients(causal, masked):
     query, key, value = double(2, 3, 5, 4), double(2, 3, 5, 4), double(2, 3, 5, 4)
     mask = torch.randn(5, 5, dtype=torch.float64) if masked and not causal else None
     forward = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, attn_mask=mask)
-    found = training.attention(query, key, value, 0.0, causal, attn_mask=mask)
+    found = attention.attention(query, key, value, 0.0, causal, attn_mask=mask)
     torch.testing.assert_close(found, tuple(forward))
     gradient = torch.randn_like(forward[0])
     wanted = torch.autograd.grad(forward[0], (query, key, value), gradient)
     saved = (gradient, query, key, value, *found, 0.0, causal)
-    torch.testing.assert_close(training.attention_backward(*saved, attn_mask=mask), wanted)
+    torch.testing.assert_close(attention.attention_backward(*saved, attn_mask=mask), wanted)
 
 
 @pytest.mark.parametrize("keepdim", [False, True])
@@ -231,7 +301,7 @@ def test_attention_and_its_gradients(causal, masked):
 def test_variance_and_mean(dim, correction, keepdim):
     x = double(3, 4, 5)
     wanted = torch.var_mean(x, dim, correction=1 if correction is None else correction, keepdim=keepdim)
-    found = training.variance_and_mean(x, dim, correction=correction, keepdim=keepdim)
+    found = norms.variance_and_mean(x, dim, correction=correction, keepdim=keepdim)
     torch.testing.assert_close(found, wanted)
 
 
@@ -256,7 +326,7 @@ class Images(nn.Module):
 
 def gradients(module, call, x):
     module.zero_grad()
-    call(x).square().mean().backward()
+    (module if call is None else call)(x).square().mean().backward()
     return {name: parameter.grad.float() for name, parameter in module.named_parameters()}
 
 

@@ -58,7 +58,7 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
 
     def training_decompositions(self) -> Decompositions:
         """Write convolutions and their gradients as products: ttnn's want weights that do not change."""
-        from torchport.targets.ttnn.training import training_decompositions
+        from torchport.targets.ttnn.training.decompositions import training_decompositions
 
         return {**self.decompositions(), **training_decompositions()}
 

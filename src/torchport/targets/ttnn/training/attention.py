@@ -1,0 +1,63 @@
+"""Attention of training graphs, taken apart into products of matrices."""
+
+from __future__ import annotations
+
+import torch
+
+from torchport.targets.ttnn.training.windows import widened
+
+
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return an attention's result, and the logarithms of its sums, which its gradients may want."""
+    if dropout_p:
+        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
+    scores = _scores(query, key, is_causal, attn_mask, scale)
+    return torch.softmax(scores, dim=-1) @ value, torch.logsumexp(widened(scores), dim=-1)
+
+
+def attention_backward(
+    gradient: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of an attention by its query, key and value; probabilities are computed again."""
+    if dropout_p:
+        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    chances = torch.softmax(_scores(query, key, is_causal, attn_mask, scale), dim=-1)
+    of_value = chances.mT @ gradient
+    of_chances = gradient @ value.mT
+    of_scores = chances * (of_chances - (gradient * out).sum(-1, keepdim=True))
+    return of_scores @ key * factor, of_scores.mT @ query * factor, of_value
+
+
+def _scores(
+    query: torch.Tensor, key: torch.Tensor, is_causal: bool, mask: torch.Tensor | None, scale: float | None
+) -> torch.Tensor:
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if mask is not None:
+        scores = scores + mask
+    if is_causal:
+        rows, columns = scores.shape[-2:]
+        places = torch.arange(columns, device=query.device) - torch.arange(
+            rows, device=query.device
+        ).unsqueeze(1)
+        scores = torch.where(places > 0, float("-inf"), scores)
+    return scores
