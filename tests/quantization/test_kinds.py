@@ -6,7 +6,7 @@ from torch import nn
 
 import torchport
 from torchport.quantization import AccuracyBudget
-from torchport.quantization.processor import has_int8
+from torchport.targets.processor import has_int8
 
 
 class SqueezeExcite(nn.Module):

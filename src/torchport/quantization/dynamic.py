@@ -18,8 +18,8 @@ from torchport.quantization.graph_tensors import constant_of
 from torchport.quantization.layers import is_move
 from torchport.quantization.operands import operands
 from torchport.quantization.options import QuantizationOptions
-from torchport.quantization.processor import saturates
 from torchport.quantization.products import PRODUCTS
+from torchport.targets.processor import saturates
 
 # What they give is never negative, whatever they read.
 _NOT_NEGATIVE = frozenset(

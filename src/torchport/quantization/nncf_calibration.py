@@ -27,7 +27,7 @@ from torchport.quantization.graph_tensors import tensor_of
 from torchport.quantization.model_runs import failing_item_named
 from torchport.quantization.operands import operands
 from torchport.quantization.options import QuantizationOptions
-from torchport.quantization.processor import saturates
+from torchport.targets.processor import saturates
 
 _ATTENTION = ("scaled_dot_product_attention", "softmax")
 # nncf knows which of their tensors are in floats.

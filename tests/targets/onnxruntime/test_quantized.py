@@ -11,7 +11,8 @@ import torchport
 from targets.graphs import island_of, verdict_on
 from torchport.errors import TargetError
 from torchport.quantization import AccuracyBudget
-from torchport.targets import Artifact, find
+from torchport.targets import Artifact, find, processor
+from torchport.targets.onnxruntime.load import session_options
 from torchport.targets.onnxruntime.quantized import write_zero_points
 
 ONNXRUNTIME = find("onnxruntime")
@@ -171,3 +172,31 @@ def test_a_grid_that_is_no_build_s_is_refused(spoil):
     spoilt = Artifact(numpy.frombuffer(model.SerializeToString(), numpy.uint8), artifact.properties)
     with pytest.raises(TargetError, match="QuantizeLinear"):
         ONNXRUNTIME.load(spoilt, island.inputs, island.outputs, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "precise"), [(["avx2"], True), (["avx2", "avx512_vnni"], False), ([], True)]
+)
+def test_weights_are_unsigned_only_where_sums_would_overflow(flags, precise, monkeypatch):
+    """Unsigned ones take three times as long, and sums of VNNI have 32 bits."""
+    monkeypatch.setattr(processor, "flags", lambda: frozenset(flags))
+    entry = "session.x64quantprecision"
+    if precise:
+        assert session_options(OPTIONS).get_session_config_entry(entry) == "1"
+    else:
+        with pytest.raises(RuntimeError, match=entry):
+            session_options(OPTIONS).get_session_config_entry(entry)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(256, 8, bias=False), nn.Conv2d(256, 8, 1, bias=False)])
+def test_sums_of_the_largest_products_do_not_overflow(layer):
+    """256 times 255 by 127: pairs of these are beyond 16 bits."""
+    layer = layer.eval()
+    nn.init.ones_(layer.weight)
+    shape = (4, 256) if isinstance(layer, nn.Linear) else (4, 256, 1, 1)
+    items = [torch.ones(shape), torch.rand(shape), torch.ones(shape)]
+    compiled = torchport.compile(quantized(layer, items), (items[0],), target="onnxruntime", options=NO_TRIAL)
+    assert compiled.coverage.ops_remain == 0
+    torch.testing.assert_close(
+        compiled(torch.ones(shape)).flatten(), torch.full((32,), 256.0), rtol=0.01, atol=0
+    )

@@ -16,6 +16,7 @@ from torchport.targets.onnxruntime.library import check_provider, library, provi
 from torchport.targets.onnxruntime.onnx_check import checked_model
 from torchport.targets.onnxruntime.options import OnnxRuntimeOptions
 from torchport.targets.onnxruntime.quantized import is_quantized
+from torchport.targets.processor import has_int8
 from torchport.targets.target import Artifact, Runner
 from torchport.targets.tensor_memory import as_array
 
@@ -68,8 +69,10 @@ def session_options(options: OnnxRuntimeOptions) -> Any:
     made.intra_op_num_threads = options.threads or torch.get_num_threads()
     made.log_severity_level = 4  # what fails is raised as well
     made.enable_profiling = False
-    # On x86 without VNNI, sums of products of eight bits would otherwise overflow in 16.
-    made.add_session_config_entry("session.x64quantprecision", "1")
+    if not has_int8():
+        # On x86, sums of products of eight bits would otherwise overflow in 16. With VNNI they do not, and
+        # unsigned weights, which this makes of them, take three times as long.
+        made.add_session_config_entry("session.x64quantprecision", "1")
     # Where weights alone are in eight bits, what they are multiplied with would be rounded too.
     made.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     return made
