@@ -16,7 +16,8 @@ class SqueezeExcite(nn.Module):
         super().__init__()
         self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8)
         self.norm = nn.BatchNorm2d(8)
-        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 8, 1), nn.Sigmoid())
+        squeeze = [nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 4, 1), nn.ReLU()]
+        self.gate = nn.Sequential(*squeeze, nn.Conv2d(4, 8, 1), nn.Sigmoid())
         self.up = nn.ConvTranspose2d(8, 4, 2, stride=2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -78,7 +79,7 @@ def tokens() -> list[torch.Tensor]:
 
 
 KINDS = {
-    "squeeze-excite": (SqueezeExcite, images, {"depthwise", "gate.1", "up"}),
+    "squeeze-excite": (SqueezeExcite, images, {"depthwise", "gate.1", "gate.3", "up"}),
     "attention module": (lambda: Attention("module"), sequences, {"whole/linear#1"}),
     "attention function": (lambda: Attention("function"), sequences, {"into", "out"}),
     "attention einsum": (lambda: Attention("einsum"), sequences, {"into", "out"}),

@@ -94,6 +94,14 @@ class QuantizedWeight:
     values: torch.Tensor
     scale: torch.Tensor
 
+    @classmethod
+    def rounded(cls, weight: torch.Tensor, channel_dim: int | None, most: int) -> QuantizedWeight:
+        """Round a weight to whole numbers up to `most`, with a scale for each channel, or one for all."""
+        dims = [dim for dim in range(weight.dim()) if dim != channel_dim]
+        largest = weight.abs().amax(dims, keepdim=True)
+        scale = (largest / most).clamp_min(torch.finfo(torch.float32).tiny)
+        return cls((weight / scale).round().clamp(-most, most).to(torch.int8), scale)
+
     @property
     def floats(self) -> torch.Tensor:
         """The weight that it stands for."""

@@ -7,19 +7,16 @@ limits, which engines know from static quantization, and no sample depends on wh
 
 from __future__ import annotations
 
-import torch
 from torch import fx, nn
 
 from torchport.quantization.calibration import CalibrationData
 from torchport.quantization.decisions import Decisions, Edge, OwnRange, QuantizedWeight
 from torchport.quantization.float_graph import capture_floats
 from torchport.quantization.graph_quantization import GraphQuantization, plan_layers
-from torchport.quantization.graph_tensors import constant_of
 from torchport.quantization.layers import is_move
 from torchport.quantization.operands import operands
 from torchport.quantization.options import QuantizationOptions
-from torchport.quantization.products import PRODUCTS
-from torchport.targets.processor import saturates
+from torchport.quantization.products import largest_weight, weighted_products
 
 # What they give is never negative, whatever they read.
 _NOT_NEGATIVE = frozenset(
@@ -44,28 +41,13 @@ def quantize_dynamic(
 
 def _decide(graph_module: fx.GraphModule, options: QuantizationOptions) -> Decisions:
     found = Decisions()
-    reduced = saturates() if options.range_reduction == "auto" else options.range_reduction == "yes"
-    for node in graph_module.graph.nodes:
-        product = PRODUCTS.get(str(node.target)) if node.op == "call_function" else None
-        if product is None or node.kwargs:
-            continue
-        read = operands(node)
-        weight = constant_of(graph_module, read[product.weight]) if len(read) > product.weight else None
-        if weight is None or weight.dim() < 2 or weight.dtype is not torch.float32:
-            continue
-        if ("matmul" in str(node.target) and weight.dim() != 2) or not bool(weight.isfinite().all()):
-            continue
+    most = largest_weight(options)
+    for node, product, weight in weighted_products(graph_module):
         by_channel = product.channel_dim if options.weights == "per_channel" else None
-        found.weights[node.name, product.weight] = _rounded(weight, by_channel, 63 if reduced else 127)
-        found.edges[node.name, product.read] = Edge(_range_of(read[product.read], node, weight.dim()))
+        found.weights[node.name, product.weight] = QuantizedWeight.rounded(weight, by_channel, most)
+        source = operands(node)[product.read]
+        found.edges[node.name, product.read] = Edge(_range_of(source, node, weight.dim()))
     return found
-
-
-def _rounded(weight: torch.Tensor, channel_dim: int | None, most: int) -> QuantizedWeight:
-    dims = [dim for dim in range(weight.dim()) if dim != channel_dim]
-    largest = weight.abs().amax(dims, keepdim=True)
-    scale = (largest / most).clamp_min(torch.finfo(torch.float32).tiny)
-    return QuantizedWeight((weight / scale).round().clamp(-most, most).to(torch.int8), scale)
 
 
 def _range_of(source: fx.Node, reader: fx.Node, weight_dims: int) -> OwnRange:

@@ -27,7 +27,7 @@ from torchport.quantization.graph_tensors import tensor_of
 from torchport.quantization.model_runs import failing_item_named
 from torchport.quantization.operands import operands
 from torchport.quantization.options import QuantizationOptions
-from torchport.targets.processor import saturates
+from torchport.quantization.products import reduces_weights
 
 _ATTENTION = ("scaled_dot_product_attention", "softmax")
 # nncf knows which of their tensors are in floats.
@@ -135,9 +135,8 @@ def _run(nncf: Any, fixed: fx.GraphModule, reader: Any, count: int, options: Qua
         "symmetric": nncf.QuantizationPreset.PERFORMANCE,
         "asymmetric": nncf.QuantizationPreset.MIXED,
     }
-    reduced = saturates() if options.range_reduction == "auto" else options.range_reduction == "yes"
     advanced = AdvancedQuantizationParameters(
-        overflow_fix=OverflowFix.ENABLE if reduced else OverflowFix.DISABLE,
+        overflow_fix=OverflowFix.ENABLE if reduces_weights(options) else OverflowFix.DISABLE,
         disable_bias_correction=not options.bias_correction,
         disable_channel_alignment=True,  # it has none for such graphs, and would not say so
         weights_quantization_params=QuantizationParameters(per_channel=options.weights == "per_channel"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,8 @@ from torch import fx
 
 from torchport.quantization.graph_tensors import add_tensor, constant_of, is_trained
 from torchport.quantization.operands import map_operands, operands
+from torchport.quantization.options import QuantizationOptions
+from torchport.targets.processor import saturates
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,31 @@ PRODUCTS: dict[str, Product] = {
     **{f"aten.conv{dims}d.{form}": Product(0, 1, 0) for dims in (1, 2, 3) for form in ("default", "padding")},
     **{f"aten.conv_transpose{form}": Product(0, 1, 1) for form in ("1d.default", "2d.input", "3d.input")},
 }
+
+
+def weighted_products(graph_module: fx.GraphModule) -> Iterator[tuple[fx.Node, Product, torch.Tensor]]:
+    """Yield each product with a weight that can be in eight bits: the node, where it has what, the weight."""
+    for node in graph_module.graph.nodes:
+        product = PRODUCTS.get(str(node.target)) if node.op == "call_function" else None
+        if product is None or node.kwargs:
+            continue
+        read = operands(node)
+        weight = constant_of(graph_module, read[product.weight]) if len(read) > product.weight else None
+        if weight is None or weight.dim() < 2 or weight.dtype is not torch.float32:
+            continue
+        if ("matmul" in str(node.target) and weight.dim() != 2) or not bool(weight.isfinite().all()):
+            continue
+        yield node, product, weight
+
+
+def reduces_weights(options: QuantizationOptions) -> bool:
+    """Whether weights have seven bits, so that sums of products do not overflow."""
+    return saturates() if options.range_reduction == "auto" else options.range_reduction == "yes"
+
+
+def largest_weight(options: QuantizationOptions) -> int:
+    """Return the largest whole number that a weight is rounded to."""
+    return 63 if reduces_weights(options) else 127
 
 
 def store_computed_weights(graph_module: fx.GraphModule) -> None:

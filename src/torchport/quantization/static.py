@@ -8,6 +8,7 @@ from torchport.quantization.calibration import CalibrationData, Progress
 from torchport.quantization.equalize import equalize
 from torchport.quantization.float_graph import capture_floats
 from torchport.quantization.graph_quantization import GraphQuantization, plan_layers
+from torchport.quantization.left_products import round_left_products
 from torchport.quantization.model_runs import failing_item_named
 from torchport.quantization.nncf_calibration import calibrate
 from torchport.quantization.options import QuantizationOptions
@@ -22,4 +23,6 @@ def calibrate_static(
         run = floats.graph_module.forward
         with failing_item_named(lambda item: run(*data.load(item)), data.calibrating, name):
             equalize(floats.graph_module, data, progress)
-    return plan_layers(model, floats, calibrate(floats, data, options, progress), options)
+    decisions = calibrate(floats, data, options, progress)
+    round_left_products(floats.graph_module, data, options, decisions)
+    return plan_layers(model, floats, decisions, options)

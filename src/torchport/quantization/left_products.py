@@ -1,0 +1,95 @@
+"""Rounds products with weights that nncf leaves in floats, such as those of squeeze-and-excitation.
+
+It leaves them whatever they cost: their few multiplications read many weights, in four times the memory. Here
+they are layers as any other: those that cost too much accuracy, or are no faster, go back to floats.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import fx
+
+from torchport.quantization.calibration import CalibrationData
+from torchport.quantization.decisions import Decisions, Edge, QuantizedWeight, Quantizer
+from torchport.quantization.operands import operands
+from torchport.quantization.options import QuantizationOptions
+from torchport.quantization.products import Product, largest_weight, weighted_products
+from torchport.targets.node_by_node import NodeByNode
+
+_MOST_ITEMS = 32  # that ranges are found on: the means of the items' least and greatest numbers
+
+
+def round_left_products(
+    graph_module: fx.GraphModule, data: CalibrationData, options: QuantizationOptions, decisions: Decisions
+) -> None:
+    """Add to the decisions what rounds those products with weights of which there is none yet.
+
+    Args:
+        graph_module: the graph, in floats.
+        data: what calibrates.
+        options: how weights and activations are rounded.
+        decisions: what was decided so far.
+    """
+    left = [
+        (node, product, weight)
+        for node, product, weight in weighted_products(graph_module)
+        if not {(node.name, product.read), (node.name, product.weight)}
+        & {*decisions.edges, *decisions.weights}
+    ]
+    if not left:
+        return
+    ranges = _ranges(graph_module, data, left)
+    most = largest_weight(options)
+    for node, product, weight in left:
+        source = operands(node)[product.read]
+        quantizer = _quantizer(source.name, *ranges[source], options)
+        if quantizer is None:
+            continue
+        by_channel = product.channel_dim if options.weights == "per_channel" else None
+        decisions.weights[node.name, product.weight] = QuantizedWeight.rounded(weight, by_channel, most)
+        decisions.edges[node.name, product.read] = Edge(quantizer)
+
+
+def _ranges(
+    graph_module: fx.GraphModule, data: CalibrationData, left: list[tuple[fx.Node, Product, torch.Tensor]]
+) -> dict[fx.Node, tuple[float, float]]:
+    """Return the least and the greatest number of what each product reads, as items have them on average."""
+    ends = _Ends(graph_module, {operands(node)[product.read] for node, product, _ in left})
+    items = data.like_first(data.calibrating)[:_MOST_ITEMS]
+    with torch.no_grad():
+        for index in items:
+            with torch.random.fork_rng(devices=[]):
+                ends.run(*data.load(index))
+    return {node: (low / len(items), high / len(items)) for node, (low, high) in ends.sums.items()}
+
+
+class _Ends(NodeByNode):
+    """Runs a graph, and adds up the least and the greatest numbers of some nodes."""
+
+    def __init__(self, graph_module: fx.GraphModule, wanted: set[fx.Node]) -> None:
+        super().__init__(graph_module)
+        self.sums = dict.fromkeys(wanted, (0.0, 0.0))
+
+    def run_node(self, n: fx.Node) -> object:
+        """Run a node, and note what it gives."""
+        value = super().run_node(n)
+        if n in self.sums:
+            assert isinstance(value, torch.Tensor)
+            low, high = self.sums[n]
+            self.sums[n] = low + float(value.min()), high + float(value.max())
+        return value
+
+
+def _quantizer(name: str, low: float, high: float, options: QuantizationOptions) -> Quantizer | None:
+    """Return what rounds numbers between two: around 0, above it where none is negative."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    if not math.isfinite(high - low) or low == high:
+        return None
+    if low == 0.0:
+        return Quantizer(name, high / 255, 0, 0, 255)
+    if options.activations == "asymmetric":
+        scale = (high - low) / 255
+        return Quantizer(name, scale, round(-low / scale), 0, 255)
+    return Quantizer(name, max(-low, high) / 127, 0, -128, 127)
