@@ -152,6 +152,12 @@ def _pair(
     return left.data, right.data
 
 
+def _activated(data: torch.Tensor, activations: tuple[Made, ...]) -> torch.Tensor:
+    for item in activations:
+        data = activation(item)(data)
+    return data
+
+
 def _binary(dtypes: tuple[str, ...] = _WITH_INTEGERS, *, rounds: bool = True) -> _Kernels:
     """Return what makes the kernel of a function of two elements.
 
@@ -171,10 +177,8 @@ def _binary(dtypes: tuple[str, ...] = _WITH_INTEGERS, *, rounds: bool = True) ->
             a, b = _pair(name, left, right, dtypes)
             if rounds and not isinstance(b, torch.Tensor):
                 b = hold(torch.tensor(b, dtype=a.dtype, device=a.device), left.dtype).data
-            data = compute(a, b)
-            for item in activations or ():
-                data = activation(item)(data)
-            return hold(data, dtype or left.dtype, left.layout)
+            # Nothing here holds what was computed while it is rounded: it may be large.
+            return hold(_activated(compute(a, b), activations or ()), dtype or left.dtype, left.layout)
 
         return run
 
