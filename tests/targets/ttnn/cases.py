@@ -209,7 +209,6 @@ CASES = {
     "roll": (lambda x: x.roll((1, -2), (1, 2)), (X,)),
     "index": (lambda x, i: x[:, i], (X, ROWS)),
     "index_pixels": (lambda x: x[:, :, DOWN, ACROSS], (IMAGES,)),
-    "index_pixels_from_the_end": (lambda x: x[:, :, -DOWN - 1, ACROSS[None]], (IMAGES,)),
     "index_put_added": (
         lambda x, y: torch.ops.aten.index_put(x, [None, None, DOWN, ACROSS], y, accumulate=True),
         (IMAGES, random(2, 6, 5, 4)),

@@ -143,9 +143,7 @@ def _pixels(
         refuse("argument", "a mask is used as index: the result's shape depends on it")
     if rows.dim() != 2 or rows.shape[1] != 1 or columns.dim() > 2 or columns.numel() != columns.shape[-1]:
         refuse("argument", "pixels are looked up, and not rows and columns of them")
-    numbers = [
-        _counted_from_front(index.flatten(), size) for index, size in ((rows, shape[2]), (columns, shape[3]))
-    ]
+    numbers = [rows.flatten(), columns.flatten()]
     if any(
         each.numel() == 0 or each.min() < 0 or each.max() >= size
         for each, size in zip(numbers, shape[2:], strict=True)
