@@ -21,9 +21,8 @@ from torchport.verification import HALVES, coarsest_step, compare_tensors, half_
 
 _ROUNDING = "fake_quantize"
 _ROUNDING_SHARE = 0.5  # of what rounding to eight bits changes: what kernels of eight bits may change
-_NO_FURTHER = (
-    1.05  # times as far from the floats as the simulation: two that round otherwise are never as far
-)
+# Times as far from the floats as the simulation: of two that round otherwise one is further off, by chance.
+_NO_FURTHER = 1.2
 _AS_CLOSE = 2.0  # times as far from what float64 gives as eager torch
 _PRODUCTS = frozenset(f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "linear", "convolution"))
 

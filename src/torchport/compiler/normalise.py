@@ -175,9 +175,7 @@ def remove_no_ops(graph_module: fx.GraphModule) -> None:
         name = str(node.target)
         if name in _DROPPED:
             graph.erase_node(node)
-        elif (name in _NO_OPS or _is_same_view(node)) and not (
-            node in returned and _must_stay(node, returned)
-        ):
+        elif _is_no_op(node, returned):
             source = node.args[0]
             assert isinstance(source, fx.Node)
             if node in returned:
@@ -194,13 +192,17 @@ def remove_no_ops(graph_module: fx.GraphModule) -> None:
     graph_module.recompile()
 
 
-def _must_stay(node: fx.Node, returned: set[fx.Node]) -> bool:
-    """Whether a result that is computed by nothing is of an input, a weight or another result."""
+def _is_no_op(node: fx.Node, returned: set[fx.Node]) -> bool:
+    """Whether what a node reads can stand in its place; a result must not be another tensor's memory."""
+    if str(node.target) not in _NO_OPS:
+        return node not in returned and _is_same_view(node)
+    if node not in returned:
+        return True
     source = node.args[0]
     assert isinstance(source, fx.Node)
     while source not in returned and (base := base_of(source)) is not None:
         source = base
-    return source in returned or source.op in ("placeholder", "get_attr")
+    return source not in returned and source.op not in ("placeholder", "get_attr")
 
 
 def _is_same_view(node: fx.Node) -> bool:
