@@ -38,12 +38,14 @@ def test_every_row_is_shown(page):
 @pytest.mark.parametrize("kind", ["run", "explained", "trained"])
 def test_a_record_changes_the_page(page, kind):
     records = page.read_records()
+    if kind == "explained":  # which is shown of rows that were not run
+        records = dataclasses.replace(records, run={})
     changed = {
         name: dataclasses.replace(record, ops_before=123456, error="changed")
         for name, record in getattr(records, kind).items()
     }
     text = page.render(dataclasses.replace(records, **{kind: changed}))
-    assert text != page.PAGE.read_text(encoding="utf-8")
+    assert text != page.render(records)
     assert "123456" in text
 
 
