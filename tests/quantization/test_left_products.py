@@ -48,6 +48,15 @@ def test_ranges_are_those_of_the_data(activations, relu, expected):
     assert weight.values.tolist() == [[127, -1], [127, 64], [0, 0]]
 
 
+@pytest.mark.parametrize(("ranges", "largest"), [("mean_min_max", 4), ("min_max", 5), ("histogram", None)])
+def test_ranges_are_found_as_the_options_say_or_not_at_all(ranges, largest):
+    graph = torch.fx.GraphModule(nn.Sequential(nn.Identity(), nn.Linear(2, 3)), _drawn(relu=False))
+    decisions = Decisions()
+    round_left_products(graph, Data(), QuantizationOptions(ranges=ranges), decisions)
+    scales = [edge.quantizer.scale for edge in decisions.edges.values()]
+    assert scales == ([] if largest is None else [pytest.approx(largest / 127)])
+
+
 def test_what_is_decided_stays():
     decisions = Decisions(edges={("linear", 0): Edge(Quantizer("x", 0.5, 0, 0, 255))})
     graph = torch.fx.GraphModule(nn.Sequential(nn.Identity(), nn.Linear(2, 3)), _drawn(relu=False))

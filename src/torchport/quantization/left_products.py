@@ -7,6 +7,7 @@ they are layers as any other: those that cost too much accuracy, or are no faste
 from __future__ import annotations
 
 import math
+from statistics import mean
 
 import torch
 from torch import fx
@@ -18,7 +19,9 @@ from torchport.quantization.options import QuantizationOptions
 from torchport.quantization.products import Product, largest_weight, weighted_products
 from torchport.targets.node_by_node import NodeByNode
 
-_MOST_ITEMS = 32  # that ranges are found on: the means of the items' least and greatest numbers
+_MOST_ITEMS = 32  # that ranges are found on, if they are means: of the items' least and greatest numbers
+# The ways to find ranges that are known here. With others such products stay as nncf leaves them, in floats.
+_MEAN, _WHOLE = "mean_min_max", "min_max"
 
 
 def round_left_products(
@@ -38,9 +41,9 @@ def round_left_products(
         if not {(node.name, product.read), (node.name, product.weight)}
         & {*decisions.edges, *decisions.weights}
     ]
-    if not left:
+    if not left or options.ranges not in (_MEAN, _WHOLE):
         return
-    ranges = _ranges(graph_module, data, left)
+    ranges = _ranges(graph_module, data, left, is_mean=options.ranges == _MEAN)
     most = largest_weight(options)
     for node, product, weight in left:
         source = operands(node)[product.read]
@@ -53,32 +56,39 @@ def round_left_products(
 
 
 def _ranges(
-    graph_module: fx.GraphModule, data: CalibrationData, left: list[tuple[fx.Node, Product, torch.Tensor]]
+    graph_module: fx.GraphModule,
+    data: CalibrationData,
+    left: list[tuple[fx.Node, Product, torch.Tensor]],
+    *,
+    is_mean: bool,
 ) -> dict[fx.Node, tuple[float, float]]:
-    """Return the least and the greatest number of what each product reads, as items have them on average."""
+    """Return the least and the greatest number of what each product reads: of all items, or on average."""
     ends = _Ends(graph_module, {operands(node)[product.read] for node, product, _ in left})
-    items = data.like_first(data.calibrating)[:_MOST_ITEMS]
+    items = data.like_first(data.calibrating)
     with torch.no_grad():
-        for index in items:
+        for index in items[:_MOST_ITEMS] if is_mean else items:
             with torch.random.fork_rng(devices=[]):
                 ends.run(*data.load(index))
-    return {node: (low / len(items), high / len(items)) for node, (low, high) in ends.sums.items()}
+    if is_mean:
+        return {node: (mean(ends.lows[node]), mean(ends.highs[node])) for node in ends.lows}
+    return {node: (min(ends.lows[node]), max(ends.highs[node])) for node in ends.lows}
 
 
 class _Ends(NodeByNode):
-    """Runs a graph, and adds up the least and the greatest numbers of some nodes."""
+    """Runs a graph, and notes the least and the greatest number of some nodes, item by item."""
 
     def __init__(self, graph_module: fx.GraphModule, wanted: set[fx.Node]) -> None:
         super().__init__(graph_module)
-        self.sums = dict.fromkeys(wanted, (0.0, 0.0))
+        self.lows: dict[fx.Node, list[float]] = {node: [] for node in wanted}
+        self.highs: dict[fx.Node, list[float]] = {node: [] for node in wanted}
 
     def run_node(self, n: fx.Node) -> object:
         """Run a node, and note what it gives."""
         value = super().run_node(n)
-        if n in self.sums:
+        if n in self.lows:
             assert isinstance(value, torch.Tensor)
-            low, high = self.sums[n]
-            self.sums[n] = low + float(value.min()), high + float(value.max())
+            self.lows[n].append(float(value.min()))
+            self.highs[n].append(float(value.max()))
         return value
 
 
