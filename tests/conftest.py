@@ -1,5 +1,6 @@
 """Keeps every test off the user's cache, and off what another test left in torch."""
 
+import gc
 import os
 import subprocess
 
@@ -14,6 +15,9 @@ from resume import pytest_addoption, pytest_configure  # noqa: F401  # hooks
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
 ensure_torchvision_ops()  # lets tests import transformers at their head, which imports torchvision
+
+# Otherwise Python spends an eighth of the time of tests that compile on looking through what libraries hold.
+gc.set_threshold(10_000, 20, 50)
 
 
 @pytest.fixture(autouse=True)

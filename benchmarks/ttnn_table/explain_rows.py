@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from models import GENERATING, load
+from models import GENERATING, load, options_of
 from rows import Explained, reasons
 
 import torchport
@@ -32,7 +32,10 @@ def explain_row(name: str) -> Explained:
 
 def _explain(name: str) -> Coverage:
     model = _without_weights(name)
-    return torchport.explain(model.module, model.args, model.kwargs, target="ttnn", name=name)
+    options = options_of(name)
+    return torchport.explain(
+        model.module, model.args, model.kwargs, target="ttnn", options=options, name=name
+    )
 
 
 def _explain_step(name: str) -> Coverage:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from models import BROKEN, GENERATING, load_to_run
+from models import BROKEN, GENERATING, load_to_run, options_of
 from rows import Judged
 from torch import fx, nn
 from train_row import graphs_of_training
@@ -76,10 +76,9 @@ class Programs:
     def __init__(self, name: str, *, is_training: bool) -> None:
         target = targets.find_engine("ttnn")
         assert isinstance(target, TtnnTarget)
-        in_float32 = is_training or name in BROKEN
         self._name = name
         self._target = target
-        self._options = target.make_options({"dtype": "float32"} if in_float32 else {})
+        self._options = target.make_options(options_of(name))
         self._is_training = is_training
         self.written: list[TtnnProgram] = []
 

@@ -38,12 +38,22 @@ GENERATING = {
 }  # fmt: skip
 # Rows whose shapes depend on their values: torch.compile breaks their graphs there, and its graphs are run.
 BROKEN = ("MobileNetSSD", "ViLT", "ssd300_vgg16", "ssdlite320_mobilenet_v3_large")
+# Rows whose results lie closer together than bfloat16 can tell apart.
+IN_FLOAT32 = ("DETR", "GLPN-KITTI")
 # Said of a row beside its figures.
 NOTES = {
+    "DETR": "in float32",
     "Falcon-7B": "run with 2 layers, 1,136 wide",
+    "GLPN-KITTI": "in float32",
     "Llama": "run with 2 layers, 1,024 wide",
     "speecht5-tts": "the forward that generate_speech calls, with 24 frames",
 }
+
+
+def options_of(row: str) -> dict[str, object]:
+    """Return the target's options that a row is run with."""
+    in_float32 = row.endswith("-train") or row in BROKEN or row in IN_FLOAT32
+    return {"dtype": "float32"} if in_float32 else {}
 
 
 def load(row: str, *, small: bool = False) -> Model:

@@ -116,10 +116,11 @@ def totals(records: Records) -> list[str]:
     programs = sum(record.programs or 0 for record in judged)
     calls = sum(record.calls for record in judged)
     taken = sum(record.accepted == record.programs for record in judged)
+    near = f" or ({coarse} rows) as near as bfloat16 holds such results" if coarse else ""
     return [
         f"- evaluation, {len(evaluated)} rows: {len(run)} were run, {len(whole)} of them with no op left and",
-        f"  right: a PCC of at least {PCC_THRESHOLD:g}, or ({coarse} rows) as near as bfloat16 holds such",
-        f"  results; {len(explained)} were explained without weights, {complete} of them with no op left.",
+        f"  right, with a PCC of at least {PCC_THRESHOLD:g}{near};",
+        f"  {len(explained)} were explained without weights, {complete} of them with no op left.",
         f"  Upstream, {theirs} rows have no op left.",
         f"- training, {len(rows) - len(evaluated)} rows: {len(trained)} were run, {good} of them with at",
         f"  most {_MOST_LEFT:.0%} of the ops left and every gradient right; {len(counted)} were run or",
@@ -165,9 +166,9 @@ def _head(records: Records) -> list[str]:
         "that stays; to mend that, the post-processing would have to be written with fixed shapes. Boxes are",
         "compared in the order of their places: scores that differ in the last bits change places.",
         "Results that are a few rounding steps apart, as those of random weights may be, have a low PCC",
-        "however they are computed: so do the right ones, once stored in bfloat16. Where a PCC is below",
-        "the threshold, the note says how many times as far off the results are as that; up to",
-        f"{MOST_EXCESS:g} times is taken for right.",
+        "however they are computed: so do the right ones, once stored in bfloat16. Such rows are run in",
+        "float32, as the note says. Where a PCC is below the threshold even so, the note says how many",
+        f"times as far off the results are as that; up to {MOST_EXCESS:g} times is taken for right.",
         "",
         "Rows in training count the ops of the forward and backward graphs together,",
         "[taken apart](../ttnn.md#training) as",

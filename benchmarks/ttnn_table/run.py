@@ -201,7 +201,7 @@ def _explain(name: str, directory: Path) -> None:
 
 
 def _bench(name: str, directory: Path) -> None:
-    from models import BROKEN, GENERATING, load_to_run
+    from models import BROKEN, GENERATING, load_to_run, options_of
 
     if name in BROKEN:
         from graph_row import run_graphs
@@ -211,7 +211,14 @@ def _bench(name: str, directory: Path) -> None:
         write_record(row, directory / "bench" / file_name(name, TARGET))
         return
     settings = BenchSettings(runs=1, warmup=0, new_tokens=GENERATING.get(name, 0))
-    run_benches([name], targets=[TARGET], directory=directory, load=load_to_run, settings=settings)
+    run_benches(
+        [name],
+        targets=[TARGET],
+        directory=directory,
+        options={TARGET: options_of(name)},
+        load=load_to_run,
+        settings=settings,
+    )
     coverage = directory / "coverage" / file_name(name, TARGET)
     if coverage.exists():
         found = read_record(coverage, Coverage)

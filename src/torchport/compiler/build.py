@@ -12,6 +12,7 @@ from typing import cast
 import torch
 from torch import fx
 
+from torchport.capture.rare_collections import collecting_rarely
 from torchport.compiler import speed_trial
 from torchport.compiler.cache import Built, build_or_read
 from torchport.compiler.island_trial import find_culprits, island_difference, reference_values
@@ -62,6 +63,7 @@ class Source:
 
 
 @without_autocast()
+@collecting_rarely()
 def build_program(source: Source, target: Target, options: Options) -> tuple[RunnableProgram, Plan]:
     """Build all islands of a graph and put the program together.
 

@@ -24,6 +24,7 @@ import numpy
 import torch
 from torch import fx
 
+from torchport.records import digest_of
 from torchport.targets import Artifact, Island, Options, Target
 from torchport.targets.mapped_payload import map_payload, release_pages
 from torchport.targets.user_directory import (
@@ -38,7 +39,7 @@ from torchport.version import __version__
 
 _log = logging.getLogger(__name__)
 
-_MAGIC = "torchport-island-3"
+_MAGIC = "torchport-island-4"
 _LONGEST_HEAD = 2**24
 _PIECE = 1 << 26  # bytes that are compared at a time
 _ALIGNMENT = 64  # payloads begin at multiples of it, as engines want their weights
@@ -108,7 +109,7 @@ def _add_tensor(digest: hashlib._Hash, tensor: torch.Tensor) -> None:
     digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     if flat.numel():
-        digest.update(flat.view(torch.uint8).numpy().data)
+        digest.update(digest_of(flat.view(torch.uint8).numpy().data).encode())
 
 
 def read(key: str) -> Artifact | None:
@@ -221,7 +222,7 @@ def _digest(
     payload: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]], properties: dict[str, object]
 ) -> str:
     digest = hashlib.sha256(json.dumps(properties, sort_keys=True).encode())
-    digest.update(payload.data)
+    digest.update(digest_of(payload.data).encode())
     return digest.hexdigest()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -92,18 +92,44 @@ def write_safetensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
             file.write(part)
 
 
-def safetensors_bytes(tensors: Mapping[str, torch.Tensor], *, after: bytes = b"") -> Bytes:
-    """Return tensors, as `storable` gives them, as the bytes of a file, behind other bytes."""
-    parts = [numpy.frombuffer(part, dtype=numpy.uint8) for part in (after, *_parts(tensors)) if len(part)]
-    made = new_payload(sum(part.size for part in parts))
-    at = 0
-    for part in parts:
-        made[at : at + part.size] = part
-        at += part.size
+def safetensors_bytes(
+    tensors: Mapping[str, torch.Tensor],
+    *,
+    after: bytes = b"",
+    values: Callable[[str], torch.Tensor] | None = None,
+) -> Bytes:
+    """Return tensors, as `storable` gives them, as the bytes of a file, behind other bytes.
+
+    Args:
+        tensors: the tensors by name.
+        after: what stands before them.
+        values: gives the values for a name, if `tensors` has shapes and dtypes alone: one after the other, so
+            that not all are in memory at once.
+    """
+    head, in_order = _head(tensors)
+    made = new_payload(len(after) + len(head) + sum(tensor.nbytes for _, tensor in in_order))
+    before = len(after) + len(head)
+    made[:before] = numpy.frombuffer(after + head, dtype=numpy.uint8)
+    for name, tensor in in_order:
+        content = _bytes_of(tensor if values is None else values(name))
+        made[before : before + tensor.nbytes] = numpy.frombuffer(content, dtype=numpy.uint8)
+        before += tensor.nbytes
     return made
 
 
 def _parts(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes | memoryview]:
+    head, in_order = _head(tensors)
+    yield head
+    for _, tensor in in_order:
+        yield _bytes_of(tensor)
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes | memoryview:
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
+
+
+def _head(tensors: Mapping[str, torch.Tensor]) -> tuple[bytes, list[tuple[str, torch.Tensor]]]:
+    """Return the first bytes of a file, and the tensors as they come after them."""
     head: dict[str, object] = {}
     at = 0
     in_order = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # so that each is aligned
@@ -119,10 +145,7 @@ def _parts(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes | memoryview]:
         at = end
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % ALIGNMENT)
-    yield len(text).to_bytes(_LENGTH, "little") + text
-    for _, tensor in in_order:
-        if tensor.numel():
-            yield tensor.detach().reshape(-1).view(torch.uint8).numpy().data
+    return len(text).to_bytes(_LENGTH, "little") + text, in_order
 
 
 def read_safetensors(content: Bytes) -> dict[str, torch.Tensor]:

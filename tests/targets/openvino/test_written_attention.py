@@ -1,4 +1,4 @@
-"""Attention as products and a softmax, as it is written on ARM."""
+"""Attention as products and a softmax."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from torchport.targets.openvino.library import core, openvino
-from torchport.targets.openvino.written_attention import write_out
+from torchport.targets.openvino.written_attention import write_attention
 
 FEATURES, TOKENS, SEEN = 16, 5, 7
 
@@ -59,7 +59,7 @@ def test_it_is_what_torch_computes(mask, scale, dtype):
         "float": torch.randn(1, 1, TOKENS, SEEN).to(kind),
     }.get(mask)
     made = model(mask, scale, dtype)
-    write_out(made)
+    write_attention(made)
     # The scale that is not given would be rounded to bfloat16.
     stays = dtype == "bf16" and scale is None
     assert ("ScaledDotProductAttention" in types(made)) == stays
@@ -73,7 +73,7 @@ def test_it_is_what_torch_computes(mask, scale, dtype):
 
 def test_keys_are_neither_scaled_nor_transposed():
     made = model("bool", 1 / math.sqrt(FEATURES), "f32")
-    write_out(made)
+    write_attention(made)
     key = made.inputs[1].get_node()
     [reader] = [target.get_node() for target in key.output(0).get_target_inputs()]
     assert (reader.get_type_name(), reader.get_attributes()["transpose_b"]) == ("MatMul", True)
@@ -82,5 +82,5 @@ def test_keys_are_neither_scaled_nor_transposed():
 
 def test_attention_with_a_causal_mask_of_its_own_stays():
     made = model(None, None, "f32", causal=True)
-    write_out(made)
+    write_attention(made)
     assert "ScaledDotProductAttention" in types(made)

@@ -60,13 +60,34 @@ def test_in_float32_what_depends_on_the_last_bits_is_taken(op):
     assert torch.equal(compiled(3 * X), function(3 * X))
 
 
-def test_pooling_is_taken_in_bfloat16_alone():
+def test_means_of_windows_are_taken_in_bfloat16_alone():
     target = targets.find("ttnn")
-    graph = planned(lambda x: functional.max_pool2d(x, 2), IMAGE, target="ttnn")
-    [node] = [node for node in graph.nodes if "max_pool2d" in str(node.target)]
+    graph = planned(lambda x: functional.avg_pool2d(x, 2), IMAGE, target="ttnn")
+    [node] = [node for node in graph.nodes if "avg_pool2d" in str(node.target)]
     assert target.verdict(node, target.make_options({})).ok
     refused = target.verdict(node, target.make_options({"dtype": "float32"}))
     assert (refused.reason, refused.remedy) == ("dtype", "use dtype=bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "padding", "dilation", "ceil"),
+    [
+        (3, 2, 1, 1, False),
+        (3, 2, 1, 1, True),
+        ((3, 2), (1, 2), (1, 0), (2, 1), True),
+        (2, 1, 0, 1, False),
+        (3, 3, 1, 2, True),
+        (1, 2, 0, 1, False),
+    ],
+)
+def test_the_largest_of_windows_are_taken_in_float32(size, stride, padding, dilation, ceil):
+    def function(x):
+        return functional.max_pool2d(x, size, stride, padding, dilation, ceil)
+
+    x = torch.randn(2, 5, 19, 14)
+    compiled = compiled_for(function, x, dtype="float32")
+    assert compiled.coverage.ops_remain == 0
+    assert torch.equal(compiled(x), function(x))
 
 
 def test_explain_needs_neither_the_library_nor_weights():

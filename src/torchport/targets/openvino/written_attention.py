@@ -1,14 +1,13 @@
-"""Writes attention out, where OpenVINO for ARM would do so itself, and slower.
+"""Writes attention out, where OpenVINO would do so itself, and slower.
 
-It has no kernel for attention there. What it writes multiplies all keys by the square root of the scale, and
-transposes them, in each call; of a cache that is many times what the token itself needs. Here the scale goes
-to the queries, and the product reads the keys as they are.
+Its kernel for attention is only for caches that it holds itself, and ARM has none. What it writes multiplies
+all keys by the square root of the scale, and transposes them, in each call; of a cache that is many times
+what the token itself needs. Here the scale goes to the queries, and the product reads the keys as they are.
 """
 
 from __future__ import annotations
 
 import math
-import platform
 from typing import Any
 
 from torchport.targets.openvino.library import openvino
@@ -17,12 +16,6 @@ _QUERY, _KEY, _VALUE, _MASK, _SCALE = range(5)
 
 
 def write_attention(model: Any) -> None:
-    """Change a model's attention if the processor is an ARM one."""
-    if platform.machine().lower() in ("aarch64", "arm64"):
-        write_out(model)
-
-
-def write_out(model: Any) -> None:
     """Replace each attention that has no causal mask of its own, and whose scale is known."""
     for node in model.get_ordered_ops():
         if node.get_type_name() != "ScaledDotProductAttention" or node.get_attributes()["causal"]:

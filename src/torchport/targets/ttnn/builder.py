@@ -68,15 +68,17 @@ class Builder:
         self.module = ""  # where the calls that are added come from
         self._made: dict[object, Value] = {}
         self._names: set[str] = set(RESERVED)
+        self._numbers: dict[str, int] = {}  # the last number that was put behind a name
 
     def fresh(self, wish: str) -> str:
         """Return a name that nothing has yet, and that can be a variable's."""
         wish = re.sub(r"[^A-Za-z0-9_]", "_", wish)
         wish = f"_{wish}" if not wish or wish[0].isdigit() else wish
-        name, number = wish, 1
+        name, number = wish, self._numbers.get(wish, 1)
         while name in self._names:
             number += 1
             name = f"{wish}_{number}"
+        self._numbers[wish] = number
         self._names.add(name)
         return name
 

@@ -12,7 +12,7 @@ The payload is the program as JSON, then its weights as safetensors. The propert
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -32,11 +32,23 @@ from torchport.targets.ttnn.ttnn_program import FORMAT, TtnnProgram
 _REMEDY = "compile the model again"
 
 
-def pack(program: TtnnProgram, weights: dict[str, torch.Tensor], properties: dict[str, object]) -> Artifact:
-    """Return a program and its weights as an artefact."""
+def pack(
+    program: TtnnProgram,
+    weights: dict[str, torch.Tensor],
+    values: Callable[[str], torch.Tensor],
+    properties: dict[str, object],
+) -> Artifact:
+    """Return a program and its weights as an artefact.
+
+    Args:
+        program: the program.
+        weights: what its weights are, by name: shapes and dtypes.
+        values: gives those of a name.
+        properties: what else is said of it.
+    """
     text = json.dumps(program.to_json()).encode()
     text += b" " * (-len(text) % ALIGNMENT)
-    payload = safetensors_bytes(weights, after=text)
+    payload = safetensors_bytes(weights, after=text, values=values)
     return Artifact(payload, {"format": FORMAT, "program_bytes": len(text), **properties})
 
 

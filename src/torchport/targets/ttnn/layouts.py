@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import pairwise
 
 from torchport.targets.ttnn.simulator import FUNCTIONS
 from torchport.targets.ttnn.ttnn_program import Call, DeviceTensor, Layout, Name, Ref, refs_in
@@ -124,22 +125,52 @@ def _connect(room: dict[Side, dict[Side, int]], one: Side, other: Side, size: in
 
 
 def _side_of(room: dict[Side, dict[Side, int]], source: Side, sink: Side) -> set[Side]:
-    """Return the side of `source` in a minimum cut: augmenting along shortest paths until there is none."""
+    """Return the side of `source` in a minimum cut, by Dinic's algorithm.
+
+    Each round takes all the shortest paths that are left, so there are few rounds however large a program is.
+    """
     while True:
-        before: dict[Side, Side] = {source: source}
-        queue = [source]
-        for node in queue:
-            for other, left in room[node].items():
-                if left > 0 and other not in before:
-                    before[other] = node
-                    queue.append(other)
-        if sink not in before:
-            return set(before)
-        path = [sink]
-        while path[-1] != source:
-            path.append(before[path[-1]])
-        steps = list(zip(path[1:], path[:-1], strict=True))
-        amount = min(room[start][end] for start, end in steps)
-        for start, end in steps:
-            room[start][end] -= amount
-            room[end][start] += amount
+        distance = _distances(room, source)
+        if sink not in distance:
+            return set(distance)
+        ways = {node: list(room[node]) for node in distance}  # without those that this round has used up
+        while path := _shortest_path(room, distance, ways, source, sink):
+            steps = list(pairwise(path))
+            amount = min(room[start][end] for start, end in steps)
+            for start, end in steps:
+                room[start][end] -= amount
+                room[end][start] += amount
+
+
+def _distances(room: dict[Side, dict[Side, int]], source: Side) -> dict[Side, int]:
+    distance = {source: 0}
+    queue = [source]
+    for node in queue:
+        for other, left in room[node].items():
+            if left > 0 and other not in distance:
+                distance[other] = distance[node] + 1
+                queue.append(other)
+    return distance
+
+
+def _shortest_path(
+    room: dict[Side, dict[Side, int]],
+    distance: dict[Side, int],
+    ways: dict[Side, list[Side]],
+    source: Side,
+    sink: Side,
+) -> list[Side]:
+    path = [source]
+    while path and path[-1] != sink:
+        node = path[-1]
+        if not ways[node]:  # it leads nowhere
+            path.pop()
+            if path:
+                ways[path[-1]].pop()
+            continue
+        other = ways[node][-1]
+        if room[node][other] > 0 and distance.get(other) == distance[node] + 1:
+            path.append(other)
+        else:
+            ways[node].pop()
+    return path

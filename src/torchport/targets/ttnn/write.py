@@ -42,11 +42,13 @@ def build(island: Island, options: TtnnOptions) -> Artifact:
     Raises:
         TargetError: an op cannot be lowered where it stands.
     """
-    program, weights = write_program(island, options)
+    program, values = write_calls(island, options)
     ranges = input_ranges(island.graph_module)
+    weights = {weight.name: weight.tensor for weight in program.weights}
     return pack(
         program,
-        weights,
+        {name: _without_values(like) for name, like in weights.items()},
+        lambda name: _stored(values[name](), weights[name].dtype),
         {
             "input_ranges": {str(index): list(bounds) for index, bounds in ranges.items()},
             "estimated_seconds": estimate(program),
@@ -60,18 +62,6 @@ def make_lowering(options: TtnnOptions, weights: Callable[[fx.Node], torch.Tenso
     compute: Dtype = "float32" if options.dtype == "float32" else "bfloat16"
     weight: Dtype = "bfloat8_b" if options.dtype == "bfloat8_b" else compute
     return Lowering(Builder(), compute, weight, weights)
-
-
-def write_program(island: Island, options: TtnnOptions) -> tuple[TtnnProgram, dict[str, torch.Tensor]]:
-    """Return an island's program, and its weights by name, each in the dtype that holds it.
-
-    Raises:
-        TargetError: an op cannot be lowered where it stands.
-    """
-    program, values = write_calls(island, options)
-    return program, {
-        weight.name: _stored(values[weight.name](), weight.tensor.dtype) for weight in program.weights
-    }
 
 
 def write_calls(island: Island, options: TtnnOptions) -> tuple[TtnnProgram, dict[str, Data]]:
@@ -95,14 +85,25 @@ def write_calls(island: Island, options: TtnnOptions) -> tuple[TtnnProgram, dict
     return program, {weight.name: builder.weights[weight.name][1] for weight in program.weights}
 
 
+def _without_values(like: DeviceTensor) -> torch.Tensor:
+    return torch.empty(like.shape, dtype=STORED_IN[like.dtype], device="meta")
+
+
 def _stored(tensor: torch.Tensor, dtype: Dtype) -> torch.Tensor:
-    # Detached from the model's own memory: what is stored must not change with it.
     stored = tensor.to(STORED_IN[dtype])
-    overflown = stored.isinf() & tensor.isfinite()  # the least float32, in masks
-    if overflown.any():
+    if _may_overflow(tensor, stored.dtype):
+        overflown = stored.isinf() & tensor.isfinite()  # the least float32, in masks
         stored = torch.where(overflown, torch.finfo(stored.dtype).max * tensor.sign(), stored)
         stored = stored.to(STORED_IN[dtype])
-    return stored.clone(memory_format=torch.contiguous_format)
+    return stored.contiguous()
+
+
+def _may_overflow(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Whether a number could be too large for a dtype; computed without a copy of all of them."""
+    if not (tensor.is_floating_point() and dtype.is_floating_point and tensor.numel()):
+        return False
+    least, most = tensor.aminmax()
+    return not (max(-least.item(), most.item()) <= torch.finfo(dtype).max)  # nor is NaN
 
 
 class _Writer:

@@ -42,7 +42,7 @@ def _linear(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 
 def _transposed(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.t().contiguous()
+    return tensor.t()
 
 
 def _weight_dtype(

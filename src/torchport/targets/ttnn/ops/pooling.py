@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -19,6 +20,7 @@ from torchport.targets.ttnn.lowering import (
     torch_value,
 )
 from torchport.targets.ttnn.ops.resampling import by_matrices
+from torchport.targets.ttnn.ops.shaping import cut
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import Given, lowers
 from torchport.targets.ttnn.ttnn_program import Name
@@ -51,12 +53,52 @@ def _windows(given: dict[str, Any]) -> dict[str, Any]:
 def _max_pool(lowering: Lowering, node: fx.Node, given: Given) -> Results:
     if any(user.args[1] == 1 for user in node.users):
         refuse("argument", "the indices are used, and ties are broken in another way")
+    if lowering.held_dtype(given["self"]) == "float32":
+        return [Formed(_largest_of_windows(lowering, node, given), "last"), None]
     value, sizes = _images(lowering, node, given["self"])
     result = lowering.call(
         "max_pool2d", input_tensor=value, **sizes, **_windows(given), dilation=size_pair(given["dilation"]),
         ceil_mode=bool(given["ceil_mode"]), output_layout=TILE_LAYOUT, memory_config=_DRAM,
     )  # fmt: skip
     return [Formed(result, "last"), None]
+
+
+def _largest_of_windows(lowering: Lowering, node: fx.Node, given: Given) -> Value:
+    """Return the largest of each window, over columns and then over rows: the library pools no float32."""
+    source, result = given["self"], node.meta["val"][0]
+    if result.dim() != 4:
+        refuse("shape", "the input has no batch dimension")
+    batch, channels, *size = torch_value(source).shape
+    windows, dilations = _windows(given), size_pair(given["dilation"])
+    value = lowering.reshaped(
+        lowering.laid_out(lowering.get(source, form="last"), "row_major"), (batch, *size, channels)
+    )
+    for dim in (2, 1):
+        stride, kernel, dilation = (
+            windows["stride"][dim - 1],
+            windows["kernel_size"][dim - 1],
+            dilations[dim - 1],
+        )
+        before, last = windows["padding"][dim - 1], (result.shape[dim + 1] - 1) * stride
+        after = max(last + dilation * (kernel - 1) + 1 - before - size[dim - 1], 0)
+        if before or after:
+            padding = [(0, 0)] * 4
+            padding[dim] = (before, after)
+            value = lowering.call("pad", value, tuple(padding), -math.inf)
+        size[dim - 1] = result.shape[dim + 1]
+        pieces = [
+            lowering.laid_out(
+                lowering.reshaped(
+                    cut(lowering, value, dim, start, start + last + 1, stride),
+                    (1, 1, batch * math.prod(size), channels),
+                ),
+                "tile",
+            )
+            for start in range(0, dilation * kernel, dilation)
+        ]
+        largest = functools.reduce(lambda one, other: lowering.call("maximum", one, other), pieces)
+        value = lowering.reshaped(lowering.laid_out(largest, "row_major"), (batch, *size, channels))
+    return largest
 
 
 @lowers("avg_pool2d.default", "f", on_images=True)
