@@ -1,7 +1,7 @@
 """Looks for garbage rarely while graphs are made.
 
-Graphs are millions of small objects that stay, and Python looks through all of them whenever a few more have
-been made: a quarter of the time that a large model takes to compile.
+Graphs are millions of small objects that stay, and Python looks through them whenever a few more have been
+made. Of a training graph of 54,565 ops that was a twentieth of the time; of small graphs it is not seen.
 """
 
 from __future__ import annotations
