@@ -12,7 +12,6 @@ from typing import cast
 import torch
 from torch import fx
 
-from torchport.capture.rare_collections import collecting_rarely
 from torchport.compiler import speed_trial
 from torchport.compiler.cache import Built, build_or_read
 from torchport.compiler.island_trial import find_culprits, island_difference, reference_values
@@ -23,7 +22,7 @@ from torchport.compiler.plan import Plan, Planner
 from torchport.compiler.recorded_layouts import lay_out_as_recorded
 from torchport.compiler.speed_trial import find_slow_ops
 from torchport.errors import CompileError, one_line
-from torchport.records import IslandMeta, ProgramRecord, TensorSpec, Verdict, digest_of
+from torchport.records import IslandMeta, ProgramRecord, TensorSpec, Verdict
 from torchport.runtime.island import load_island
 from torchport.runtime.runnable_program import RunnableProgram
 from torchport.runtime.without_autocast import without_autocast
@@ -63,7 +62,6 @@ class Source:
 
 
 @without_autocast()
-@collecting_rarely()
 def build_program(source: Source, target: Target, options: Options) -> tuple[RunnableProgram, Plan]:
     """Build all islands of a graph and put the program together.
 
@@ -154,7 +152,7 @@ class _Made:
         self.record = IslandMeta(
             name=piece.island.name,
             target=target.name,
-            digest=digest_of(artifact.payload.data),
+            digest=artifact.digest,
             inputs=piece.island.inputs,
             outputs=piece.island.outputs,
             options=target.options_json(options),
@@ -163,7 +161,7 @@ class _Made:
         )
         self.meta = self.record.to_text()
         # The user's own options, which may be others than a file's may be.
-        self.island = load_island(self.blob, self.meta, options)
+        self.island = load_island(self.blob, self.meta, options, is_checked=True)
         release_pages(artifact.payload)  # most engines have their weights in a form of their own now
 
 

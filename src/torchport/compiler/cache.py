@@ -142,11 +142,12 @@ def _read_entry(path: Path) -> Artifact:
         if head["magic"] != _MAGIC or head["bytes"] != size or not isinstance(properties, dict):
             raise ValueError("its length or format does not match")
         payload = map_payload(file, len(line), size)
-    if _digest(payload, properties) != head["digest"]:
+    artifact = Artifact(payload, properties, digest_of(payload.data))
+    if _digest(artifact) != head["digest"]:
         raise ValueError("its checksum does not match")
     with contextlib.suppress(OSError):  # a cache that is read-only is read all the same
         os.utime(path)  # the oldest use is evicted first
-    return Artifact(payload, properties)
+    return artifact
 
 
 def remove(key: str) -> None:
@@ -165,7 +166,7 @@ def write(key: str, artifact: Artifact) -> None:
     head = {
         "magic": _MAGIC,
         "bytes": int(artifact.payload.size),
-        "digest": _digest(artifact.payload, artifact.properties),
+        "digest": _digest(artifact),
         "properties": artifact.properties,
     }
     temporary = None
@@ -218,11 +219,9 @@ def _path(key: str) -> Path:
     return cache_directory() / key[:2] / f"{key}.island"
 
 
-def _digest(
-    payload: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]], properties: dict[str, object]
-) -> str:
-    digest = hashlib.sha256(json.dumps(properties, sort_keys=True).encode())
-    digest.update(digest_of(payload.data).encode())
+def _digest(artifact: Artifact) -> str:
+    digest = hashlib.sha256(json.dumps(artifact.properties, sort_keys=True).encode())
+    digest.update((artifact.digest or digest_of(artifact.payload.data)).encode())
     return digest.hexdigest()
 
 
@@ -231,7 +230,7 @@ class Built:
     """A built island.
 
     Args:
-        artifact: the artefact.
+        artifact: the artefact, with its digest.
         key: its key in the cache; empty if it is not kept.
         found: whether it was found there, and not built now.
     """
@@ -249,16 +248,21 @@ def build_or_read(island: Island, target: Target, options: Options, *, anew: boo
         anew: whether to build it even so, and keep that: what was on disk turned out to be wrong.
     """
     if not options.cache:
-        return Built(target.build(island, options))
+        return Built(_with_digest(target.build(island, options)))
     key = island_key(island, target, options)
     found = None if anew else read(key)
     if found is not None:
         return Built(found, key, found=True)
     if anew:
         remove(key)
-    artifact = target.build(island, options)
+    artifact = _with_digest(target.build(island, options))
     write(key, artifact)
     return Built(_mapped(key, artifact), key)
+
+
+def _with_digest(artifact: Artifact) -> Artifact:
+    """Return an artefact whose digest is known: of weights of gigabytes it takes seconds."""
+    return dataclasses.replace(artifact, digest=digest_of(artifact.payload.data))
 
 
 def _mapped(key: str, artifact: Artifact) -> Artifact:

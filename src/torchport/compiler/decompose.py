@@ -1,5 +1,6 @@
-"""Applies decompositions to an exported program, without looking at every op that torch has.
+"""Applies decompositions to an exported program: in pieces if that is the same, else as torch does.
 
+`decompose_pieces.py` says which programs are taken apart in pieces. For the others,
 `ExportedProgram.run_decompositions` collects all composite ops of all libraries first, to find those
 that are to be kept. That takes longer than decomposing a small model. Which ones are kept is known
 here, so its inner step is called with just those.
@@ -7,12 +8,14 @@ here, so its inner step is called with just those.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx.node import has_side_effect
 
+from torchport.compiler.decompose_pieces import NotInPieces, decompose_pieces
 from torchport.targets.target import Decompositions
 from torchport.torch_private import (
     OpOverload,
@@ -20,6 +23,8 @@ from torchport.torch_private import (
     preserve_composite,
     without_fake_mode,
 )
+
+_log = logging.getLogger(__name__)
 
 # It gives nothing and raises for a singular matrix. torch 2.11 would drop it as an op that nobody uses.
 has_side_effect(torch.ops.aten._linalg_check_errors.default)
@@ -42,6 +47,10 @@ def decompose(
 def _undisturbed(
     program: ExportedProgram, decompositions: Decompositions, kept: Collection[OpOverload]
 ) -> ExportedProgram:
+    try:
+        return decompose_pieces(program, decompositions, kept)
+    except NotInPieces as reason:
+        _log.debug("torch takes the whole program apart: %s", reason)
     return decompose_exported_program(  # type: ignore[no-any-return]  # as above
         program,
         cia_to_decomp=dict.fromkeys(kept, preserve_composite),

@@ -11,7 +11,6 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from torchport.capture.rare_collections import collecting_rarely
 from torchport.capture.untouched import torch_as_it_was
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, note_coverage, watched
@@ -40,7 +39,6 @@ from torchport.torch_private import (
 _MASKS = frozenset(f"aten.{name}.Scalar" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 
 
-@collecting_rarely()
 def compile_training(
     graph_module: fx.GraphModule, example_inputs: Sequence[object], target: Target, options: Options
 ) -> Callable[..., object]:

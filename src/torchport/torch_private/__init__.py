@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from torch._C import StringType as StringType
     from torch._C._functorch import is_functorch_wrapped_tensor as is_functorch_wrapped_tensor
     from torch._C._functorch import peek_interpreter_stack as peek_interpreter_stack
+    from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
     from torch._dynamo.backends.common import aot_autograd as aot_autograd
     from torch._dynamo.backends.debugging import aot_eager as aot_eager
     from torch._dynamo.convert_frame import compile_lock as compile_lock
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from torch._guards import TracingContext as TracingContext
     from torch._guards import detect_fake_mode as detect_fake_mode
     from torch._guards import tracing as tracing
+    from torch._higher_order_ops.effects import has_effects as has_effects
     from torch._inductor.runtime.cache_dir_utils import triton_cache_dir as triton_cache_dir
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner as CachingAutotuner
     from torch._inductor.standalone_compile import CompiledArtifact as CompiledArtifact
@@ -108,6 +110,8 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
     from torch._subclasses.fake_tensor import is_fake as is_fake
     from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
+    from torch._subclasses.functional_tensor import FunctionalTensorMode as FunctionalTensorMode
+    from torch._subclasses.functional_tensor import dispatch_functionalize as dispatch_functionalize
     from torch.export.pt2_archive._package import package_pt2 as package_pt2
     from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
     from torch.jit._script import OrderedDictWrapper as OrderedDictWrapper
@@ -136,6 +140,9 @@ if TYPE_CHECKING:
     without_fake_mode = torch.export.exported_program._disable_prexisiting_fake_mode
     decompose_exported_program = torch.export.exported_program._decompose_exported_program
     standalone_compile = torch._inductor.standalone_compile
+    has_data_mutation = torch._functionalize_has_data_mutation  # type: ignore[attr-defined]  # the stubs lack it
+    keeping_composites = torch.export.exported_program._override_composite_implicit_decomp
+    without_backend_decompositions = torch.export._trace._ignore_backend_decomps
     preserve_composite = torch._export.utils._special_op_to_preserve_cia
     use_lazy_graph_module = torch.fx._lazy_graph_module._use_lazy_graph_module
     extract_tensor_metadata = torch.fx.passes.shape_prop._extract_tensor_metadata

@@ -67,6 +67,8 @@ NAMES: Mapping[str, PrivateName] = {
         "torch._subclasses.functional_tensor:FunctionalTensor",
         "to find tensors of a trace in what functions remember",
     ),
+    "FunctionalTensorMode": _at("torch._subclasses.functional_tensor:FunctionalTensorMode", _DECOMPOSED),
+    "dispatch_functionalize": _at("torch._subclasses.functional_tensor:dispatch_functionalize", _DECOMPOSED),
     "TorchDispatchMode": _at("torch.utils._python_dispatch:TorchDispatchMode", _STREAMED),
     "disable_current_modes": _at("torch.utils._python_dispatch:_disable_current_modes", _STREAMED),
     "tree_leaves": _at("torch.utils._pytree:tree_leaves", "to flatten what torch's pytrees know"),
@@ -120,6 +122,13 @@ NAMES: Mapping[str, PrivateName] = {
         "torch.export.exported_program:_decompose_exported_program", _DECOMPOSED
     ),
     "preserve_composite": _at("torch._export.utils:_special_op_to_preserve_cia", _DECOMPOSED),
+    "keeping_composites": _at(
+        "torch.export.exported_program:_override_composite_implicit_decomp", _DECOMPOSED
+    ),
+    "without_backend_decompositions": _at("torch.export._trace:_ignore_backend_decomps", _DECOMPOSED),
+    "enable_python_dispatcher": _at("torch._dispatch.python:enable_python_dispatcher", _DECOMPOSED),
+    "has_data_mutation": _at("torch:_functionalize_has_data_mutation", _DECOMPOSED),
+    "has_effects": _at("torch._higher_order_ops.effects:has_effects", _DECOMPOSED),
     "without_fake_mode": _at("torch.export.exported_program:_disable_prexisiting_fake_mode", _DECOMPOSED),
     "remove_effect_tokens": _at(
         "torch.export._remove_effect_tokens_pass:_remove_effect_tokens",

@@ -15,7 +15,6 @@ from typing import ParamSpec, TypeVar
 import torch
 import torch.fx.traceback
 
-from torchport.capture.rare_collections import collecting_rarely
 from torchport.torch_private import (
     InferenceMode,
     default_device_state,
@@ -53,7 +52,7 @@ def torch_as_it_was() -> Iterator[None]:
     """
     # Much of it is the process's, and one thread would put back what another is about to change. Dynamo's
     # lock first, always: who compiles holds it, and may capture.
-    with collecting_rarely(), lock_of_compilations(), _one_at_a_time, _turn():
+    with lock_of_compilations(), _one_at_a_time, _turn():
         state = _State()
         # On leaving it, torch puts back autograd's modes and the thread's dispatch keys, whatever they are.
         with InferenceMode(torch.is_inference_mode_enabled()):
