@@ -31,7 +31,7 @@ from torchport.capture.untouched import StandIn, leaves_torch_as_it_was, nothing
 from torchport.errors import CaptureError
 from torchport.structure import Flat, Structure, flatten_call
 from torchport.structure.flatten import flatten_result
-from torchport.torch_private import export_program, is_view
+from torchport.torch_private import export_program, is_view, use_lazy_graph_module
 
 _log = logging.getLogger(__name__)
 _RECURRENT = tuple(f"aten.{name}." for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
@@ -220,7 +220,7 @@ def _trace_once(
     wrapper = _TensorsInTensorsOut(stand_in, flat, call)
     wrapper.training = module.training
     leaves = tuple(note(_without_base(leaf)) for leaf in flat.leaves)
-    with quiet_torch(), torch.no_grad(), without_values.exporting():
+    with quiet_torch(), torch.no_grad(), without_values.exporting(), use_lazy_graph_module(True):
         shapes = None if dims is None else (dims,)
         return trace(wrapper, leaves, dynamic_shapes=shapes, strict=False)
 

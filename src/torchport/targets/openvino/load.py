@@ -27,6 +27,7 @@ from torchport.targets.openvino.compiled_form import (
 )
 from torchport.targets.openvino.format import FORMAT, Bytes, Properties, read_properties, unpack
 from torchport.targets.openvino.half_products import AS_WRITTEN, write_half_products
+from torchport.targets.openvino.half_weights import compute_in_float32, computes_halves
 from torchport.targets.openvino.ir_check import MOST_XML, check_ir
 from torchport.targets.openvino.library import core, element_types, openvino
 from torchport.targets.openvino.merged_kernels import (
@@ -142,7 +143,11 @@ def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs:
             del config[_PRECISION]
             config |= AS_WRITTEN
         elif options.device == "CPU" and config[_PRECISION] == PRECISIONS["float32"]:
-            kept = widen_weights(model)
+            written = None if computes_halves() else compute_in_float32(model)
+            if written is not None:
+                model, exported = written, {}  # a compiled form would hold weights in float32
+            else:
+                kept = widen_weights(model)
         compiled = core().compile_model(model, options.device, config)
         if kept is not None:
             release_pages(kept)
