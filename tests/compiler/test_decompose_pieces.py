@@ -6,18 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import fx, nn
+from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from compiler.decompositions import as_a_whole, described, in_pieces
 from torchport.capture import quiet_torch
 from torchport.compiler.decompose_pieces import NotInPieces, decompose_pieces
-from torchport.targets import find
-from torchport.torch_private import (
-    decompose_exported_program,
-    preserve_composite,
-    tree_leaves,
-    without_fake_mode,
-)
+from torchport.torch_private import tree_leaves
 
 F = nn.functional
 
@@ -39,55 +34,6 @@ class _Call(nn.Module):
 def _export(function: Callable[..., object], *args: torch.Tensor, sizes: object = None) -> ExportedProgram:
     with quiet_torch(), torch.no_grad():
         return torch.export.export(_Call(function).eval(), args, dynamic_shapes=sizes)
-
-
-@without_fake_mode
-def _in_pieces(program: ExportedProgram, target: str = "openvino") -> ExportedProgram:
-    known = find(target)
-    with quiet_torch(), torch.no_grad():
-        return decompose_pieces(program, known.decompositions(), known.kept_composites())
-
-
-@without_fake_mode
-def _as_a_whole(program: ExportedProgram, target: str = "openvino") -> ExportedProgram:
-    known = find(target)
-    with quiet_torch(), torch.no_grad():
-        return decompose_exported_program(
-            program,
-            cia_to_decomp=dict.fromkeys(known.kept_composites(), preserve_composite),
-            python_decomp_table=dict(known.decompositions()),
-            joint_loss_index=None,
-            decompose_custom_triton_ops=False,
-        )
-
-
-class _Place:
-    def __init__(self, place: object) -> None:
-        self._place = place
-
-    def __repr__(self) -> str:
-        return f"%{self._place}"
-
-
-def _described(program: ExportedProgram) -> list[object]:
-    """Return what each node does, on what, and the shapes and strides of what it gives."""
-    inputs = {spec.arg.name: spec.target or spec.arg.name for spec in program.graph_signature.input_specs}
-    places: dict[fx.Node, _Place] = {}
-    rows = []
-    for node in program.graph.nodes:
-        places[node] = _Place(inputs[node.name] if node.op == "placeholder" else len(places))
-        if node.op == "placeholder" or node.target is torch.ops.aten._assert_tensor_metadata.default:
-            continue
-        arguments = fx.map_arg((node.args, dict(node.kwargs)), places.__getitem__)
-        values = [] if node.op == "output" else tree_leaves(node.meta.get("val"))
-        forms = [
-            f"{each.dtype} {tuple(each.shape)} {each.stride()}"
-            if isinstance(each, torch.Tensor)
-            else str(each)
-            for each in values
-        ]
-        rows.append((node.op, str(node.target), repr(arguments), forms))
-    return rows
 
 
 def _layers(self: _Call, x: torch.Tensor) -> torch.Tensor:
@@ -138,7 +84,7 @@ _SAME = [_layers, _folded, _several, _in_place, _same_twice, _random]
 @pytest.mark.parametrize("function", _SAME, ids=lambda function: function.__name__)
 def test_it_is_what_torch_makes_of_the_whole(function: Callable[..., object], target: str) -> None:
     program = _export(function, torch.randn(6, 4) if function is not _folded else torch.randn(2, 4, 4))
-    assert _described(_in_pieces(program, target)) == _described(_as_a_whole(program, target))
+    assert described(in_pieces(program, target)) == described(as_a_whole(program, target))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +95,7 @@ def test_it_is_what_torch_makes_of_the_whole(function: Callable[..., object], ta
 )
 def test_it_computes_the_same(function: Callable[..., object]) -> None:
     example = torch.randn(6, 4) if function is not _folded else torch.randn(2, 4, 4)
-    module = _in_pieces(_export(function, example)).module()
+    module = in_pieces(_export(function, example)).module()
     with torch.no_grad():
         expected = _Call(function).eval()(example.clone())
         actual = module(example.clone())
@@ -159,7 +105,7 @@ def test_it_computes_the_same(function: Callable[..., object]) -> None:
 
 def test_random_numbers_come_in_the_same_order() -> None:
     example = torch.randn(6, 4)
-    module = _in_pieces(_export(_random, example)).module()
+    module = in_pieces(_export(_random, example)).module()
     torch.manual_seed(3)
     first = F.dropout(example, 0.5, training=True) + torch.rand_like(example)
     expected = F.dropout(first, 0.5, training=True)
@@ -172,6 +118,8 @@ def test_each_kind_of_call_is_traced_once() -> None:
 
     def counted(x: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
         calls.append(tuple(x.shape))
+        # torch takes calls of what it compiled, in any thread, for part of a trace that is not of its own.
+        assert torch.compiler.is_compiling()
         return x * torch.sigmoid(x)
 
     def many(self: _Call, x: torch.Tensor) -> torch.Tensor:
@@ -195,9 +143,9 @@ def test_sizes_that_vary() -> None:
 
     first, second = Dim("first", min=2, max=50), Dim("second", min=2, max=50)
     program = _export(grown, torch.randn(6, 4), torch.randn(5, 4), sizes={"args": ({0: first}, {0: second})})
-    made = _in_pieces(program)
+    made = in_pieces(program)
     ops = [str(node.target) for node in made.graph.nodes if node.op == "call_function"]
-    whole = [str(node.target) for node in _as_a_whole(program).graph.nodes if node.op == "call_function"]
+    whole = [str(node.target) for node in as_a_whole(program).graph.nodes if node.op == "call_function"]
     assert sorted(op for op in ops if "sym_size" not in op) == sorted(
         op for op in whole if "sym_size" not in op
     )
@@ -208,7 +156,7 @@ def test_sizes_that_vary() -> None:
 
 def test_lines_and_modules_of_a_call_are_those_of_its_pieces() -> None:
     program = _export(_layers, torch.randn(6, 4))
-    for node in _in_pieces(program).graph.nodes:
+    for node in in_pieces(program).graph.nodes:
         if node.op == "call_function":
             assert node.meta["nn_module_stack"]
             assert "test_decompose_pieces.py" in node.meta["stack_trace"]
@@ -266,15 +214,15 @@ def _parts_see_the_write(self: _Call, x: torch.Tensor) -> torch.Tensor:
 )
 def test_writes_that_others_see_are_left_to_torch(function: Callable[..., object]) -> None:
     with pytest.raises(NotInPieces):
-        _in_pieces(_export(function, torch.randn(6, 4)))
+        in_pieces(_export(function, torch.randn(6, 4)))
 
 
 def test_sizes_that_depend_on_values_are_left_to_torch() -> None:
     with pytest.raises(NotInPieces, match="depends on values"):
-        _in_pieces(_export(lambda self, x: x[x > 0], torch.randn(6, 4)))
+        in_pieces(_export(lambda self, x: x[x > 0], torch.randn(6, 4)))
 
 
 def test_what_autocast_casts_is_left_to_torch() -> None:
     program = _export(_layers, torch.randn(6, 4))
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(NotInPieces, match="autocast"):
-        _in_pieces(program)
+        in_pieces(program)

@@ -33,6 +33,7 @@ from torchport.torch_private import (
     FunctionalTensor,
     FunctionalTensorMode,
     OpOverload,
+    compiling,
     dispatch_functionalize,
     enable_python_dispatcher,
     has_data_mutation,
@@ -300,6 +301,7 @@ def _trace(
             without_backend_decompositions(),
             torch.no_grad(),
             enable_python_dispatcher(),
+            compiling(),  # else calls of what torch.compile made, in other threads, raise meanwhile
         ):
             stack.enter_context(context)
         # Objects of their own: torch knows a tensor by its identity.
