@@ -3,7 +3,7 @@
 On x86 without instructions for bfloat16, OpenVINO multiplies such tensors all the same, element by element,
 and up to a hundred times slower than float32. Here what goes into a product is cast to float32, and what
 comes out is rounded once, as torch does. Weights are marked as compressed: a kernel reads them as they are
-and widens them on its way, so that a token takes half of the memory's time, and they are held once.
+and widens them on its way, so that a token takes half of the memory's time, and none is held in float32.
 
 OpenVINO has that kernel for language models alone, which it knows by an attention and a state. As attentions
 are written out, and the caller holds the cache, it is given small ones of both.
