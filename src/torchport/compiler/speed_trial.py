@@ -127,7 +127,7 @@ def find_slow_ops(
         compiled_for: how many seconds compiling took so far.
     """
     arguments: list[torch.Tensor] = [values[node] for node in piece.inputs]  # type: ignore[misc]  # by the verdicts
-    note = hashlib.sha256(f"speed 3 {key} {machine()}".encode()).hexdigest() if key else ""
+    note = hashlib.sha256(f"speed 4 {key} {machine()}".encode()).hexdigest() if key else ""
     found = _read_note(note, piece) if note else None
     if found is None:
         _before.get()()

@@ -37,7 +37,10 @@ class KeyValueCache:
 
     def make_room(self, length: int, numbers: SlotNumbers) -> None:
         """Have slots for so many tokens, in one of these numbers."""
-        self.slots = max(self.slots, numbers.for_tokens(length))
+        slots = numbers.for_tokens(length)
+        if slots <= self.slots:
+            return
+        self.slots = slots
         self.keys = [grown_slots(keys, self.slots) for keys in self.keys]
         self.values = [grown_slots(values, self.slots) for values in self.values]
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import torchport
 from torchport.targets.openvino.library import core, openvino
 from torchport.targets.openvino.written_attention import write_attention
 
@@ -84,3 +85,125 @@ def test_attention_with_a_causal_mask_of_its_own_stays():
     made = model(None, None, "f32", causal=True)
     write_attention(made)
     assert "ScaledDotProductAttention" in types(made)
+
+
+HEADS, SLOTS = 6, 12
+
+
+def cached(shared, count, *, dtype="f32", slots=SLOTS, places=None):
+    """Attention to a cache into which new rows are copied; heads share those of it."""
+    opset, kind = openvino().opset13, getattr(openvino().Type, dtype)
+
+    def integer(value):
+        return opset.constant(value, openvino().Type.i64)
+
+    query = opset.parameter([2, HEADS, count, FEATURES], kind)
+    caches = [opset.parameter([2, shared, slots, FEATURES], kind) for _ in range(2)]
+    new = [opset.parameter([2, shared, count, FEATURES], kind) for _ in range(2)]
+    mask = opset.parameter([1, 1, count, slots], openvino().Type.boolean)
+    start = opset.parameter([] if places is None else [-1], openvino().Type.i64)
+    indices = start
+    if places is None:
+        made = opset.gather(opset.shape_of(new[0]), integer(2), integer(0))
+        numbers = opset.add(opset.range(integer(0), made, integer(1), "i64"), start)
+        size = opset.gather(opset.shape_of(caches[0]), integer(2), integer(0))
+        indices = opset.floor_mod(numbers, size)
+    merged = [
+        opset.scatter_update(cache, indices, rows, integer(2))
+        for cache, rows in zip(caches, new, strict=True)
+    ]
+    if shared != HEADS:
+        merged = [_repeated(each, shared, integer) for each in merged]
+    scale = opset.constant(0.25, kind)
+    attention = opset.scaled_dot_product_attention(query, *merged, mask, scale)
+    attention.set_friendly_name("attention")
+    return openvino().Model([opset.convert(attention, "f32")], [query, *caches, *new, mask, start], "model")
+
+
+def _repeated(value, shared, integer):
+    opset, times = openvino().opset13, HEADS // shared
+    size = opset.unsqueeze(opset.gather(opset.shape_of(value), integer(2), integer(0)), integer(0))
+    apart = opset.concat([integer([2]), integer([shared]), integer([times]), size, integer([FEATURES])], 0)
+    joined = opset.concat([integer([2]), integer([HEADS]), size, integer([FEATURES])], 0)
+    return opset.reshape(opset.broadcast(opset.unsqueeze(value, integer(2)), apart), joined, False)
+
+
+def tensors_of(shared, count, start, dtype=torch.float32):
+    torch.manual_seed(1)
+    query = torch.randn(2, HEADS, count, FEATURES).to(dtype)
+    rows = [torch.randn(2, shared, size, FEATURES).to(dtype) for size in (SLOTS, SLOTS, count, count)]
+    mask = torch.arange(SLOTS) <= start + torch.arange(count)[:, None]
+    return [query, *rows, mask[None, None], torch.tensor(start)]
+
+
+def attention_of(tensors, places):
+    query, keys, values, new_keys, new_values, mask, _ = tensors
+    keys, values = (
+        cache.float().index_copy(2, places, rows.float()).repeat_interleave(HEADS // cache.shape[1], 1)
+        for cache, rows in ((keys, new_keys), (values, new_values))
+    )
+    return F.scaled_dot_product_attention(query.float(), keys, values, attn_mask=mask, scale=0.25)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("shared", [HEADS, 2, 1])
+def test_a_cache_is_read_as_it_is(shared, count, is_open, dtype):
+    kind = torch.float32 if dtype == "f32" else torch.bfloat16
+    sizes = {"count": -1, "slots": -1} if is_open else {"count": count}
+    made = cached(shared, dtype=dtype, **sizes)
+    write_attention(made, in_float32=True)
+    for name in made.inputs[1:3]:  # neither copied nor repeated
+        readers = {target.get_node().get_type_name() for target in name.get_target_inputs()}
+        assert readers <= {"MatMul", "ShapeOf", "Convert"}
+    for start in (0, 5, SLOTS - count):
+        tensors = tensors_of(shared, count, start, kind)
+        expected = attention_of(tensors, torch.arange(count) + start)
+        allowed = 1e-5 if dtype == "f32" else 5e-3  # the result is rounded once
+        torch.testing.assert_close(run(made, tensors), expected, rtol=allowed, atol=allowed)
+
+
+def test_of_rows_for_the_same_place_the_last_one_counts():
+    made = cached(HEADS, 3, places="given")
+    write_attention(made)
+    assert "ScaledDotProductAttention" not in types(made)
+    tensors = [*tensors_of(HEADS, 3, 4)[:-1], torch.tensor([4, 5, 4])]
+    tensors[-2] = torch.ones(1, 1, 3, SLOTS, dtype=torch.bool)
+    expected = attention_of(tensors, tensors[-1])
+    torch.testing.assert_close(run(made, tensors), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("changed", ["many rows", "half precision"])
+def test_a_cache_is_copied_where_that_is_better(changed):
+    made = cached(HEADS, 65, slots=80) if changed == "many rows" else cached(HEADS, 1, dtype="bf16")
+    write_attention(made)
+    readers = {target.get_node().get_type_name() for target in made.inputs[1].get_target_inputs()}
+    assert "ScatterUpdate" in readers
+
+
+def test_a_cache_of_a_language_model_is_read_as_it_is(monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    seen = []
+
+    def noted(model, **settings):
+        write_attention(model, **settings)
+        caches = [each for each in model.inputs if each.get_partial_shape().rank.get_length() == 4]
+        seen.append(
+            {target.get_node().get_type_name() for each in caches for target in each.get_target_inputs()}
+        )
+
+    monkeypatch.setattr("torchport.targets.openvino.load.write_attention", noted)
+    config = transformers.LlamaConfig(
+        vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model, ids = transformers.LlamaForCausalLM(config).eval(), torch.tensor([[5, 17, 3]])
+    settings = {"max_new_tokens": 12, "do_sample": False}
+    compiled = torchport.compile(
+        model, (ids,), target="openvino", max_length=300, options={"cache": False, "speed_trial": False}
+    )
+    assert torch.equal(compiled.generate(ids, **settings), model.generate(ids, **settings))
+    assert seen
+    assert all("ScatterUpdate" not in each for each in seen)

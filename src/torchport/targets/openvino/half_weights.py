@@ -30,8 +30,11 @@ _STATE_SHAPE = (1, 1, 2, 8)
 
 def computes_halves() -> bool:
     """Whether this CPU has instructions for bfloat16, or OpenVINO casts to float32 by itself, as on ARM."""
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return True
+    return platform.machine().lower() not in ("x86_64", "amd64") or has_bfloat16()
+
+
+def has_bfloat16() -> bool:
+    """Whether this CPU has instructions for bfloat16."""
     return "BF16" in core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 

@@ -27,7 +27,7 @@ from torchport.targets.openvino.compiled_form import (
 )
 from torchport.targets.openvino.format import FORMAT, Bytes, Properties, read_properties, unpack
 from torchport.targets.openvino.half_products import AS_WRITTEN, write_half_products
-from torchport.targets.openvino.half_weights import compute_in_float32, computes_halves
+from torchport.targets.openvino.half_weights import compute_in_float32, computes_halves, has_bfloat16
 from torchport.targets.openvino.ir_check import MOST_XML, check_ir
 from torchport.targets.openvino.library import core, element_types, openvino
 from torchport.targets.openvino.merged_kernels import (
@@ -128,9 +128,10 @@ def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs:
     try:
         model = core().read_model(xml, openvino().Tensor(weights, shared_memory=True))
         mend_for_arm(model)
-        if options.device == "CPU":
-            write_attention(model)
         config = compile_config(options)
+        if options.device == "CPU":
+            is_float32 = config[_PRECISION] == PRECISIONS["float32"]
+            write_attention(model, in_float32=is_float32 and not has_bfloat16())
         if options.device == "CPU" and is_slower_merged(model):
             config = exported = {**WITHOUT_MERGED_KERNELS, **config}  # a compiled form is as it was compiled
         elif options.device == "CPU" and is_added_to(model):

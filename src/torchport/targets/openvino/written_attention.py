@@ -3,6 +3,8 @@
 Its kernel for attention is only for caches that it holds itself, and ARM has none. What it writes multiplies
 all keys by the square root of the scale, and transposes them, in each call; of a cache that is many times
 what the token itself needs. Here the scale goes to the queries, and the product reads the keys as they are.
+
+A cache into which a call's own rows are copied is not copied: `cached_rows.py`.
 """
 
 from __future__ import annotations
@@ -10,45 +12,115 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from torchport.targets.openvino.cached_rows import CachedRows, Places, cached_rows
 from torchport.targets.openvino.library import openvino
 
 _QUERY, _KEY, _VALUE, _MASK, _SCALE = range(5)
+_FLOAT = "f32"
 
 
-def write_attention(model: Any) -> None:
-    """Replace each attention that has no causal mask of its own, and whose scale is known."""
+def write_attention(model: Any, *, in_float32: bool = False) -> None:
+    """Replace each attention that has no causal mask of its own, and whose scale is known.
+
+    Args:
+        model: OpenVINO's.
+        in_float32: whether attention in half precision is computed in float32, and rounded once.
+    """
+    places = Places()
     for node in model.get_ordered_ops():
         if node.get_type_name() != "ScaledDotProductAttention" or node.get_attributes()["causal"]:
             continue
-        scale = _scale_of(node)
+        attention = _Attention(node, in_float32=in_float32)
+        scale = attention.scale()
         if scale is None:
             continue
-        written = _written(node, scale)
+        written = attention.written(scale, places)
         written.set_friendly_name(node.get_friendly_name())
         node.output(0).replace(written.output(0))
     model.validate_nodes_and_infer_types()
 
 
-def _scale_of(node: Any) -> Any:
-    """Return what queries are multiplied by; None if it would be rounded, or is not known."""
-    if node.get_input_size() > _SCALE:
-        return node.input_value(_SCALE)
-    width = node.get_input_partial_shape(_QUERY)[-1]
-    if width.is_dynamic or node.get_output_element_type(0) != openvino().Type.f32:
-        return None
-    return openvino().opset13.constant(1 / math.sqrt(width.get_length()), openvino().Type.f32)
+class _Attention:
+    """One op, and the dtype that it is computed in."""
+
+    def __init__(self, node: Any, *, in_float32: bool) -> None:
+        self._node = node
+        self._gives = node.get_output_element_type(0).get_type_name()
+        self._dtype = _FLOAT if in_float32 else self._gives
+
+    def scale(self) -> Any:
+        """Return what queries are multiplied by; None if it would be rounded, or is not known."""
+        if self._node.get_input_size() > _SCALE:
+            return self._input(_SCALE)
+        width = self._node.get_input_partial_shape(_QUERY)[-1]
+        if width.is_dynamic or self._dtype != _FLOAT:
+            return None
+        return openvino().opset13.constant(1 / math.sqrt(width.get_length()), openvino().Type.f32)
+
+    def written(self, scale: Any, places: Places) -> Any:
+        """Return what it is made of."""
+        opset = openvino().opset13
+        query = opset.multiply(self._input(_QUERY), scale)
+        result = self._of_cache(query, places)
+        if result is None:
+            scores = opset.matmul(query, self._input(_KEY), transpose_a=False, transpose_b=True)
+            chances = self._chances(scores)
+            result = opset.matmul(chances, self._input(_VALUE), transpose_a=False, transpose_b=False)
+        return result if self._dtype == self._gives else opset.convert(result, self._gives)
+
+    def _input(self, place: int) -> Any:
+        return self._computed(self._node.input_value(place))
+
+    def _computed(self, value: Any) -> Any:
+        """Return a value in the dtype that is computed in."""
+        if value.get_element_type().get_type_name() == self._dtype:
+            return value
+        return openvino().opset13.convert(value, self._dtype)
+
+    def _chances(self, scores: Any) -> Any:
+        opset = openvino().opset13
+        if self._node.get_input_size() > _MASK:
+            mask = self._node.input_value(_MASK)
+            if mask.get_element_type() == openvino().Type.boolean:
+                hidden = opset.convert(opset.constant(-math.inf, openvino().Type.f32), self._dtype)
+                scores = opset.select(mask, scores, hidden)
+            else:
+                scores = opset.add(scores, self._computed(mask))
+        return opset.softmax(scores, -1)
+
+    def _of_cache(self, query: Any, places: Places) -> Any | None:
+        """Return attention to a cache that is not copied; None if there is none.
+
+        What was copied into the cache is multiplied beside it. Scores of the copied rows go where those of
+        the rows that they replace would be. Heads of queries that share keys are put together.
+        """
+        keys, values = (cached_rows(self._node.input_value(place)) for place in (_KEY, _VALUE))
+        # In half precision the sum of two products would be rounded once more than one product is.
+        if keys is None or values is None or self._dtype != _FLOAT or not keys.are_placed_like(values):
+            return None
+        opset = openvino().opset13
+        heads, shared = keys.heads, keys.shared_heads
+        query = _grouped(query, shared, keys)
+        before, own = (
+            opset.matmul(query, self._computed(rows), transpose_a=False, transpose_b=True)
+            for rows in (keys.cache, keys.new)
+        )
+        scores = opset.scatter_update(before, keys.places, own, places.axis)
+        chances = _grouped(self._chances(_grouped(scores, heads, keys)), shared, keys)
+        of_new = opset.gather(chances, keys.places, places.axis)
+        nothing = opset.multiply(of_new, opset.constant(0.0, openvino().Type.f32))
+        of_cache = opset.scatter_update(chances, keys.places, nothing, places.axis)
+        of_new = opset.multiply(of_new, places.last_of(keys.places))
+        before, own = (
+            opset.matmul(chances, self._computed(rows), transpose_a=False, transpose_b=False)
+            for chances, rows in ((of_cache, values.cache), (of_new, values.new))
+        )
+        return _grouped(opset.add(before, own), heads, keys)
 
 
-def _written(node: Any, scale: Any) -> Any:
-    opset, dtype = openvino().opset13, node.get_output_element_type(0).get_type_name()
-    query = opset.multiply(node.input_value(_QUERY), scale)
-    scores = opset.matmul(query, node.input_value(_KEY), transpose_a=False, transpose_b=True)
-    if node.get_input_size() > _MASK:
-        mask = node.input_value(_MASK)
-        if mask.get_element_type() == openvino().Type.boolean:
-            hidden = opset.convert(opset.constant(-math.inf, openvino().Type.f32), dtype)
-            scores = opset.select(mask, scores, hidden)
-        else:
-            scores = opset.add(scores, mask)
-    chances = opset.softmax(scores, -1)
-    return opset.matmul(chances, node.input_value(_VALUE), transpose_a=False, transpose_b=False)
+def _grouped(value: Any, heads: int, keys: CachedRows) -> Any:
+    """Return a tensor with so many heads, and the others among its rows."""
+    if keys.heads == keys.shared_heads:
+        return value
+    opset = openvino().opset13
+    return opset.reshape(value, opset.constant([0, heads, -1, 0], openvino().Type.i64), special_zero=True)

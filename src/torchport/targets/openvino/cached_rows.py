@@ -1,0 +1,143 @@
+"""Finds keys and values that are a cache with new rows copied into it.
+
+OpenVINO cannot write to what it is given: it copies the whole cache to put one row into it, for each layer
+and token. Attention can do without: the new rows are multiplied beside those of the cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchport.targets.openvino.library import openvino
+
+_RANK, _HEADS, _ROWS, _WIDTH = 4, 1, 2, 3
+_COPIES, _CACHE, _PLACES, _NEW, _AXIS = "ScatterUpdate", 0, 1, 2, 3
+# More new rows at once cost more to place their scores than the copy does.
+_MOST_NEW = 64
+
+
+@dataclass(frozen=True)
+class CachedRows:
+    """Rows of a cache, some of which are replaced by new ones.
+
+    Args:
+        cache, new: `[batch, heads, rows, width]`.
+        places: which rows are replaced.
+        heads: how many heads read them.
+        shared_heads: how many they have.
+    """
+
+    cache: Any
+    new: Any
+    places: Any
+    heads: int
+    shared_heads: int
+
+    def are_placed_like(self, other: CachedRows) -> bool:
+        """Whether the same rows of both are replaced, and as many heads share them."""
+        own = self.places.get_node().get_name(), self.places.get_index(), self.heads, self.shared_heads
+        others = other.places
+        return own == (
+            others.get_node().get_name(), others.get_index(), other.heads, other.shared_heads
+        )  # fmt: skip
+
+
+def cached_rows(value: Any) -> CachedRows | None:
+    """Return what keys or values are made of; None if they are no such rows."""
+    copied = _shared(value)
+    node = copied.get_node()
+    if node.get_type_name() != _COPIES or not _is_constant(node.input_value(_AXIS), _ROWS):
+        return None
+    cache, places, new, _ = node.input_values()
+    shapes = [port.get_partial_shape() for port in (value, cache, new, places)]
+    if any(shape.rank.is_dynamic for shape in shapes):
+        return None
+    if [len(shape) for shape in shapes] != [_RANK, _RANK, _RANK, 1]:
+        return None
+    heads, shared_heads = (shape[_HEADS] for shape in shapes[:2])
+    if heads.is_dynamic or shared_heads.is_dynamic or not _are_few(shapes[2][_ROWS], places):
+        return None
+    return CachedRows(cache, new, places, heads.get_length(), shared_heads.get_length())
+
+
+def _are_few(count: Any, places: Any) -> bool:
+    """Whether so many new rows are best multiplied beside the cache.
+
+    Where their number is open they are if places go round in the cache, as those of a generated token do.
+    """
+    if not count.is_dynamic:
+        return bool(count.get_length() <= _MOST_NEW)
+    return bool(places.get_node().get_type_name() == "FloorMod")
+
+
+def _shared(value: Any) -> Any:
+    """Return the tensor of which each head is repeated; the value itself if none is.
+
+    A repeated head is written as an axis of its own, of one element, which is spread and joined to the heads.
+    """
+    joined = value.get_node()
+    if joined.get_type_name() != "Reshape":
+        return value
+    spread = joined.input_value(0).get_node()
+    if spread.get_type_name() != "Broadcast":
+        return value
+    parted = spread.input_value(0).get_node()
+    if parted.get_type_name() != "Unsqueeze" or not _is_constant(parted.input_value(1), _HEADS + 1):
+        return value
+    source = parted.input_value(0)
+    before, between, after = (
+        port.get_partial_shape() for port in (source, spread.output(0), joined.output(0))
+    )
+    if any(shape.rank.is_dynamic for shape in (before, between, after)):
+        return value
+    if [len(shape) for shape in (before, between, after)] != [_RANK, _RANK + 1, _RANK]:
+        return value
+    known = [before[place] for place in (0, _HEADS, _WIDTH)] + [between[place] for place in (0, 1, 2, 4)]
+    if any(size.is_dynamic for size in (*known, *(after[place] for place in (0, _HEADS, _WIDTH)))):
+        return value
+    batch, heads, width = (before[place].get_length() for place in (0, _HEADS, _WIDTH))
+    times = between[2].get_length()
+    if [between[place].get_length() for place in (0, 1, 4)] != [batch, heads, width]:
+        return value
+    if [after[place].get_length() for place in (0, _HEADS, _WIDTH)] != [batch, heads * times, width]:
+        return value
+    return source if before[_ROWS] == between[_ROWS + 1] == after[_ROWS] else value
+
+
+def _is_constant(value: Any, number: int) -> bool:
+    """Whether a value is always this number."""
+    node = value.get_node()
+    if node.get_type_name() != "Constant" or node.get_data().size != 1:
+        return False
+    return bool(node.get_data().item() == number)
+
+
+@dataclass
+class Places:
+    """What attentions of one model have in common: places are mostly the same in all layers."""
+
+    _last: dict[tuple[str, int], Any] = field(default_factory=dict)
+
+    @property
+    def axis(self) -> Any:
+        """The axis of places among scores: the last one."""
+        return openvino().opset13.constant(_WIDTH, openvino().Type.i64)
+
+    def last_of(self, places: Any) -> Any:
+        """Return 1 for each place that does not come again, and 0 for others: the last row is the one."""
+        key = places.get_node().get_name(), places.get_index()
+        if key not in self._last:
+            self._last[key] = _are_last(places)
+        return self._last[key]
+
+
+def _are_last(places: Any) -> Any:
+    opset, integer = openvino().opset13, openvino().Type.i64
+    first, second = (opset.constant(axis, integer) for axis in (0, 1))
+    count = opset.gather(opset.shape_of(places), first, first)
+    order = opset.range(first, count, second, "i64")
+    is_same = opset.equal(opset.unsqueeze(places, second), opset.unsqueeze(places, first))
+    is_later = opset.less(opset.unsqueeze(order, second), opset.unsqueeze(order, first))
+    again = opset.reduce_logical_or(opset.logical_and(is_same, is_later), second, keep_dims=False)
+    return opset.convert(opset.logical_not(again), "f32")
