@@ -51,7 +51,7 @@ def compute_in_float32(model: Any) -> Any | None:
         return None
     for node in products:
         _replace(node)
-    return _as_language_model(model)
+    return model if model.get_sinks() else _as_language_model(model)
 
 
 def _is_large(node: Any) -> bool:

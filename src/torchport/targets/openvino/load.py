@@ -7,8 +7,9 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from torchport.targets.openvino.compiled_form import (
 from torchport.targets.openvino.format import FORMAT, Bytes, Properties, read_properties, unpack
 from torchport.targets.openvino.half_products import AS_WRITTEN, write_half_products
 from torchport.targets.openvino.half_weights import compute_in_float32, computes_halves, has_bfloat16
+from torchport.targets.openvino.held_caches import AS_GIVEN, HeldCaches, hold_caches
 from torchport.targets.openvino.ir_check import MOST_XML, check_ir
 from torchport.targets.openvino.library import core, element_types, openvino
 from torchport.targets.openvino.merged_kernels import (
@@ -64,17 +66,18 @@ def load(
     properties = read_properties(artifact.properties, inputs, outputs)
     imported = import_compiled(artifact, options.device, compile_config(options))
     gives = properties.model_outputs(outputs)
+    ports = len(inputs), len(gives), len(properties.checks.sums)
     # OpenVINO reads on in what it was given: in the compiled form, or in the portable form's weights.
     if imported is not None:
         compiled, kept = _Compiled(imported[0], imported=True), imported[1]
     else:
-        compiled, kept = _compile(artifact, options, len(inputs), len(gives)), artifact.payload
+        compiled, kept = _compile(artifact, options, *ports), artifact.payload
     half = (TensorSpec((), "float32"),) if compiled.has_half else ()
     _check_ports(compiled.model, inputs, (*gives, *half), is_open=OUTPUT_SIZES in artifact.properties)
     island = _Island(compiled, replace(artifact, payload=kept), inputs, outputs, properties)
     if compiled.has_half:
         exact = replace(options, precision="float32")
-        island.compile_exactly = lambda: _compile(artifact, exact, len(inputs), len(gives))
+        island.compile_exactly = lambda: _compile(artifact, exact, *ports)
     return island
 
 
@@ -109,6 +112,7 @@ class _Compiled:
         may_export: whether the device's form may be kept: not if it needs settings of its own.
         has_half: whether it has products in float16, and an output that says whether they fitted.
         weights: the memory of weights that were written in another dtype.
+        held: the caches that it holds from call to call.
         idle: its requests that no thread uses.
     """
 
@@ -117,46 +121,67 @@ class _Compiled:
     may_export: bool = True
     has_half: bool = False
     weights: Bytes | None = None
+    held: HeldCaches | None = None
     idle: collections.deque[Request] = field(default_factory=collections.deque)
 
 
-def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int) -> _Compiled:
-    """Compile the portable form."""
+def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int, sums: int) -> _Compiled:
+    """Compile the portable form; the last of its outputs are sums."""
     xml, weights = parts_of(artifact)
-    exported = compile_config(options)
     check_ir(xml, int(weights.size), inputs=inputs, outputs=outputs)
     try:
         model = core().read_model(xml, openvino().Tensor(weights, shared_memory=True))
         mend_for_arm(model)
-        config = compile_config(options)
-        if options.device == "CPU":
-            is_float32 = config[_PRECISION] == PRECISIONS["float32"]
-            write_attention(model, in_float32=is_float32 and not has_bfloat16())
-        if options.device == "CPU" and is_slower_merged(model):
-            config = exported = {**WITHOUT_MERGED_KERNELS, **config}  # a compiled form is as it was compiled
-        elif options.device == "CPU" and is_added_to(model):
-            config = {**WITHOUT_MERGED_KERNELS, **config}
-        if options.device == "CPU" and are_taken_for_one(config):
-            part_channel_scales(model)
-        kept = write_half_products(model) if _is_half_wanted(options) else None
-        has_half = kept is not None
-        if has_half:
-            del config[_PRECISION]
-            config |= AS_WRITTEN
-        elif options.device == "CPU" and config[_PRECISION] == PRECISIONS["float32"]:
-            written = None if computes_halves() else compute_in_float32(model)
-            if written is not None:
-                model, exported = written, {}  # a compiled form would hold weights in float32
-            else:
-                kept = widen_weights(model)
-        compiled = core().compile_model(model, options.device, config)
-        if kept is not None:
-            release_pages(kept)
+        held = _hold_caches(model, sums, options)
+        if held is not None:
+            compiled = _compile_model(held.model, options, AS_GIVEN)
+            if held.are_kernels(compiled.model):
+                return replace(compiled, may_export=False, held=held)
+        return _compile_model(model, options)
     except Exception as error:  # OpenVINO raises many kinds; each is a refusal
         raise TargetError(
             f"OpenVINO cannot compile the island: {str(error).strip().splitlines()[-1][:300]}",
             where=f"openvino, {options.device}",
         ) from error
+
+
+def _is_float32(options: OpenVinoOptions) -> bool:
+    return options.device == "CPU" and compile_config(options)[_PRECISION] == PRECISIONS["float32"]
+
+
+def _hold_caches(model: Any, sums: int, options: OpenVinoOptions) -> HeldCaches | None:
+    """Return a model that holds its caches, if it has any, and nobody says how they are to be held."""
+    if not _is_float32(options) or options.config.keys() & AS_GIVEN.keys():
+        return None
+    return hold_caches(model, sums, in_float32=not has_bfloat16())
+
+
+def _compile_model(
+    model: Any, options: OpenVinoOptions, extra: Mapping[str, object] = MappingProxyType({})
+) -> _Compiled:
+    """Compile a model, written as its kernels are fastest."""
+    config = exported = {**extra, **compile_config(options)}
+    if options.device == "CPU":
+        write_attention(model, in_float32=_is_float32(options) and not has_bfloat16())
+    if options.device == "CPU" and is_slower_merged(model):
+        config = exported = {**WITHOUT_MERGED_KERNELS, **config}  # a compiled form is as it was compiled
+    elif options.device == "CPU" and is_added_to(model):
+        config = {**WITHOUT_MERGED_KERNELS, **config}
+    if options.device == "CPU" and are_taken_for_one(config):
+        part_channel_scales(model)
+    kept = write_half_products(model) if _is_half_wanted(options) else None
+    has_half = kept is not None
+    if has_half:
+        config = {name: value for name, value in config.items() if name != _PRECISION} | AS_WRITTEN
+    elif _is_float32(options):
+        written = None if computes_halves() else compute_in_float32(model)
+        if written is not None:
+            model, exported = written, {}  # a compiled form would hold weights in float32
+        else:
+            kept = widen_weights(model)
+    compiled = core().compile_model(model, options.device, config)
+    if kept is not None:
+        release_pages(kept)
     may_export = kept is None and config == exported
     return _Compiled(compiled, may_export=may_export, has_half=has_half, weights=kept)
 
@@ -287,7 +312,8 @@ class _Island:
             request = compiled.idle.pop()
         except IndexError:
             made = compiled.model.create_infer_request()
-            request = Request(made, len(kept), self._dtypes, len(self._checks.sums) + compiled.has_half)
+            sums = len(self._checks.sums) + compiled.has_half
+            request = Request(made, len(kept), self._dtypes, sums, compiled.held)
         try:
             request.give(kept, [shapes[index] for index in self._own])
             # Not `infer`, which copies every output once more.
@@ -300,6 +326,8 @@ class _Island:
                 request.request.wait()  # whatever happens: it writes to memory that is freed afterwards
             results = request.take()
             totals = request.sums.tolist()
+            if not math.isfinite(sum(totals)):
+                request.forget()  # the caller runs the call with eager torch, and goes on from its rows
         except RuntimeError as error:
             raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy
 import torch
 
+from torchport.targets.openvino.held_caches import ROWS, HeldCaches
+from torchport.targets.openvino.held_rows import HeldRows
 from torchport.targets.openvino.library import openvino
 from torchport.targets.tensor_memory import as_array
 
@@ -25,8 +27,18 @@ class Request:
     is made while the device computes.
     """
 
-    def __init__(self, request: Any, inputs: int, outputs: Sequence[torch.dtype], sums: int) -> None:
+    def __init__(
+        self,
+        request: Any,
+        inputs: int,
+        outputs: Sequence[torch.dtype],
+        sums: int,
+        held: HeldCaches | None = None,
+    ) -> None:
         self.request = request
+        self._held = None if held is None else HeldRows(held, request)
+        # The new rows of the first cache that is held, and of the last.
+        self._rows = [] if held is None else [held.caches[0].made, held.caches[-1].made]
         totals = numpy.zeros(sums, dtype=numpy.float32)
         self.sums = memoryview(totals.data)
         for index in range(sums):
@@ -42,7 +54,13 @@ class Request:
         self._copies: list[tuple[int, int, int]] = []  # to, from, bytes
 
     def give(self, kept: Sequence[torch.Tensor], shapes: list[tuple[int, ...]]) -> None:
-        """Let the request read these tensors, and write results of these shapes where it should."""
+        """Let the request read these tensors, and write results of these shapes where it should.
+
+        Raises:
+            OutOfRange: it holds caches, and the call does something else with them.
+        """
+        if self._held is not None:
+            self._held.prepare(kept, shapes[self._rows[0]][ROWS])
         for index, argument in enumerate(kept):
             address = argument.data_ptr()
             if address != self._addresses[index] or not address or argument.shape != self._given[index]:
@@ -71,8 +89,21 @@ class Request:
             self._is_new = False
         for result, written, size in self._copies:
             ctypes.memmove(result, written, size)
+        if self._held is not None:
+            self._held.note([self._own(index) for index in self._rows])
         results, self._results, self._copies = self._results, [], []
         return results  # type: ignore[return-value]  # `prepare` made those that were missing
+
+    def forget(self) -> None:
+        """Let the next call start from its own arguments alone."""
+        if self._held is not None:
+            self._held.forget()
+
+    def _own(self, index: int) -> torch.Tensor:
+        """Return what an output is, in memory that no caller has."""
+        result = self._results[index]
+        assert result is not None  # `prepare` made those that were missing
+        return self._written[index] if index in self._written else result.clone()
 
     def _check_shapes(self) -> None:
         """Raise if an output has another shape than torch's, which only inputs of other sizes can change."""

@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 from torchport.targets.openvino.cached_rows import CachedRows, Places, cached_rows
+from torchport.targets.openvino.held_caches import is_held
 from torchport.targets.openvino.library import openvino
 
 _QUERY, _KEY, _VALUE, _MASK, _SCALE = range(5)
@@ -29,6 +30,8 @@ def write_attention(model: Any, *, in_float32: bool = False) -> None:
     places = Places()
     for node in model.get_ordered_ops():
         if node.get_type_name() != "ScaledDotProductAttention" or node.get_attributes()["causal"]:
+            continue
+        if is_held(node):
             continue
         attention = _Attention(node, in_float32=in_float32)
         scale = attention.scale()

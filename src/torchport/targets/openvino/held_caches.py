@@ -1,0 +1,356 @@
+"""Has OpenVINO hold caches of keys and values from call to call, so that its kernel for attention is used.
+
+That kernel puts new rows where they belong and reads no more than there are; it is for states of the model
+alone, and on x86. Callers go on as before: they give a call the cache, and put the rows that it makes into
+that cache themselves; `held_rows.py` has the states follow. Here models get the states.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+
+from torchport.targets.openvino.cached_rows import CachedRows, cached_rows
+from torchport.targets.openvino.library import openvino
+
+# With which states are kept as they are; left alone, OpenVINO rounds them to eight bits.
+AS_GIVEN = {"KV_CACHE_PRECISION": "f32"}
+
+_QUERY, _KEY, _VALUE, _MASK, _SCALE = range(5)
+ROWS, _LAST = 2, 3
+_FLOAT = "f32"
+_KERNEL = "ScaledDotProductAttention"
+# What leads from a cache to a sum of all of it, which says whether its numbers are small.
+_SUMMED = frozenset({"Multiply", "Add", "Convert"})
+# As OpenVINO writes the numbers from 0 on, in whole ones.
+_WHOLE = frozenset({"Convert", "Floor", "Abs", "Sign"})
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One tensor that is held.
+
+    Args:
+        name: the state's.
+        given: which of the model's inputs it is.
+        made: which of its outputs are the new rows.
+    """
+
+    name: str
+    given: int
+    made: int
+
+
+@dataclass
+class HeldCaches:
+    """What a model holds.
+
+    Args:
+        model: OpenVINO's, with the states.
+        start: which of its inputs says how many rows there are.
+        most: how many there may be at most.
+        masks: which of its inputs are masks: rows that are not there yet are hidden by them.
+        caches: what it holds.
+        attentions: how many ops are to become that kernel.
+    """
+
+    model: Any
+    start: int
+    most: int
+    masks: list[int] = field(default_factory=list)
+    caches: list[Cache] = field(default_factory=list)
+    attentions: int = 0
+
+    def are_kernels(self, compiled: Any) -> bool:
+        """Whether OpenVINO took all attentions for its kernel."""
+        kinds = [
+            node.get_rt_info()["layerType"].astype(str) for node in compiled.get_runtime_model().get_ops()
+        ]
+        return kinds.count(_KERNEL) == self.attentions
+
+
+def hold_caches(model: Any, sums: int, *, in_float32: bool) -> HeldCaches | None:
+    """Return a copy of a model that holds its caches.
+
+    None if it has no caches, does something else with them, or the processor has no such kernel.
+
+    Args:
+        model: OpenVINO's.
+        sums: how many of its outputs, the last ones, are sums that say whether its numbers are small.
+        in_float32: whether caches in half precision are held too, in float32.
+    """
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return None
+    attentions = [node for node in model.get_ops() if node.get_type_name() == "ScaledDotProductAttention"]
+    found = [rows for rows in map(_rows_of, attentions) if rows is not None]
+    is_float = all(rows.cache.get_element_type() == openvino().Type.f32 for pair in found for rows in pair)
+    if not found or not (is_float or in_float32):
+        return None
+    try:
+        return _Holding(model.clone(), sums).held()
+    except _Otherwise:
+        return None
+
+
+def is_held(attention: Any) -> bool:
+    """Whether an attention reads what the model holds."""
+    node = attention.input_value(_KEY).get_node()
+    while node.get_type_name() in ("Reshape", "Broadcast", "Unsqueeze", "Concat", "Gather"):
+        node = node.input_value(0).get_node()
+    return bool(node.get_type_name() == "ReadValue")
+
+
+class _Otherwise(Exception):  # not an error: the caches are the caller's alone
+    """A model does something else with a cache than attention to it."""
+
+
+def _rows_of(node: Any) -> tuple[CachedRows, CachedRows] | None:
+    keys, values = cached_rows(node.input_value(_KEY)), cached_rows(node.input_value(_VALUE))
+    if keys is None or values is None or not keys.are_placed_like(values):
+        return None
+    return keys, values
+
+
+class _Holding:
+    """Rewrites a model."""
+
+    def __init__(self, model: Any, sums: int) -> None:
+        self._model = model
+        results = model.get_results()
+        self._sums = {node.get_name() for node in results[len(results) - sums :]}
+        self._lengths: set[str] = set()  # of which inputs the numbers of rows are gone by
+        self._inputs = {node.get_name(): index for index, node in enumerate(model.get_parameters())}
+        self._outputs = {_key(node.input_value(0)): index for index, node in enumerate(model.get_results())}
+        self._sinks = list(model.get_sinks())
+        self._masks: dict[tuple[str, int], Any] = {}
+        self._orders: dict[int, Any] = {}
+        self._new: dict[str, Any] = {}  # what is added to each cache, by its name
+        self._found: HeldCaches | None = None
+
+    def held(self) -> HeldCaches:
+        """Return the model with states.
+
+        Raises:
+            _Otherwise: it is not one of those.
+        """
+        for node in self._model.get_ordered_ops():
+            if node.get_type_name() == "ScaledDotProductAttention":
+                rows = _rows_of(node)
+                if rows is not None:
+                    self._hold(node, *rows)
+        assert self._found is not None  # there is such an attention
+        if not self._lengths <= self._new.keys():
+            raise _Otherwise
+        for cache in self._found.caches:
+            self._sum_new_rows(self._model.get_parameters()[cache.given])
+        model = openvino().Model(self._model.get_results(), self._sinks, self._model.get_parameters())
+        try:
+            model.validate_nodes_and_infer_types()
+        except RuntimeError as error:  # sums of caches and of something else
+            raise _Otherwise from error
+        self._found.model = model
+        return self._found
+
+    def _hold(self, node: Any, keys: CachedRows, values: CachedRows) -> None:
+        opset = openvino().opset13
+        if node.get_attributes()["causal"] or node.get_input_size() <= _MASK:
+            raise _Otherwise
+        start, most = self._start(keys)
+        if self._found is None:
+            self._found = HeldCaches(None, start, most)
+        if (self._found.start, self._found.most) != (start, most):
+            raise _Otherwise
+        self._found.attentions += 1
+        whole = [self._state(rows) for rows in (keys, values)]
+        query = _in_float32(node.input_value(_QUERY))
+        mask = self._mask(node.input_value(_MASK), whole[0])
+        seen = [_shared(each, keys) for each in whole]
+        scale = [] if node.get_input_size() <= _SCALE else [_in_float32(node.input_value(_SCALE))]
+        made = opset.scaled_dot_product_attention(query, *seen, mask, *scale, causal=False)
+        made.set_friendly_name(node.get_friendly_name())
+        gives = node.get_output_element_type(0).get_type_name()
+        result = made if gives == _FLOAT else opset.convert(made, gives)
+        node.output(0).replace(result.output(0))
+
+    def _state(self, rows: CachedRows) -> Any:
+        """Return a cache that is held, with the new rows behind it."""
+        opset, library = openvino().opset13, openvino()
+        given, made = self._inputs.get(rows.cache.get_node().get_name()), self._outputs.get(_key(rows.new))
+        shape = rows.cache.get_partial_shape()
+        sizes = [shape[place] for place in (0, 1, _LAST)]
+        if given is None or made is None or any(size.is_dynamic for size in sizes):
+            raise _Otherwise
+        assert self._found is not None
+        if any(cache.given == given for cache in self._found.caches):
+            raise _Otherwise  # one of another layer
+        batch, heads, width = (size.get_length() for size in sizes)
+        name = f"cache {given}"
+        self._found.caches.append(Cache(name, given, made))
+        self._new[rows.cache.get_node().get_name()] = rows.new
+        nothing = opset.constant(numpy.zeros((batch, heads, 0, width), numpy.float32))
+        variable = library.PartialShape([batch, heads, -1, width])
+        state = opset.read_value(nothing, name, library.Type.f32, variable)
+        before = opset.gather(state, self._order(batch), opset.constant(0, library.Type.i64))
+        whole = opset.concat([before, _in_float32(rows.new)], ROWS)
+        self._sinks.append(opset.assign(whole, name))
+        return whole
+
+    def _order(self, batch: int) -> Any:
+        """Return which sequence each goes on from: itself. OpenVINO knows caches by one for all of them."""
+        if batch not in self._orders:
+            numbers = numpy.arange(batch, dtype=numpy.int32)
+            self._orders[batch] = openvino().opset13.constant(numbers)
+        return self._orders[batch]
+
+    def _mask(self, mask: Any, whole: Any) -> Any:
+        """Return a mask for the rows that are there: others are hidden, or the call is not run."""
+        index = self._inputs.get(mask.get_node().get_name())
+        if index is None or mask.get_element_type() != openvino().Type.boolean:
+            raise _Otherwise
+        if mask.get_partial_shape().rank.get_length() != _LAST + 1:
+            raise _Otherwise
+        if _key(mask) not in self._masks:
+            opset, integer = openvino().opset13, openvino().Type.i64
+            first = opset.constant(0, integer)
+            length = opset.gather(opset.shape_of(whole), opset.constant([ROWS], integer), first)
+            zero, one, last = (opset.constant([number], integer) for number in (0, 1, _LAST))
+            self._masks[_key(mask)] = opset.slice(mask, zero, length, one, last)
+            assert self._found is not None
+            self._found.masks.append(index)
+        return self._masks[_key(mask)]
+
+    def _start(self, rows: CachedRows) -> tuple[int, int]:
+        """Return which input says where rows are put, one after the other, and the most that it may say."""
+        place = rows.places.get_node()
+        if place.get_type_name() != "FloorMod" or not self._is_size(place.input_value(1), rows.cache):
+            raise _Otherwise
+        added = place.input_value(0).get_node()
+        if added.get_type_name() != "Add":
+            raise _Otherwise
+        limited, numbers = sorted(
+            (port.get_node() for port in added.input_values()),
+            key=lambda node: node.get_type_name() != "Clamp",
+        )
+        if limited.get_type_name() != "Clamp" or not _counts(numbers):
+            raise _Otherwise
+        limits = limited.get_attributes()
+        start = self._inputs.get(limited.input_value(0).get_node().get_name())
+        if start is None or limits["min"] > 0:
+            raise _Otherwise
+        return start, int(limits["max"])
+
+    def _is_size(self, value: Any, cache: Any) -> bool:
+        """Whether a value is the number of rows of a cache, or of another one that is held too."""
+        size = cache.get_partial_shape()[ROWS]
+        node = value.get_node()
+        while node.get_type_name() in ("Convert", "Squeeze", "Unsqueeze", "Reshape"):
+            node = node.input_value(0).get_node()
+        if node.get_type_name() == "Constant":
+            return not size.is_dynamic and _is_constant(node, size.get_length())
+        if node.get_type_name() != "Gather" or not _is_constant(node.input_value(1).get_node(), ROWS):
+            return False
+        shape = node.input_value(0).get_node()
+        if shape.get_type_name() != "ShapeOf":
+            return False
+        self._lengths.add(shape.input_value(0).get_node().get_name())
+        return True
+
+    def _sum_new_rows(self, cache: Any) -> None:
+        """Let what sums a cache sum its new rows: it did the others' when they were new."""
+        for target in _readers(cache.output(0)):
+            kind = target.get_node().get_type_name()
+            if kind == "ShapeOf" or (kind == "ScatterUpdate" and not _is_read(target.get_node())):
+                continue
+            if not self._is_summed(target.get_node()):
+                raise _Otherwise
+            target.replace_source_output(self._new[cache.get_name()])
+
+    def _is_summed(self, node: Any) -> bool:
+        """Whether an op is there for those sums alone."""
+        if node.get_type_name() == "ReduceSum":
+            return self._is_for_sums(node)
+        if node.get_type_name() not in _SUMMED:
+            return False
+        return all(self._is_summed(target.get_node()) for target in _readers(node.output(0)))
+
+    def _is_for_sums(self, node: Any) -> bool:
+        if node.get_type_name() == "Result":
+            return node.get_name() in self._sums
+        return all(
+            self._is_for_sums(target.get_node()) for port in node.outputs() for target in _readers(port)
+        )
+
+
+def _key(port: Any) -> tuple[str, int]:
+    return port.get_node().get_name(), port.get_index()
+
+
+def _readers(port: Any) -> list[Any]:
+    return list(port.get_target_inputs())
+
+
+def _is_read(node: Any) -> bool:
+    """Whether anything that is left reads an op, but for the size of its result."""
+    readers = [target.get_node() for target in _readers(node.output(0))]
+    moves = ("Unsqueeze", "Broadcast", "Reshape")
+    return any(
+        reader.get_type_name() != "ShapeOf" and (reader.get_type_name() not in moves or _is_read(reader))
+        for reader in readers
+    )
+
+
+def _is_constant(node: Any, number: int) -> bool:
+    """Whether an op always gives this number."""
+    if node.get_type_name() != "Constant" or node.get_data().size != 1:
+        return False
+    return bool(node.get_data().item() == number)
+
+
+def _in_float32(value: Any) -> Any:
+    is_float = value.get_element_type().get_type_name() == _FLOAT
+    return value if is_float else openvino().opset13.convert(value, _FLOAT)
+
+
+def _shared(value: Any, rows: CachedRows) -> Any:
+    """Return keys or values with a head for each that reads them."""
+    if rows.heads == rows.shared_heads:
+        return value
+    opset, integer = openvino().opset13, openvino().Type.i64
+    apart = opset.unsqueeze(value, opset.constant(ROWS, integer))
+    times = opset.constant([1, 1, rows.heads // rows.shared_heads, 1, 1], integer)
+    spread = opset.broadcast(apart, times, broadcast_spec="BIDIRECTIONAL")
+    return opset.reshape(
+        spread, opset.constant([0, rows.heads, -1, _width(rows)], integer), special_zero=True
+    )
+
+
+def _width(rows: CachedRows) -> int:
+    return int(rows.cache.get_partial_shape()[_LAST].get_length())
+
+
+def _counts(node: Any) -> bool:
+    """Whether an op gives the numbers from 0 on: one for each new row, or they could not be copied."""
+    seen = list(_behind(node))
+    ranges = [each for each in seen if each.get_type_name() == "Range"]
+    if not ranges or any(each.get_name() != ranges[0].get_name() for each in ranges):
+        return False
+    first, _, step = (port.get_node() for port in ranges[0].input_values())
+    return _is_constant(first, 0) and _is_constant(step, 1) and all(map(_keeps_whole, seen))
+
+
+def _behind(node: Any) -> Iterator[Any]:
+    yield node
+    if node.get_type_name() != "Range":
+        for port in node.input_values():
+            yield from _behind(port.get_node())
+
+
+def _keeps_whole(node: Any) -> bool:
+    """Whether an op leaves whole numbers from 0 on as they are; but for their sign, which is a factor."""
+    if node.get_type_name() == "Multiply":
+        return {port.get_node().get_type_name() for port in node.input_values()} == {"Floor", "Sign"}
+    return node.get_type_name() in _WHOLE or node.get_type_name() == "Range"
