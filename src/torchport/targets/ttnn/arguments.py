@@ -1,4 +1,4 @@
-"""The arguments of a program's calls, as JSON and back, each checked by `vocabulary.py`; no torch."""
+"""The arguments of a program's calls, as JSON and back; no torch. `program_check.py` checks what is read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 
 from torchport.errors import TargetError
 from torchport.records import JSON
-from torchport.targets.ttnn.functions import FUNCTIONS
-from torchport.targets.ttnn.vocabulary import MAKES, NAMES, TEXTS, need
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,6 @@ DEVICE = Name("device")
 COMPUTE = Name("compute")  # how precisely kernels compute: one object for the whole program
 
 _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-_LARGEST = 2**63  # numbers are the library's, which has 64 bits for them
 
 
 def encode(argument: Argument) -> JSON:
@@ -68,7 +65,7 @@ def encode(argument: Argument) -> JSON:
 
 
 def decode(data: object) -> Argument:
-    """Return the argument that `encode` wrote; `check_argument` says whether it is one of torchport's.
+    """Return the argument that `encode` wrote; `check_call` says whether it is one of torchport's.
 
     Raises:
         TargetError: it is no such thing.
@@ -115,46 +112,6 @@ def _decode_make(data: object) -> Make:
 def malformed(what: str, data: object) -> TargetError:
     """Return the refusal of JSON that is something else than it should be."""
     return TargetError(f"{what} of the program is malformed: {data!r:.100}", where="ttnn")
-
-
-def check_call(function: str, args: Iterable[Argument], kwargs: Keywords) -> None:
-    """Refuse a function that torchport does not call, or arguments with which it does not call it.
-
-    Raises:
-        TargetError: the function, a keyword, name, object or text is not one of torchport's programs.
-    """
-    keywords = FUNCTIONS[need("function", function, FUNCTIONS)].keywords
-    for item in args:
-        _check(item)
-    for key, item in kwargs:
-        need("keyword", key, keywords)
-        _check(item)
-
-
-def _check(argument: Argument) -> None:
-    if isinstance(argument, Name):
-        need("name", argument.path, NAMES)
-    elif isinstance(argument, Make):
-        keywords = MAKES[need("object", argument.function, MAKES)]
-        for item in argument.args:
-            _check_constant(item)
-        for key, item in argument.kwargs:
-            need("keyword", key, keywords)
-            _check_constant(item)
-    elif isinstance(argument, tuple):
-        for item in argument:
-            _check(item)
-    elif isinstance(argument, str):
-        need("text", argument, TEXTS)
-    elif isinstance(argument, int) and abs(argument) >= _LARGEST:
-        raise TargetError("a number of the program takes more than 64 bits", where="ttnn")
-
-
-def _check_constant(argument: Argument) -> None:
-    """Check what an object is made with: no tensors."""
-    if isinstance(argument, (Ref, tuple)):
-        raise malformed("an object", argument)
-    _check(argument)
 
 
 def mapped(argument: Argument, change: Callable[[Argument], Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchport.targets.ttnn.arguments import check_call
+from torchport.targets.ttnn.program_check import check_call
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.simulator import FUNCTIONS, Held
 from torchport.targets.ttnn.simulator.run import plain

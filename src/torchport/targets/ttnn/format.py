@@ -27,6 +27,7 @@ from torchport.targets.safetensors_file import (
 )
 from torchport.targets.target import Artifact
 from torchport.targets.ttnn import simulator  # noqa: F401  # a program is checked against the registry that this fills
+from torchport.targets.ttnn.program_check import read_program
 from torchport.targets.ttnn.ttnn_program import FORMAT, TtnnProgram
 
 _REMEDY = "compile the model again"
@@ -67,7 +68,7 @@ def unpack(artifact: Artifact) -> tuple[TtnnProgram, dict[str, torch.Tensor]]:
     check_format(artifact.properties, FORMAT, "ttnn")
     size = read_number(artifact.properties, "program_bytes", artifact.payload.size, "ttnn")
     try:
-        program = TtnnProgram.from_json(parse_json(artifact.payload[:size].tobytes(), "the program"))
+        program = read_program(parse_json(artifact.payload[:size].tobytes(), "the program"))
         weights = read_safetensors(artifact.payload[size:])
     except (ValueError, RecordError, TargetError) as error:
         raise TargetError(

@@ -9,14 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from torchport.targets.ttnn.ttnn_program import Call, DeviceTensor
+from torchport.targets.ttnn.ttnn_program import Call, DeviceTensor
 
 Kernel = Callable[..., Any]
 KernelType = TypeVar("KernelType", bound=Kernel)
-Flops = Callable[["Call", "Mapping[str, DeviceTensor]"], float]
+Flops = Callable[[Call, Mapping[str, DeviceTensor]], float]
 _PLACE = "memory_config"
 
 

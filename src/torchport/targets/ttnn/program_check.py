@@ -1,20 +1,44 @@
-"""Checks a program that was read: each name is declared once and is there when it is used; no torch."""
+"""Reads a program that a stranger may have written: it calls what torchport calls, and no torch is needed.
+
+Each name is declared once and is there when it is used. Functions, keywords, names and texts are those of
+torchport's own programs.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from torchport.errors import TargetError
-from torchport.targets.ttnn.arguments import check_call, refs_among
-from torchport.targets.ttnn.vocabulary import FIDELITIES, HOST_DTYPES, need, need_identifier
-
-if TYPE_CHECKING:
-    from torchport.targets.ttnn.ttnn_program import Call, Crossing, DeviceTensor, TtnnProgram
+from torchport.records import JSON
+from torchport.targets.ttnn.arguments import Argument, Keywords, Make, Name, Ref, malformed, refs_among
+from torchport.targets.ttnn.functions import FUNCTIONS
+from torchport.targets.ttnn.ttnn_program import Call, Crossing, DeviceTensor, TtnnProgram
+from torchport.targets.ttnn.vocabulary import (
+    FIDELITIES,
+    HOST_DTYPES,
+    MAKES,
+    NAMES,
+    TEXTS,
+    need,
+    need_identifier,
+)
 
 MOST_BYTES = 32 * 2**30  # of memory: no chip has more
 _MOST_DIMENSIONS = 16
+_LARGEST = 2**63  # numbers are the library's, which has 64 bits for them
+
+
+def read_program(data: JSON) -> TtnnProgram:
+    """Build a program from its JSON.
+
+    Raises:
+        RecordError: the schema is another one, or a field is missing or of the wrong type.
+        TargetError: torchport writes no such program.
+    """
+    program = TtnnProgram.from_json(data)
+    check_program(program)
+    return program
 
 
 def check_program(program: TtnnProgram) -> None:
@@ -42,6 +66,46 @@ def check_program(program: TtnnProgram) -> None:
     for crossing in program.outputs:
         _need_known(crossing.name, known, "an output")
         _check_crossing(crossing)
+
+
+def check_call(function: str, args: Iterable[Argument], kwargs: Keywords) -> None:
+    """Refuse a function that torchport does not call, or arguments with which it does not call it.
+
+    Raises:
+        TargetError: the function, a keyword, name, object or text is not one of torchport's programs.
+    """
+    keywords = FUNCTIONS[need("function", function, FUNCTIONS)].keywords
+    for item in args:
+        _check_argument(item)
+    for key, item in kwargs:
+        need("keyword", key, keywords)
+        _check_argument(item)
+
+
+def _check_argument(argument: Argument) -> None:
+    if isinstance(argument, Name):
+        need("name", argument.path, NAMES)
+    elif isinstance(argument, Make):
+        keywords = MAKES[need("object", argument.function, MAKES)]
+        for item in argument.args:
+            _check_constant(item)
+        for key, item in argument.kwargs:
+            need("keyword", key, keywords)
+            _check_constant(item)
+    elif isinstance(argument, tuple):
+        for item in argument:
+            _check_argument(item)
+    elif isinstance(argument, str):
+        need("text", argument, TEXTS)
+    elif isinstance(argument, int) and abs(argument) >= _LARGEST:
+        raise TargetError("a number of the program takes more than 64 bits", where="ttnn")
+
+
+def _check_constant(argument: Argument) -> None:
+    """Check what an object is made with: no tensors."""
+    if isinstance(argument, (Ref, tuple)):
+        raise malformed("an object", argument)
+    _check_argument(argument)
 
 
 def _declare(name: str, known: set[str]) -> None:

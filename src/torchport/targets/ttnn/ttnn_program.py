@@ -1,7 +1,7 @@
 """The program record: the calls of ttnn's functions that make up an island, with typed arguments; no torch.
 
 Three consumers read it: the simulator, the real library (`execution.py`) and the script writer (`emit.py`).
-What is read from JSON is checked by `program_check.py`, so that none of them meets anything else.
+What a file holds is read by `program_check.read_program`, so that none of them meets anything else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from torchport.targets.ttnn.arguments import (
     mapped,
     refs_among,
 )
-from torchport.targets.ttnn.program_check import check_program
 
 __all__ = [
     "BYTES",
@@ -230,18 +229,6 @@ class TtnnProgram(Record):
     outputs: tuple[Crossing, ...]
     math_fidelity: str = "HiFi4"
     peak_bytes: int = 0
-
-    @classmethod
-    def from_json(cls, data: JSON) -> TtnnProgram:
-        """Build the program from what `to_json` returned.
-
-        Raises:
-            RecordError: the schema is another one, or a field is missing or of the wrong type.
-            TargetError: torchport writes no such program.
-        """
-        program = super(TtnnProgram, cls).from_json(data)  # slots make another class of it
-        check_program(program)
-        return program
 
 
 def refs_in(call: Call) -> list[str]:
