@@ -11,7 +11,8 @@ from torch.export import Dim, ExportedProgram
 
 from compiler.decompositions import as_a_whole, described, in_pieces
 from torchport.capture import quiet_torch
-from torchport.compiler.decompose_pieces import NotInPieces, decompose_pieces
+from torchport.compiler.decompose_pieces import decompose_pieces
+from torchport.compiler.in_place_writes import NotInPieces
 from torchport.torch_private import tree_leaves
 
 F = nn.functional

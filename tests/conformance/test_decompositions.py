@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from compiler.decompositions import as_a_whole, described, in_pieces
 from conformance.architectures import TIMM, TORCHVISION, TRANSFORMERS, marked
 from torchport import capture, zoo
-from torchport.compiler.decompose_pieces import NotInPieces
+from torchport.compiler.in_place_writes import NotInPieces
 from torchport.compiler.normalise import remove_no_ops
 from torchport.errors import CaptureError
 

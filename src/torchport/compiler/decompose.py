@@ -15,7 +15,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx.node import has_side_effect
 
-from torchport.compiler.decompose_pieces import NotInPieces, decompose_pieces
+from torchport.compiler.decompose_pieces import decompose_pieces
+from torchport.compiler.in_place_writes import NotInPieces
 from torchport.targets.target import Decompositions
 from torchport.torch_private import (
     OpOverload,

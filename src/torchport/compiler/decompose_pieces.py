@@ -24,6 +24,7 @@ from torch.export.graph_signature import ExportGraphSignature, InputKind, Output
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from torchport.compiler.in_place_writes import Aliases, NotInPieces, writes_in_place
 from torchport.runtime.without_autocast import is_casting
 from torchport.targets.target import Decompositions
 from torchport.torch_private import (
@@ -44,7 +45,6 @@ from torchport.torch_private import (
     tree_leaves,
     without_backend_decompositions,
 )
-from torchport.torch_private.attributes import storage_key
 
 _TAKEN_INPUTS = frozenset(
     {InputKind.USER_INPUT, InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR}
@@ -63,10 +63,6 @@ _OWN = ("val", "tensor_meta")  # what is known of a node of a piece; the rest is
 _CONSTANTS = (
     bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format
 )  # fmt: skip
-
-
-class NotInPieces(Exception):  # not an error: the whole program is traced instead
-    """The graph is one of those that torch is to take apart."""
 
 
 @dataclass
@@ -102,13 +98,13 @@ def decompose_pieces(
     graph = program.graph_module.graph
     kept = frozenset(kept)
     mode = _check(program)
-    aliases = _Aliases(graph)
+    aliases = Aliases(graph)
     kinds: dict[object, _Kind] = {}
     kind_of: dict[fx.Node, _Kind] = {}
     for node in graph.nodes:
         if node.op != "call_function" or not isinstance(node.target, OpOverload):
             continue
-        writes = _writes(node, aliases)
+        writes = writes_in_place(node, aliases)
         if not writes and not _is_taken_apart(node.target, decompositions, kept):
             continue
         key, inputs = _key(node)
@@ -159,68 +155,11 @@ def _check(program: ExportedProgram) -> FakeTensorMode:
     return modes.pop()
 
 
-def _memory(tensor: torch.Tensor) -> int:
-    return storage_key(tensor.untyped_storage())
-
-
 def _has_symbols(value: object) -> bool:
     if isinstance(value, torch.Tensor):
         numbers: Sequence[object] = (*value.shape, *value.stride(), value.storage_offset())
         return any(isinstance(number, torch.SymInt) for number in numbers)
     return isinstance(value, torch.SymInt)
-
-
-class _Aliases:
-    """Which nodes show the same memory."""
-
-    def __init__(self, graph: fx.Graph) -> None:
-        self._places = {node: place for place, node in enumerate(graph.nodes)}
-        self._sharing: dict[int, list[fx.Node]] = {}
-        self._same: dict[fx.Node, fx.Node] = {}
-        for node in graph.nodes:
-            if node.op != "output":
-                for value in tree_leaves(node.meta.get("val")):
-                    if isinstance(value, torch.Tensor):
-                        self._sharing.setdefault(_memory(value), []).append(node)
-
-    def original(self, node: fx.Node) -> fx.Node:
-        """Return the node whose tensor this one is: ops that write return what they wrote to."""
-        return self._same.get(node, node)
-
-    def note_write(self, node: fx.Node, written: fx.Node) -> None:
-        """Note that a node writes to another one's memory; raise if anybody else would see it."""
-        written = self.original(written)
-        place = self._places[node]
-        for other in self._sharing[_memory(written.meta["val"])]:
-            if self._places[other] >= place:
-                continue  # a view of what is there then
-            if other.op == "placeholder":
-                raise NotInPieces(f"{node.name} writes to an input")
-            if self.original(other) is written:
-                continue
-            if any(self._places[user] > place for user in other.users):
-                raise NotInPieces(f"{node.name} writes to what {other.name} shows")
-        self._same[node] = written
-
-
-def _writes(node: fx.Node, aliases: _Aliases) -> bool:
-    """Whether an op writes to its first argument, and gives it back; raise if it writes to anything else."""
-    schema = node.target._schema  # type: ignore[union-attr]  # an op
-    if not schema.is_mutable:
-        return False
-    written = [place for place, argument in enumerate(schema.arguments) if argument.is_write]
-    if written != [0] or len(schema.returns) != 1 or schema.returns[0].alias_info is None:
-        raise NotInPieces(f"{node.target} writes to several tensors")
-    first = node.args[0] if node.args else None
-    if not isinstance(first, fx.Node) or first.op == "placeholder":
-        raise NotInPieces(f"{node.target} writes to an input")
-    if _memory(first.meta["val"]) != _memory(node.meta["val"]):
-        raise NotInPieces(f"{node.target} gives other memory than it wrote to")
-    old, new = first.meta["val"], node.meta["val"]
-    if old.shape != new.shape or old.stride() != new.stride() or old.dtype is not new.dtype:
-        raise NotInPieces(f"{node.target} changes more than values")
-    aliases.note_write(node, first)
-    return True
 
 
 def _is_taken_apart(op: OpOverload, decompositions: Decompositions, kept: Collection[OpOverload]) -> bool:
@@ -378,7 +317,7 @@ def _before(node: fx.Node) -> Iterator[fx.Node]:
 class _Rewriting:
     """Writes the new graph."""
 
-    def __init__(self, old: fx.Graph, kind_of: Mapping[fx.Node, _Kind], aliases: _Aliases) -> None:
+    def __init__(self, old: fx.Graph, kind_of: Mapping[fx.Node, _Kind], aliases: Aliases) -> None:
         self._old = old
         self._kind_of = kind_of
         self._aliases = aliases
@@ -418,6 +357,9 @@ class _Rewriting:
         needed = {*wanted, *(each for output in wanted for each in _before(output))} - set(found)
         for each in sorted(needed):
             if each.op == "placeholder":
+                is_tensor = isinstance(each.meta["val"], torch.Tensor)
+                if is_tensor and any(user in needed and user.target not in _SIZE_OPS for user in each.users):
+                    raise NotInPieces(f"{node.target} reads what another call was given")
                 found[each] = self._value(self._firsts[each])
                 continue
             made = self._new.node_copy(each, found.__getitem__)
