@@ -8,7 +8,7 @@ that cache themselves; `held_rows.py` has the states follow. Here models get the
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +26,8 @@ _FLOAT = "f32"
 _KERNEL = "ScaledDotProductAttention"
 # What leads from a cache to a sum of all of it, which says whether its numbers are small.
 _SUMMED = frozenset({"Multiply", "Add", "Convert"})
-# As OpenVINO writes the numbers from 0 on, in whole ones.
-_WHOLE = frozenset({"Convert", "Floor", "Abs", "Sign"})
+# What repeats the heads of a cache.
+_REPEATS = frozenset({"Unsqueeze", "Broadcast", "Reshape"})
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def hold_caches(model: Any, sums: int, *, in_float32: bool) -> HeldCaches | None
 def is_held(attention: Any) -> bool:
     """Whether an attention reads what the model holds."""
     node = attention.input_value(_KEY).get_node()
-    while node.get_type_name() in ("Reshape", "Broadcast", "Unsqueeze", "Concat", "Gather"):
+    while node.get_type_name() in _REPEATS | {"Concat", "Gather"}:
         node = node.input_value(0).get_node()
     return bool(node.get_type_name() == "ReadValue")
 
@@ -271,18 +271,31 @@ class _Holding:
 
     def _is_summed(self, node: Any) -> bool:
         """Whether an op is there for those sums alone."""
-        if node.get_type_name() == "ReduceSum":
-            return self._is_for_sums(node)
-        if node.get_type_name() not in _SUMMED:
+        _, others = _followed(node, lambda each: each.get_type_name() in _SUMMED)
+        if any(each.get_type_name() != "ReduceSum" for each in others):
             return False
-        return all(self._is_summed(target.get_node()) for target in _readers(node.output(0)))
+        ends = [end for each in others for end in _followed(each, lambda _: True)[0] if _is_end(end)]
+        return all(end.get_name() in self._sums for end in ends)
 
-    def _is_for_sums(self, node: Any) -> bool:
-        if node.get_type_name() == "Result":
-            return node.get_name() in self._sums
-        return all(
-            self._is_for_sums(target.get_node()) for port in node.outputs() for target in _readers(port)
-        )
+
+def _followed(node: Any, goes_on: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
+    """Return what reads an op, and what reads that, as long as one goes on; and the first that do not."""
+    seen, passed, others, waiting = {node.get_name()}, [], [], [node]
+    while waiting:
+        each = waiting.pop()
+        if not goes_on(each):
+            others.append(each)
+            continue
+        passed.append(each)
+        for reader in (target.get_node() for port in each.outputs() for target in _readers(port)):
+            if reader.get_name() not in seen:
+                seen.add(reader.get_name())
+                waiting.append(reader)
+    return passed, others
+
+
+def _is_end(node: Any) -> bool:
+    return node.get_type_name() in ("Result", "Assign")
 
 
 def _key(port: Any) -> tuple[str, int]:
@@ -295,12 +308,8 @@ def _readers(port: Any) -> list[Any]:
 
 def _is_read(node: Any) -> bool:
     """Whether anything that is left reads an op, but for the size of its result."""
-    readers = [target.get_node() for target in _readers(node.output(0))]
-    moves = ("Unsqueeze", "Broadcast", "Reshape")
-    return any(
-        reader.get_type_name() != "ShapeOf" and (reader.get_type_name() not in moves or _is_read(reader))
-        for reader in readers
-    )
+    _, others = _followed(node, lambda each: each is node or each.get_type_name() in _REPEATS)
+    return any(each.get_type_name() != "ShapeOf" for each in others)
 
 
 def _is_constant(node: Any, number: int) -> bool:
@@ -334,23 +343,24 @@ def _width(rows: CachedRows) -> int:
 
 def _counts(node: Any) -> bool:
     """Whether an op gives the numbers from 0 on: one for each new row, or they could not be copied."""
-    seen = list(_behind(node))
-    ranges = [each for each in seen if each.get_type_name() == "Range"]
-    if not ranges or any(each.get_name() != ranges[0].get_name() for each in ranges):
-        return False
-    first, _, step = (port.get_node() for port in ranges[0].input_values())
-    return _is_constant(first, 0) and _is_constant(step, 1) and all(map(_keeps_whole, seen))
-
-
-def _behind(node: Any) -> Iterator[Any]:
-    yield node
+    node = _unconverted(node)
+    if node.get_type_name() == "Multiply":  # as OpenVINO rounds towards 0: without a sign, and with it again
+        sources = {port.get_node().get_type_name(): port.get_node() for port in node.input_values()}
+        if sources.keys() != {"Floor", "Sign"}:
+            return False
+        size = _unconverted(sources["Floor"].input_value(0).get_node())
+        if size.get_type_name() != "Abs":
+            return False
+        node, signed = (_unconverted(each.input_value(0).get_node()) for each in (size, sources["Sign"]))
+        if node.get_name() != signed.get_name():
+            return False
     if node.get_type_name() != "Range":
-        for port in node.input_values():
-            yield from _behind(port.get_node())
+        return False
+    first, _, step = (port.get_node() for port in node.input_values())
+    return _is_constant(first, 0) and _is_constant(step, 1)
 
 
-def _keeps_whole(node: Any) -> bool:
-    """Whether an op leaves whole numbers from 0 on as they are; but for their sign, which is a factor."""
-    if node.get_type_name() == "Multiply":
-        return {port.get_node().get_type_name() for port in node.input_values()} == {"Floor", "Sign"}
-    return node.get_type_name() in _WHOLE or node.get_type_name() == "Range"
+def _unconverted(node: Any) -> Any:
+    while node.get_type_name() == "Convert":
+        node = node.input_value(0).get_node()
+    return node
