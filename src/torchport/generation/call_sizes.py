@@ -56,6 +56,10 @@ def vary(args: Sequence[Any], sizes: CallSizes, tokens: int, slots: int = 0) -> 
         _resized(value, dims, wanted)
         for value, dims in zip((ids, given, start, last, keys, values), open_dims, strict=True)
     ]
+    example[1] = {
+        name: _without_later_slots(value, int(start) + tokens) if name == MASK else value
+        for name, value in example[1].items()
+    }
     return tuple(example), open_dims
 
 
@@ -69,6 +73,20 @@ def _varying(value: object, width: object, length: object, is_mask: bool) -> Any
         return {value.dim() - 1: width}
     over_slots = {} if length is None else {value.dim() - 1: length}
     return ({2: width} if value.dim() == 4 else {}) | over_slots or None
+
+
+def _without_later_slots(mask: Any, length: int) -> Any:
+    """Return a mask of a single sequence that shows only slots that are filled by then, as all of them do."""
+    if isinstance(mask, Mapping):
+        return {name: _without_later_slots(inner, length) for name, inner in mask.items()}
+    if (
+        not isinstance(mask, torch.Tensor)
+        or mask.dtype is not torch.bool
+        or mask.dim() != 4
+        or len(mask) != 1
+    ):
+        return mask
+    return mask & (torch.arange(mask.shape[-1], device=mask.device) < length)
 
 
 def _resized(value: Any, dims: Any, wanted: Mapping[Any, int]) -> Any:

@@ -188,6 +188,8 @@ class _Holding:
         if any(cache.given == given for cache in self._found.caches):
             raise _Otherwise  # one of another layer
         batch, heads, width = (size.get_length() for size in sizes)
+        if batch != 1:  # rows of padding see everything, and so rows that are not there
+            raise _Otherwise
         name = f"cache {given}"
         self._found.caches.append(Cache(name, given, made))
         self._new[rows.cache.get_node().get_name()] = rows.new
