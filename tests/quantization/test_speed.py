@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import torchport
+from torchport import targets
 from torchport.quantization import AccuracyBudget, speed
 from torchport.records import OpTime
 
@@ -101,3 +102,17 @@ def test_the_score_is_that_of_what_is_delivered(monkeypatch) -> None:
     quantized = torchport.quantize(model(), items(), accuracy=budget)
     assert reasons(quantized) == [("float", "slower")] * 2
     assert quantized.report.score == score(quantized) > -1e-5  # in eight bits it is lower
+
+
+def test_what_brings_operands_into_form_is_not_taken_for_the_kernel(monkeypatch) -> None:
+    monkeypatch.setattr(speed._Timed, "seconds", lambda self: (1e-3, 5e-4))
+    expected = reasons(torchport.quantize(model(), items()))
+    kind = type(targets.find("openvino"))
+    own = kind.op_times
+
+    def with_slow_reorders(self, *given):
+        found = own(self, *given) or []
+        return [*found, *(OpTime(entry.node, 1.0, "Reorder jit_f32", "f32") for entry in found)]
+
+    monkeypatch.setattr(kind, "op_times", with_slow_reorders)
+    assert reasons(torchport.quantize(model(), items())) == expected
