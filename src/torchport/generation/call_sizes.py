@@ -76,15 +76,10 @@ def _varying(value: object, width: object, length: object, is_mask: bool) -> Any
 
 
 def _without_later_slots(mask: Any, length: int) -> Any:
-    """Return a mask of a single sequence that shows only slots that are filled by then, as all of them do."""
+    """Return a mask that shows only slots that are filled by then, as all of them do."""
     if isinstance(mask, Mapping):
         return {name: _without_later_slots(inner, length) for name, inner in mask.items()}
-    if (
-        not isinstance(mask, torch.Tensor)
-        or mask.dtype is not torch.bool
-        or mask.dim() != 4
-        or len(mask) != 1
-    ):
+    if not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool or mask.dim() != 4:
         return mask
     return mask & (torch.arange(mask.shape[-1], device=mask.device) < length)
 

@@ -64,7 +64,7 @@ class MaskForm:
             return _causal(batch, start + place, width, self._slots, form).to(self._device)
         rows = _over_slots(mask, self._slots)[:, :, place : place + count]
         if mask.shape[2] > 1:  # not a step, whose token sees itself
-            rows = _let_all_see(rows)
+            rows = _let_all_see(rows, start + place + count)
         return _padded(rows.expand(batch, *rows.shape[1:]), 2, width).contiguous()
 
     def _present(self, mask: object, batch: int) -> torch.Tensor:
@@ -89,11 +89,12 @@ def _over_slots(mask: torch.Tensor, slots: int) -> torch.Tensor:
     return torch.nn.functional.pad(mask, (0, missing), value=unseen)
 
 
-def _let_all_see(rows: torch.Tensor) -> torch.Tensor:
-    """Let tokens see anything that would see nothing: padding on the left, which nobody looks at."""
+def _let_all_see(rows: torch.Tensor, filled: int) -> torch.Tensor:
+    """Let tokens that would see nothing see all filled slots: padding on the left, which nobody looks at."""
+    is_filled = torch.arange(rows.shape[-1], device=rows.device) < filled
     if rows.dtype is torch.bool:
-        return rows | ~rows.any(-1, keepdim=True)
-    return rows.masked_fill((rows < 0).all(-1, keepdim=True), 0)
+        return rows | (~rows.any(-1, keepdim=True) & is_filled)
+    return rows.masked_fill((rows < 0).all(-1, keepdim=True) & is_filled, 0)
 
 
 def _causal(batch: int, start: int, width: int, slots: int, form: object) -> torch.Tensor:

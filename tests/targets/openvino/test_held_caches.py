@@ -243,12 +243,18 @@ def test_beams():
     assert compiled.fallbacks.fallbacks == 0
 
 
-def test_padded_batches():
+@pytest.mark.parametrize("sequences", [1, 3])
+def test_padded_prompts(sequences, tmp_path):
     model = tiny_llama(**SIZES)
-    ids, mask = padded_batch(9, 97)
+    ids, mask = (each[:sequences] for each in padded_batch(9, 97))
+    mask[0, :2] = 0
     compiled = torchport.compile(model, (ids,), target="openvino", max_length=64, options=PLAIN)
     arguments = {**GREEDY, "attention_mask": mask}
-    assert torch.equal(compiled.generate(ids, **arguments), model.generate(ids, **arguments))
+    expected = model.generate(ids, **arguments)
+    assert torch.equal(compiled.generate(ids, **arguments), expected)
+    assert (compiled.fallbacks.fallbacks, len(compiled.generation_programs)) == (0, 1)
+    torchport.save(compiled, tmp_path / "llama.pt2")
+    assert torch.equal(torchport.load(tmp_path / "llama.pt2").generate(ids, **arguments), expected)
 
 
 @pytest.mark.parametrize("kind", ["mistral", "gemma2", "bloom"])

@@ -168,7 +168,7 @@ class _Holding:
         whole = [self._state(rows) for rows in (keys, values)]
         query = _in_float32(node.input_value(_QUERY))
         mask = self._mask(node.input_value(_MASK), whole[0])
-        seen = [_shared(each, keys) for each in whole]
+        seen = [_shared(each, rows) for each, rows in zip(whole, (keys, values), strict=True)]
         scale = [] if node.get_input_size() <= _SCALE else [_in_float32(node.input_value(_SCALE))]
         made = opset.scaled_dot_product_attention(query, *seen, mask, *scale, causal=False)
         made.set_friendly_name(node.get_friendly_name())
@@ -188,8 +188,6 @@ class _Holding:
         if any(cache.given == given for cache in self._found.caches):
             raise _Otherwise  # one of another layer
         batch, heads, width = (size.get_length() for size in sizes)
-        if batch != 1:  # rows of padding see everything, and so rows that are not there
-            raise _Otherwise
         name = f"cache {given}"
         self._found.caches.append(Cache(name, given, made))
         self._new[rows.cache.get_node().get_name()] = rows.new
