@@ -132,9 +132,10 @@ def test_rows_that_go_elsewhere_are_refused(start, count, message):
         Caller().call(start, count)
 
 
-def test_a_mask_that_shows_rows_that_are_not_there_is_refused():
+@pytest.mark.parametrize(("start", "mask"), [(2, torch.arange(6) < 5), (0, torch.tensor([True]))])
+def test_a_mask_that_shows_rows_that_are_not_there_is_refused(start, mask):
     with pytest.raises(OutOfRange, match="not there yet"):
-        Caller().call(2, mask=torch.arange(6) < 5)
+        Caller().call(start, mask=mask)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e20])

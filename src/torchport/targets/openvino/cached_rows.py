@@ -12,7 +12,7 @@ from typing import Any
 from torchport.targets.openvino.library import openvino
 
 _RANK, _HEADS, _ROWS, _WIDTH = 4, 1, 2, 3
-_COPIES, _CACHE, _PLACES, _NEW, _AXIS = "ScatterUpdate", 0, 1, 2, 3
+_COPIES, _AXIS = "ScatterUpdate", 3
 # More new rows at once cost more to place their scores than the copy does.
 _MOST_NEW = 64
 
@@ -36,11 +36,10 @@ class CachedRows:
 
     def are_placed_like(self, other: CachedRows) -> bool:
         """Whether the same rows of both are replaced, and as many heads share them."""
-        own = self.places.get_node().get_name(), self.places.get_index(), self.heads, self.shared_heads
-        others = other.places
-        return own == (
-            others.get_node().get_name(), others.get_index(), other.heads, other.shared_heads
-        )  # fmt: skip
+        return self._placing() == other._placing()
+
+    def _placing(self) -> tuple[object, ...]:
+        return self.places.get_node().get_name(), self.places.get_index(), self.heads, self.shared_heads
 
 
 def cached_rows(value: Any) -> CachedRows | None:

@@ -52,7 +52,8 @@ class HeldRows:
         if start < 0 or start > self._held.most or self._next > room:
             raise OutOfRange("new rows of a cache are not put behind the others")
         for mask in self._held.masks:
-            if given[mask].numpy()[..., self._next :].any():
+            shown = given[mask].numpy()
+            if shown.shape[-1] != room or shown[..., self._next :].any():  # of one size it is for all rows
                 raise OutOfRange("a mask shows rows of a cache that are not there yet")
         try:
             now = [(cache.data_ptr(), cache._version) for cache in caches]
