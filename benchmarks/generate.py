@@ -40,7 +40,8 @@ model.save_pretrained(folder)
 print(sum(parameter.nbytes for parameter in model.parameters()))
 """
 NAMES = ("torchport", "torchport-auto", "torchport-file", "eager", "inductor")
-BY_NAME_ALONE = ("torchport-float16",)  # not every processor has it
+# Not every processor has float16, nor every system huge pages.
+BY_NAME_ALONE = ("torchport-float16", "torchport-small-pages")
 PEERS = ("optimum-intel", "openvino-genai")
 OURS = "torchport"
 

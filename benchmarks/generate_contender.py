@@ -112,6 +112,14 @@ def torchport_float16(folder: str, dtype: str, prompt: int, new: int) -> Generat
     return _with_library(compiled.generate, prompt, new)
 
 
+def torchport_small_pages(folder: str, dtype: str, prompt: int, new: int) -> Generate:
+    """torchport on OpenVINO, as on a system without huge pages."""
+    from torchport.targets import huge_pages
+
+    huge_pages.huge_page_size = lambda: 0  # type: ignore[assignment]
+    return torchport(folder, dtype, prompt, new)
+
+
 def torchport_auto(folder: str, dtype: str, prompt: int, new: int) -> Generate:
     """torchport with the engine that generates fastest, eager torch among them."""
     import torchport as library
@@ -204,6 +212,10 @@ CONTENDERS: dict[str, tuple[Callable[[str, str, int, int], Generate], tuple[str,
     "torchport": (torchport, ("torchport.compiler", "torchport.targets.openvino.build", "openvino")),
     "torchport-float16": (
         torchport_float16,
+        ("torchport.compiler", "torchport.targets.openvino.build", "openvino"),
+    ),
+    "torchport-small-pages": (
+        torchport_small_pages,
         ("torchport.compiler", "torchport.targets.openvino.build", "openvino"),
     ),
     "torchport-auto": (torchport_auto, ("torchport.compiler", "openvino")),

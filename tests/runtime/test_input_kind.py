@@ -18,3 +18,17 @@ def test_the_autocast_of_the_inputs_device_counts(device, switched):
         assert kind.fits_autocast() == (device != switched)
     finally:
         torch.set_autocast_enabled(switched, False)
+
+
+def test_tensors_like_those_that_fitted_last_are_looked_at_all_the_same():
+    wide = torch.ones(4, 4)
+    kind = InputKind.of(flatten_call((wide,), {}).structure, [wide]).with_open_sizes([(-1, 4)], [True])
+    assert kind.fits_leaves([wide])
+    assert kind.fits_leaves([torch.zeros(4, 4)])
+    assert not kind.fits_leaves([wide.t()])  # lies in memory in another order
+    assert not kind.fits_leaves([wide.double()])
+    assert not kind.fits_leaves([torch.ones(4, 5)])
+    assert not kind.fits_leaves([wide, wide])
+    assert not kind.fits_leaves([wide.to("meta")])
+    assert kind.fits_leaves([torch.ones(7, 4)])
+    assert kind.fits_leaves([wide])

@@ -15,6 +15,7 @@ from torchport.structure import flatten, flatten_call, tensors_in
 from torchport.structure.flatten import flatten_result
 
 ONE, TWO = torch.tensor([1.0]), torch.tensor([2.0])
+SHARED = [ONE]
 
 
 def rebuilt(value):
@@ -149,6 +150,19 @@ def test_a_tensor_as_key_is_refused():
         ((ONE, ONE), {}),
         ((ONE, 3), {}),
         (([ONE],), {"b": None}),
+        (([ONE], {"mask": TWO}), {}),
+        (({"mask": ONE}, [TWO]), {}),
+        (([ONE, TWO],), {}),
+        (([ONE], [TWO]), {}),
+        (([], [ONE]), {"b": [TWO]}),
+        (([ONE, 3],), {}),
+        (([[ONE]],), {}),
+        (({1: ONE},), {}),
+        (({True: ONE},), {}),
+        (([ONE], ONE), {}),
+        ((SHARED, SHARED), {}),
+        (((ONE, TWO),), {}),
+        ((torch.nn.Parameter(ONE),), {"b": [TWO]}),
     ],
 )
 def test_a_call_is_taken_apart_as_the_pair_of_its_arguments_is(args, kwargs):
@@ -156,7 +170,7 @@ def test_a_call_is_taken_apart_as_the_pair_of_its_arguments_is(args, kwargs):
     assert quick.structure == plain.structure
     assert quick.structure.paths == plain.structure.paths
     assert [id(leaf) for leaf in quick.leaves] == [id(leaf) for leaf in plain.leaves]
-    assert quick.objects == plain.objects
+    assert list(map(id, quick.objects)) == list(map(id, plain.objects))
 
 
 class TestResults:

@@ -146,30 +146,3 @@ def check_room(cache: Slots, length: int, name: str) -> None:
             where=name,
             remedy=f"compile it with max_length={length}",
         )
-
-
-@torch.inference_mode(False)
-def new_slots(*shape: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.Tensor:
-    """Return empty slots, which may be written under `torch.inference_mode` and outside of it."""
-    return torch.zeros(shape, dtype=dtype, device=device)
-
-
-@torch.inference_mode(False)
-def grown_slots(buffer: torch.Tensor, slots: int) -> torch.Tensor:
-    """Return a buffer with so many slots, the first ones as they were; the same if it has them."""
-    batch, heads, filled, width = buffer.shape
-    if filled >= slots:
-        return buffer
-    grown = buffer.new_zeros(batch, heads, slots, width)
-    grown[:, :, :filled] = buffer
-    return grown
-
-
-def write_slots(
-    buffers: tuple[torch.Tensor, torch.Tensor], new: tuple[torch.Tensor, torch.Tensor], start: int, count: int
-) -> None:
-    """Put the first `count` new keys and values of a layer into the slots from `start` on."""
-    for buffer, made in zip(buffers, new, strict=True):
-        width = made.shape[2]
-        if width:
-            buffer.narrow(2, start, count).copy_(made if width == count else made.narrow(2, 0, count))

@@ -9,8 +9,9 @@ import torch
 
 from torchport.errors import RuntimeRefusal, one_line
 from torchport.generation.model_inputs import MASK
-from torchport.generation.pieces import Pieces, SlotNumbers, check_room, grown_slots, new_slots, write_slots
+from torchport.generation.pieces import Pieces, SlotNumbers, check_room
 from torchport.generation.plain_masks import make_masks, mask_form
+from torchport.generation.slot_stacks import SlotStacks
 from torchport.records import GenerationForm
 
 
@@ -28,12 +29,14 @@ class KeyValueCache:
         self.numbers = SlotNumbers.open(most) if form.open_slots else SlotNumbers(most)
         self.slots = self.numbers.for_tokens(1)
         self.length = 0
-        self.keys = [
-            new_slots(batch, heads, self.slots, width, dtype=dtype) for heads, width, _ in form.layers
-        ]
-        self.values = [
-            new_slots(batch, heads, self.slots, width, dtype=dtype) for heads, _, width in form.layers
-        ]
+        keys = [(batch, heads, self.slots, width) for heads, width, _ in form.layers]
+        values = [(batch, heads, self.slots, width) for heads, _, width in form.layers]
+        self._keep(SlotStacks([*keys, *values], dtype))
+
+    def _keep(self, stacks: SlotStacks) -> None:
+        self._stacks = stacks
+        layers = len(stacks.buffers) // 2
+        self.keys, self.values = stacks.buffers[:layers], stacks.buffers[layers:]
 
     def make_room(self, length: int, numbers: SlotNumbers) -> None:
         """Have slots for so many tokens, in one of these numbers."""
@@ -41,8 +44,7 @@ class KeyValueCache:
         if slots <= self.slots:
             return
         self.slots = slots
-        self.keys = [grown_slots(keys, self.slots) for keys in self.keys]
-        self.values = [grown_slots(values, self.slots) for values in self.values]
+        self._keep(SlotStacks.grown([*self.keys, *self.values], slots))
 
     @property
     def buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -51,8 +53,7 @@ class KeyValueCache:
 
     def write(self, new: tuple[list[torch.Tensor], list[torch.Tensor]], start: int, count: int) -> None:
         """Put what a call made into the slots from `start` on: its first `count` tokens."""
-        for keys, values, new_keys, new_values in zip(self.keys, self.values, *new, strict=True):
-            write_slots((keys, values), (new_keys, new_values), start, count)
+        self._stacks.write([*self.keys, *self.values], [*new[0], *new[1]], start, count)
         self.length = start + count
 
 

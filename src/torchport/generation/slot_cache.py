@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
 
-from torchport.generation.pieces import SlotNumbers, grown_slots, new_slots, write_slots
+from torchport.generation.pieces import SlotNumbers
+from torchport.generation.slot_stacks import SlotStacks
 
 
 class _PastLayer(CacheLayerMixin):
@@ -166,18 +167,6 @@ class _SlotLayer(CacheLayerMixin):
         """Refuse: a model is called with a `PastCache`."""
         raise NotImplementedError("a compiled model alone writes this cache")
 
-    def write(self, keys: torch.Tensor, values: torch.Tensor, start: int, count: int) -> None:
-        """Put the first `count` new keys and values into the slots from `start` on."""
-        write_slots((self.keys, self.values), (keys, values), start, count)
-        self.length = start + count
-
-    def make_room(self, length: int) -> None:
-        """Have slots for so many tokens."""
-        slots = self.numbers.for_tokens(length)
-        if slots <= self.keys.shape[2]:  # without a context for each buffer, on each call
-            return
-        self.keys, self.values = grown_slots(self.keys, slots), grown_slots(self.values, slots)
-
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return the length and the first slot of what a mask is for: of the slots that a call will see."""
         return max(self.keys.shape[2], self.numbers.for_tokens(self.length + query_length)), 0
@@ -236,16 +225,12 @@ class SlotCache(Cache):
         device: torch.device | str = "cpu",
     ) -> None:
         slots = numbers.for_tokens(1)
-        super().__init__(
-            layers=[
-                _SlotLayer(
-                    new_slots(batch, heads, slots, key_width, dtype=dtype, device=device),
-                    new_slots(batch, heads, slots, value_width, dtype=dtype, device=device),
-                    numbers,
-                )
-                for heads, key_width, value_width in shapes
-            ]
-        )
+        keys = [(batch, heads, slots, width) for heads, width, _ in shapes]
+        values = [(batch, heads, slots, width) for heads, _, width in shapes]
+        self._stacks = SlotStacks([*keys, *values], dtype, device)
+        made = self._stacks.buffers
+        pairs = zip(made[: len(shapes)], made[len(shapes) :], strict=True)
+        super().__init__(layers=[_SlotLayer(*pair, numbers) for pair in pairs])
 
     @property
     def buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -283,7 +268,14 @@ class SlotCache(Cache):
         """Have slots for so many tokens, in one of these numbers."""
         for layer in self.layers:
             layer.numbers = numbers
-            layer.make_room(length)
+        slots = numbers.for_tokens(length)
+        if slots <= self.slots:
+            return
+        keys, values = self.buffers
+        self._stacks = SlotStacks.grown([*keys, *values], slots)
+        made = self._stacks.buffers
+        for layer, key, value in zip(self.layers, made[: len(keys)], made[len(keys) :], strict=True):
+            layer.keys, layer.values = key, value
 
     def forget_all_but(self, length: int) -> None:
         """Keep so many slots, and forget those after them."""
@@ -292,8 +284,10 @@ class SlotCache(Cache):
 
     def write(self, new: tuple[list[torch.Tensor], list[torch.Tensor]], start: int, count: int) -> None:
         """Put what a call made into the slots from `start` on: its first `count` tokens."""
-        for layer, keys, values in zip(self.layers, *new, strict=True):
-            layer.write(keys, values, start, count)
+        keys, values = self.buffers
+        self._stacks.write([*keys, *values], [*new[0], *new[1]], start, count)
+        for layer in self.layers:
+            layer.length = start + count
 
 
 def cut_attentions(output: Any, cache: SlotCache) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -12,6 +14,8 @@ from torchport.runtime.shape_guards import holds
 from torchport.structure import Flat, Structure
 
 LeafKey = tuple[torch.Size, torch.dtype, torch.device, "tuple[int, ...] | None"]
+# What is the same from call to call, asked for without a function of Python's.
+_form = operator.attrgetter("shape", "dtype", "device", "layout")
 
 
 def key_of(leaf: torch.Tensor) -> LeafKey:
@@ -65,8 +69,8 @@ class InputKind:
     keys: tuple[LeafKey, ...]
     autocast: tuple[bool, torch.dtype]
     guards: tuple[object, ...] = ()
-    # What fitted last, where sizes are open: most calls are like the one before.
-    _fitting: list[list[LeafKey]] = field(default_factory=list, init=False, repr=False)
+    # The tensors that fitted last, where sizes are open: most calls are like the one before.
+    _fitting: list[list[Any]] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
     def of(cls, structure: Structure, leaves: Sequence[torch.Tensor]) -> InputKind:
@@ -90,9 +94,10 @@ class InputKind:
         """Whether the program was built for tensors like these."""
         if not self.guards:
             return self.keys == tuple([key_of(leaf) for leaf in leaves])
-        given = [key_of(leaf) for leaf in leaves]
-        if given in self._fitting:
+        forms = list(map(_form, leaves))
+        if forms in self._fitting and all(map(torch.Tensor.is_contiguous, leaves)):
             return True
+        given = [key_of(leaf) for leaf in leaves]
         fits = (
             len(given) == len(self.keys)
             and all(
@@ -101,8 +106,8 @@ class InputKind:
             )
             and self.holds_for([key[0] for key in given])
         )
-        if fits:
-            self._fitting[:] = [given]
+        if fits and all(leaf.layout is torch.strided and leaf.is_contiguous() for leaf in leaves):
+            self._fitting[:] = [forms]
         return fits
 
     def holds_for(self, shapes: Sequence[torch.Size]) -> bool:

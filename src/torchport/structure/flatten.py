@@ -78,28 +78,53 @@ def flatten(value: object, *, by_reference: Mapping[int, object] = _NOTHING) -> 
 
 
 def flatten_call(args: tuple[object, ...], kwargs: dict[str, object]) -> Flat:
-    """Take the inputs of a call apart; the same as `flatten((args, kwargs))`, and quick for plain tensors."""
+    """Take the inputs of a call apart; the same as `flatten((args, kwargs))`.
+
+    It is quick for tensors, and for lists and dicts of them: their structure is known by their numbers.
+    """
     if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor:
         return Flat([args[0]], _ONE_TENSOR, [kwargs])
-    leaves: list[Any] = [*args, *kwargs.values()]
-    if len({id(leaf) for leaf in leaves}) == len(leaves) and all(
-        type(leaf) is torch.Tensor for leaf in leaves
-    ):
-        return Flat(leaves, _plain_call(len(args), tuple(kwargs)), [kwargs])
-    return flatten((args, kwargs))
+    leaves: list[Any] = []
+    objects: list[object] = []
+    form: list[object] = [len(args), *kwargs]
+    for value in (*args, kwargs, *kwargs.values()):
+        if type(value) is torch.Tensor:
+            leaves.append(value)
+            form.append(torch.Tensor)
+        elif value is kwargs:
+            objects.append(value)
+        elif type(value) is list:
+            leaves += value
+            objects.append(value)
+            form.append(len(value))
+        elif type(value) is dict and _NAMES.issuperset(map(type, value)):
+            leaves += value.values()
+            objects.append(value)
+            form.append(tuple(value))
+        else:
+            return flatten((args, kwargs))
+    if not _TENSORS.issuperset(map(type, leaves)) or _has_one_twice(leaves) or _has_one_twice(objects):
+        return flatten((args, kwargs))
+    return Flat(leaves, _structure_of(tuple(form), args, kwargs), objects)
 
 
-@functools.lru_cache(maxsize=256)
-def _plain_call(positional: int, names: tuple[str, ...]) -> Structure:
-    """Return the structure of a call whose inputs are tensors, each another one."""
-    count = positional + len(names)
-    args = tuple(Leaf(index) for index in range(positional))
-    kwargs = Dict(0, names, tuple(Leaf(index) for index in range(positional, count)))
-    paths = (*[f"[0][{index}]" for index in range(positional)], *[f"[1].{name}" for name in names])
-    return Structure(Tuple((Tuple(args), kwargs)), paths)
+_NAMES, _TENSORS = frozenset([str]), frozenset([torch.Tensor])
+_MOST_STRUCTURES = 256
+_structures: dict[tuple[object, ...], Structure] = {}
 
 
-_ONE_TENSOR = _plain_call(1, ())
+def _structure_of(form: tuple[object, ...], args: tuple[object, ...], kwargs: dict[str, object]) -> Structure:
+    """Return the structure of a call, which all calls of the same form have."""
+    found = _structures.get(form)
+    if found is None:
+        if len(_structures) >= _MOST_STRUCTURES:
+            _structures.clear()
+        found = _structures[form] = flatten((args, kwargs)).structure
+    return found
+
+
+def _has_one_twice(values: list[object]) -> bool:
+    return len(set(map(id, values))) < len(values)
 
 
 def flatten_result(
@@ -330,3 +355,6 @@ def _same_content(before: Node | None, after: Node | None) -> bool:
 
 def _all_same(before: Sequence[Node], after: Sequence[Node]) -> bool:
     return len(before) == len(after) and all(map(_same_content, before, after))
+
+
+_ONE_TENSOR = flatten(((torch.empty(0, device="meta"),), {})).structure

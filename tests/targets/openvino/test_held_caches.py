@@ -56,13 +56,18 @@ class Caller:
         self.caches = [torch.randn(1, 2, slots, 4) for _ in range(2)]
         self.filled = 0
 
+    def prepare(self, start, mask, count):
+        """Begin a call."""
+        given = [torch.tensor(start), *self.caches, mask.view(1, 1, 1, -1)]
+        self.rows.prepare(given, [tensor.data_ptr() for tensor in given], count)
+
     def call(self, start, count=1, *, write=True, mask=None):
         """Make a call that notes rows, write them, and say whether states were filled first."""
         for state in self.request.states:
             state.state = "untouched"
         if mask is None:
             mask = torch.arange(self.caches[0].shape[2]) < start + count
-        self.rows.prepare([torch.tensor(start), *self.caches, mask.view(1, 1, 1, -1)], count)
+        self.prepare(start, mask, count)
         made = [torch.randn(1, 2, count, 4) for _ in range(2)]
         self.rows.note(made)
         if write:
@@ -107,8 +112,7 @@ def test_states_are_filled_again_when_anything_else_happened(change):
     elif change == "forgotten":
         caller.rows.forget()
     elif change == "failed":  # a call that did not end
-        mask = (torch.arange(6) < 4).view(1, 1, 1, -1)
-        caller.rows.prepare([torch.tensor(3), *caller.caches, mask], 1)
+        caller.prepare(3, torch.arange(6) < 4, 1)
     assert caller.call(start)
     expected = [cache[:, :, :start] for cache in caller.caches]
     for found, cache in zip(caller.request.held(), expected, strict=True):

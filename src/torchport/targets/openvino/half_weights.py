@@ -1,9 +1,10 @@
-"""Has products of half precision computed in float32, by weights that stay as they are.
+"""Has models of half precision computed in float32, by weights that stay as they are.
 
 On x86 without instructions for bfloat16, OpenVINO multiplies such tensors all the same, element by element,
-and up to a hundred times slower than float32. Here what goes into a product is cast to float32, and what
-comes out is rounded once, as torch does. Weights are marked as compressed: a kernel reads them as they are
-and widens them on its way, so that a token takes half of the memory's time, and none is held in float32.
+and up to a hundred times slower than float32; on ARM it computes in float32 by itself. Here it is told to:
+inputs are widened, and results are rounded, once. Weights are marked as compressed: a kernel reads them as
+they are and widens them on its way, so that a token takes half of the memory's time, and none is held in
+float32.
 
 OpenVINO has that kernel for language models alone, which it knows by an attention and a state. As attentions
 are written out, and the caller holds the cache, it is given small ones of both.
@@ -39,19 +40,35 @@ def has_bfloat16() -> bool:
 
 
 def compute_in_float32(model: Any) -> Any | None:
-    """Return a model whose products are in float32, by weights in half precision; None if it has none."""
-    halves = (openvino().Type.bf16, openvino().Type.f16)
-    products = [
-        node
+    """Return a model that computes in float32, by weights in half precision; None if it has no such products.
+
+    What it takes and gives is what it was.
+    """
+    halves = _halves()
+    if not any(
+        node.get_type_name() == "MatMul"
+        and node.get_output_element_type(0) in halves
+        and _is_large(node.input_value(1).get_node())
         for node in model.get_ordered_ops()
-        if node.get_type_name() == "MatMul" and node.get_output_element_type(0) in halves
-    ]
-    by_weights = [node for node in products if _is_large(node.input_value(1).get_node())]
-    if not by_weights:
+    ):
         return None
-    for node in products:
-        _replace(node)
-    return model if model.get_sinks() else _as_language_model(model)
+    made = model.clone()
+    results = [(result, result.get_output_element_type(0)) for result in made.get_results()]
+    for node in made.get_ordered_ops():
+        _widen(node)
+    for result, dtype in results:
+        if dtype in halves:
+            source = result.input_value(0)
+            back = openvino().opset13.convert(source, dtype.get_type_name())
+            result.input(0).replace_source_output(back.output(0))
+    made.validate_nodes_and_infer_types()
+    if not all(map(_is_wide, made.get_ordered_ops())):
+        return None
+    return made if made.get_sinks() else _as_language_model(made)
+
+
+def _halves() -> tuple[Any, Any]:
+    return openvino().Type.bf16, openvino().Type.f16
 
 
 def _is_large(node: Any) -> bool:
@@ -62,39 +79,47 @@ def _is_constant(node: Any) -> bool:
     return bool(node.get_type_name() == "Constant")
 
 
-def _replace(node: Any) -> None:
-    """Have a product computed in float32, with its bias: torch rounds their sum once."""
-    opset = openvino().opset13
-    dtype = node.get_output_element_type(0).get_type_name()
-    flags = node.get_attributes()
-    sources = [_widened(node.input_value(place)) for place in range(2)]
-    result = opset.matmul(*sources, flags["transpose_a"], flags["transpose_b"])
-    result.set_friendly_name(node.get_friendly_name())  # by which a profile knows the op
-    bias = _bias_of(node)
-    if bias is not None:
-        added, value = bias
-        result = opset.add(result, _widened(value))
-        result.set_friendly_name(added.get_friendly_name())
-        node = added
-    node.output(0).replace(opset.convert(result, dtype).output(0))
+def _widen(node: Any) -> None:
+    """Have what a node gives in float32, if it says itself that it is in half precision."""
+    kind, opset = node.get_type_name(), openvino().opset13
+    if kind == "Convert" and node.get_output_element_type(0) in _halves():
+        wide = opset.convert(node.input_value(0), "f32")
+        wide.set_friendly_name(node.get_friendly_name())  # by which a profile knows the op
+        node.output(0).replace(wide.output(0))
+    elif kind in ("Parameter", "Constant") and node.get_output_element_type(0) in _halves():
+        for user in list(node.output(0).get_target_inputs()):
+            if _is_row_of(user):
+                _widen_result(user.get_node())
+            else:
+                wide = opset.convert(node, "f32")
+                if kind == "Constant":
+                    wide.get_rt_info()[_COMPRESSED] = ""
+                user.replace_source_output(wide.output(0))
 
 
-def _bias_of(node: Any) -> tuple[Any, Any] | None:
-    """Return the sum that a product goes into, and the constant that is added, if that is all it is for."""
+def _is_row_of(user: Any) -> bool:
+    """Whether rows of a large weight are looked up: those are widened, and not the weight."""
+    return bool(
+        user.get_node().get_type_name() == "Gather"
+        and user.get_index() == 0
+        and _is_large(user.get_source_output().get_node())
+    )
+
+
+def _widen_result(node: Any) -> None:
     users = list(node.output(0).get_target_inputs())
-    if len(users) != 1 or users[0].get_node().get_type_name() != "Add":
-        return None
-    added = users[0].get_node()
-    value = added.input_value(1 - users[0].get_index())
-    return (added, value) if _is_constant(value.get_node()) else None
+    wide = openvino().opset13.convert(node, "f32")
+    for user in users:
+        user.replace_source_output(wide.output(0))
 
 
-def _widened(value: Any) -> Any:
-    """Return a value in float32."""
-    wide = openvino().opset13.convert(value, "f32")
-    if _is_constant(value.get_node()):
-        wide.get_rt_info()[_COMPRESSED] = ""
-    return wide
+def _is_wide(node: Any) -> bool:
+    """Whether a node computes nothing in half precision."""
+    if node.get_type_name() in ("Parameter", "Constant", "Result", "Convert"):
+        return True
+    return node.get_type_name() == "Gather" or all(
+        port.get_element_type() not in _halves() for port in node.outputs()
+    )
 
 
 def _as_language_model(model: Any) -> Any:

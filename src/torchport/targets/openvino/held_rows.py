@@ -6,6 +6,7 @@ rows in its caches, and nothing else changed, needs no more. Any other has the s
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from torchport.targets.openvino.held_caches import ROWS, HeldCaches
 from torchport.targets.openvino.library import openvino
 from torchport.targets.openvino.nan_walk import SMALL
 from torchport.targets.target import OutOfRange
+
+_version = operator.attrgetter("_version")
 
 
 class HeldRows:
@@ -29,40 +32,44 @@ class HeldRows:
         self._held = held
         self._request = request
         self._states = {state.name: state for state in request.query_state()}
+        self._places = [cache.given for cache in held.caches]  # among the inputs
         self._length = -1  # how many rows they hold; they hold no cache's if it is negative
         self._next = 0
         self._begin = 0  # of the last call's rows
-        self._seen: list[tuple[int, int]] = []  # addresses and versions of the caches, in the last call
+        # Addresses and versions of the caches, in the last call.
+        self._seen: tuple[list[int], list[int]] = [], []
         self._rows: list[torch.Tensor] = []  # some of those that the last call made
 
-    def prepare(self, given: Sequence[torch.Tensor], count: int) -> None:
+    def prepare(self, given: Sequence[torch.Tensor], addresses: Sequence[int], count: int) -> None:
         """Let the states hold what a call's caches hold.
 
         Args:
             given: the model's inputs.
+            addresses: theirs.
             count: how many rows the call will make.
 
         Raises:
             OutOfRange: rows are put elsewhere than behind the others, or such are seen as are not there.
         """
         start = int(given[self._held.start])
-        caches = [given[cache.given] for cache in self._held.caches]
+        caches = [given[place] for place in self._places]
         self._next = start + count
-        room = min(cache.shape[ROWS] for cache in caches)
+        room = min([cache.size(ROWS) for cache in caches])
         if start < 0 or start > self._held.most or self._next > room:
             raise OutOfRange("new rows of a cache are not put behind the others")
         for mask in self._held.masks:
             shown = given[mask].numpy()
             if shown.shape[-1] != room or shown[..., self._next :].any():  # of one size it is for all rows
                 raise OutOfRange("a mask shows rows of a cache that are not there yet")
+        places = [addresses[place] for place in self._places]
         try:
-            now = [(cache.data_ptr(), cache._version) for cache in caches]
+            versions = list(map(_version, caches))
         except RuntimeError:  # torch does not count for a tensor that was made under inference_mode
-            now = []
-        if not self._follow(caches, now, start):
+            versions = []
+        if not self._follow(caches, places, versions, start):
             self.forget()
             self._fill(caches, start)
-        self._seen, self._begin, self._length = now, start, -1  # until the call has ended
+        self._seen, self._begin, self._length = (places, versions), start, -1  # until the call has ended
 
     def note(self, rows: Sequence[torch.Tensor]) -> None:
         """Remember that a call ended well.
@@ -76,14 +83,16 @@ class HeldRows:
         """Let the next call fill the states."""
         self._length = -1
 
-    def _follow(self, caches: Sequence[torch.Tensor], now: list[tuple[int, int]], start: int) -> bool:
+    def _follow(
+        self, caches: Sequence[torch.Tensor], places: list[int], versions: list[int], start: int
+    ) -> bool:
         """Whether caches are those of the last call, with the rows that it made and nothing else changed.
 
         Each was written to once since then. Of what was written, some is looked at.
         """
-        if start != self._length or not now:
+        if start != self._length or not versions:
             return False
-        if now != [(address, version + 1) for address, version in self._seen]:
+        if places != self._seen[0] or versions != [version + 1 for version in self._seen[1]]:
             return False
         begin, count = self._begin, start - self._begin
         return all(

@@ -17,6 +17,7 @@ import torch
 from torchport.errors import TargetError
 from torchport.records import TensorSpec
 from torchport.targets.artifact_properties import check_format, read_number, refuse_property
+from torchport.targets.huge_pages import WORTHWHILE, TakenMemory
 from torchport.targets.mapped_payload import release_pages
 from torchport.targets.open_sizes import OUTPUT_SIZES, output_shapes
 from torchport.targets.openvino.channel_scales import are_taken_for_one, part_channel_scales
@@ -38,7 +39,7 @@ from torchport.targets.openvino.merged_kernels import (
     is_slower_merged,
 )
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
-from torchport.targets.openvino.request import Request, as_in_memory
+from torchport.targets.openvino.request import Request, all_in_memory
 from torchport.targets.openvino.single_axis import mend_for_arm
 from torchport.targets.openvino.wide_weights import widen_weights
 from torchport.targets.openvino.written_attention import write_attention
@@ -64,6 +65,8 @@ def load(
     """
     check_format(artifact.properties, FORMAT, "openvino")
     properties = read_properties(artifact.properties, inputs, outputs)
+    is_large = artifact.payload.size >= WORTHWHILE and options.device == "CPU"
+    taken = TakenMemory() if is_large else None
     imported = import_compiled(artifact, options.device, compile_config(options))
     gives = properties.model_outputs(outputs)
     ports = len(inputs), len(gives), len(properties.checks.sums)
@@ -74,7 +77,7 @@ def load(
         compiled, kept = _compile(artifact, options, *ports), artifact.payload
     half = (TensorSpec((), "float32"),) if compiled.has_half else ()
     _check_ports(compiled.model, inputs, (*gives, *half), is_open=OUTPUT_SIZES in artifact.properties)
-    island = _Island(compiled, replace(artifact, payload=kept), inputs, outputs, properties)
+    island = _Island(compiled, replace(artifact, payload=kept), inputs, outputs, properties, taken)
     if compiled.has_half:
         exact = replace(options, precision="float32")
         island.compile_exactly = lambda: _compile(artifact, exact, *ports)
@@ -275,8 +278,10 @@ class _Island:
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         properties: Properties,
+        taken: TakenMemory | None = None,
     ) -> None:
         self.compiled = compiled
+        self._taken = taken
         self._compiling = threading.Lock()
         self._kept = artifact.payload
         self._checks = properties.checks
@@ -305,8 +310,9 @@ class _Island:
         """Run the island once, and `meanwhile` in this thread while the device computes."""
         self._checks.before(arguments)
         # The request does not keep the memory of its tensors alive: this list does, until it has run.
-        kept = [as_in_memory(argument) for argument in arguments]
-        shapes = self._shapes if self._open_sizes is None else self._shapes_for(kept)
+        kept = all_in_memory(arguments)
+        sizes = list(map(torch.Tensor.size, kept))
+        shapes = self._shapes if self._open_sizes is None else self._shapes_for(sizes)
         compiled = self.compiled  # which another thread may replace
         try:
             request = compiled.idle.pop()
@@ -315,7 +321,7 @@ class _Island:
             sums = len(self._checks.sums) + compiled.has_half
             request = Request(made, len(kept), self._dtypes, sums, compiled.held)
         try:
-            request.give(kept, [shapes[index] for index in self._own])
+            request.give(kept, sizes, [shapes[index] for index in self._own])
             # Not `infer`, which copies every output once more.
             request.request.start_async()
             try:
@@ -324,6 +330,8 @@ class _Island:
                     meanwhile()
             finally:
                 request.request.wait()  # whatever happens: it writes to memory that is freed afterwards
+            if self._taken is not None and request.is_new:  # it has weights in the form for these sizes now
+                self._taken.move_to_huge_pages()
             results = request.take()
             totals = request.sums.tolist()
             if not math.isfinite(sum(totals)):
@@ -349,10 +357,9 @@ class _Island:
                 # Its compiled form would be taken for one that was made with the options.
                 self.compiled = replace(self.compile_exactly(), may_export=False)
 
-    def _shapes_for(self, kept: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
+    def _shapes_for(self, sizes: list[torch.Size]) -> list[tuple[int, ...]]:
         """Return the shapes of the outputs for inputs of these sizes."""
         assert self._open_sizes is not None
-        sizes = [argument.shape for argument in kept]
         last, known = self._known
         if sizes == last:
             return known

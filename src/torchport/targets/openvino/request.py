@@ -17,14 +17,16 @@ from torchport.targets.tensor_memory import as_array
 
 # In bytes. Up to here a copy is cheaper than to set another output tensor.
 _SMALL_OUTPUT = 1 << 16
+# In bytes. Such an input is a new tensor on most calls, as a token is.
+_SMALL_INPUT = 1 << 12
 
 
 class Request:
     """A request of OpenVINO's with the memory that it reads and writes.
 
     Just after the device has emptied the caches every step is slow, setting a tensor above all. So an input
-    at the same address is not set again, and small outputs have memory of their own: what they are copied to
-    is made while the device computes.
+    at the same address is not set again, and small ones and small outputs have memory of their own: what
+    outputs are copied to is made while the device computes.
     """
 
     def __init__(
@@ -46,47 +48,75 @@ class Request:
             request.set_output_tensor(len(outputs) + index, openvino().Tensor(total, True))
         self._addresses = [-1] * inputs
         self._given: list[torch.Size | None] = [None] * inputs
+        # The memory that small inputs are copied to, by their indices, and how many bytes they have.
+        self._read: dict[int, tuple[torch.Tensor, int]] = {}
         self._dtypes = outputs
         self._shapes: list[tuple[int, ...]] | None = None
-        self._is_new = True  # whether it was not seen yet what sizes the outputs have
+        self.is_new = True  # whether it was not seen yet what sizes the outputs have
         self._results: list[torch.Tensor | None] = []
         self._written: dict[int, torch.Tensor] = {}  # the memory of small outputs, by their indices
+        self._sources: list[int] = []  # where it is
+        self._sizes: list[int] = []
         self._copies: list[tuple[int, int, int]] = []  # to, from, bytes
 
-    def give(self, kept: Sequence[torch.Tensor], shapes: list[tuple[int, ...]]) -> None:
-        """Let the request read these tensors, and write results of these shapes where it should.
+    def give(
+        self, kept: Sequence[torch.Tensor], sizes: Sequence[torch.Size], shapes: list[tuple[int, ...]]
+    ) -> None:
+        """Let the request read tensors, and write results where it should.
+
+        Args:
+            kept: the tensors, which the caller keeps until the results are there.
+            sizes: theirs.
+            shapes: of the results.
 
         Raises:
             OutOfRange: it holds caches, and the call does something else with them.
         """
+        addresses = list(map(torch.Tensor.data_ptr, kept))
         if self._held is not None:
-            self._held.prepare(kept, shapes[self._rows[0]][ROWS])
-        for index, argument in enumerate(kept):
-            address = argument.data_ptr()
-            if address != self._addresses[index] or not address or argument.shape != self._given[index]:
-                self.request.set_input_tensor(index, _as_openvino(argument))
-                self._addresses[index], self._given[index] = address, argument.shape
+            self._held.prepare(kept, addresses, shapes[self._rows[0]][ROWS])
+        for index, address in enumerate(addresses):
+            if sizes[index] != self._given[index]:
+                self._set_input(index, kept[index], sizes[index])
+            elif index not in self._read and (address != self._addresses[index] or not address):
+                self.request.set_input_tensor(index, _as_openvino(kept[index]))
+            self._addresses[index] = address
+        for index, (own, size) in self._read.items():
+            ctypes.memmove(own.data_ptr(), addresses[index], size)
         if shapes != self._shapes:
             self._shapes = None  # until all of them have their memory
             small = [index for index, shape in enumerate(shapes) if self._is_small(index, shape)]
             self._written = {index: self._make(index, shapes[index]) for index in small}
-            self._shapes, self._is_new = shapes, True
+            self._sources = [written.data_ptr() for written in self._written.values()]
+            self._sizes = [written.nbytes for written in self._written.values()]
+            self._shapes, self.is_new = shapes, True
         self._results = [
             None if index in self._written else self._make(index, shape) for index, shape in enumerate(shapes)
         ]
 
+    def _set_input(self, index: int, argument: torch.Tensor, size: torch.Size) -> None:
+        """Let the request read a tensor of another size than before, or a copy if it is small."""
+        self._given[index] = None  # until it is set
+        self._read.pop(index, None)
+        given = argument
+        if 0 < argument.nbytes <= _SMALL_INPUT:
+            given = torch.empty_like(argument)
+            self._read[index] = given, argument.nbytes
+        self.request.set_input_tensor(index, _as_openvino(given))
+        self._given[index] = size
+
     def prepare(self) -> None:
         """Make what `take` needs; called while the device computes."""
-        self._copies = []
-        for index, written in self._written.items():
-            result = self._results[index] = torch.empty_like(written)
-            self._copies.append((result.data_ptr(), written.data_ptr(), written.nbytes))
+        made = list(map(torch.empty_like, self._written.values()))
+        for index, result in zip(self._written, made, strict=True):
+            self._results[index] = result
+        self._copies = list(zip(map(torch.Tensor.data_ptr, made), self._sources, self._sizes, strict=True))
 
     def take(self) -> list[torch.Tensor]:
         """Return the results."""
-        if self._is_new:
+        if self.is_new:
             self._check_shapes()
-            self._is_new = False
+            self.is_new = False
         for result, written, size in self._copies:
             ctypes.memmove(result, written, size)
         if self._held is not None:
@@ -122,11 +152,11 @@ class Request:
         return made
 
 
-def as_in_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose elements lie in memory one after the other and as they are."""
-    if tensor.is_contiguous() and not tensor.is_neg():
-        return tensor
-    return tensor.contiguous().resolve_neg()
+def all_in_memory(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return tensors whose elements lie in memory one after the other and as they are."""
+    if all(map(torch.Tensor.is_contiguous, tensors)) and not any(map(torch.Tensor.is_neg, tensors)):
+        return list(tensors)
+    return [tensor.contiguous().resolve_neg() for tensor in tensors]
 
 
 def _as_openvino(tensor: torch.Tensor) -> Any:

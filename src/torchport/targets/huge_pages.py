@@ -1,0 +1,145 @@
+"""Has the memory that an engine took lie in huge pages: each call reads all of its weights.
+
+A processor remembers where some hundreds of pages lie, and has to look up where the others do. In pages of
+4 KiB that is a lookup for each of them; in pages of 2 MiB there are five hundred times fewer. An engine takes
+its memory from the C library, which asks for no huge pages unless the process was started so. Linux moves
+what is there already, while it is used and without anybody noticing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy
+
+# In bytes. For less the lookups are few, and to look at all mappings takes longer.
+WORTHWHILE = 1 << 25
+
+_SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
+_PROCESS = Path("/proc/self")
+_MADV_COLLAPSE = 25
+# Of what becomes a huge page, how much must be in use: the rest would take memory, too.
+_LEAST_USED = 0.98
+_LARGEST_PAGE = 1 << 25
+
+# From where to where, in bytes.
+Range = tuple[int, int]
+
+
+class TakenMemory:
+    """What the process takes from when this is made."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._before = _mappings() if huge_page_size() else []
+        self._resident = _resident()
+
+    def move_to_huge_pages(self) -> int:
+        """Move what was taken since this was last done into huge pages; return how many bytes that are.
+
+        What others took meanwhile comes along, which does no harm.
+        """
+        size = huge_page_size()
+        if not size or not self._lock.acquire(blocking=False):  # another thread does
+            return 0
+        try:
+            if _resident() - self._resident < WORTHWHILE:
+                return 0
+            taken = _aligned(_without(_mappings(), self._before), size)
+            moved = sum(_collapse(*place) for each in taken for place in _used(*each, size))
+            self._before, self._resident = _mappings(), _resident()
+            return moved
+        finally:
+            self._lock.release()
+
+
+@functools.cache
+def huge_page_size() -> int:
+    """Return how many bytes a huge page has; 0 if there are none here, or the system is set to give none."""
+    try:
+        if not sys.platform.startswith("linux") or "[never]" in (_SETTINGS / "enabled").read_text():
+            return 0
+        size = int((_SETTINGS / "hpage_pmd_size").read_text())
+    except (OSError, ValueError):
+        return 0
+    return size if 0 < size <= _LARGEST_PAGE else 0
+
+
+def _resident() -> int:
+    """Return how many bytes are in memory that belong to no file."""
+    try:
+        rows = (_PROCESS / "status").read_text().splitlines()
+        return sum(int(row.split()[1]) * 1024 for row in rows if row.startswith("RssAnon:"))
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _mappings() -> list[Range]:
+    """Return where memory is that belongs to no file, in order."""
+    try:
+        with open(_PROCESS / "maps", encoding="utf-8", errors="replace") as file:
+            return list(_read_mappings(file))
+    except (OSError, ValueError, IndexError):  # it is not there, or written differently
+        return []
+
+
+def _read_mappings(lines: Iterable[str]) -> Iterator[Range]:
+    for line in lines:
+        place, rights, _, _, *file = line.split()  # 7f00-7f80 rw-p 00000000 00:00 0
+        if rights == "rw-p" and file in (["0"], ["0", "[heap]"]):
+            start, _, end = place.partition("-")
+            yield int(start, 16), int(end, 16)
+
+
+def _without(ranges: Iterable[Range], others: Iterable[Range]) -> Iterator[Range]:
+    """Yield the parts of ranges that others do not cover; both in order."""
+    left = sorted(others)
+    for start, end in ranges:
+        while left and left[0][1] <= start:
+            left.pop(0)
+        for other_start, other_end in left:
+            if other_start >= end:
+                break
+            if start < other_start:
+                yield start, other_start
+            start = max(start, other_end)
+        if start < end:
+            yield start, end
+
+
+def _aligned(ranges: Iterable[Range], size: int) -> Iterator[Range]:
+    """Yield the parts of ranges that consist of whole pages of a size."""
+    for start, end in ranges:
+        first, last = -(-start // size) * size, end // size * size
+        if first < last:
+            yield first, last
+
+
+def _used(start: int, end: int, size: int) -> Iterator[Range]:
+    """Yield the parts of a range, each some pages of a size, that are in use."""
+    state = numpy.zeros((end - start) // mmap.PAGESIZE, dtype=numpy.uint8)
+    if _library().mincore(start, end - start, state.ctypes.data):
+        return  # it is not there any more
+    used = (state & 1).reshape(-1, size // mmap.PAGESIZE).mean(1) >= _LEAST_USED
+    edges = numpy.flatnonzero(numpy.diff(used, prepend=False, append=False))
+    for first, last in edges.reshape(-1, 2).tolist():
+        yield start + first * size, start + last * size
+
+
+def _collapse(start: int, end: int) -> int:
+    """Move memory into huge pages; return how many bytes that are, none if the system refuses."""
+    return 0 if _library().madvise(start, end - start, _MADV_COLLAPSE) else end - start
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(None)
+    library.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    library.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    return library
