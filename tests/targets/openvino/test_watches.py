@@ -153,6 +153,26 @@ def test_the_mask_of_an_attention_may_be_minus_infinity():
     ]
 
 
+def test_of_many_inputs_that_are_alike_the_first_speaks_for_the_others(monkeypatch):
+    walks = []
+    plain = Island.walk
+    monkeypatch.setattr(Island, "walk", lambda self, *args: walks.append(1) or plain(self, *args))
+    several = [torch.randn(3, 4) for _ in range(32)]
+
+    def lose(mask, *several):  # what infinities give, all of them; the mask gives nothing
+        return [mask + 1, *[torch.relu(each - each.flip(0)) for each in several]]
+
+    _, _, finite = watched(lose, torch.zeros(2, 2), *several)
+    assert finite == list(range(1, 33))
+    assert len(walks) < 20
+
+    def lose_but_one(first, *several):  # one that speaks for none: the others are asked
+        return [first + 1, *[torch.relu(each - each.flip(0)) for each in several]]
+
+    _, _, finite = watched(lose_but_one, *several)
+    assert finite == list(range(1, 32))
+
+
 def test_a_deep_network_is_watched_at_few_places():
     inside, small, _ = watched(Residual().eval(), torch.randn(1, 8, 6, 6))
     assert small == [0]

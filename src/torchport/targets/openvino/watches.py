@@ -33,7 +33,8 @@ _READERS = frozenset(
     f"aten.{name}.default"
     for name in ("convolution", "mm", "bmm", "addmm", "linear", "scaled_dot_product_attention")
 )
-# From how many values on they are summed together, and how many at most: they are in memory until then.
+# From how many values on they are looked at and summed together, and how many are summed at most: they are in
+# memory until then.
 _MANY, _MOST_TOGETHER = 8, 16
 # In elements: from here on to read them costs more than to begin a sum does.
 _LARGE = 1 << 16
@@ -94,16 +95,34 @@ def _less(conditions: Conditions, nodes: Collection[fx.Node]) -> dict[fx.Node, C
     return {node: condition for node, condition in conditions.items() if node not in nodes}
 
 
-def _most(
-    nodes: list[fx.Node], holds: Callable[[Collection[fx.Node]], bool], chosen: Collection[fx.Node] = ()
+def _most(nodes: list[fx.Node], holds: Callable[[Collection[fx.Node]], bool]) -> frozenset[fx.Node]:
+    """Return as many nodes as something holds for, the first ones first.
+
+    Of many that are alike, as the caches of all layers are, the first speaks for the others.
+    """
+    if not nodes or holds(nodes):
+        return frozenset(nodes)
+    alike: dict[object, list[fx.Node]] = {}
+    for node in nodes:
+        value = node.meta["val"]
+        alike.setdefault((tuple(map(str, value.shape)), value.dtype), []).append(node)
+    chosen: frozenset[fx.Node] = frozenset()
+    for some in alike.values():
+        if len(some) < _MANY or holds({*chosen, some[0]}):
+            chosen = _most_by_halves(some, holds, chosen)
+    return chosen
+
+
+def _most_by_halves(
+    nodes: list[fx.Node], holds: Callable[[Collection[fx.Node]], bool], chosen: frozenset[fx.Node]
 ) -> frozenset[fx.Node]:
-    """Return the chosen nodes and as many others as something still holds for, the first ones first."""
-    if not nodes or holds({*chosen, *nodes}):
+    """Return the chosen nodes and as many others as something still holds for."""
+    if holds({*chosen, *nodes}):
         return frozenset((*chosen, *nodes))
     if len(nodes) == 1:
-        return frozenset(chosen)
+        return chosen
     half = len(nodes) // 2
-    return _most(nodes[half:], holds, _most(nodes[:half], holds, chosen))
+    return _most_by_halves(nodes[half:], holds, _most_by_halves(nodes[:half], holds, chosen))
 
 
 def _settle(
