@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import IO
 
@@ -44,7 +45,7 @@ NAMES = ("torchport", "torchport-auto", "torchport-file", "eager", "inductor")
 BY_NAME_ALONE = ("torchport-float16", "torchport-small-pages")
 PEERS = ("optimum-intel", "openvino-genai")
 OURS = "torchport"
-
+PAUSE = 1.0  # seconds before a turn: threads that wait for more work keep their cores for a while
 
 SCRIPT = str(Path(__file__).with_name("generate_contender.py"))
 
@@ -104,9 +105,12 @@ def measure(dtype: str, arguments: argparse.Namespace, python: str) -> dict[str,
             name: Contender(python if name in PEERS else sys.executable, name, folder, dtype, arguments)
             for name in arguments.contenders
         }
+        order = list(contenders.values())
         for _ in range(arguments.rounds):
-            for contender in contenders.values():
+            for contender in order:
+                time.sleep(PAUSE)
                 contender.turn()
+            order = order[1:] + order[:1]  # whatever one leaves behind, each comes after another in turn
         for contender in contenders.values():
             contender.end()
     others = [each.median("rate") for name, each in contenders.items() if not name.startswith(OURS)]
