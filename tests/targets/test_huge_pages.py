@@ -42,42 +42,52 @@ def _in_huge_pages(address, size):
     return total
 
 
-def _can_be_moved():
-    """Whether this system moves memory at all: asked without the code that is tested."""
-    if not sys.platform.startswith("linux"):
-        return False
-    room = mmap.mmap(-1, 4 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    values = numpy.frombuffer(room, dtype=numpy.uint8)
+def _room(size):
+    """Return memory that nobody has asked to be in huge pages, as numpy does for its own."""
+    room = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return numpy.frombuffer(room, dtype=numpy.uint8)
+
+
+def _can_be_moved(size):
+    """Whether this system moves as much memory now: asked without the code that is tested."""
+    values = _room(size)
     values[:] = 1
-    start = -(-values.ctypes.data // (2 * MIB)) * 2 * MIB
-    return ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(2 * MIB), 25) == 0
+    start, end = (-(-values.ctypes.data // (2 * MIB)) * 2 * MIB, values.ctypes.data + size)
+    return (
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start >> 21 << 21), 25) == 0
+    )
 
 
 def test_what_was_taken_is_moved_and_holds_what_it_held():
-    before = numpy.ones(WORTHWHILE, dtype=numpy.uint8)  # in a mapping that was there
+    before = _room(WORTHWHILE)
+    before[:] = 3
+    is_possible = bool(huge_pages.huge_page_size()) and _can_be_moved(2 * WORTHWHILE)
     taken = TakenMemory()
-    values = numpy.arange(WORTHWHILE // 2, dtype=numpy.int32)
+    values = _room(2 * WORTHWHILE)
+    values[:] = numpy.arange(len(values), dtype=numpy.uint64).astype(numpy.uint8)
     moved = taken.move_to_huge_pages()
-    assert numpy.array_equal(values, numpy.arange(WORTHWHILE // 2, dtype=numpy.int32))
-    assert before.all()
-    if huge_pages.huge_page_size() and _can_be_moved():
+    assert numpy.array_equal(values, numpy.arange(len(values), dtype=numpy.uint64).astype(numpy.uint8))
+    assert (before == 3).all()
+    if is_possible:
         assert WORTHWHILE < moved <= 4 * WORTHWHILE
-        assert _in_huge_pages(values.ctypes.data, values.nbytes) >= WORTHWHILE
-    else:
+        assert _in_huge_pages(values.ctypes.data, values.nbytes) > WORTHWHILE
+        assert taken.move_to_huge_pages() == 0  # nothing more was taken
+    elif not huge_pages.huge_page_size():
         assert moved == 0
-    assert taken.move_to_huge_pages() == 0  # nothing more was taken
 
 
 def test_memory_that_is_not_in_use_stays_so():
     taken = TakenMemory()
-    values = numpy.zeros(8 * WORTHWHILE, dtype=numpy.uint8)  # the system gives pages when they are written
+    values = _room(8 * WORTHWHILE)  # the system gives pages when they are written
     values[: 2 * WORTHWHILE] = 1
-    assert taken.move_to_huge_pages() <= 2 * WORTHWHILE
+    assert taken.move_to_huge_pages() < 3 * WORTHWHILE
+    assert not values[2 * WORTHWHILE :].any()
 
 
 def test_little_memory_is_left_alone():
     taken = TakenMemory()
-    values = numpy.ones(WORTHWHILE // 4, dtype=numpy.uint8)
+    values = _room(WORTHWHILE // 4)
+    values[:] = 1
     assert taken.move_to_huge_pages() == 0
     assert values.all()
 
