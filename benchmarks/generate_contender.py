@@ -116,7 +116,7 @@ def torchport_small_pages(folder: str, dtype: str, prompt: int, new: int) -> Gen
     """torchport on OpenVINO, as on a system without huge pages."""
     from torchport.targets import huge_pages
 
-    huge_pages.huge_page_size = lambda: 0  # type: ignore[assignment]
+    huge_pages.huge_page_size = lambda: 0  # type: ignore[assignment]  # which is cached, and this is not
     return torchport(folder, dtype, prompt, new)
 
 
@@ -238,7 +238,7 @@ def _import_libraries(names: tuple[str, ...]) -> None:
     else:
         ensure_torchvision_ops()
     import transformers.generation.utils
-    import transformers.models.llama.modeling_llama  # noqa: F401
+    import transformers.models.llama.modeling_llama  # noqa: F401  # so that no build's time has it
 
     for name in names:
         importlib.import_module(name)

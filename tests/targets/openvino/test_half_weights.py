@@ -89,3 +89,22 @@ def test_a_model_with_small_weights_is_left_alone():
 
 def test_a_model_in_float32_is_left_alone():
     assert half_weights.compute_in_float32(product(openvino().Type.f32, 512)) is None
+
+
+def test_all_between_inputs_and_results_is_in_float32():
+    opset, library = openvino().opset13, openvino()
+    table = opset.constant(numpy.eye(512, dtype=numpy.float32) * 3, library.Type.bf16)
+    ids = opset.parameter([-1], library.Type.i64)
+    x = opset.parameter([-1, 512], library.Type.bf16)
+    rows = opset.gather(table, ids, opset.constant(0))
+    product = opset.matmul(opset.add(rows, x), table, False, True)  # the same weight, as where it is tied
+    made = half_weights.compute_in_float32(library.Model([opset.relu(product)], [ids, x], "tied"))
+    assert made.outputs[0].get_element_type() == library.Type.bf16
+    assert made.inputs[1].get_element_type() == library.Type.bf16
+    for kind in ("Add", "MatMul", "Relu"):
+        [found] = nodes_of(made, kind)
+        assert found.get_output_element_type(0) == library.Type.f32
+    [looked_up] = nodes_of(made, "Gather")
+    assert (
+        looked_up.get_output_element_type(0) == library.Type.bf16
+    )  # its rows are widened, and not the table
