@@ -13,7 +13,7 @@ import torchport
 from torchport import capture, targets
 from torchport.capture import ModuleState
 from torchport.compiler.normalise import Weight, normalise
-from torchport.compiler.weights import WeightGuard, frozen_weights
+from torchport.compiler.weights import Changed, WeightGuard, frozen_weights, look_once
 
 SOURCE = Path(torchport.__file__).parent
 
@@ -280,3 +280,44 @@ def test_no_object_is_read_by_its_address():
         for node in ast.walk(ast.parse(path.read_text())):
             name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
             assert name not in {"from_address", "stride_tricks", "string_at", "py_object"}, path
+
+
+def test_in_a_loop_it_looks_at_everything_once_and_then_at_what_torch_counts():
+    model, guard = guarded()
+    with look_once():
+        guard.check()
+        with torch.no_grad():
+            model.head.weight.mul_(2)
+        with pytest.raises(Changed):
+            guard.check()
+    model, guard = guarded()
+    with look_once():
+        model.head.weight.data.mul_(2)
+        with pytest.raises(Changed):
+            guard.check()
+    model, guard = guarded()
+    with look_once():
+        guard.check()
+        model.head.weight.data.mul_(2)
+        guard.check()
+    with pytest.raises(Changed):  # the loop is over
+        guard.check()
+
+
+def test_a_loop_of_one_thread_is_not_anothers():
+    model, guard = guarded()
+    found = []
+
+    def check():
+        try:
+            guard.check()
+        except Changed:
+            found.append("changed")
+
+    with look_once():
+        guard.check()
+        model.head.weight.data.mul_(2)
+        thread = threading.Thread(target=check)
+        thread.start()
+        thread.join()
+    assert found == ["changed"]

@@ -1,6 +1,5 @@
 """Memory that is taken is moved into huge pages, holds what it held, and what was there before stays."""
 
-import ctypes
 import mmap
 import sys
 
@@ -48,32 +47,74 @@ def _room(size):
     return numpy.frombuffer(room, dtype=numpy.uint8)
 
 
-def _can_be_moved(size):
-    """Whether this system moves as much memory now: asked without the code that is tested."""
-    values = _room(size)
+class _Library:
+    """The system's calls, of which those that move memory are noted and refused for some blocks."""
+
+    def __init__(self, refused=lambda start, size: False):
+        self.refused, self.asked = refused, []
+        self.mincore = huge_pages._library().mincore
+
+    def madvise(self, start, size, advice):
+        self.asked.append((start, start + size))
+        return -1 if self.refused(start, size) else 0
+
+
+def _covered(ranges, values):
+    """Return how many bytes of an array ranges cover."""
+    start, end = values.ctypes.data, values.ctypes.data + values.nbytes
+    return sum(max(min(last, end) - max(first, start), 0) for first, last in ranges)
+
+
+@pytest.fixture
+def library(monkeypatch):
+    made = _Library()
+    if not sys.platform.startswith("linux"):
+        pytest.skip("only Linux says what memory a process has")
+    monkeypatch.setattr(huge_pages, "huge_page_size", lambda: 2 * MIB)
+    monkeypatch.setattr(huge_pages, "_library", lambda: made)
+    return made
+
+
+def test_what_was_taken_is_moved_and_nothing_else(library):
+    before = _room(2 * WORTHWHILE)
+    before[:] = 3
+    taken = TakenMemory()
+    values = _room(2 * WORTHWHILE)
     values[:] = 1
-    start, end = (-(-values.ctypes.data // (2 * MIB)) * 2 * MIB, values.ctypes.data + size)
-    return (
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start >> 21 << 21), 25) == 0
-    )
+    moved = taken.move_to_huge_pages()
+    assert _covered(library.asked, values) >= 2 * WORTHWHILE - 4 * MIB
+    assert _covered(library.asked, before) == 0
+    assert moved == sum(last - first for first, last in library.asked)
+    library.asked.clear()
+    assert taken.move_to_huge_pages() == 0  # nothing more was taken
+    assert library.asked == []
 
 
-def test_what_was_taken_is_moved_and_holds_what_it_held():
+def test_what_the_system_refuses_is_moved_block_by_block(library):
+    taken = TakenMemory()
+    values = _room(2 * WORTHWHILE)
+    values[:] = 1
+    odd = -(-values.ctypes.data // (2 * MIB)) * 2 * MIB + 6 * MIB
+    library.refused = lambda start, size: start <= odd < start + size
+    moved = taken.move_to_huge_pages()
+    blocks = [(first, last) for first, last in library.asked if not first <= odd < last]
+    assert (odd, odd + 2 * MIB) in library.asked
+    assert moved == sum(last - first for first, last in blocks)
+    assert _covered(blocks, values) >= 2 * WORTHWHILE - 6 * MIB
+
+
+def test_memory_that_is_moved_holds_what_it_held():
     before = _room(WORTHWHILE)
     before[:] = 3
-    is_possible = bool(huge_pages.huge_page_size()) and _can_be_moved(2 * WORTHWHILE)
     taken = TakenMemory()
     values = _room(2 * WORTHWHILE)
     values[:] = numpy.arange(len(values), dtype=numpy.uint64).astype(numpy.uint8)
     moved = taken.move_to_huge_pages()
     assert numpy.array_equal(values, numpy.arange(len(values), dtype=numpy.uint64).astype(numpy.uint8))
     assert (before == 3).all()
-    if is_possible:
-        assert WORTHWHILE < moved <= 4 * WORTHWHILE
-        assert _in_huge_pages(values.ctypes.data, values.nbytes) > WORTHWHILE
-        assert taken.move_to_huge_pages() == 0  # nothing more was taken
-    elif not huge_pages.huge_page_size():
-        assert moved == 0
+    assert moved == 0 or huge_pages.huge_page_size()
+    if moved > 3 * WORTHWHILE // 2:  # how much the system moves is its own matter
+        assert _in_huge_pages(values.ctypes.data, values.nbytes)
 
 
 def test_memory_that_is_not_in_use_stays_so():

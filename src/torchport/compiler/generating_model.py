@@ -11,6 +11,7 @@ from torchport.compiler.compiled_model import CompiledModel
 from torchport.compiler.generation_choice import example_prompt
 from torchport.compiler.open_call import OpenCall
 from torchport.compiler.specialise import Specialiser
+from torchport.compiler.weights import look_once
 from torchport.records import Fallbacks, ProgramRecord
 from torchport.targets.auto import AutoOptions
 
@@ -82,7 +83,12 @@ class GeneratingModel(CompiledModel):
         """
         if isinstance(self._specialiser.options, AutoOptions):  # eager torch is the fastest
             return self.generation.generate_eagerly(*args, **kwargs)
-        return self.generation.generate(*args, **kwargs)
+        from torchport.generation.undisturbed import is_undisturbed  # needs the model's library
+
+        if not is_undisturbed(self.original, args, kwargs):
+            return self.generation.generate(*args, **kwargs)
+        with look_once():
+            return self.generation.generate(*args, **kwargs)
 
     def build_generation(self, batch: int | None = None) -> None:
         """Compile what `generate` needs, where it is not compiled.

@@ -5,12 +5,15 @@ Three things are looked at, because each alone misses some change: what the modu
 version counter (`weight.data = other`, `weight.mul_(2)`), and some elements of its memory
 (`weight.data.mul_(2)`, which has a version counter of its own).
 
-All of it is asked through torch's public interface, one tensor after another, while the device computes.
+All of it is asked through torch's public interface, one tensor after another, while the device computes. In a
+loop during which nobody's code runs, once is enough (`look_once`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -33,6 +36,29 @@ _version = operator.attrgetter("_version")
 
 class Changed(Exception):
     """A weight changed after its value became part of an island."""
+
+
+class _Loop(threading.local):
+    """Which guards were asked in the loop that a thread is in; None outside of such loops."""
+
+    asked: list[WeightGuard] | None = None
+
+
+_loop = _Loop()
+
+
+@contextlib.contextmanager
+def look_once() -> Iterator[None]:
+    """Let each guard look at everything on its first call, and on others only at what torch counts.
+
+    For loops during which no code runs that is not known. What another thread writes in place is still
+    noticed at once; what it puts in a weight's place, after the loop.
+    """
+    before, _loop.asked = _loop.asked, []
+    try:
+        yield
+    finally:
+        _loop.asked = before
 
 
 class WeightGuard:
@@ -66,8 +92,23 @@ class WeightGuard:
 
     def check(self) -> None:
         """Raise `Changed` if a weight is not as it was."""
-        if not self.unchanged():
+        asked = _loop.asked
+        if asked is None:
+            is_changed = not self.unchanged()
+        elif any(guard is self for guard in asked):
+            is_changed = not self._is_counted_the_same()
+        else:
+            is_changed = not self.unchanged()
+            asked.append(self)
+        if is_changed:
             raise Changed
+
+    def _is_counted_the_same(self) -> bool:
+        weights = self._asked()
+        try:
+            return self._count(weights, self._tensors(weights)) == self._versions
+        except RuntimeError:  # as in `unchanged`
+            return False
 
     def unchanged(self) -> bool:
         """Whether all weights are as they were."""

@@ -52,7 +52,7 @@ class TakenMemory:
             if _resident() - self._resident < WORTHWHILE:
                 return 0
             taken = _aligned(_without(_mappings(), self._before), size)
-            moved = sum(_collapse(*place) for each in taken for place in _used(*each, size))
+            moved = sum(_move(*place, size) for each in taken for place in _used(*each, size))
             self._before, self._resident = _mappings(), _resident()
             return moved
         finally:
@@ -132,9 +132,15 @@ def _used(start: int, end: int, size: int) -> Iterator[Range]:
         yield start + first * size, start + last * size
 
 
-def _collapse(start: int, end: int) -> int:
-    """Move memory into huge pages; return how many bytes that are, none if the system refuses."""
-    return 0 if _library().madvise(start, end - start, _MADV_COLLAPSE) else end - start
+def _move(start: int, end: int, size: int) -> int:
+    """Move memory into huge pages; return how many bytes that are. A busy system refuses some."""
+    if _collapse(start, end):
+        return end - start
+    return sum(size for each in range(start, end, size) if _collapse(each, each + size))
+
+
+def _collapse(start: int, end: int) -> bool:
+    return not _library().madvise(start, end - start, _MADV_COLLAPSE)
 
 
 @functools.cache

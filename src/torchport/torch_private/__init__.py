@@ -154,6 +154,7 @@ if TYPE_CHECKING:
     dispatch_modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack
     pop_dispatch_mode = torch.utils._python_dispatch._pop_mode
     push_dispatch_mode = torch.utils._python_dispatch._push_mode
+    has_global_hooks = torch.nn.modules.module._has_any_global_hook
     function_modes = torch.overrides._get_current_function_mode_stack
     pop_function_mode = torch.overrides._pop_mode
     push_function_mode = torch.overrides._push_mode

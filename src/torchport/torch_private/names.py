@@ -46,6 +46,10 @@ NAMES: Mapping[str, PrivateName] = {
     "tensor_data_pointer": _at("torch._C._dynamo.guards:_torchinductor_pyobject_tensor_data_ptr", _DIRECT),
     "export_onnx": _at("torch.onnx._internal.exporter._core:export", _ONNX),
     "ONNXRegistry": _at("torch.onnx._internal.exporter._registration:ONNXRegistry", _ONNX),
+    "has_global_hooks": _at(
+        "torch.nn.modules.module:_has_any_global_hook",
+        "to know that nobody's code runs during a generate, so that weights are looked at once",
+    ),
     "OpOverload": _at("torch._ops:OpOverload", _OPS),
     "OpOverloadPacket": _at("torch._ops:OpOverloadPacket", _OPS),
     "HigherOrderOperator": _at("torch._ops:HigherOrderOperator", _OPS),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchport.targets.openvino.ir_graph import is_number, port_key
 from torchport.targets.openvino.library import openvino
 
 _RANK, _HEADS, _ROWS, _WIDTH = 4, 1, 2, 3
@@ -46,7 +47,7 @@ def cached_rows(value: Any) -> CachedRows | None:
     """Return what keys or values are made of; None if they are no such rows."""
     copied = _shared(value)
     node = copied.get_node()
-    if node.get_type_name() != _COPIES or not _is_constant(node.input_value(_AXIS), _ROWS):
+    if node.get_type_name() != _COPIES or not is_number(node.input_value(_AXIS).get_node(), _ROWS):
         return None
     cache, places, new, _ = node.input_values()
     shapes = [port.get_partial_shape() for port in (value, cache, new, places)]
@@ -82,7 +83,7 @@ def _shared(value: Any) -> Any:
     if spread.get_type_name() != "Broadcast":
         return value
     parted = spread.input_value(0).get_node()
-    if parted.get_type_name() != "Unsqueeze" or not _is_constant(parted.input_value(1), _HEADS + 1):
+    if parted.get_type_name() != "Unsqueeze" or not is_number(parted.input_value(1).get_node(), _HEADS + 1):
         return value
     source = parted.input_value(0)
     before, between, after = (
@@ -104,14 +105,6 @@ def _shared(value: Any) -> Any:
     return source if before[_ROWS] == between[_ROWS + 1] == after[_ROWS] else value
 
 
-def _is_constant(value: Any, number: int) -> bool:
-    """Whether a value is always this number."""
-    node = value.get_node()
-    if node.get_type_name() != "Constant" or node.get_data().size != 1:
-        return False
-    return bool(node.get_data().item() == number)
-
-
 @dataclass
 class Places:
     """What attentions of one model have in common: places are mostly the same in all layers."""
@@ -125,7 +118,7 @@ class Places:
 
     def last_of(self, places: Any) -> Any:
         """Return 1 for each place that does not come again, and 0 for others: the last row is the one."""
-        key = places.get_node().get_name(), places.get_index()
+        key = port_key(places)
         if key not in self._last:
             self._last[key] = _are_last(places)
         return self._last[key]

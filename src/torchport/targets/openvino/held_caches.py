@@ -8,13 +8,14 @@ that cache themselves; `held_rows.py` has the states follow. Here models get the
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy
 
 from torchport.targets.openvino.cached_rows import CachedRows, cached_rows
+from torchport.targets.openvino.ir_graph import followed, is_number, port_key, readers
+from torchport.targets.openvino.joined_rows import join_rows
 from torchport.targets.openvino.library import openvino
 
 # With which states are kept as they are; left alone, OpenVINO rounds them to eight bits.
@@ -56,6 +57,7 @@ class HeldCaches:
         masks: which of its inputs are masks: rows that are not there yet are hidden by them.
         caches: what it holds.
         attentions: how many ops are to become that kernel.
+        ports: which of the island's outputs each output is; the new rows of many caches are one.
     """
 
     model: Any
@@ -64,6 +66,7 @@ class HeldCaches:
     masks: list[int] = field(default_factory=list)
     caches: list[Cache] = field(default_factory=list)
     attentions: int = 0
+    ports: list[list[int]] = field(default_factory=list)
 
     def are_kernels(self, compiled: Any) -> bool:
         """Whether OpenVINO took all attentions for its kernel."""
@@ -121,10 +124,13 @@ class _Holding:
     def __init__(self, model: Any, sums: int) -> None:
         self._model = model
         results = model.get_results()
+        self._count = sums
         self._sums = {node.get_name() for node in results[len(results) - sums :]}
         self._lengths: set[str] = set()  # of which inputs the numbers of rows are gone by
         self._inputs = {node.get_name(): index for index, node in enumerate(model.get_parameters())}
-        self._outputs = {_key(node.input_value(0)): index for index, node in enumerate(model.get_results())}
+        self._outputs = {
+            port_key(node.input_value(0)): index for index, node in enumerate(model.get_results())
+        }
         self._sinks = list(model.get_sinks())
         self._masks: dict[tuple[str, int], Any] = {}
         self._orders: dict[int, Any] = {}
@@ -147,7 +153,9 @@ class _Holding:
             raise _Otherwise
         for cache in self._found.caches:
             self._sum_new_rows(self._model.get_parameters()[cache.given])
-        model = openvino().Model(self._model.get_results(), self._sinks, self._model.get_parameters())
+        made = [cache.made for cache in self._found.caches]
+        results, self._found.ports = join_rows(self._model, made, self._count)
+        model = openvino().Model(results, self._sinks, self._model.get_parameters())
         try:
             model.validate_nodes_and_infer_types()
         except RuntimeError as error:  # sums of caches and of something else
@@ -179,7 +187,10 @@ class _Holding:
     def _state(self, rows: CachedRows) -> Any:
         """Return a cache that is held, with the new rows behind it."""
         opset, library = openvino().opset13, openvino()
-        given, made = self._inputs.get(rows.cache.get_node().get_name()), self._outputs.get(_key(rows.new))
+        given, made = (
+            self._inputs.get(rows.cache.get_node().get_name()),
+            self._outputs.get(port_key(rows.new)),
+        )
         shape = rows.cache.get_partial_shape()
         sizes = [shape[place] for place in (0, 1, _LAST)]
         if given is None or made is None or any(size.is_dynamic for size in sizes):
@@ -213,15 +224,15 @@ class _Holding:
             raise _Otherwise
         if mask.get_partial_shape().rank.get_length() != _LAST + 1:
             raise _Otherwise
-        if _key(mask) not in self._masks:
+        if port_key(mask) not in self._masks:
             opset, integer = openvino().opset13, openvino().Type.i64
             first = opset.constant(0, integer)
             length = opset.gather(opset.shape_of(whole), opset.constant([ROWS], integer), first)
             zero, one, last = (opset.constant([number], integer) for number in (0, 1, _LAST))
-            self._masks[_key(mask)] = opset.slice(mask, zero, length, one, last)
+            self._masks[port_key(mask)] = opset.slice(mask, zero, length, one, last)
             assert self._found is not None
             self._found.masks.append(index)
-        return self._masks[_key(mask)]
+        return self._masks[port_key(mask)]
 
     def _start(self, rows: CachedRows) -> tuple[int, int]:
         """Return which input says where rows are put, one after the other, and the most that it may say."""
@@ -250,8 +261,8 @@ class _Holding:
         while node.get_type_name() in ("Convert", "Squeeze", "Unsqueeze", "Reshape"):
             node = node.input_value(0).get_node()
         if node.get_type_name() == "Constant":
-            return not size.is_dynamic and _is_constant(node, size.get_length())
-        if node.get_type_name() != "Gather" or not _is_constant(node.input_value(1).get_node(), ROWS):
+            return not size.is_dynamic and is_number(node, size.get_length())
+        if node.get_type_name() != "Gather" or not is_number(node.input_value(1).get_node(), ROWS):
             return False
         shape = node.input_value(0).get_node()
         if shape.get_type_name() != "ShapeOf":
@@ -261,7 +272,7 @@ class _Holding:
 
     def _sum_new_rows(self, cache: Any) -> None:
         """Let what sums a cache sum its new rows: it did the others' when they were new."""
-        for target in _readers(cache.output(0)):
+        for target in readers(cache.output(0)):
             kind = target.get_node().get_type_name()
             if kind == "ShapeOf" or (kind == "ScatterUpdate" and not _is_read(target.get_node())):
                 continue
@@ -271,52 +282,21 @@ class _Holding:
 
     def _is_summed(self, node: Any) -> bool:
         """Whether an op is there for those sums alone."""
-        _, others = _followed(node, lambda each: each.get_type_name() in _SUMMED)
+        _, others = followed(node, lambda each: each.get_type_name() in _SUMMED)
         if any(each.get_type_name() != "ReduceSum" for each in others):
             return False
-        ends = [end for each in others for end in _followed(each, lambda _: True)[0] if _is_end(end)]
+        ends = [end for each in others for end in followed(each, lambda _: True)[0] if _is_end(end)]
         return all(end.get_name() in self._sums for end in ends)
-
-
-def _followed(node: Any, goes_on: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
-    """Return what reads an op, and what reads that, as long as one goes on; and the first that do not."""
-    seen, passed, others, waiting = {node.get_name()}, [], [], [node]
-    while waiting:
-        each = waiting.pop()
-        if not goes_on(each):
-            others.append(each)
-            continue
-        passed.append(each)
-        for reader in (target.get_node() for port in each.outputs() for target in _readers(port)):
-            if reader.get_name() not in seen:
-                seen.add(reader.get_name())
-                waiting.append(reader)
-    return passed, others
 
 
 def _is_end(node: Any) -> bool:
     return node.get_type_name() in ("Result", "Assign")
 
 
-def _key(port: Any) -> tuple[str, int]:
-    return port.get_node().get_name(), port.get_index()
-
-
-def _readers(port: Any) -> list[Any]:
-    return list(port.get_target_inputs())
-
-
 def _is_read(node: Any) -> bool:
     """Whether anything that is left reads an op, but for the size of its result."""
-    _, others = _followed(node, lambda each: each is node or each.get_type_name() in _REPEATS)
+    _, others = followed(node, lambda each: each is node or each.get_type_name() in _REPEATS)
     return any(each.get_type_name() != "ShapeOf" for each in others)
-
-
-def _is_constant(node: Any, number: int) -> bool:
-    """Whether an op always gives this number."""
-    if node.get_type_name() != "Constant" or node.get_data().size != 1:
-        return False
-    return bool(node.get_data().item() == number)
 
 
 def _in_float32(value: Any) -> Any:
@@ -357,7 +337,7 @@ def _counts(node: Any) -> bool:
     if node.get_type_name() != "Range":
         return False
     first, _, step = (port.get_node() for port in node.input_values())
-    return _is_constant(first, 0) and _is_constant(step, 1)
+    return is_number(first, 0) and is_number(step, 1)
 
 
 def _unconverted(node: Any) -> Any:

@@ -76,6 +76,8 @@ def load(
     else:
         compiled, kept = _compile(artifact, options, *ports), artifact.payload
     half = (TensorSpec((), "float32"),) if compiled.has_half else ()
+    if compiled.held is not None:
+        gives = _joined_specs(compiled.held.ports, gives)
     _check_ports(compiled.model, inputs, (*gives, *half), is_open=OUTPUT_SIZES in artifact.properties)
     island = _Island(compiled, replace(artifact, payload=kept), inputs, outputs, properties, taken)
     if compiled.has_half:
@@ -219,6 +221,15 @@ def _check_ports(
                 where="openvino",
                 remedy="compile the model again",
             )
+
+
+def _joined_specs(ports: Sequence[Sequence[int]], specs: Sequence[TensorSpec]) -> list[TensorSpec]:
+    """Return what a model gives that gives several outputs as one, and sums after all of them."""
+    joined = []
+    for places in ports:
+        one = specs[places[0]]
+        joined.append(one if len(places) == 1 else replace(one, shape=(len(places), *one.shape)))
+    return [*joined, *specs[sum(map(len, ports)) :]]
 
 
 def _shape(port: Any) -> tuple[int, ...] | None:

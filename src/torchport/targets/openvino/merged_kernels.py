@@ -13,6 +13,8 @@ from __future__ import annotations
 import platform
 from typing import Any
 
+from torchport.targets.openvino.ir_graph import reading_ops
+
 # The setting with which OpenVINO makes no such kernels.
 WITHOUT_MERGED_KERNELS = {"SNIPPETS_MODE": "DISABLE"}
 
@@ -72,7 +74,7 @@ def _meets_an_operand(attention: Any) -> bool:
     waiting = [attention]
     while waiting:
         node = waiting.pop()
-        for user in _users(node):
+        for user in reading_ops(node):
             kind, name = user.get_type_name(), user.get_name()  # not the friendly one, which a file chooses
             if name in seen or kind in _ENDS or kind.startswith("Reduce"):
                 continue
@@ -81,10 +83,6 @@ def _meets_an_operand(attention: Any) -> bool:
                 return True
             waiting.append(user)
     return False
-
-
-def _users(node: Any) -> list[Any]:
-    return [target.get_node() for port in node.outputs() for target in port.get_target_inputs()]
 
 
 def _computed_operands(node: Any) -> int:

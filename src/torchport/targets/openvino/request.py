@@ -26,7 +26,8 @@ class Request:
 
     Just after the device has emptied the caches every step is slow, setting a tensor above all. So an input
     at the same address is not set again, and small ones and small outputs have memory of their own: what
-    outputs are copied to is made while the device computes.
+    outputs are copied to is made while the device computes. Results that the model gives as one, new rows of
+    many caches, are parts of one tensor.
     """
 
     def __init__(
@@ -39,24 +40,30 @@ class Request:
     ) -> None:
         self.request = request
         self._held = None if held is None else HeldRows(held, request)
-        # The new rows of the first cache that is held, and of the last.
+        # The new rows of the first cache that is held, and of the last, among the results.
         self._rows = [] if held is None else [held.caches[0].made, held.caches[-1].made]
+        self._kept_rows: list[torch.Tensor | None] = []  # them, where they are in memory that no caller has
+        # Which of the results each of the request's outputs is, and where in this order each result is.
+        self._ports = [[index] for index in range(len(outputs))] if held is None else held.ports
+        given = [index for places in self._ports for index in places]
+        self._order: list[int] = numpy.argsort(given).tolist()
         totals = numpy.zeros(sums, dtype=numpy.float32)
         self.sums = memoryview(totals.data)
         for index in range(sums):
             total = totals[index : index + 1].reshape(())
-            request.set_output_tensor(len(outputs) + index, openvino().Tensor(total, True))
+            request.set_output_tensor(len(self._ports) + index, openvino().Tensor(total, True))
         self._addresses = [-1] * inputs
         self._given: list[torch.Size | None] = [None] * inputs
         # The memory that small inputs are copied to, by their indices, and how many bytes they have.
         self._read: dict[int, tuple[torch.Tensor, int]] = {}
-        self._dtypes = outputs
-        self._shapes: list[tuple[int, ...]] | None = None
+        self._dtypes = [outputs[places[0]] for places in self._ports]
+        self._shapes: list[tuple[int, ...]] | None = None  # of the results
+        self._sizes: list[tuple[int, ...]] = []  # of the outputs
         self.is_new = True  # whether it was not seen yet what sizes the outputs have
-        self._results: list[torch.Tensor | None] = []
+        self._outputs: list[torch.Tensor | None] = []
         self._written: dict[int, torch.Tensor] = {}  # the memory of small outputs, by their indices
         self._sources: list[int] = []  # where it is
-        self._sizes: list[int] = []
+        self._lengths: list[int] = []  # in bytes
         self._copies: list[tuple[int, int, int]] = []  # to, from, bytes
 
     def give(
@@ -85,13 +92,17 @@ class Request:
             ctypes.memmove(own.data_ptr(), addresses[index], size)
         if shapes != self._shapes:
             self._shapes = None  # until all of them have their memory
-            small = [index for index, shape in enumerate(shapes) if self._is_small(index, shape)]
-            self._written = {index: self._make(index, shapes[index]) for index in small}
-            self._sources = [written.data_ptr() for written in self._written.values()]
-            self._sizes = [written.nbytes for written in self._written.values()]
+            self._sizes = [_joined_shape(shapes[places[0]], len(places)) for places in self._ports]
+            small = [index for index, size in enumerate(self._sizes) if self._is_small(index, size)]
+            self._written = {index: self._make(index, self._sizes[index]) for index in small}
+            self._sources = [memory.data_ptr() for memory in self._written.values()]
+            self._lengths = [memory.nbytes for memory in self._written.values()]
+            written = self._apart([self._written.get(index) for index in range(len(self._ports))])
+            self._kept_rows = [written[index] for index in self._rows]
             self._shapes, self.is_new = shapes, True
-        self._results = [
-            None if index in self._written else self._make(index, shape) for index, shape in enumerate(shapes)
+        self._outputs = [
+            None if index in self._written else self._make(index, size)
+            for index, size in enumerate(self._sizes)
         ]
 
     def _set_input(self, index: int, argument: torch.Tensor, size: torch.Size) -> None:
@@ -109,8 +120,8 @@ class Request:
         """Make what `take` needs; called while the device computes."""
         made = list(map(torch.empty_like, self._written.values()))
         for index, result in zip(self._written, made, strict=True):
-            self._results[index] = result
-        self._copies = list(zip(map(torch.Tensor.data_ptr, made), self._sources, self._sizes, strict=True))
+            self._outputs[index] = result
+        self._copies = list(zip(map(torch.Tensor.data_ptr, made), self._sources, self._lengths, strict=True))
 
     def take(self) -> list[torch.Tensor]:
         """Return the results."""
@@ -119,25 +130,33 @@ class Request:
             self.is_new = False
         for result, written, size in self._copies:
             ctypes.memmove(result, written, size)
+        results = self._apart(self._outputs)  # `prepare` made those that were missing
         if self._held is not None:
-            self._held.note([self._own(index) for index in self._rows])
-        results, self._results, self._copies = self._results, [], []
-        return results  # type: ignore[return-value]  # `prepare` made those that were missing
+            pairs = zip(self._rows, self._kept_rows, strict=True)
+            self._held.note([results[index].clone() if kept is None else kept for index, kept in pairs])
+        self._outputs, self._copies = [], []
+        return results
+
+    def _apart(self, outputs: list[Any]) -> list[Any]:
+        """Return the results that outputs are, in order."""
+        if len(outputs) == len(self._order):
+            return outputs
+        apart: list[Any] = []
+        for places, output in zip(self._ports, outputs, strict=True):
+            if len(places) == 1:
+                apart.append(output)
+            else:
+                apart.extend([None] * len(places) if output is None else output.unbind())
+        return [apart[index] for index in self._order]
 
     def forget(self) -> None:
         """Let the next call start from its own arguments alone."""
         if self._held is not None:
             self._held.forget()
 
-    def _own(self, index: int) -> torch.Tensor:
-        """Return what an output is, in memory that no caller has."""
-        result = self._results[index]
-        assert result is not None  # `prepare` made those that were missing
-        return self._written[index] if index in self._written else result.clone()
-
     def _check_shapes(self) -> None:
         """Raise if an output has another shape than torch's, which only inputs of other sizes can change."""
-        for index, shape in enumerate(self._shapes or ()):
+        for index, shape in enumerate(self._sizes):
             found = tuple(self.request.get_output_tensor(index).shape)
             if found != shape:
                 raise RuntimeError(f"output {index} has the shape {found} instead of {shape}")
@@ -157,6 +176,10 @@ def all_in_memory(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     if all(map(torch.Tensor.is_contiguous, tensors)) and not any(map(torch.Tensor.is_neg, tensors)):
         return list(tensors)
     return [tensor.contiguous().resolve_neg() for tensor in tensors]
+
+
+def _joined_shape(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
+    return shape if count == 1 else (count, *shape)
 
 
 def _as_openvino(tensor: torch.Tensor) -> Any:
