@@ -1,5 +1,6 @@
 """Caches that OpenVINO holds from call to call are those that the caller has."""
 
+import functools
 import platform
 import threading
 
@@ -171,6 +172,19 @@ def compiled_llama(batch=1, dtype=torch.float32, max_length=64, **changes):
     return compiled, model, ids
 
 
+@functools.cache
+def shared_llama():
+    """Return a compiled model for tests that do not change it: to compile one takes longer than they do."""
+    return compiled_llama()
+
+
+@functools.cache
+def shared_host_llama():
+    """Return the same model for the host, which reads the caches as they are."""
+    _, model, ids = shared_llama()
+    return torchport.compile(model, (ids,), target="host", max_length=64, options=PLAIN)
+
+
 @pytest.mark.parametrize(("heads", "max_length"), [(4, 300), (2, 64), (1, 300)])
 def test_generating_fills_states_at_the_beginning_alone(fills, heads, max_length):
     compiled, model, ids = compiled_llama(max_length=max_length, num_key_value_heads=heads)
@@ -199,7 +213,7 @@ def test_bfloat16_is_as_close_as_eager_torch(fills, monkeypatch):
 
 
 def test_caches_in_turns_each_go_on_from_their_own(fills):
-    compiled, model, ids = compiled_llama()
+    compiled, model, ids = shared_llama()
     others = torch.randint(3, 97, (1, 9), generator=torch.Generator().manual_seed(5))
     expected = {name: model.generate(each, **GREEDY) for name, each in (("a", ids), ("b", others))}
     found = {"a": ids, "b": others}
@@ -217,7 +231,7 @@ def test_caches_in_turns_each_go_on_from_their_own(fills):
 
 @pytest.mark.parametrize("change", ["crop", "write", "scale"])
 def test_a_cache_that_was_changed_counts_as_it_is(change):
-    compiled, model, ids = compiled_llama()
+    compiled, _, ids = shared_llama()
     result = compiled.generate(ids, **GREEDY, return_dict_in_generate=True)
     cache, length = result.past_key_values, result.sequences.shape[1] - 1
     keys, values = ([each.clone() for each in buffers] for buffers in cache.buffers)
@@ -230,7 +244,7 @@ def test_a_cache_that_was_changed_counts_as_it_is(change):
     else:
         for each in (cache.layers[0].keys, keys[0]):
             each.mul_(-1.0)
-    plain = torchport.compile(model, (ids,), target="host", max_length=64, options=PLAIN)
+    plain = shared_host_llama()
     start = plain.generate(result.sequences[:, :length], max_new_tokens=1, return_dict_in_generate=True)
     for buffers, wanted in zip(start.past_key_values.buffers, (keys, values), strict=True):
         for buffer, each in zip(buffers, wanted, strict=True):
@@ -242,7 +256,7 @@ def test_a_cache_that_was_changed_counts_as_it_is(change):
 
 
 def test_beams():
-    compiled, model, ids = compiled_llama()
+    compiled, model, ids = shared_llama()
     arguments = {**GREEDY, "num_beams": 3, "num_return_sequences": 2}
     assert torch.equal(compiled.generate(ids, **arguments), model.generate(ids, **arguments))
     assert compiled.fallbacks.fallbacks == 0
@@ -272,7 +286,7 @@ def test_models_with_windows_and_other_masks(kind):
 
 
 def test_threads_have_states_of_their_own():
-    compiled, model, _ = compiled_llama()
+    compiled, model, _ = shared_llama()
     prompts = [torch.randint(3, 97, (1, size)) for size in (4, 11, 7, 20)]
     expected = [model.generate(ids, **GREEDY) for ids in prompts]
     found = [None] * len(prompts)
@@ -289,7 +303,7 @@ def test_threads_have_states_of_their_own():
 
 
 def test_a_file_holds_caches_too(fills, tmp_path):
-    compiled, model, ids = compiled_llama()
+    compiled, model, ids = shared_llama()
     torchport.save(compiled, tmp_path / "llama.pt2")
     loaded = torchport.load(tmp_path / "llama.pt2")
     fills.clear()
