@@ -188,6 +188,9 @@ def test_who_could_change_a_weight():
     assert is_undisturbed(model, (), {"streamer": TextStreamer(tokenizer)})
     assert not is_undisturbed(model, (), {"streamer": TextStreamer(Change(model))})
     assert not is_undisturbed(model, (), {"streamer": Streamer(print)})
+    changed = TextStreamer(tokenizer)
+    changed.on_finalized_text = lambda text, stream_end=False: None
+    assert not is_undisturbed(model, (), {"streamer": changed})
     assert not is_undisturbed(model, (), {"assistant_model": model})
     assert not is_undisturbed(model, (), {"custom_generate": print})
     assert not is_undisturbed(model, (), {"stopping_criteria": [Criterion(print)]})

@@ -31,7 +31,7 @@ def is_undisturbed(model: Any, args: Iterable[object], kwargs: dict[str, object]
     """
     if not _is_of_library(model) or has_global_hooks():
         return False
-    if any(isinstance(value, _FUNCTIONS) for value in vars(model).values()):
+    if _has_functions(model):
         return False
     if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
         return False
@@ -46,7 +46,7 @@ def _is_data(value: object) -> bool:
     if kind in (list, tuple, set):
         return all(map(_is_data, value))  # type: ignore[call-overload]  # a container
     if kind in _STREAMERS:
-        return _is_of_library(value.tokenizer)  # type: ignore[attr-defined]  # a streamer
+        return _is_of_library(value.tokenizer) and not _has_functions(value)  # type: ignore[attr-defined]  # a streamer
     if kind is dict:
         return all(map(_is_data, value.values()))  # type: ignore[attr-defined]  # a dict
     return kind is GenerationConfig and all(map(_is_data, vars(value).values()))
@@ -54,3 +54,8 @@ def _is_data(value: object) -> bool:
 
 def _is_of_library(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == _LIBRARY
+
+
+def _has_functions(value: object) -> bool:
+    """Whether methods were set on an object itself."""
+    return any(isinstance(each, _FUNCTIONS) for each in vars(value).values())
