@@ -9,6 +9,8 @@ import torch
 
 import torchport
 from generation.models import tiny_llama
+from torchport.errors import TargetError
+from torchport.records import TensorSpec
 from torchport.targets.openvino import load, request
 from torchport.targets.openvino.ir_graph import is_number, port_key
 from torchport.targets.openvino.joined_rows import join_rows
@@ -122,6 +124,20 @@ def test_a_sum_of_something_else_too_stays_as_it_is():
     numpy.testing.assert_array_equal(found[1], 2 * arrays[COUNT])
     numpy.testing.assert_allclose(found[-1], 12 * squares(arrays[1:]), 1e-5)
     numpy.testing.assert_allclose(found[-2], 2 * numpy.stack(arrays).astype(float).sum(), 1e-4, 1e-5)
+
+
+def test_results_that_differ_are_not_given_as_one():
+    one, wide = TensorSpec((1, 2), "float32"), TensorSpec((1, 3), "float32")
+    total = TensorSpec((), "float32")
+    assert load._joined_specs([[2], [0, 1]], [one, one, wide, total]) == [
+        wide, TensorSpec((2, 1, 2), "float32"), total
+    ]  # fmt: skip
+    for other in (wide, TensorSpec((1, 2), "bfloat16")):
+        with pytest.raises(TargetError, match="other tensors than the island"):
+            load._joined_specs([[0, 1]], [one, other])
+    assert request._joined_shape([(1, 2), (1, 2)]) == (2, 1, 2)
+    with pytest.raises(RuntimeError, match="given as one"):
+        request._joined_shape([(1, 2), (1, 3)])
 
 
 def test_numbers_and_results_are_told_apart():

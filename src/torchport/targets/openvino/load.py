@@ -216,18 +216,28 @@ def _check_ports(
                 (kind, _filled(shape, spec.shape)) for (kind, shape), spec in zip(found, specs, strict=True)
             ]
         if found != expected:
-            raise TargetError(
-                "the model takes or gives other tensors than the island",
-                where="openvino",
-                remedy="compile the model again",
-            )
+            raise _other_tensors()
+
+
+def _other_tensors() -> TargetError:
+    return TargetError(
+        "the model takes or gives other tensors than the island",
+        where="openvino",
+        remedy="compile the model again",
+    )
 
 
 def _joined_specs(ports: Sequence[Sequence[int]], specs: Sequence[TensorSpec]) -> list[TensorSpec]:
-    """Return what a model gives that gives several outputs as one, and sums after all of them."""
+    """Return what a model gives that gives several outputs as one, and sums after all of them.
+
+    Raises:
+        TargetError: such outputs differ in the island.
+    """
     joined = []
     for places in ports:
         one = specs[places[0]]
+        if any(specs[place] != one for place in places):
+            raise _other_tensors()
         joined.append(one if len(places) == 1 else replace(one, shape=(len(places), *one.shape)))
     return [*joined, *specs[sum(map(len, ports)) :]]
 

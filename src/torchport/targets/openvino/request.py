@@ -92,7 +92,7 @@ class Request:
             ctypes.memmove(own.data_ptr(), addresses[index], size)
         if shapes != self._shapes:
             self._shapes = None  # until all of them have their memory
-            self._sizes = [_joined_shape(shapes[places[0]], len(places)) for places in self._ports]
+            self._sizes = [_joined_shape([shapes[place] for place in places]) for places in self._ports]
             small = [index for index, size in enumerate(self._sizes) if self._is_small(index, size)]
             self._written = {index: self._make(index, self._sizes[index]) for index in small}
             self._sources = [memory.data_ptr() for memory in self._written.values()]
@@ -178,8 +178,13 @@ def all_in_memory(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [tensor.contiguous().resolve_neg() for tensor in tensors]
 
 
-def _joined_shape(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
-    return shape if count == 1 else (count, *shape)
+def _joined_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape of what is one for results of these shapes."""
+    if len(shapes) == 1:
+        return shapes[0]
+    if any(shape != shapes[0] for shape in shapes):  # a file may say anything
+        raise RuntimeError(f"results of the shapes {shapes[0]} and others are given as one")
+    return (len(shapes), *shapes[0])
 
 
 def _as_openvino(tensor: torch.Tensor) -> Any:
