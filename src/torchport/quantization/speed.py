@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -32,7 +33,8 @@ _PRODUCTS = (
 )  # fmt: skip
 _EIGHT_BITS = ("i8", "u8", "s8")
 _RATIO = 1.3  # from which a layer is slower, by the engine's own clock
-# Kernels that bring operands and results into form, by the engines' names.
+# Kernels that compute products, and such as bring operands and results into form, by the engines' names.
+_PRODUCT_KERNELS = re.compile("Conv(?!ert)|MatMul|Gemm|FullyConnected|InnerProduct|Attention")
 _MOVES = frozenset({"Reorder", "Convert", "QuantizeLinear", "DequantizeLinear", "Transpose", "Reshape"})
 _SLOWER = 1.03  # times the float model's fastest call, from which the quantized model's fastest is slower
 _SECONDS = 2.0  # for timing whole calls
@@ -173,15 +175,16 @@ def _product_times(
             node = places.get(entry.node)
             if node is not None and _is_product(node):
                 known = times.get(node)
-                kernel = entry if known is None else max(known, entry, key=_is_product_before_moves)
+                kernel = entry if known is None else max(known, entry, key=_likeliness)
                 total = entry.seconds + (known.seconds if known is not None else 0.0)
                 times[node] = replace(kernel, seconds=total)
     return [times.get(node) for node in plan.graph.graph_module.graph.nodes if _is_product(node)]
 
 
-def _is_product_before_moves(entry: OpTime) -> tuple[bool, float]:
-    """Say which of two kernels computes a product: what brings its operands into form has its name too."""
-    return entry.kernel.partition(" ")[0] not in _MOVES, entry.seconds
+def _likeliness(entry: OpTime) -> tuple[bool, bool, float]:
+    """Say which of two kernels computes a product; others of its name prepare operands or add a bias."""
+    kind = entry.kernel.partition(" ")[0]
+    return _PRODUCT_KERNELS.search(kind) is not None, kind not in _MOVES, entry.seconds
 
 
 def _is_product(node: fx.Node) -> bool:

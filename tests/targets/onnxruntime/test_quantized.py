@@ -1,5 +1,7 @@
 """Quantized models with onnxruntime: integer kernels, and eager torch's numbers."""
 
+from dataclasses import replace
+
 import numpy
 import onnx
 import pytest
@@ -84,7 +86,19 @@ def test_convolutions_and_products_have_integer_kernels(mixed, items):
     assert not {"Conv", "FusedConv", "MatMul", "Gemm"} & set(kernels)
 
 
-def test_layers_with_a_kernel_are_not_put_back_for_want_of_one(mixed, items):
+def test_layers_with_a_kernel_are_not_put_back_for_want_of_one(mixed, items, monkeypatch):
+    times = type(ONNXRUNTIME).op_times
+
+    def on_a_busy_machine(self, *args):
+        """Whatever adds a bias or moves a tensor was interrupted."""
+        return [
+            replace(
+                each, seconds=each.seconds * (1 if "Conv" in each.kernel or "MatMul" in each.kernel else 99)
+            )
+            for each in times(self, *args)
+        ]
+
+    monkeypatch.setattr(type(ONNXRUNTIME), "op_times", on_a_busy_machine)
     budget = AccuracyBudget(pcc=0.5)
     model = torchport.quantize(mixed, items, target="onnxruntime", accuracy=budget)
     assert "no_kernel" not in {layer.reason for layer in model.plan.layers}
