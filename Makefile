@@ -1,14 +1,14 @@
 # make setup        creates .venv and installs torchport, compat/ and everything their tests need; with CHROMIUM=1, and
-#                   as root on Debian, the browser too: without one its tests are skipped
+#                   as root on Debian, also the browser: without it, its tests are skipped
 # make demo         ResNet-18 and BERT on the built-in targets, a results table, out/demo/index.html
 # make test         every check and every test
-# make conformance  the long sweeps, hours of them: it can be stopped, and goes on where it was (out/conformance.jsonl)
-# make ttnn-table   an hour of the rows of docs/results/ttnn.md that are not done yet, on the ttnn target
+# make conformance  the long sweeps, which take hours; resumes if interrupted (out/conformance.jsonl)
+# make ttnn-table   for an hour, runs rows of docs/results/ttnn.md that are not done yet, on the ttnn target
 # make ttnn-mock    Tenstorrent's library with a mock chip, for the tests; installs a linker with apt-get
 # make results      measures the documents' results tables again, on every target that works here, and fills them in
 # make site         the documentation as a site, in out/site
-# make benchmarks   times against peers, and what torchport adds; wants a quiet machine
-# make format       formats the code with ruff, and fixes what ruff can
+# make benchmarks   times torchport against peers, and its overhead; needs a quiet machine
+# make format       formats the code with ruff, and fixes what ruff can fix
 
 PYTHON ?= python3
 VENV := .venv
@@ -22,7 +22,7 @@ export HF_HUB_OFFLINE := 1
 
 setup: $(STAMP)
 
-# torch comes first and by exact version: another package's open range would take a CUDA build.
+# torch comes first, pinned to an exact version: another package's open range would pull in a CUDA build.
 $(STAMP): pyproject.toml constraints.txt compat/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt torch setuptools
@@ -41,7 +41,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Two processes of one thread each: two of two threads wait for one another.
+# Two processes of one thread each: two processes of two threads each would wait for one another.
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not conformance"
 
@@ -61,7 +61,7 @@ site: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 benchmarks: setup
-	# All run, and any one's failure is the target's.
+	# Run all parts; the target fails if any part fails.
 	status=0; for part in inference overhead analysis simulator trace package survey aggregation report_page; do \
 	  $(BIN)/python benchmarks/$$part.py || status=1; done; exit $$status
 

@@ -22,7 +22,7 @@ from raw_files import OPS, write_survey
 
 TIME_LIMIT = 60.0  # seconds, for the largest
 MEMORY_LIMIT = 2e9  # bytes
-GROWTH_LIMIT = 1.3  # a file of the largest survey may take so many times what one of the smallest takes
+GROWTH_LIMIT = 1.3  # time per file of the largest survey, relative to the smallest
 
 _REPORT = """
 import json, sys, time
@@ -43,7 +43,7 @@ print(json.dumps({
 
 
 def smaller_survey(whole: Path, models: int, directory: Path) -> Path:
-    """Make a survey of the first models of another, of the same files."""
+    """Make a survey of the first models of another one, sharing its files."""
     for folder in ("raw", "rows"):
         (directory / folder).mkdir(parents=True)
         for path in sorted((whole / folder).iterdir())[:models]:
@@ -68,7 +68,7 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, help="keep the raw files here, or use those that are here")
     arguments = parser.parse_args()
     sizes = sorted(arguments.models)
-    # In the same file system, so that the smaller surveys can share the files of the largest.
+    # On the same file system, so that the smaller surveys can share the largest one's files.
     with tempfile.TemporaryDirectory(dir=arguments.dir.parent if arguments.dir else None) as name:
         whole = arguments.dir or Path(name) / "whole"
         if not whole.exists():

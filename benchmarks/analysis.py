@@ -1,11 +1,11 @@
-"""Measures what an analysis takes: a Llama of 405 billion parameters, and ResNet-50 against `torch.export`.
+"""Measures the cost of an analysis: a Llama of 405 billion parameters, and ResNet-50 against `torch.export`.
 
     python benchmarks/analysis.py
     python benchmarks/analysis.py --parts llama --layers 8 32
 
 - llama: the configuration of Llama-3.1-405B with 8, 32 and all 126 layers, on 4096 tokens: built without
-  weights and analysed, each in a fresh process; the seconds of the whole and the most memory it took.
-- resnet: `torchport.analyze` of a real ResNet-50 against `torch.export.export` of it, in turns.
+  weights and analysed, each in a fresh process; total seconds and peak memory.
+- resnet: `torchport.analyze` of a real ResNet-50 against `torch.export.export` of it, interleaved.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LAYERS = (8, 32, 126)
 TOKENS = 4096
 SECONDS_LIMIT = 20.0
 MEMORY_LIMIT = 1.5e9  # bytes
-LINEAR_LIMIT = 1.25  # how much longer a layer may take with all of them than with a quarter
+LINEAR_LIMIT = 1.25  # time per layer with all layers, relative to a quarter of them
 RESNET_LIMIT = 0.25  # of torch.export's time
 
 
 def measure_llama(layers: int, *, backward: bool = False) -> dict[str, float]:
-    """Build and analyse a Llama in this process; return what it took and what it is."""
+    """Build and analyse a Llama in this process; return the time, the memory and the results."""
     from torchport.zoo.hf_builtin import CONFIGURATIONS
     from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
@@ -59,7 +59,7 @@ def measure_llama(layers: int, *, backward: bool = False) -> dict[str, float]:
 
 
 def measure_resnet(turns: Turns) -> dict[str, list[float]]:
-    """Time an analysis of ResNet-50 and an export of it, in turns."""
+    """Time an analysis of ResNet-50 and an export of it, interleaved."""
     model = torchport.zoo.load("torchvision:resnet50", weights=False)
     args = tuple(model.args)
     return time_in_turns(
@@ -72,7 +72,7 @@ def measure_resnet(turns: Turns) -> dict[str, list[float]]:
 
 
 def main() -> int:
-    """Measure, print the tables, and write the JSON; 1 if a limit is passed."""
+    """Measure, print the tables, and write the JSON; 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     parser.add_argument("--layers", nargs="+", type=int, default=list(LAYERS))

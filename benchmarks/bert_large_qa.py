@@ -6,8 +6,8 @@ from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
 
 def load():
-    """Return the model, and the inputs of a question and its context that is padded behind."""
-    ensure_torchvision_ops()  # transformers imports torchvision, whose compiled ops need not fit this torch
+    """Return the model, and inputs of a question with its context, padded on the right."""
+    ensure_torchvision_ops()  # transformers imports torchvision, whose compiled ops may not match this torch
     from transformers import BertConfig, BertForQuestionAnswering
 
     torch.manual_seed(0)

@@ -3,9 +3,9 @@
     python benchmarks/calibration.py
     python benchmarks/calibration.py --model torchvision:resnet18 --items 16
 
-The same images, in turns: torchport reads, writes and calibrates with as many as nncf does, and has a quarter
-as many beside them to judge by. nncf has the exported graph, as its documentation advises. The PCC that is
-asked for makes layers go back to floats, so that all of the search is made. Exits with 1 if calibration takes
+The same images, interleaved: torchport reads, writes and calibrates with as many as nncf does, and holds back
+a quarter as many to evaluate on. nncf gets the exported graph, as its documentation advises. The required PCC
+makes layers go back to float, so that the whole search runs. Exits with 1 if calibration takes
 more than 1.5 times nncf's time, or the search more than 3 times as long as calibration.
 """
 
@@ -29,7 +29,7 @@ OF_NNCF, OF_CALIBRATION = 1.5, 3.0
 
 
 def images(model: torchport.zoo.Model, count: int) -> Iterator[torch.Tensor]:
-    """Give images one at a time; nothing is held."""
+    """Yield images one at a time, without keeping them."""
     generator = torch.Generator().manual_seed(0)
     [example] = model.args
     for _ in range(count):
@@ -37,7 +37,7 @@ def images(model: torchport.zoo.Model, count: int) -> Iterator[torch.Tensor]:
 
 
 def nncf_seconds(model: torchport.zoo.Model, count: int) -> float:
-    """Return how long nncf takes for itself, from the model to the quantized graph."""
+    """Return how long nncf alone takes, from the model to the quantized graph."""
     start = time.perf_counter()
     with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
         graph = torch.export.export(model.module, tuple(model.args)).module()
@@ -46,7 +46,7 @@ def nncf_seconds(model: torchport.zoo.Model, count: int) -> float:
 
 
 class Phases:
-    """Notes when each part of `torchport.quantize` begins."""
+    """Records when each part of `torchport.quantize` begins."""
 
     def __init__(self) -> None:
         self.start = time.perf_counter()
@@ -54,13 +54,13 @@ class Phases:
         self.judged = 0
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
-        """Take note of progress."""
+        """Record progress."""
         self.began.setdefault(what, time.perf_counter())
         self.judged += what == "Judging"
 
 
 def own_seconds(model: torchport.zoo.Model, count: int, pcc: float) -> tuple[float, float, int]:
-    """Return how long calibration takes, how long the search, and how many models were judged in it."""
+    """Return how long calibration and the search take, and how many models the search evaluated."""
     phases = Phases()
     torchport.quantize(
         model.module,

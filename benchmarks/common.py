@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing in turns, tables, and what a measurement stands on."""
+"""What the benchmarks share: interleaved timing, tables, and the machine and versions of a measurement."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Turns:
     """How callables are timed against each other.
 
     Args:
-        rounds: how many turns each gets; by default as many as fit `seconds`.
-        seconds: about how long to go on if `rounds` is not given; five rounds are made in any case.
-        burst: how many calls of a turn are timed at least.
-        turn: seconds that a turn's timed calls go on for, if more of them fit.
-        settle: seconds of uncounted calls before them, one at least: they find the caches, and the threads,
-            as another left them.
-        pause: seconds of rest before a turn. The threads of a library spin after its last call, some for
-            more than 50 ms, and would take a core from the next.
+        rounds: how many turns each gets; by default as many as fit into `seconds`.
+        seconds: approximate total time if `rounds` is not given; at least five rounds are made.
+        burst: the minimum number of timed calls in a turn.
+        turn: how many seconds a turn's timed calls continue, if more of them fit.
+        settle: seconds of untimed calls before them, at least one call: the previous callable has left the
+            caches and the threads in its own state.
+        pause: seconds of rest before a turn. A library's threads spin after its last call, some for
+            more than 50 ms, and would take a core from the next callable.
     """
 
     rounds: int | None = None
@@ -48,11 +48,11 @@ class Turns:
 
 
 def time_in_turns(calls: Mapping[str, Call], turns: Turns) -> dict[str, list[float]]:
-    """Time callables turn by turn, so that whatever else the machine does hits all of them alike.
+    """Time callables in turns, so that other load on the machine affects all of them alike.
 
     Args:
         calls: what to time, by name.
-        turns: how.
+        turns: how to time it.
 
     Returns:
         The seconds of each timed call, by name.
@@ -66,7 +66,7 @@ def time_in_turns(calls: Mapping[str, Call], turns: Turns) -> dict[str, list[flo
     start = time.perf_counter()
     done = 0
     while names and not turns.enough(done, time.perf_counter() - start):
-        # Nobody always follows the same one.
+        # Rotate the order, so that none always follows the same one.
         first = done % len(names)
         for name in names[first:] + names[:first]:
             time.sleep(turns.pause)
@@ -77,7 +77,7 @@ def time_in_turns(calls: Mapping[str, Call], turns: Turns) -> dict[str, list[flo
 
 
 def _repeat(call: Call, least: int, seconds: float) -> list[float]:
-    """Return the seconds of each call of some, which go on for as long."""
+    """Return the seconds of each of at least `least` calls, continuing for `seconds`."""
     times: list[float] = []
     while len(times) < least or sum(times) < seconds:
         begin = time.perf_counter()
@@ -92,7 +92,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def spread(values: Sequence[float]) -> float:
-    """Return half the distance between the quartiles, relative to the median: how noisy the times are."""
+    """Return half the interquartile range relative to the median: how noisy the times are."""
     if len(values) < 4:
         return 0.0
     low, _, high = statistics.quantiles(values, n=4)
@@ -100,7 +100,7 @@ def spread(values: Sequence[float]) -> float:
 
 
 def error_of_median(values: Sequence[float]) -> float:
-    """Return the standard error of the median, from the distance between the quartiles."""
+    """Return the standard error of the median, estimated from the interquartile range."""
     if len(values) < 4:
         return 0.0
     low, _, high = statistics.quantiles(values, n=4)
@@ -108,7 +108,7 @@ def error_of_median(values: Sequence[float]) -> float:
 
 
 def render_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table whose columns align; all but the first are set to the right.
+    """Return a Markdown table with aligned columns; all but the first are right-aligned.
 
     Example:
         >>> print(render_table(["model", "ms"], [["resnet18", "12.5"]]))
@@ -130,7 +130,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def document(name: str, results: Mapping[str, object]) -> dict[str, object]:
-    """Return results with the machine and versions that they stand on."""
+    """Return results together with the machine and versions."""
     installation = describe_installation()
     return {
         "schema": f"torchport.benchmark.{name}/1",

@@ -1,4 +1,4 @@
-"""The ways to run a model that `inference.py` compares, each in float32 and on as many threads."""
+"""The ways to run a model that `inference.py` compares, all in float32 on equally many threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchport.structure import tensors_in
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A model with the inputs that it is timed on.
+    """A model and the inputs on which it is timed.
 
     Args:
         module: the model, in evaluation mode.
@@ -39,7 +39,7 @@ class Subject:
         return lambda: function(*self.args, **self.kwargs)
 
 
-# Makes a model ready to be called; may leave notes for who reads the table.
+# Prepares a model to be called; may add notes for the table.
 Prepare = Callable[[Subject, list[str]], Call]
 
 
@@ -49,9 +49,9 @@ def eager(subject: Subject, notes: list[str]) -> Call:
 
 
 def inductor(subject: Subject, notes: list[str]) -> Call:
-    """`torch.compile` as it comes.
+    """`torch.compile` with its defaults.
 
-    Compilations are kept apart here and below, as they would be if each contender had its own process.
+    Compilations are isolated here and below, as if each contender had its own process.
     """
     return subject.calling(torch.compile(subject.module, isolate_recompiles=True))
 
@@ -88,14 +88,14 @@ def openvino_backend(subject: Subject, notes: list[str]) -> Call:
         "INFERENCE_NUM_THREADS": subject.threads,
         "PERFORMANCE_HINT": "LATENCY",
     }
-    # Without aot_autograd it freezes no weights, and with torch 2.13 it fails on most models.
+    # Without aot_autograd it does not freeze weights, and with torch 2.13 it fails on most models.
     options = {"config": config, "aot_autograd": True}
     call = subject.calling(
         torch.compile(subject.module, backend="openvino", options=options, isolate_recompiles=True)
     )
     with _complaints() as complaints:
         call()
-    # It says so in a log alone.
+    # It reports this only in a log.
     notes.extend(f"leaves a graph to torch: {complaint}" for complaint in dict.fromkeys(complaints))
     return call
 
@@ -191,7 +191,7 @@ def torchport_inductor(subject: Subject, notes: list[str]) -> Call:
 
 
 def torchport_auto(subject: Subject, notes: list[str]) -> Call:
-    """`torchport.compile` with the target auto, from an empty cache: whatever it finds to be the fastest."""
+    """`torchport.compile` with the target auto, from an empty cache: the engine that it finds fastest."""
     compiled = torchport.compile(subject.module, subject.args, subject.kwargs, target="auto")
     assert compiled.tries is not None
     notes.append(f"chose {compiled.tries.chosen} in {compiled.tries.seconds:.0f} s")
@@ -199,7 +199,7 @@ def torchport_auto(subject: Subject, notes: list[str]) -> Call:
 
 
 def torchport_frozen(subject: Subject, notes: list[str]) -> Call:
-    """The same, of a model that is said not to change: as onnxruntime and OpenVINO by hand take it."""
+    """The same with the model declared frozen, as onnxruntime and OpenVINO by hand assume."""
     compiled = torchport.compile(
         subject.module, subject.args, subject.kwargs, target="auto", options={"frozen": True}
     )
@@ -208,7 +208,7 @@ def torchport_frozen(subject: Subject, notes: list[str]) -> Call:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keep what a library prints while it is imported or exports off the terminal."""
+    """Suppress what a library prints while it is imported or exports."""
     with (
         warnings.catch_warnings(),
         contextlib.redirect_stdout(io.StringIO()),
@@ -231,6 +231,6 @@ OURS: dict[str, Prepare] = {
     "torchport-onnxruntime": torchport_onnxruntime,
     "torchport-inductor": torchport_inductor,
     "torchport-auto": torchport_auto,
-    "torchport-frozen": torchport_frozen,  # after auto, whose choice it finds in the cache
+    "torchport-frozen": torchport_frozen,  # after auto, whose choice is then in the cache
 }
 CONTENDERS = OTHERS | OURS

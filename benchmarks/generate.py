@@ -1,14 +1,14 @@
-"""Measures how fast a Llama-shaped model generates: torchport against its peers, in turns.
+"""Measures how fast a Llama-shaped model generates: torchport against its peers, interleaved.
 
     python benchmarks/generate.py --peers
     python benchmarks/generate.py --layers 2 --dtype float32 --rounds 2
 
-Each contender is a process of its own that loads the same weights, builds, and then waits for its turn: one
-waits while another runs. A turn is one call of `generate`, the likeliest token each time. `--peers` adds
-optimum-intel and openvino-genai, in an environment of their own, which is made in `out/peers` with pip.
+Each contender is a process that loads the same weights, builds, and then waits for its turn; only one runs
+at a time. A turn is one call of `generate` with greedy decoding. `--peers` adds
+optimum-intel and openvino-genai, in an environment of their own, which is created in `out/peers` with pip.
 
-"build" is from the weights on the disk to the end of the first turn. "held" is the memory that a process has
-beyond that of its libraries, without pages of files, which the system can take back.
+"build" is the time from the weights on disk to the end of the first turn. "held" is the memory that a process
+uses beyond that of its libraries, without file-backed pages, which the system can reclaim.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ model.save_pretrained(folder)
 print(sum(parameter.nbytes for parameter in model.parameters()))
 """
 NAMES = ("torchport", "torchport-auto", "torchport-file", "eager", "inductor")
-# Not every processor has float16, nor every system huge pages.
+# Not every processor supports float16, nor every system huge pages.
 BY_NAME_ALONE = ("torchport-float16", "torchport-small-pages")
 PEERS = ("optimum-intel", "openvino-genai")
 OURS = "torchport"
-PAUSE = 1.0  # seconds before a turn: threads that wait for more work keep their cores for a while
+PAUSE = 1.0  # seconds before a turn: threads that wait for more work keep their cores busy for a while
 
 SCRIPT = str(Path(__file__).with_name("generate_contender.py"))
 
 
 class Contender:
-    """A process that generates when it is told to."""
+    """A process that generates on request."""
 
     def __init__(
         self, python: str, name: str, folder: str, dtype: str, arguments: argparse.Namespace
@@ -92,7 +92,7 @@ def _line(stream: IO[str] | None, name: str) -> dict[str, object]:
 
 
 def measure(dtype: str, arguments: argparse.Namespace, python: str) -> dict[str, object]:
-    """Run all contenders for one dtype, in turns; `python` is that of the peers' environment."""
+    """Run all contenders for one dtype, interleaved; `python` is that of the peers' environment."""
     with tempfile.TemporaryDirectory() as folder:
         made = subprocess.run(
             [sys.executable, "-c", MODEL, folder, str(arguments.layers), dtype],
@@ -110,7 +110,7 @@ def measure(dtype: str, arguments: argparse.Namespace, python: str) -> dict[str,
             for contender in order:
                 time.sleep(PAUSE)
                 contender.turn()
-            order = order[1:] + order[:1]  # whatever one leaves behind, each comes after another in turn
+            order = order[1:] + order[:1]  # rotate, so that none always follows the same one
         for contender in contenders.values():
             contender.end()
     others = [each.median("rate") for name, each in contenders.items() if not name.startswith(OURS)]

@@ -1,6 +1,6 @@
-"""One contender of `generate.py`: loads the weights, builds, and then generates each time a line comes in.
+"""One contender of `generate.py`: loads the weights, builds, and then generates once per line of input.
 
-It runs in the environment of the contender's library, so that it imports only what its contender needs.
+It runs in the environment of the contender's library, so it imports only what its contender needs.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# What a turn gives: when it began and when each token came, and the tokens.
+# The result of a turn: when it began, when each token came, and the tokens.
 Turn = tuple[list[float], list[int]]
 Generate = Callable[[], Turn]
 
 
 class Clock:
-    """A streamer that notes when tokens come; the library gives it the prompt first."""
+    """A streamer that records when tokens come; the library passes it the prompt first."""
 
     def __init__(self) -> None:
         self.times = [time.perf_counter()]
@@ -31,11 +31,11 @@ class Clock:
         self._is_prompt = False
 
     def end(self) -> None:
-        """Nothing: the last token was noted."""
+        """Do nothing: the last token is already recorded."""
 
 
 def held() -> int:
-    """Return the bytes that are the process's own: without pages of files, which the system can take back."""
+    """Return the process's own bytes, without file-backed pages, which the system can reclaim."""
     with open("/proc/self/status") as file:
         rows = [line.split() for line in file if line.startswith(("RssAnon", "RssShmem"))]
     return sum(int(row[1]) * 1024 for row in rows)
@@ -61,7 +61,7 @@ def _endless(model: Any) -> Any:
 
 
 def _with_library(generate: Callable[..., Any], prompt: int, new: int, **settings: object) -> Generate:
-    """Return a turn of a model that has transformers' `generate`."""
+    """Return a turn of a model with transformers' `generate`."""
     import torch
 
     ids = prompt_of(prompt)
@@ -78,7 +78,7 @@ def _with_library(generate: Callable[..., Any], prompt: int, new: int, **setting
 
 
 def eager(folder: str, dtype: str, prompt: int, new: int) -> Generate:
-    """transformers as it is."""
+    """transformers with its defaults."""
     return _with_library(_load(folder).generate, prompt, new)
 
 
@@ -92,7 +92,7 @@ def inductor(folder: str, dtype: str, prompt: int, new: int) -> Generate:
 
 
 def torchport(folder: str, dtype: str, prompt: int, new: int) -> Generate:
-    """torchport on OpenVINO, in one process with the model."""
+    """torchport on OpenVINO, in the same process as the model."""
     import torchport as library
 
     model = _load(folder)
@@ -101,7 +101,7 @@ def torchport(folder: str, dtype: str, prompt: int, new: int) -> Generate:
 
 
 def torchport_float16(folder: str, dtype: str, prompt: int, new: int) -> Generate:
-    """The same with products in float16, as the peers have them for models in half precision on ARM."""
+    """The same with products in float16, as the peers compute half-precision models on ARM."""
     import torchport as library
 
     model = _load(folder)
@@ -116,12 +116,12 @@ def torchport_small_pages(folder: str, dtype: str, prompt: int, new: int) -> Gen
     """torchport on OpenVINO, as on a system without huge pages."""
     from torchport.targets import huge_pages
 
-    huge_pages.huge_page_size = lambda: 0  # type: ignore[assignment]  # which is cached, and this is not
+    huge_pages.huge_page_size = lambda: 0  # type: ignore[assignment]  # not cached, unlike the original
     return torchport(folder, dtype, prompt, new)
 
 
 def torchport_auto(folder: str, dtype: str, prompt: int, new: int) -> Generate:
-    """torchport with the engine that generates fastest, eager torch among them."""
+    """torchport with the engine that generates fastest, possibly eager torch."""
     import torchport as library
 
     model = _load(folder)
@@ -156,7 +156,7 @@ def save(folder: str, dtype: str, prompt: int, new: int) -> Generate:
 
 
 def _ov_settings(dtype: str) -> dict[str, str]:
-    """Return OpenVINO's settings: float32 models are computed in float32; others as the library chooses."""
+    """Return OpenVINO's settings: float32 arithmetic for float32 models, the library's choice for others."""
     if dtype != "float32":
         return {}
     return {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
@@ -177,7 +177,7 @@ def optimum_intel(folder: str, dtype: str, prompt: int, new: int) -> Generate:
 
 
 def openvino_genai(folder: str, dtype: str, prompt: int, new: int) -> Generate:
-    """openvino-genai's pipeline on what optimum-intel exports."""
+    """openvino-genai's pipeline on optimum-intel's export."""
     import openvino
     import openvino_genai as library
 
@@ -187,7 +187,7 @@ def openvino_genai(folder: str, dtype: str, prompt: int, new: int) -> Generate:
     config.max_new_tokens, config.do_sample, config.ignore_eos = new, False, True
     ids = openvino.Tensor(prompt_of(prompt).numpy())
 
-    class Streamer(library.StreamerBase):  # type: ignore[misc, name-defined]  # of a library that is not here
+    class Streamer(library.StreamerBase):  # type: ignore[misc, name-defined]  # of a library not installed here
         def __init__(self) -> None:
             super().__init__()
             self.times = [time.perf_counter()]
@@ -207,7 +207,7 @@ def openvino_genai(folder: str, dtype: str, prompt: int, new: int) -> Generate:
     return turn
 
 
-# What each imports, so that the memory of libraries is not taken for the model's.
+# What each imports, so that libraries' memory does not count as the model's.
 CONTENDERS: dict[str, tuple[Callable[[str, str, int, int], Generate], tuple[str, ...]]] = {
     "torchport": (torchport, ("torchport.compiler", "torchport.targets.openvino.build", "openvino")),
     "torchport-float16": (
@@ -238,14 +238,14 @@ def _import_libraries(names: tuple[str, ...]) -> None:
     else:
         ensure_torchvision_ops()
     import transformers.generation.utils
-    import transformers.models.llama.modeling_llama  # noqa: F401  # so that no build's time has it
+    import transformers.models.llama.modeling_llama  # noqa: F401  # so that no build's time includes it
 
     for name in names:
         importlib.import_module(name)
 
 
 def main() -> None:
-    """Build, say how long it took, and generate for each line of the standard input."""
+    """Build, report how long it took, and generate for each line of standard input."""
     name, folder, dtype = sys.argv[1:4]
     prompt, new = int(sys.argv[4]), int(sys.argv[5])
     say, sys.stdout = sys.stdout, sys.stderr

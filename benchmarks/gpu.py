@@ -2,10 +2,10 @@
 
     PYTHONPATH=src python3 benchmarks/gpu.py --out out/benchmarks/gpu.json
 
-Needs torch with CUDA and torchport's sources, nothing else. Contenders of a model take turns in one process;
-each model and dtype has a process of its own, and one that crashes costs its row. The JSON names the machine.
-In float32 it also says how long a package takes to its first result in a fresh process, beside compiling.
-`--device cpu --small` tries the script where there is no GPU.
+Needs only torch with CUDA and torchport's sources. Contenders of a model take turns in one process;
+each model and dtype has its own process, and one that crashes loses only its row. The JSON names the machine.
+In float32 it also measures a package's time to the first result in a fresh process, next to compiling.
+`--device cpu --small` tries out the script without a GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import torchport
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ALLOWED = 1.05  # how much slower than reduce-overhead torchport may be
-OPTIONS = {"speed_trial": False}  # what is timed is the engine
+OPTIONS = {"speed_trial": False}  # the engine itself is timed
 
 
 def sync(device: str) -> None:
@@ -74,7 +74,7 @@ def measure(name: str, dtype: str, device: str, small: bool, seconds: float) -> 
                 rows[contender] = {"first_runs_seconds": time.perf_counter() - began}
                 rows[contender]["pcc"] = torchport.compare([result.float().cpu()], [expected.cpu()]).pcc
                 calls[contender] = call
-            except Exception as error:  # noqa: BLE001  # one that fails shows its error and stops nobody
+            except Exception as error:  # noqa: BLE001  # a failure shows in its row, and others go on
                 rows[contender] = {"error": repr(error)[:500], "trace": traceback.format_exc()[-3000:]}
         taken: dict[str, list[float]] = {contender: [] for contender in calls}
         until = time.perf_counter() + seconds
@@ -110,7 +110,7 @@ def time_package(name: str, dtype: str, device: str, small: bool) -> dict[str, o
             loaded, compiled = (
                 _child(way, name, dtype, device, small, path, folder) for way in ("load", "compile")
             )
-        except Exception as error:  # noqa: BLE001  # it costs its own row
+        except Exception as error:  # noqa: BLE001  # only its own row is lost
             return {"error": repr(error)[:500], "trace": traceback.format_exc()[-2000:]}
     return {
         "load_seconds": loaded["seconds"],
@@ -122,7 +122,7 @@ def time_package(name: str, dtype: str, device: str, small: bool) -> dict[str, o
 
 def _child(way: str, name: str, dtype: str, device: str, small: bool, path: str, folder: str) -> dict:
     command = [sys.executable, __file__, "--child", way, name, dtype, path, "--device", device]
-    # Neither finds what inductor kept: a package comes to a machine that has nothing else.
+    # Neither finds inductor's caches: a package comes to a machine that has nothing else.
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(Path(folder, way))}
     done = subprocess.run(
         command + ["--small"] * small,
@@ -138,7 +138,7 @@ def _child(way: str, name: str, dtype: str, device: str, small: bool, path: str,
 
 
 def first_result(way: str, name: str, dtype: str, path: str, device: str, small: bool) -> dict:
-    """Say how long a first result takes here, by a package or by compiling, and if that imports inductor."""
+    """Return the time to a first result, from a package or by compiling, and whether inductor is imported."""
     model, args = load(name, device, DTYPES[dtype], small=small)
     sync(device)
     began = time.perf_counter()
@@ -167,7 +167,7 @@ def measure_apart(name: str, dtype: str, device: str, small: bool, seconds: floa
 
 
 def machine(device: str) -> dict[str, object]:
-    """Return what a measurement stands on."""
+    """Return the machine and versions of a measurement."""
     gpu = torch.cuda.get_device_name() if device == "cuda" else None
     return {"gpu": gpu, "cuda": torch.version.cuda, "torch": torch.__version__, "system": platform.platform()}
 
@@ -192,8 +192,8 @@ def main() -> int:
         logging.getLogger("torchport.targets.inductor").setLevel(logging.INFO)  # why a package needs inductor
         print(json.dumps(measure(*given.one, given.device, given.small, given.seconds)))
         return 0
-    # torch's modules are compiled once, as on any machine where they can be written; the image of a machine
-    # that cannot write them would compile them in every process.
+    # Compile torch's modules to bytecode once, as happens on any machine where it can be written; a machine
+    # with a read-only image would compile them in every process.
     pycache = tempfile.TemporaryDirectory()
     os.environ |= {"PYTHONPYCACHEPREFIX": pycache.name, "PYTHONDONTWRITEBYTECODE": ""}
     results: dict[str, object] = {"machine": machine(given.device), "allowed": ALLOWED, "models": {}}

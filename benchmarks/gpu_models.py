@@ -83,7 +83,7 @@ class Bert(nn.Module):
 
 
 class Decoder(nn.Module):
-    """One of Llama's layers, for one token beside its keys and values so far."""
+    """One of Llama's layers, for one token and the KV cache so far."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Decoder(nn.Module):
 
 
 class LlamaStep(nn.Module):
-    """A step of a Llama with sixteen layers of 2048, of about 1.2 billion parameters."""
+    """A decoding step of a Llama with sixteen layers of width 2048, about 1.2 billion parameters."""
 
     def __init__(self, layers: int = 16, width: int = 2048, heads: int = 32, hidden: int = 8192) -> None:
         super().__init__()

@@ -1,11 +1,11 @@
-"""Times models in bfloat16 and float16 against the same in float32, on OpenVINO; in turns, in one process.
+"""Times models in bfloat16 and float16 against the same models in float32, on OpenVINO, interleaved.
 
     python benchmarks/half_precision.py
     python benchmarks/half_precision.py --models torchvision:resnet18 --dtypes bfloat16 --seconds 10
 
-On a processor with AMX's instructions for bfloat16, such a model must be no slower than in float32; on
-others nothing is asked. How far each is from eager torch in float32, relative to the
-largest value, stands beside it, and how far eager torch in that dtype is.
+On a processor with AMX bfloat16 instructions, such a model must be no slower than in float32; on
+others there is no limit. The table also shows the error of each, and of eager torch in that dtype, compared
+with eager torch in float32 and relative to the largest value.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> int:
     ]
     print(render_table(["model", "ms", "of float32", "error", "of eager"], rows))
     print(f"\nwritten to {write_results('half_precision', {'models': found})}", file=sys.stderr)
-    described = Path("/proc/cpuinfo")  # OpenVINO names bfloat16 also where it only emulates it
+    described = Path("/proc/cpuinfo")  # OpenVINO names bfloat16 even where it only emulates it
     able = described.is_file() and "amx_bf16" in described.read_text(errors="replace")
     ratios = [
         of["bfloat16"]["seconds"] / of["float32"]["seconds"] for of in found.values() if "bfloat16" in of

@@ -1,4 +1,4 @@
-"""The input that every model of the survey benchmark is given."""
+"""The input of every model in the survey benchmark."""
 
 import torch
 

@@ -2,12 +2,12 @@
 
     python benchmarks/inference.py
     python benchmarks/inference.py --models "res*" gpt2 --budget 30 --seconds 10 --skip inductor
-    python benchmarks/inference.py --table          # the records' table again; measures nothing
+    python benchmarks/inference.py --table          # prints the table from the records; measures nothing
     python benchmarks/inference.py --docs           # fills docs/results.md from docs/results/inference-*.json
 
 All contenders take turns in one process, on random weights and under `torch.no_grad()`; the table shows
-medians. Each model has a process of its own. A contender whose results are not eager torch's does not count.
-A model that is in the records already is not measured again unless it is asked for (`--again`), so that a run
+medians. Each model has its own process. A contender whose results differ from eager torch's does not count.
+A model that is already in the records is measured again only on request (`--again`), so that a run
 can be made in pieces. Records of another machine or of other versions are refused.
 """
 
@@ -38,14 +38,14 @@ from torchport.report.marked_place import fill_place
 from torchport.structure import tensors_in
 from torchport.zoo import Model
 
-PCC = 0.9999  # what a contender's results must reach for its time to count
+PCC = 0.9999  # the PCC that a contender's results must reach for its time to count
 AUTO, FROZEN = "torchport-auto", "torchport-frozen"
 ALLOWED = 1.05  # how much slower than the best peer `auto` may be, and than eager torch any target
-# Peers that take the weights once and for all: what `auto` is compared with them for, it takes them so, too.
+# Peers that freeze the weights: to compare with them fairly, `auto` is also run with frozen weights.
 FREEZING = ("openvino-backend", "onnxruntime", "openvino-by-hand")
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results.md"
-NOISY = 0.1  # from which spread on a time is called noisy
+NOISY = 0.1  # the spread from which a time is called noisy
 
 MODELS = {
     "resnet18": "torchvision:resnet18",
@@ -65,7 +65,7 @@ MODELS = {
     "mixer_b16_224": "timm:mixer_b16_224",
     "bert-base": "hf:bert-base-uncased",  # 128 tokens
     "gpt2": "hf:gpt2",  # cut to 64 tokens
-    # With few and narrow layers: what they are made of, not what they weigh.
+    # With few and narrow layers: these test the architecture, not its size.
     "detr-small": "hf-small:detr",
     "whisper-small": "hf-small:whisper",
     "t5-small": "hf-small:t5",
@@ -80,7 +80,7 @@ class Settings:
     Args:
         turns: how the contenders are timed.
         skip: the contenders to leave out.
-        threads: how many threads each may use; 0 means as many as torch takes by itself.
+        threads: how many threads each may use; 0 means torch's default.
     """
 
     turns: Turns
@@ -89,7 +89,7 @@ class Settings:
 
 
 def load(name: str) -> Model:
-    """Load a model of `MODELS` with random weights and inputs of the length that is asked."""
+    """Load a model of `MODELS` with random weights and inputs of the specified length."""
     model = torchport.zoo.load(MODELS[name], weights=False)
     if MODELS[name].startswith("hf"):
         for module in model.module.modules():  # a decoder has a configuration of its own
@@ -106,7 +106,7 @@ def load(name: str) -> Model:
 def measure(name: str, settings: Settings) -> dict[str, dict[str, object]]:
     """Time one model; return for each contender its time, accuracy and compile time, or its error."""
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["TORCHPORT_CACHE_DIR"] = folder  # empty, for this model alone
+        os.environ["TORCHPORT_CACHE_DIR"] = folder  # empty, and for this model only
         return _measure(name, settings)
 
 
@@ -129,7 +129,7 @@ def _measure(name: str, settings: Settings) -> dict[str, dict[str, object]]:
                 result = call()
                 seconds = time.perf_counter() - start
                 pcc = torchport.compare(_tensors(result), expected).pcc
-            except Exception as error:  # noqa: BLE001  # one that fails shows its error and stops nobody
+            except Exception as error:  # noqa: BLE001  # a failure shows in its row, and others go on
                 rows[contender] = {"error": _reason(error)}
                 continue
             rows[contender] = {"first_run_seconds": seconds, "pcc": pcc, "notes": notes}
@@ -150,7 +150,7 @@ def _measure(name: str, settings: Settings) -> dict[str, dict[str, object]]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a contender fails, in one line: an exporter wraps the error that says so."""
+    """Return why a contender fails, in one line: an exporter wraps the original error."""
     while error.__cause__ is not None:
         error = error.__cause__
     return one_line(error)
@@ -162,14 +162,14 @@ def _tensors(value: object) -> list[torch.Tensor]:
 
 
 def measure_apart(name: str, settings: Settings) -> dict[str, dict[str, object]]:
-    """Time one model in a process of its own: one that crashes costs its row."""
+    """Time one model in its own process: a crash loses only its row."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         try:
             return pool.submit(measure, name, settings).result()
         except BrokenProcessPool:
             error = "the process crashed"
-        except Exception as failure:  # noqa: BLE001  # a model that does not load costs its row
+        except Exception as failure:  # noqa: BLE001  # if a model does not load, only its row is lost
             error = one_line(failure)
     return {contender: {"error": error} for contender in CONTENDERS if contender not in settings.skip}
 
@@ -179,13 +179,13 @@ Rows = Mapping[str, Mapping[str, object]]  # of one model, by contender
 
 @dataclass(frozen=True)
 class Standing:
-    """How torchport stands with one model.
+    """How torchport compares with its peers on one model.
 
     Args:
         best: the fastest peer; empty if none ran.
         auto: the time of `auto` relative to it, if both ran.
-        frozen: that of `auto` with weights that do not change, if the best peer takes them so.
-        to_eager: the time of each way to use torchport relative to eager torch's.
+        frozen: that of `auto` with frozen weights, if the best peer freezes them.
+        to_eager: the time of each way to use torchport, relative to eager torch's.
     """
 
     best: str
@@ -195,7 +195,7 @@ class Standing:
 
     @property
     def alike(self) -> float | None:
-        """The ratio to the best peer where both make the same promise about weights that change."""
+        """The ratio to the best peer, with frozen weights if that peer freezes them."""
         return self.auto if self.frozen is None else self.frozen
 
     @property
@@ -219,7 +219,7 @@ def _judged(ratio: float) -> str:
 
 
 def standing(rows: Rows) -> Standing:
-    """Return how torchport stands with a model."""
+    """Return how torchport compares with its peers on a model."""
     times = {name: float(row["seconds"]) for name, row in rows.items() if "seconds" in row}
     best = min((name for name in OTHERS if name in times), key=times.__getitem__, default="")
     auto = times[AUTO] / times[best] if best and AUTO in times else None
@@ -230,7 +230,7 @@ def standing(rows: Rows) -> Standing:
 
 
 def render(results: Mapping[str, Rows]) -> str:
-    """Return the table, in milliseconds, and below it what failed, and what there is to say of a `*`."""
+    """Return the table, in milliseconds, followed by failures and the notes that `*` refers to."""
     names = [name for name in CONTENDERS if any(name in rows for rows in results.values())]
     ours = [name for name in OURS if name in names]
     header = [
@@ -275,7 +275,7 @@ def _cell(row: Mapping[str, object]) -> str:
 
 
 class Records:
-    """What was measured on this machine, a model at a time, in a JSON file."""
+    """The measurements on this machine, one model at a time, in a JSON file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -292,20 +292,20 @@ class Records:
 
     @property
     def models(self) -> dict[str, Rows]:
-        """The rows of each model that was measured, in the order of `MODELS`."""
+        """The rows of each measured model, in the order of `MODELS`."""
         kept = self._document["models"]
         assert isinstance(kept, dict)
         return {name: kept[name] for name in MODELS if name in kept}
 
     def keep(self, name: str, rows: Rows) -> None:
-        """Add a model's rows."""
+        """Add a model's rows to the records."""
         self._document["models"] |= {name: rows}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_text(json.dumps(self._document, indent=1) + "\n", self._path)
 
 
 def fill_docs() -> None:
-    """Write a table for each machine of docs/results into the page."""
+    """Write a table for each machine in docs/results into the page."""
     parts = []
     for path in sorted((ROOT / "docs" / "results").glob("inference-*.json")):
         kept = json.loads(path.read_text(encoding="utf-8"))

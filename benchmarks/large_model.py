@@ -1,9 +1,9 @@
-"""Measures the memory that a large model takes: a random Llama of 3 GB, traced, saved, and loaded.
+"""Measures the memory that a large model needs: a random Llama of 3 GB, traced, saved, and loaded.
 
     python benchmarks/large_model.py
     python benchmarks/large_model.py --gigabytes 0.3
 
-Each step is a process of its own, and the largest memory that it and its children had is read when it has
+Each step runs in its own process; the peak memory of the process and its children is read when it has
 ended. The loaded model's result is compared with the traced one's.
 """
 
@@ -61,7 +61,7 @@ assert torch.equal(result, torch.load(folder + "/expected.pt"))
 
 
 def run(step: str, folder: Path, gigabytes: float) -> dict[str, float]:
-    """Run a step in a fresh process; return its time, and the most memory of it and of each child."""
+    """Run a step in a fresh process; return its time, and the peak memory of it and of its children."""
     tail = (
         "own, children = (resource.getrusage(who).ru_maxrss for who in "
         "(resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN));"

@@ -1,10 +1,10 @@
-"""Times one program for all sizes against programs for fixed ones, on OpenVINO; in turns, in one process.
+"""Times one program for all sizes against programs for fixed sizes, on OpenVINO, interleaved in one process.
 
     python benchmarks/open_sizes.py
     python benchmarks/open_sizes.py --models bert --layers 2 --seconds 5
 
 BERT-base with an open sequence length at 32, 128 and 512 tokens, and ResNet-50 with an open batch at 1, 4
-and 16. The weights are random: only the time is looked at.
+and 16. The weights are random: only time is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Args = tuple[torch.Tensor, ...]
 
 
 def bert(layers: int) -> tuple[nn.Module, Callable[[int], Args], object, tuple[int, ...]]:
-    """Return the model, what makes its inputs, what is open, and at which sizes it is timed."""
+    """Return the model, a function that makes its inputs, the open dimension, and the sizes to time."""
     from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
     ensure_torchvision_ops()
@@ -42,7 +42,7 @@ def bert(layers: int) -> tuple[nn.Module, Callable[[int], Args], object, tuple[i
 
 
 def resnet(layers: int) -> tuple[nn.Module, Callable[[int], Args], object, tuple[int, ...]]:
-    """Return the same for pictures."""
+    """Return the same for images."""
     model = torchport.zoo.load("torchvision:resnet50", weights=False).module.eval()
     batch = Dim("batch", min=1, max=16)
     return model, lambda rows: (torch.randn(rows, 3, 224, 224),), ({0: batch},), (1, 4, 16)
@@ -82,7 +82,7 @@ def measure(name: str, layers: int, turns: Turns, threads: int) -> dict[str, dic
 
 
 def main() -> int:
-    """Measure, print the table, and write the JSON; 1 if the open program is slower than it may be."""
+    """Measure, print the table, and write the JSON; 1 if the open program is too slow."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--layers", type=int, default=12, help="of BERT")

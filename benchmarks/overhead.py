@@ -1,15 +1,15 @@
-"""Measures what torchport adds: to a call, to compiling, and to `import torch`.
+"""Measures torchport's overhead: in a call, in compiling, and in `import torch`.
 
     python benchmarks/overhead.py
     python benchmarks/overhead.py --parts imports --processes 9
 
 - call: a compiled model against a bare OpenVINO request of the same compiled model, whose tensors are set
-  once and share torch's memory; in turns, in one process.
+  once and share torch's memory; interleaved in one process.
 - compile: `torchport.compile` against `torch.export.export`, `openvino.convert_model` and `compile_model`;
-  caches off, each time in a fresh process, in turns. What a process does for the first time is done before,
+  caches off, each in a fresh process, interleaved. One-time costs of a process are paid beforehand,
   on a tiny model.
-- imports: `import torch` with and without the hook, and with `import torchport`; in fresh processes, in
-  turns.
+- imports: `import torch` with and without the hook, and with `import torchport`; in fresh processes,
+  interleaved.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import torchport
 from torchport.structure import tensors_in
 
 SMALL_CALL_LIMIT = 50e-6  # seconds that a call adds
-LARGE_CALL_LIMIT = 0.01  # of the call, where that is more
+LARGE_CALL_LIMIT = 0.01  # as a fraction of the call, if that is more
 COMPILE_LIMIT = 1.5  # times as long
 IMPORT_LIMIT = 0.3  # seconds
 HOOK_LIMIT = 0.010  # seconds
@@ -65,7 +65,7 @@ def load(name: str) -> Inputs:
 
 
 def measure_call(name: str, turns: Turns) -> dict[str, float | None]:
-    """Return the seconds of a call, bare and ours, their difference, and how sure that is."""
+    """Return the seconds of a call, bare and ours, their difference, and its uncertainty."""
     module, args, kwargs = load(name)
     with torch.no_grad():
         with _compiled_models() as made:
@@ -75,7 +75,7 @@ def measure_call(name: str, turns: Turns) -> dict[str, float | None]:
         bare, expected = _bare_call(made[-1], [tensor for _, tensor in tensors_in((args, dict(kwargs)))])
         bare()
         ours = [tensor for _, tensor in tensors_in(compiled(*args, **kwargs))]
-        # The device's model gives sums after the outputs, by which what is not finite is found.
+        # After its outputs, the device's model returns sums that detect non-finite values.
         if not all(map(torch.equal, ours, expected[: len(ours)])):
             raise RuntimeError(f"{name}: the bare request gives another result")
         times = time_in_turns({"bare": bare, "torchport": lambda: compiled(*args, **kwargs)}, turns)
@@ -91,7 +91,7 @@ def measure_call(name: str, turns: Turns) -> dict[str, float | None]:
 
 @contextlib.contextmanager
 def _compiled_models() -> Iterator[list[object]]:
-    """Collect the models that OpenVINO makes requests of."""
+    """Collect the models for which OpenVINO creates requests."""
     import openvino
 
     made: list[object] = []
@@ -108,7 +108,7 @@ def _compiled_models() -> Iterator[list[object]]:
 def _bare_call(model: Any, inputs: Sequence[torch.Tensor]) -> tuple[Call, list[torch.Tensor]]:
     """Return a call of a request on torch's memory, and the tensors that it writes to.
 
-    It starts and waits, rather than `infer`, which copies every output once more.
+    It starts and waits, rather than use `infer`, which copies every output once more.
     """
     import openvino
 
@@ -129,10 +129,10 @@ def _bare_call(model: Any, inputs: Sequence[torch.Tensor]) -> tuple[Call, list[t
 
 
 def _outside(call: Call, runs: int) -> float | None:
-    """Return the median of what a call takes before its request starts and after it is done.
+    """Return the median time of a call before its request starts and after it is done.
 
-    Where an inference takes long, the difference of two medians drowns in its noise; this does not. What is
-    done while the request runs is not in it.
+    If an inference takes long, the difference of two medians drowns in noise; this measure does not. It
+    excludes work that is done while the request runs.
     """
     import openvino
 
@@ -172,7 +172,7 @@ def compile_ours(inputs: Inputs) -> None:
 
 
 def compile_bare(inputs: Inputs) -> None:
-    """Compile with torch.export and OpenVINO alone, in the same precision."""
+    """Compile with only torch.export and OpenVINO, in the same precision."""
     import openvino
 
     module, args, kwargs = inputs
@@ -209,15 +209,15 @@ def measure_compile(name: str, processes: int) -> dict[str, float]:
 
 _CLOCK = "from time import perf_counter as now; "
 # Each prints the seconds of one step. Differences of whole imports, which take seconds, would be noisier
-# than what is asked for.
+# than the quantity measured.
 _IMPORTS = {
     "import torch, hook off": ("0", _CLOCK + "start = now(); import torch; print(now() - start)"),
     "import torch": ("1", _CLOCK + "start = now(); import torch; print(now() - start)"),
     "import torchport, after torch": (
-        "0",  # with the hook, `import torch` has it in it
+        "0",  # with the hook on, `import torch` would include it
         _CLOCK + "import torch; start = now(); import torchport; print(now() - start)",
     ),
-    # What `import torch` does for the hook besides the search for hooks, which it does in any case.
+    # What `import torch` does for the hook, apart from the search for hooks, which it does in any case.
     "the hook": (
         "0",
         _CLOCK + "import torch; from importlib.metadata import entry_points; "
@@ -256,11 +256,11 @@ def _run(arguments: Sequence[str], environment: Mapping[str, str] | None = None)
     return done.stdout.strip().splitlines()[-1]
 
 
-# ---- the whole
+# ---- the whole benchmark
 
 
 def main() -> int:
-    """Measure, print the tables, and write the JSON; 1 if a limit is passed."""
+    """Measure, print the tables, and write the JSON; 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="MODEL",
@@ -308,7 +308,7 @@ def _call_part(given: argparse.Namespace, results: dict[str, object]) -> bool:
 
 
 def _is_cheap(row: Mapping[str, float | None]) -> bool:
-    """Whether a call adds less than the limit; judged by what is less noisy."""
+    """Whether a call adds less than the limit, by the less noisy measure."""
     difference, error, outside = row["difference"] or 0.0, row["error"] or 0.0, row["outside"]
     limit = _call_limit(row)
     if error < limit / 4 or outside is None:
@@ -326,7 +326,7 @@ def _compile_part(given: argparse.Namespace, results: dict[str, object]) -> bool
         print(f"  compiling {name}", file=sys.stderr, flush=True)
         try:
             found[name] = measure_compile(name, given.processes)
-        except RuntimeError as error:  # one that fails stops nobody
+        except RuntimeError as error:  # a failure does not stop the others
             print(f"  {name}: {error}", file=sys.stderr)
     ratios = {name: row["torchport"] / row["export + convert + compile"] for name, row in found.items()}
     rows = [

@@ -1,12 +1,12 @@
-"""Measures what loading takes: ResNet-50 from a file, against OpenVINO's own import and against compiling.
+"""Measures loading: ResNet-50 from a file, against OpenVINO's own import and against compiling.
 
     python benchmarks/package.py
     python benchmarks/package.py --rounds 5
 
-Each is a fresh process that imports its libraries and is then timed, in turns: until the model is there, and
-until its first result is. `openvino` reads the blob that OpenVINO's `export_model` wrote of the model and its
+Each is a fresh process that imports its libraries and is then timed, interleaved: until the model is ready,
+and until its first result. `openvino` reads the blob written by OpenVINO's `export_model`, and its
 settings; `portable` is the file without the compiled form, so that loading compiles; `compile` is
-`torchport.compile` with nothing in its cache.
+`torchport.compile` with an empty cache.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import torchport
 from torchport.targets import Artifact
 from torchport.targets.openvino.load import parts_of
 
-IMPORT_LIMIT = 1.5  # of what OpenVINO's own import takes
-COMPILE_LIMIT = 5.0  # how many times faster than to compile again
-SIZE_LIMIT = 1.2  # of the weights
+IMPORT_LIMIT = 1.5  # relative to OpenVINO's own import
+COMPILE_LIMIT = 5.0  # how many times faster than compiling again
+SIZE_LIMIT = 1.2  # relative to the weights
 
 _HEAD = "import json, sys, time; folder = sys.argv[1]\n"
 _TAIL = 'print(json.dumps({"load": loaded - begin, "total": time.perf_counter() - begin}))\n'
@@ -97,7 +97,7 @@ def write_files(folder: Path) -> dict[str, float]:
 
 
 def _write_blob(compiled: torchport.compiler.CompiledModel, folder: Path) -> None:
-    """Write what OpenVINO itself makes of the model, and the settings that it is imported with."""
+    """Write OpenVINO's own export of the model, and the settings with which it is imported."""
     program = compiled.current_programs[0].program
     [island] = program.islands.values()
     payload = getattr(program.graph_module, island.meta.name).numpy()

@@ -1,4 +1,4 @@
-"""The environment of peers that cannot be installed beside torchport: made with pip when it is asked for."""
+"""The environment of peers that cannot be installed alongside torchport: created with pip on request."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-# optimum-intel 2.2 wants transformers below 5.6, and runs without torchvision, whose ops may not load.
+# optimum-intel 2.2 needs transformers below 5.6, and runs without torchvision, whose ops may not load.
 WANTED = ("optimum-intel[openvino]==2.2.*", "transformers==5.5.4", "openvino-genai")
 UNWANTED = ("torchvision",)
-# What is the same here and there: the engine, and what torch needs. torch comes first and by exact version:
-# another package's open range would take a CUDA build.
+# The same versions in both environments: the engine, and torch's dependencies. torch comes first, pinned to
+# an exact version: another package's open range would pull in a CUDA build.
 SHARED = ("torch", "openvino", "openvino-telemetry", "numpy", "sympy", "networkx", "setuptools")
 
 
 def peers_python(folder: Path = Path("out/peers"), constraints: Path = Path("constraints.txt")) -> str:
-    """Return the Python of an environment with the peers; it is made if it is not there.
+    """Return the Python of an environment with the peers, creating it if necessary.
 
     Args:
         folder: where it is.
-        constraints: the versions of torchport's own environment, of which some are taken.
+        constraints: the versions in torchport's own environment, some of which are used.
     """
     lines = [line for line in constraints.read_text().splitlines() if line.partition("==")[0] in SHARED]
     wanted = "\n".join([*lines, *WANTED])

@@ -1,16 +1,16 @@
-"""Times models in int8 against float32, and against nncf and onnxruntime's quantizer used by hand; in turns.
+"""Times models in int8 against float32, and against nncf and onnxruntime's quantizer by hand, interleaved.
 
     python benchmarks/quantize.py
     python benchmarks/quantize.py --models torchvision:resnet18 --items 4 --seconds 10
 
-`chosen` is what the plan has for OpenVINO, and is what counts. Where the processor has VNNI or AMX, it must
-be at least twice as fast as float32, three times for ResNet-50, and no more than 3 % slower than what nncf
-and OpenVINO, or onnxruntime, give without torchport. Where it has not, all may stay in floats, and it must
-not be slower than float32. `int8` has every layer in eight bits, `onnxruntime` what the plan has for that
-target. `in int8` is the share of the FLOPs of convolutions and linear layers for which OpenVINO's runtime
-graph has kernels in eight bits: at least 95 % where the processor has VNNI or AMX. Weights are random,
-statistics of batch norms those of the items, as training would leave them; the PCC of int8 stands beside it.
-Models are compiled as `frozen`, as those by hand are: nobody looks whether a weight has changed.
+`chosen` is the plan for OpenVINO, and is what counts. Where the processor has VNNI or AMX, it must
+be at least twice as fast as float32, three times for ResNet-50, and no more than 3 % slower than nncf
+and OpenVINO, or onnxruntime, without torchport. On other processors, all may stay in float, and it must
+not be slower than float32. `int8` has every layer in int8, `onnxruntime` is the plan for that
+target. `in int8` is the fraction of the FLOPs of convolutions and linear layers for which OpenVINO's runtime
+graph has int8 kernels: at least 95 % where the processor has VNNI or AMX. Weights are random, and batch
+norms have the statistics of the items, as training would leave them; the table also shows the PCC of int8.
+Models are compiled as `frozen`, like those by hand: nothing checks whether a weight has changed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def items_of(
 
 
 def settle_norms(module: torch.nn.Module, items: Sequence[object]) -> None:
-    """Give batch norms the statistics of the items: with those of a new model, signals die out on the way."""
+    """Set batch norms to the statistics of the items: with a new model's, activations vanish on the way."""
     norms = [part for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]
     if not norms:
         return
@@ -73,7 +73,7 @@ def settle_norms(module: torch.nn.Module, items: Sequence[object]) -> None:
 
 
 def int8_share(compiled: torchport.CompiledModel) -> float:
-    """Return the share of FLOPs of convolutions and linear layers that OpenVINO computes in eight bits."""
+    """Return the fraction of FLOPs of convolutions and linear layers that OpenVINO computes in int8."""
     whole = in_int8 = 0.0
     for island in compiled._first.program.islands.values():
         for node in island.runner.compiled.model.get_runtime_model().get_ops():
@@ -90,7 +90,7 @@ def int8_share(compiled: torchport.CompiledModel) -> float:
 
 
 def by_hand(model: torchport.zoo.Model, items: list[object]) -> openvino.CompiledModel:
-    """Return what nncf and OpenVINO make of a model without torchport."""
+    """Return a model quantized by nncf and compiled by OpenVINO, without torchport."""
     exported = torch.export.export(model.module, tuple(model.args), dict(model.kwargs))
     converted = openvino.convert_model(exported)
     kind = nncf.ModelType.TRANSFORMER if "bert" in model.name or "vit" in model.name else None
@@ -116,7 +116,7 @@ class _Reader(CalibrationDataReader):
 
 
 def by_onnxruntime(model: torchport.zoo.Model, items: list[object]) -> onnxruntime.InferenceSession:
-    """Return what onnxruntime's own quantizer makes of a model, as its documentation advises for a CPU."""
+    """Return a model quantized by onnxruntime, as its documentation advises for a CPU."""
     logging.getLogger().setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         plain, prepared, quantized = (
@@ -159,7 +159,7 @@ def measure(name: str, count: int, turns: Turns) -> dict[str, float]:
     quantized = torchport.quantize(module, items, speed=False, accuracy=budget, name=name)
     planned = torchport.quantize(module, items, accuracy=budget, name=name)
     on_other = torchport.quantize(module, items, target=OTHER, accuracy=budget, name=name)
-    options = {"speed_trial": False, "frozen": True}  # nor does anybody look for changes by hand
+    options = {"speed_trial": False, "frozen": True}  # models by hand are not checked for changes either
     floats = torchport.compile(module, args, kwargs, options=options)
     ours = torchport.compile(quantized, args, kwargs, options=options)
     chosen = torchport.compile(planned, args, kwargs, options=options)
@@ -212,7 +212,7 @@ def main() -> int:
 
 
 def _misses(name: str, row: dict[str, float]) -> bool:
-    """Whether a model is slower than it must be on this processor."""
+    """Whether a model is slower than allowed on this processor."""
     if not has_int8():
         return row["chosen"] > SLOWER_THAN_FLOAT * row["float32"]
     own = row["chosen"]

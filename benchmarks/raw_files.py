@@ -10,8 +10,8 @@ import duckdb
 
 from torchport.records import NOT_JSONABLE, RAW_COLUMNS, RAW_FORMAT, SurveyRow, write_record
 
-OPS = 1000  # of a model
-PROGRAMS = 300  # different ones; models share them under other names and with other FLOPs
+OPS = 1000  # per model
+PROGRAMS = 300  # distinct ones; models share them under other names and with other FLOPs
 WORKERS = 2
 
 T = NOT_JSONABLE
@@ -61,7 +61,7 @@ PLAIN = """
 
 
 def catalog() -> list[dict[str, object]]:
-    """Return the ops, each with its arguments and the values that those may have."""
+    """Return the ops, each with its arguments and their possible values."""
     ops = dict(CATALOG)
     for place, name in enumerate(PLAIN):
         op = f"aten.{name}" if "." in name else f"aten.{name}.default"
@@ -92,7 +92,7 @@ def _make_programs(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(
         "CREATE TABLE numbered AS SELECT *, row_number() OVER (ORDER BY op) - 1 AS number FROM catalog"
     )
-    # Common ops come often and rare ones seldom: the square of an even distribution.
+    # A few ops are common and most are rare: the square of a uniform distribution.
     connection.execute(f"""
         CREATE TABLE calls AS
         SELECT *, floor(pow(h % 10007 / 10007.0, 2) * (SELECT count(*) FROM catalog))::BIGINT AS number,

@@ -1,8 +1,8 @@
-"""The page of a large model: its size, how soon it can be used, and how long unfolding a block takes.
+"""Measures the page of a large model: its size, the time until it is usable, and the time to expand a block.
 
 python benchmarks/report_page.py [LAYERS]
 
-Analyses ResNet-50, and a Llama of so many layers that it has some 20,000 ops; opens its page in Chromium.
+Analyses ResNet-50, and a Llama with enough layers for about 20,000 ops; opens its page in Chromium.
 """
 
 import json

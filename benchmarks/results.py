@@ -1,10 +1,10 @@
-"""The results tables of the documents, and the records that they are made of.
+"""The results tables of the documents, and the records behind them.
 
     python benchmarks/results.py              # fills the tables from the records in docs/results
     python benchmarks/results.py --rerun      # measures again first, on every target that works here
 
-A table stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->` in its document, and shows the records
-of `docs/results/NAME/bench`.
+A table is between `<!-- NAME: begin -->` and `<!-- NAME: end -->` in its document, and shows the records
+in `docs/results/NAME/bench`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ DOCUMENTS = {
 
 
 def render(table: str) -> str:
-    """Return the table that the records say."""
+    """Return the table rendered from its records."""
     return render_markdown(read_report(RECORDS / table)) + "\n"
 
 
 def shown(document: Path, table: str) -> str:
-    """Return the table that stands in a document."""
+    """Return the table as it is in a document."""
     return document.read_text(encoding="utf-8").partition(_begin(table))[2].partition(_end(table))[0]
 
 

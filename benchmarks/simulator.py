@@ -4,10 +4,10 @@
     python benchmarks/simulator.py --models resnet50 --seconds 10
 
 A simulated call computes in float32 on values rounded to bfloat16, as the chip stores them; eager torch
-computes in float32. Both take turns in one process. To see what a processor without bfloat16 instructions
-does on one that has them, set ATEN_CPU_CAPABILITY=default and ONEDNN_MAX_CPU_ISA=AVX2. Compiling is timed
-from an empty cache, its trial of the island included, after a tiny model has paid for what a process does
-first.
+computes in float32. They are interleaved in one process. To emulate a processor without bfloat16 instructions
+on one that has them, set ATEN_CPU_CAPABILITY=default and ONEDNN_MAX_CPU_ISA=AVX2. Compiling is timed
+from an empty cache and includes the trial of the island; a tiny model is compiled first, to pay for the
+one-time costs of a process.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def measure(name: str, turns: Turns) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, print the table, and write the JSON; 1 if a limit is passed."""
+    """Measure, print the table, and write the JSON; 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="MODEL")
     parser.add_argument("--seconds", type=float, default=20.0, help="about how long to time a model for")

@@ -1,4 +1,4 @@
-"""Measures a survey of torchvision's classification models against a `torch.compile` that counts.
+"""Measures a survey of torchvision's classification models against `torch.compile` with a counting backend.
 
     python benchmarks/survey.py
     python benchmarks/survey.py --models resnet18 vit_b_16 densenet121
@@ -6,9 +6,9 @@
 - survey: `torchport survey --backward` on one image of 224 × 224: the whole command, two workers.
 - forward: the same without `--backward`.
 - counting: each model built with random weights, compiled with an `aot_autograd` backend that counts
-  the nodes it is handed, and run forward and backward on real values, one after another in one process.
+  the nodes it gets, and run forward and backward on real values, one after another in one process.
 
-The models are gone through in groups, and the three take turns at each. The numbers of ops must agree.
+The models are processed in groups, and the three take turns on each group. The op counts must agree.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ASKED = {"seconds": 480.0, "forward_seconds": 180.0, "ratio": 4.0, "bytes": 2_00
 
 
 def main() -> None:
-    """Run the benchmark, print a table, and fail if a figure is not met."""
+    """Run the benchmark, print a table, and fail if a requirement is not met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--models", nargs="*", help="torchvision's names; all classification models by default"
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=2, help="how many turns the three take")
     parser.add_argument(
         "--count", nargs="*", help=argparse.SUPPRESS
-    )  # what the counting process is started with
+    )  # the counting process is started with this
     arguments = parser.parse_args()
     if arguments.count is not None:
         count(arguments.count)
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def measure(groups: list[list[str]]) -> dict[str, object]:
-    """Let the three take turns at each group of models."""
+    """Run the three in turns on each group of models."""
     seconds = {"survey": 0.0, "forward": 0.0, "counting": 0.0}
     peak, ops, differences = 0, 0, []
     with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +98,7 @@ def survey(names: list[str], output: Path, *options: str) -> tuple[float, dict[s
 
 
 def counting(names: list[str]) -> tuple[float, dict[str, list[int]]]:
-    """Return how long `torch.compile` took for the same models, and the numbers of ops that it counted."""
+    """Return how long `torch.compile` took for the same models, and its op counts."""
     environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
     start = time.perf_counter()
     command = [sys.executable, __file__, "--count", *names]
@@ -135,7 +135,7 @@ def count(names: list[str]) -> None:
 
 
 def met(results: dict[str, object], whole: bool) -> dict[str, bool]:
-    """Say which of the figures that are asked for are met; the times are asked for all models only."""
+    """Return which requirements are met; those on times apply only to all models."""
     seconds: dict[str, float] = results["seconds"]  # type: ignore[assignment]
     found = {
         f"at least {ASKED['ratio']:g} times faster than counting": results["ratio"] >= ASKED["ratio"],

@@ -4,7 +4,7 @@
     python benchmarks/trace.py --rounds 3 --parts trace
 
 - trace: `trace_graph`, non-strict `torch.export.export` and `torch.jit.trace`, of ResNet-50 and of a
-  transformer encoder of 12 layers; in turns, in one process. Then what writing the code adds.
+  transformer encoder of 12 layers; interleaved in one process. Then the additional time to write the code.
 - large: Llama-3.1-405B from its configuration, without weights: traced and printed.
 """
 
@@ -23,7 +23,7 @@ from torchport import zoo
 
 EXPORT_RATIO = 0.5  # of torch.export's time, at most
 JIT_RATIO = 1.0  # of torch.jit.trace's time, at most
-CODE_LIMIT = 0.5  # seconds more
+CODE_LIMIT = 0.5  # additional seconds
 LARGE_LIMIT = 60.0  # seconds
 
 MODELS = {"resnet50": "torchvision:resnet50", "encoder, 12 layers": "hf:bert-base-uncased"}
@@ -67,7 +67,7 @@ def measure_large() -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, print the tables, and write the JSON; 1 if a limit is passed."""
+    """Measure, print the tables, and write the JSON; 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each tracer")

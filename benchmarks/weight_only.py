@@ -1,12 +1,12 @@
-"""Measures a Llama-shaped model with weights in 8 and in 4 bits: accuracy, sizes of files, tokens a second.
+"""Measures a Llama-shaped model with weights in 8 and in 4 bits: accuracy, file sizes, tokens per second.
 
     python benchmarks/weight_only.py
     python benchmarks/weight_only.py --hidden 256 --vocabulary 1000 --no-speed --json
 
-PCC is that of the logits on tokens that nothing was fitted to, with the float model's; files are those that
-`torchport.save` writes, against that of the model in bfloat16; tokens a second are generated in turns,
-against the float32 model's. Weights and tokens are random. Exits with 1 if a limit is missed; speed has
-none here: `torchport.quantize` itself keeps a model in floats that would be slower on the machine at hand.
+PCC compares the logits with the float model's, on tokens that were not used for fitting; files are those that
+`torchport.save` writes, compared with that of the model in bfloat16; tokens per second are measured
+interleaved with the float32 model. Weights and tokens are random. Exits with 1 if a limit is missed; there is
+none for speed: `torchport.quantize` itself keeps a model in float if it would be slower on this machine.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def file_bytes(model: nn.Module, ids: torch.Tensor) -> int:
 
 
 def generating(model: nn.Module, ids: torch.Tensor, new: int) -> Callable[[], object]:
-    """Return what generates so many tokens."""
+    """Return a function that generates `new` tokens."""
     compiled = torchport.compile(model, (ids,), options={"speed_trial": False}, max_length=ids.shape[1] + new)
     mask = torch.ones_like(ids)
     return lambda: compiled.generate(
@@ -80,7 +80,7 @@ def generating(model: nn.Module, ids: torch.Tensor, new: int) -> Callable[[], ob
 
 
 def measure(given: argparse.Namespace) -> dict[str, dict[str, object]]:
-    """Return all figures, by what the weights are in."""
+    """Return all figures, by the precision of the weights."""
     model = llama(given)
     items = [{"input_ids": tokens(given, seed, given.rows)} for seed in range(given.items)]
     unseen, prompt = tokens(given, -1, 16), tokens(given, -2, 1)[:, :8]
@@ -116,7 +116,7 @@ def measure(given: argparse.Namespace) -> dict[str, dict[str, object]]:
 
 
 def missed(found: dict[str, dict[str, object]]) -> list[str]:
-    """Return the limits that are missed."""
+    """Return the limits that were missed."""
     half = float(str(found["bfloat16"]["file_bytes"]))
     short = [f"int{bits}: PCC below {PCC[bits]}" for bits in (8, 4) if _of(found, bits, "pcc") < PCC[bits]]
     return short + [
@@ -155,7 +155,7 @@ def main() -> int:
     parser.add_argument("--vocabulary", type=int, default=4096)
     parser.add_argument("--tied", action="store_true", help="the head has the embedding's weight")
     parser.add_argument("--group-size", type=int, default=64)
-    parser.add_argument("--items", type=int, default=20, help="how many items calibrate and judge")
+    parser.add_argument("--items", type=int, default=20, help="how many items to calibrate and evaluate on")
     parser.add_argument("--rows", type=int, default=8, help="sequences in an item")
     parser.add_argument("--tokens", type=int, default=64, help="tokens in a sequence")
     parser.add_argument("--new", type=int, default=32, help="tokens to generate")

@@ -1,7 +1,7 @@
-"""Makes the pictures of report.md: python docs/screenshots.py REPORT.html SURVEY.html QUANTIZED.html [NAME…]
+"""Makes the images of report.md: python docs/screenshots.py REPORT.html SURVEY.html QUANTIZED.html [NAME…]
 
-Takes the page of a bench of BERT and others, that of a survey, and that of a model that was quantized; writes
-docs/images/report-*.png, or those alone that are named.
+Takes the pages of a bench of BERT and others, of a survey, and of a quantized model; writes
+docs/images/report-*.png, or only the named ones.
 """
 
 import shutil
@@ -17,7 +17,7 @@ MODEL = "hf:bert-base-uncased"
 
 
 def side_by_side(page: Page) -> None:
-    """Show the model as written beside the ATen graph, coloured by cost, with an op's details."""
+    """Show the model as written next to the ATen graph, coloured by cost, with an op's details."""
     page.get_by_role("button", name="Add a pane").click()
     page.get_by_label("Colour by").select_option("flops")
     page.get_by_role("searchbox").fill("layer.3 attention")

@@ -1,4 +1,4 @@
-"""Has the reference show the examples of docstrings as code: mkdocstrings does not know `Example:`."""
+"""Makes the reference show docstring examples as code: mkdocstrings does not recognize `Example:`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import griffe
 
 
 class ExampleSections(griffe.Extension):
-    """Calls the section what mkdocstrings calls it."""
+    """Renames `Example:` sections to the name that mkdocstrings recognizes."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: object) -> None:
         """Rename the section in an object's docstring."""

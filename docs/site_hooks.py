@@ -1,7 +1,8 @@
-"""What mkdocs does beyond its configuration: pages of folders, and the project's own documents beside them.
+"""Extends mkdocs beyond its configuration: pages of folders, and documents from outside of `docs/`.
 
-The site is made of `docs/`. The documents of the project's root, and the scripts of `examples/`, are linked
-from there and have links of their own: they become pages and files of `project/`, and links are rewritten.
+The site is built from `docs/`. The documents in the project's root, and the scripts in `examples/`, are
+linked from there and have links of their own: they become pages and files in `project/`, and links are
+rewritten.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages of a folder where the navigation names the folder."""
+    """Replace a folder in the navigation by its pages."""
     config.nav = [_filled(item) for item in config.nav or ()]
     return config
 

@@ -1,8 +1,8 @@
-"""Compiles ResNet-18 for OpenVINO and holds it against eager torch.
+"""Compiles ResNet-18 for OpenVINO and compares it with eager torch.
 
     python examples/compile_resnet.py
 
-Weights are random, so nothing is fetched.
+Weights are random, so nothing is downloaded.
 """
 
 import torch
@@ -24,7 +24,7 @@ def main() -> None:
     comparison = torchport.compare(compiled(*model.args), expected)
     print(f"equals eager torch: {comparison.ok}, PCC {comparison.pcc:.6f}")
 
-    # Another batch size is another shape: it is compiled for when it first comes.
+    # Another batch size is another shape, compiled on its first call.
     print(f"a batch of two gives {tuple(compiled(torch.rand(2, 3, 224, 224)).shape)}")
     print(f"{len(compiled.programs)} programs are in memory")
 

@@ -1,8 +1,8 @@
-"""Says what OpenVINO would take of BERT, and why an op stays, without building anything.
+"""Shows what OpenVINO supports of BERT, and why an op stays on the host, without building anything.
 
     python examples/explain_bert.py
 
-The model is built from its configuration alone, without values, so nothing is fetched or computed.
+The model is built from its configuration alone, without values, so nothing is downloaded or computed.
 """
 
 import torchport

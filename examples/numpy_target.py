@@ -1,7 +1,7 @@
 """A whole target in one file: runs additions, products and ReLU with NumPy.
 
-It shows what a device plug-in answers; `docs/targets.md` walks through it. A distribution makes it known with
-an entry point: `numpy = "numpy_target:NumpyTarget"` in the group `torchport.targets`.
+It shows what a device plug-in implements; `docs/targets.md` walks through it. A distribution registers it
+with an entry point: `numpy = "numpy_target:NumpyTarget"` in the group `torchport.targets`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class NumpyRule(Rule):
-    """What is known of an op: the tensors that it takes, what it refuses, and what computes it."""
+    """Everything known about an op: the dtypes that it supports, what it refuses, and its kernel."""
 
     kernel: Callable[..., numpy.ndarray]
 
 
 def without_keywords(node: fx.Node) -> Verdict | None:
-    """Say what is wrong with a call, if something is."""
-    return Verdict(False, "argument", f"{', '.join(node.kwargs)} cannot be kept") if node.kwargs else None
+    """Refuse calls with keyword arguments."""
+    return Verdict(False, "argument", f"{', '.join(node.kwargs)} is not supported") if node.kwargs else None
 
 
-# The one registry: an op that stands here is taken, on float32, and this is how it is computed.
+# The one registry: these ops are supported, on float32, and computed by these kernels.
 RULES: Rules[NumpyRule] = Rules()
 RULES.add("add.Tensor", NumpyRule("f", numpy.add, check=without_keywords))
 RULES.add("mul.Tensor", NumpyRule("f", numpy.multiply))
@@ -63,16 +63,16 @@ class NumpyTarget(RuleTarget[NumpyOptions, NumpyRule]):
     exact_integers = (0, 0)  # no rule takes integers
 
     def availability(self) -> Availability:
-        """NumPy is always there: torchport needs it itself."""
+        """Return that NumPy is available, as always: torchport itself needs it."""
         version = numpy.__version__
         return Availability(True, f"NumPy {version}", version=version, devices=("CPU",))
 
     def version(self) -> str:
-        """Return NumPy's version: an island that another one built is built again."""
+        """Return NumPy's version: an island built with another version is built again."""
         return numpy.__version__
 
     def rules(self) -> Rules[NumpyRule]:
-        """Return the registry, by which verdicts are given and ops are kept whole or taken apart."""
+        """Return the registry, which decides on verdicts, and on which ops are kept whole or decomposed."""
         return RULES
 
     def build(self, island: Island, options: NumpyOptions) -> Artifact:
@@ -118,7 +118,7 @@ class NumpyTarget(RuleTarget[NumpyOptions, NumpyRule]):
                 for call in calls:
                     taken = [values[item] if isinstance(item, str) else item for item in call["args"]]
                     values[call["name"]] = RULES[call["op"]].kernel(*taken)
-            # A copy: what comes out of an island shares its memory with nobody.
+            # Copies: an island's results must not share memory with anything.
             return [torch.from_numpy(numpy.array(values[name])) for name in program["outputs"]]
 
         return run

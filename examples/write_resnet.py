@@ -16,7 +16,7 @@ graph = torchport.trace_graph(model.module, model.args)
 folder = Path(tempfile.mkdtemp())
 
 text = graph.generate_code(folder / "my_resnet.py", folder / "my_resnet.pth", "ResNet18")
-print(f"{len(text.splitlines())} lines, {text.count('class ')} classes; the same bits as the model")
+print(f"{len(text.splitlines())} lines, {text.count('class ')} classes, bit for bit equal to the model")
 
 [flat] = [node for node in graph.graph.nodes if node.target is torch.flatten]
 with graph.graph.inserting_after(flat):

@@ -1,10 +1,10 @@
-"""Keeps every test off the user's cache, and off what another test left in torch."""
+"""Isolates every test from the user's cache, and from torch state left behind by other tests."""
 
 import gc
 import os
 import subprocess
 
-# For this process and its children: to compile a sample for each set of instructions takes a minute.
+# For this process and its children: compiling a sample for each instruction set takes a minute.
 os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
 
 import pytest
@@ -14,15 +14,15 @@ from forked_python import ForkedPopen
 from resume import pytest_addoption, pytest_configure  # noqa: F401  # hooks
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
-ensure_torchvision_ops()  # lets tests import transformers at their head, which imports torchvision
+ensure_torchvision_ops()  # lets test files import transformers, which imports torchvision
 
-# Otherwise Python spends an eighth of the time of tests that compile on looking through what libraries hold.
+# Otherwise, tests that compile spend an eighth of their time collecting garbage among the libraries' objects.
 gc.set_threshold(10_000, 20, 50)
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
-    """Gives each test an empty cache of its own: what is built here is not what is built there."""
+    """Gives each test its own empty cache, so that tests share no artifacts."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("TORCHPORT_CACHE_DIR", str(folder))
     monkeypatch.delenv("TORCHPORT_CACHE_BYTES", raising=False)
@@ -31,19 +31,19 @@ def own_cache(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def no_speed_trial(monkeypatch):
-    """Keeps what a busy machine measures out of coverages; the tests of the trial itself turn it on."""
+    """Disables the speed trial, since timings on a busy machine vary; the trial's own tests turn it on."""
     monkeypatch.setenv("TORCHPORT_SPEED_TRIAL", "0")
 
 
 @pytest.fixture(autouse=True)
 def same_random_numbers():
-    """Gives each test the same random numbers, whichever tests ran before."""
+    """Seeds torch's generator, so that random numbers do not depend on which tests ran before."""
     torch.manual_seed(0)
 
 
 @pytest.fixture
 def forked_python(monkeypatch):
-    """Has the Python processes that a test or torchport starts begin with torch imported; see the module."""
+    """Makes Python processes that a test or torchport starts begin with torch imported; see the module."""
     monkeypatch.setattr(subprocess, "Popen", ForkedPopen)
 
 
@@ -55,7 +55,7 @@ def target(request):
 
 @pytest.fixture
 def torch_compile():
-    """Compiles as a user of torch does: `torch_compile(model, "host")`; forgets it all afterwards."""
+    """Compiles as a torch user does: `torch_compile(model, "host")`; resets Dynamo afterwards."""
 
     def compile(model, target, *, dynamic=None, **options):
         torch._dynamo.reset()

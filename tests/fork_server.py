@@ -1,4 +1,4 @@
-"""The process that `forked_python` forks: it imports torch, and waits to be told what a fork shall run."""
+"""The process that `forked_python` forks: it imports torch, and waits for requests that say what to run."""
 
 import gc
 import importlib
@@ -24,7 +24,7 @@ READY = b"r"
 
 
 def main() -> None:
-    """Import torch, serve requests, and in each fork run what is asked for."""
+    """Import torch, serve requests, and run each request in a fork."""
     line = socket.socket(fileno=int(sys.argv[1]))
     del sys.path[0]  # this file's folder
     folders = list(sys.path)
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _serve(line: socket.socket) -> dict[str, object] | None:
-    """Fork for every request, and return it in the fork; return nothing when nobody can ask any more."""
+    """Fork for every request, and return it in the fork; return None when the connection is closed."""
     while True:
         data, files, _, _ = socket.recv_fds(line, 8, 3)
         if not data:
@@ -54,7 +54,7 @@ def _serve(line: socket.socket) -> dict[str, object] | None:
         request: dict[str, object] = json.loads(text)
         told, tells = os.pipe()
         go, goes = os.pipe()
-        # The fork's parent ends at once, so that the fork becomes a child of who asked.
+        # The fork's parent exits at once, so that the fork is reparented to the requesting process.
         between = os.fork()
         if between == 0:
             if os.fork():
@@ -62,7 +62,7 @@ def _serve(line: socket.socket) -> dict[str, object] | None:
             if request["new_session"]:
                 os.setsid()
             os.write(tells, os.getpid().to_bytes(8, "big"))
-            os.read(go, 1)  # until then it has another parent
+            os.read(go, 1)  # wait until it has been reparented
             for number, file in enumerate(files):
                 os.dup2(file, number)
             for file in (*files, told, tells, go, goes):
@@ -77,7 +77,7 @@ def _serve(line: socket.socket) -> dict[str, object] | None:
 
 
 def _run(request: dict[str, object], folders: list[str]) -> None:
-    """Be what `python ARGUMENTS` is."""
+    """Behave as `python ARGUMENTS`."""
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -103,7 +103,7 @@ def _run(request: dict[str, object], folders: list[str]) -> None:
 
 
 def _finish_torch() -> None:
-    """Do what an import of torch does with the environment that was only given now."""
+    """Repeat those parts of torch's import that depend on the environment, which is only set now."""
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))

@@ -1,11 +1,11 @@
-"""Starts Python processes as forks of one that has imported torch already, which saves the seconds of that.
+"""Starts Python processes as forks of one that has already imported torch, which takes seconds.
 
-Such a process is a real one, a child of this one, and nothing of torchport is imported in it. It runs the
-script, the `-c` code or the `-m` module that `subprocess.Popen` was asked for, in the directory, with the
-environment and with the files that were asked for, and ends as any interpreter does.
+Each is a real child process of this one, and has not imported any part of torchport. It runs the script, the
+`-c` code or the `-m` module that was passed to `subprocess.Popen`, in the requested directory, with the
+requested environment and files, and exits as any interpreter does.
 
-A test takes the fixture `forked_python` for what its processes *do*. Where it is about how a process starts,
-what it imports, how it is installed or what is left when it is killed, it keeps processes of their own.
+A test uses the fixture `forked_python` if it is about what its processes *do*. Tests of how a process starts,
+what it imports, how it is installed or what remains after it is killed use ordinary processes.
 """
 
 import ctypes
@@ -22,21 +22,21 @@ from fork_server import READY
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SERVER = Path(__file__).with_name("fork_server.py")
-# What the interpreter or torch reads once, when it starts: for other values of these, a process is started.
+# Variables that the interpreter or torch reads once, at startup: other values need an ordinary process.
 _READ_AT_START = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_")
-_GIVEN = ("PYTHONPATH", "OMP_NUM_THREADS", "TORCHINDUCTOR_CACHE_DIR")  # but these, which a fork is given
-# A fork does not take threads along: there are none. What torch loads of torchport is for the fork to load.
+_GIVEN = ("PYTHONPATH", "OMP_NUM_THREADS", "TORCHINDUCTOR_CACHE_DIR")  # except these, which a fork applies
+# No threads, since a fork would lose them. The part of torchport that torch loads is loaded by the fork.
 _SERVER_SETTINGS = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
 }  # fmt: skip
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-_Popen = subprocess.Popen  # also where the fixture has put another in its place
+_Popen = subprocess.Popen  # the original, even while the fixture has replaced it
 
 
 class _Server:
-    """The process that is forked, and this process's end of the line to it.
+    """The process to fork, and this process's end of the connection to it.
 
-    It is not ready, and never will be, where an import of torch starts threads.
+    It never becomes ready if importing torch starts threads.
     """
 
     def __init__(self) -> None:
@@ -55,12 +55,12 @@ class _Server:
         self.is_ready = self._line.recv(1) == READY
 
     def end(self) -> None:
-        """Let the process end: it does when nobody can ask any more."""
+        """Close the connection, which ends the process, and wait for it."""
         self._line.close()
         self._process.wait()
 
     def fork(self, request: dict[str, object], files: list[int]) -> int:
-        """Return the number of a new process, which is a child of this one."""
+        """Return the pid of a new process, which is a child of this one."""
         data = json.dumps(request).encode()
         _adopt_orphans(True)
         try:
@@ -71,21 +71,21 @@ class _Server:
             _adopt_orphans(False)
         assert len(answer) == 8, "the process that is forked has ended"
         pid = int.from_bytes(answer, "big")
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # raises if it is no child of this one
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # raises unless it is our child
         return pid
 
 
 def can_fork() -> bool:
-    """Whether processes are forks here, once one was asked for."""
+    """Whether processes can be forked here; valid once one has been requested."""
     return _server is not None and _server.is_ready
 
 
 _server: _Server | None = None
-_lock = threading.Lock()  # on the server, and on whether this process adopts orphans
+_lock = threading.Lock()  # guards the server, and whether this process adopts orphans
 
 
 def _adopt_orphans(wanted: bool) -> None:
-    """Say whether a process whose parent ends becomes a child of this one, to be waited for here."""
+    """Set whether a descendant whose parent exits becomes a child of this process, to be waited for here."""
     assert ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) == 0
 
 
@@ -98,14 +98,14 @@ def _settings(environment: dict[str, str] | os._Environ[str]) -> dict[str, str]:
 
 
 def _is_python(args: object) -> bool:
-    """Whether a command is Python with a script, a module or code, and without options of its own."""
+    """Whether a command runs Python with a script, a module or code, and without interpreter options."""
     if not isinstance(args, list) or len(args) < 2 or str(args[0]) != sys.executable:
         return False
     return args[1] in ("-c", "-m") or not str(args[1]).startswith("-")
 
 
 class ForkedPopen(_Popen):
-    """A `Popen` whose process, if it is one of Python, is a fork; any other is started as usual."""
+    """A `Popen` that forks Python processes, and starts any other process as usual."""
 
     def _execute_child(self, *arguments: object) -> None:
         global _server
@@ -115,7 +115,7 @@ class ForkedPopen(_Popen):
         plain = plain and sys.platform == "linux" and _is_python(asked["args"])
         with _lock:
             if plain and _server is not None and _server.settings != _settings(os.environ):
-                _server.end()  # something has changed the environment for good
+                _server.end()  # the environment of this process has changed
                 _server = None
             if plain and _server is None:
                 _server = _Server()

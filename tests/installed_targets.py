@@ -1,4 +1,4 @@
-"""Installs a file of targets as another distribution would be, for this process and its children."""
+"""Installs a file of targets like another distribution, for this process and its children."""
 
 import os
 import sys
@@ -7,13 +7,13 @@ from torchport.targets import registry
 
 
 def install_targets(folder, file, entries, monkeypatch):
-    """Make the targets of a file known.
+    """Install the targets in a file.
 
     Args:
         folder: where to install it.
         file: the file.
-        entries: the targets' classes in it, by the names of their entry points.
-        monkeypatch: undoes it; the caller clears `registry._all` then.
+        entries: the names of the targets' classes in it, by the names of their entry points.
+        monkeypatch: undoes the installation; the caller must clear `registry._all` afterwards.
     """
     module = file.stem
     information = folder / f"{module}-1.0.dist-info"

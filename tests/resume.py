@@ -1,8 +1,8 @@
-"""`pytest --resume FILE`: a long run that can be stopped. What passed stands in FILE and is not run again.
+"""`pytest --resume FILE`: makes a long run resumable. Passed tests are recorded in FILE, and not run again.
 
-Each line of FILE is a test that passed, with the digest of the sources that it passed with. Where they have
-changed since, the test still counts, and the run ends by saying how many such there are: delete FILE to begin
-afresh.
+Each line of FILE is a passed test with the digest of the sources at that time. If the sources have changed
+since, the test still counts, and the run reports the number of these tests at the end: delete FILE to start
+over.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ SOURCES = Path(__file__).resolve().parents[1] / "src"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option."""
     parser.addoption(
-        "--resume", type=Path, metavar="FILE", help="go on with the run whose passed tests are in FILE"
+        "--resume", type=Path, metavar="FILE", help="resume the run whose passed tests are recorded in FILE"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read what passed before."""
+    """Register the plugin, if the option is given."""
     path = config.getoption("--resume")
     if path is not None:
         config.pluginmanager.register(_Resumed(path, is_worker=hasattr(config, "workerinput")), "resumed")
 
 
 class _Resumed:
-    """Leaves out what passed before, and writes down what passes now."""
+    """Deselects tests that passed before, and records tests that pass now."""
 
     def __init__(self, path: Path, *, is_worker: bool) -> None:
         self.path, self.is_worker = path, is_worker
@@ -52,7 +52,7 @@ class _Resumed:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             row = {"test": report.nodeid, "sources": self.digest, "seconds": round(report.duration, 2)}
             with self.path.open("a") as file:
-                file.write("\n" + json.dumps(row))  # on a line of its own, even after one that was cut off
+                file.write("\n" + json.dumps(row))  # on a new line, even after a truncated one
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.before:
@@ -66,7 +66,7 @@ class _Resumed:
 
 
 def _read(path: Path) -> dict[str, str]:
-    """Return the tests that passed, with the sources' digest; a line that was cut off is not counted."""
+    """Return the tests that passed, with the digests of the sources; truncated lines are skipped."""
     found = {}
     for line in path.read_text().splitlines():
         try:

@@ -1,4 +1,4 @@
-"""Models that threads share, and what their calls may give: for tests of threads."""
+"""Models that threads share, and the legal results of their calls, for thread-safety tests."""
 
 import sys
 import threading
@@ -22,7 +22,7 @@ class Tied(nn.Module):
 
 
 class Normed(nn.Module):
-    """Has buffers beside its weights."""
+    """Has buffers as well as parameters."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +34,7 @@ class Normed(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Holds its weights in a list of its own, too."""
+    """Also holds its weights in a list of its own."""
 
     def __init__(self):
         super().__init__()
@@ -45,7 +45,7 @@ class Recurrent(nn.Module):
 
 
 class Caches(nn.Module):
-    """Keeps what it computed: as an attribute, in a dict, and in an object that it holds."""
+    """Caches what it computed: in an attribute, in a dict, and in an object that it holds."""
 
     class Store:
         """Holds a tensor."""
@@ -74,11 +74,11 @@ SHARED = {"tied": Tied, "normed": Normed, "recurrent": Recurrent, "caches": Cach
 
 
 class Shared:
-    """A model that threads call while one of them changes its weights between two sets.
+    """A model that threads call while one of them switches its weights between two sets.
 
     Args:
-        make: makes the model.
-        rows: the numbers of rows that inputs have.
+        make: constructs the model.
+        rows: the number of rows of each input.
     """
 
     def __init__(self, make: Callable[[], nn.Module], rows: Sequence[int]) -> None:
@@ -93,7 +93,7 @@ class Shared:
             self.legal = [[m(x) for m in (self.module, other)] for x in self.inputs]
 
     def problem(self, index: int, result: object) -> str:
-        """Say what is wrong with a result; nothing, if it is that of one of the two sets of weights."""
+        """Return what is wrong with a result; empty if it matches one of the two sets of weights."""
         if type(result) is not torch.Tensor:
             return f"a {type(result).__name__}"
         if not any(torch.allclose(result, legal, atol=1e-4) for legal in self.legal[index]):
@@ -102,7 +102,7 @@ class Shared:
 
 
 def run_threads(works: Sequence[Callable[[], str]], calls: int) -> list[str]:
-    """Call each work so many times in a thread of its own; return what went wrong."""
+    """Call each function `calls` times in its own thread; return the problems found."""
     problems: list[str] = []
     together = threading.Barrier(len(works))
 

@@ -1,4 +1,4 @@
-"""Refusals say what, where, and what to do."""
+"""Error messages say what failed, where, and what to do."""
 
 import pickle
 
@@ -39,9 +39,9 @@ def test_every_refusal_is_a_torchport_error():
     [
         ("opnvino", ["host", "openvino"], "did you mean 'openvino'?"),
         ("net", ["resnet18", "vit"], "did you mean 'resnet18'?"),
-        ("zzz", ["host", "openvino"], "known are host, openvino"),
-        ("zzz", [f"n{i}" for i in range(20)], "known are n0, n1, n10, n11, n12, n13, n14, n15, …"),
-        ("zzz", [], "none is known"),
+        ("zzz", ["host", "openvino"], "choose from host, openvino"),
+        ("zzz", [f"n{i}" for i in range(20)], "choose from n0, n1, n10, n11, n12, n13, n14, n15, …"),
+        ("zzz", [], "none are available"),
     ],
 )
 def test_an_unknown_name_gets_the_nearest(name, known, advice):

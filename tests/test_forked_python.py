@@ -1,4 +1,4 @@
-"""Forked processes behave as those that `subprocess` starts."""
+"""Forked processes behave like those that `subprocess` starts."""
 
 import json
 import os
@@ -47,12 +47,14 @@ def test_it_is_a_fork():
     assert found == f"{can_fork()}\n"
 
 
+@pytest.mark.conformance
 def test_it_is_a_fork_after_the_environment_has_changed(monkeypatch):
     monkeypatch.setenv("TORCH_SOMETHING", "changed")
     look = "import os, sys; print(os.environ['TORCH_SOMETHING'], 'torch._dynamo' in sys.modules)"
     assert run("-c", look).stdout == f"changed {can_fork()}\n"
 
 
+@pytest.mark.conformance
 def test_what_a_fork_cannot_be_is_a_process_of_its_own():
     look = "import sys; print('torch' in sys.modules)"
     assert run("-O", "-c", look).stdout == "False\n"

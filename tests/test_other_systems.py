@@ -1,4 +1,4 @@
-"""Systems without what POSIX or Linux has: torchport imports, compiles and runs, or refuses in one line."""
+"""Without POSIX or Linux features, torchport imports, compiles and runs, or refuses in one line."""
 
 import subprocess
 import sys
@@ -41,7 +41,7 @@ ENDS = """
 import subprocess, time
 from torchport.targets.child_process import end_child
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-child.kill = child.terminate  # what Windows has, there under both names
+child.kill = child.terminate  # on Windows, both names are the same function
 end_child(child)
 print("ended", child.returncode != 0)
 """

@@ -1,4 +1,4 @@
-"""A run with `--resume` leaves out what passed before, and nothing else."""
+"""A run with `--resume` skips the tests that passed before, and no others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_only_what_passed_is_left_out(tmp_path, monkeypatch):
     assert "1 failed, 2 passed, 1 xfailed" in said
 
     passed = tmp_path / "out" / "passed.jsonl"
-    passed.write_text(passed.read_text() + '\n{"test": "test_it.py::test_nu')  # stopped while it wrote
+    passed.write_text(passed.read_text() + '\n{"test": "test_it.py::test_nu')  # interrupted while writing
     code, said = run(tmp_path, monkeypatch)
     assert code == 0
     assert "1 passed, 3 deselected" in said

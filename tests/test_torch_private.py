@@ -1,4 +1,4 @@
-"""torch's private names stand in one folder; this torch has all of them; no other file uses one."""
+"""torch's private names are confined to one folder, and this torch has all of them."""
 
 import ast
 import re
@@ -16,8 +16,8 @@ from torchport.errors import TorchportError
 from torchport.torch_private import attributes, names
 
 SOURCE = Path(torchport.__file__).parent
-# Not torch's, or used by so many of torch's users that they are as good as public: the version that autograd
-# checks, the dicts that a module consists of, the schema that every pass over a graph reads.
+# Not torch's, or so widely used that they are as good as public: the version that autograd checks, the dicts
+# that a module consists of, the schema that every graph pass reads.
 PUBLIC_ATTRIBUTES = {
     "_version", "_schema", "_parameters", "_buffers", "_modules",
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
@@ -35,7 +35,7 @@ def is_private(name):
 
 
 def own_names(tree):
-    """Return the private names that a file defines itself: methods, attributes, slots, fields."""
+    """Return the names that a file defines itself: functions, classes, variables, attributes."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -48,7 +48,7 @@ def own_names(tree):
 
 
 def chain(node):
-    """Return the names of `a.b.c`, or nothing where it does not begin with a name."""
+    """Return the names in `a.b.c`; empty if it does not begin with a name."""
     names = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
@@ -57,7 +57,7 @@ def chain(node):
 
 
 def keys(node):
-    """Return the texts by which an expression looks something up: as an attribute, or in a dict."""
+    """Return the strings with which an expression looks up attributes or dict entries."""
     given = []
     if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in BY_NAME:
         given = node.args
@@ -69,7 +69,7 @@ def keys(node):
 
 
 def private_uses(tree, own=frozenset()):
-    """Return the private names of torch's that code uses."""
+    """Return torch's private names that code uses."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and re.match(r"(torch|functorch)\b(?!port)", node.module or ""):
@@ -141,7 +141,7 @@ def test_what_is_not_private_is_not_found(code):
 
 
 def test_every_name_is_used():
-    """A name that nobody uses any more is not to be carried from release to release."""
+    """Unused names must not be carried along from release to release."""
     here = ast.parse((SOURCE / "torch_private" / "attributes.py").read_text())
     offered = set(torch_private.NAMES) | {
         node.name
@@ -169,7 +169,7 @@ def test_this_torch_has_it(name):
 
 
 def test_types_are_declared_where_names_are_found():
-    """The type checker reads other lines than Python does."""
+    """The declarations for the type checker must match the table that is used at run time."""
     tree = ast.parse((SOURCE / "torch_private" / "__init__.py").read_text())
     [block] = [node for node in tree.body if isinstance(node, ast.If)]
     declared = {}

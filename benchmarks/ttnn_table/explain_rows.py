@@ -1,4 +1,4 @@
-"""Explains rows of the table without weights: what the ttnn target would take of each model."""
+"""Explains rows of the table without weights: what the ttnn target would support of each model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def explain_row(name: str) -> Explained:
     """Explain one row; whatever a model raises is in the record."""
     try:
         found = _explain_step(name) if name in GENERATING else _explain(name)
-    except Exception as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
+    except Exception as error:  # noqa: BLE001  # a model may raise anything; only its own row is lost
         return Explained(name, error=one_line(error))
     return Explained(
         name,
@@ -39,7 +39,7 @@ def _explain(name: str) -> Coverage:
 
 
 def _explain_step(name: str) -> Coverage:
-    """Explain the step that a row generates with; an encoder has to be run for it, so it gets weights."""
+    """Explain the decoding step of a row; an encoder has to be run for it, so it gets weights."""
     model = load(name)
     prompt = dict(model.kwargs)
     [given] = prompt.values()
@@ -52,10 +52,10 @@ def _explain_step(name: str) -> Coverage:
 
 
 def _without_weights(name: str) -> Model:
-    """Return a row's model on the `meta` device, or its parameters alone."""
+    """Return a row's model on the `meta` device, or with only its parameters there."""
     try:
         with torch.device("meta"):
             return load(name)
-    except NotImplementedError:  # it computes with tensors when it is made, as RegNet does
+    except NotImplementedError:  # its constructor computes with tensors, as RegNet's does
         with parameters_without_values():
             return load(name)

@@ -1,4 +1,4 @@
-"""Runs a row by torch.compile, whose graphs end where a shape depends on values; they count together."""
+"""Runs a row with torch.compile, whose graphs break where a shape depends on values; they count together."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_graphs(name: str) -> tuple[BenchRecord, Placed]:
     try:
         with torch.no_grad(), recording_coverage() as built:
             record = _run(record, name, between)
-    except Exception as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
+    except Exception as error:  # noqa: BLE001  # a model may raise anything; only its own row is lost
         record = replace(record, error=one_line(error))
     placed = Placed(name, reasons=(*reasons(built), *_told(between)))
     return _with_ops(record, built, between), placed
@@ -46,7 +46,7 @@ def _run(record: BenchRecord, name: str, between: Counter[str]) -> BenchRecord:
     compiled = torch.compile(model.module, backend=_backend)
 
     def call(function: Callable[..., object]) -> object:
-        torch.manual_seed(0)  # ViLT draws the order of an image's parts
+        torch.manual_seed(0)  # ViLT draws the order of an image's patches
         return function(*model.args, **model.kwargs)
 
     start = time.perf_counter()
@@ -75,7 +75,7 @@ def _run(record: BenchRecord, name: str, between: Counter[str]) -> BenchRecord:
 
 
 def _in_order(result: Any) -> object:
-    """Return detections ordered by where they are: two whose scores differ in the last bits change places."""
+    """Return detections in positional order: scores that differ only in the last bits change their order."""
     if not isinstance(result, list):
         return result
     return [_ordered(each) for each in result]
@@ -101,7 +101,7 @@ def _backend(graph_module: fx.GraphModule, inputs: Sequence[object]) -> Callable
 
 
 def _is_outside(event: Any) -> bool:
-    """Whether a profiled event is an op that was called neither by a graph nor by another op."""
+    """Whether a profiled event is an op that neither a graph nor another op called."""
     around = event.cpu_parent
     while around is not None:
         if around.name == _GRAPH or "::" in around.name:
@@ -111,7 +111,7 @@ def _is_outside(event: Any) -> bool:
 
 
 def _with_ops(record: BenchRecord, built: list[Coverage], between: Counter[str]) -> BenchRecord:
-    """Count the ops of all graphs, and each kind of op between them once, as one that stays."""
+    """Count the ops of all graphs, and each kind of op between them once, as one that stays on the host."""
     if not built:
         return record
     return replace(

@@ -1,4 +1,4 @@
-"""Has Tenstorrent's own library judge a row's programs, with a mock chip; nothing is computed."""
+"""Checks a row's programs with Tenstorrent's own library and a mock chip; nothing is computed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from torchport.zoo.model import Model
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "targets" / "ttnn"))
 from mock_chip import call_judge, environment  # the tests' own
 
-_LIMIT = 3000  # seconds, which no row takes: its processor time is limited before
+_LIMIT = 3000  # seconds, which no row reaches: its processor time is limited first
 _LONGEST = 200  # characters of a refusal
 
 
@@ -53,7 +53,7 @@ def judge_row(name: str) -> Judged:
                 _store(program, Path(folder) / str(place)) for place, program in enumerate(programs.written)
             ]
             found = call_judge.verdicts(folders, timeout=_LIMIT)
-    except Exception as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
+    except Exception as error:  # noqa: BLE001  # a model may raise anything; only its own row is lost
         return Judged(name, error=one_line(error)[:_LONGEST])
     refusals = dict.fromkeys(line["refusal"][:_LONGEST] for line in found if not line["accepted"])
     return Judged(
@@ -83,7 +83,7 @@ class Programs:
         self.written: list[TtnnProgram] = []
 
     def add_row(self) -> None:
-        """Write all that the row's model is compiled to."""
+        """Write everything that the row's model is compiled to."""
         if self._is_training:
             for graph in graphs_of_training(self._name):
                 self._add(normal_graph(graph))
@@ -107,7 +107,7 @@ class Programs:
         self._add(normalise(capture.export(module, args, kwargs, name=self._name), self._target))
 
     def _backend(self, graph_module: fx.GraphModule, inputs: Sequence[object]) -> Callable[..., object]:
-        """Write one of Dynamo's graphs, which eager torch runs: what comes next depends on its values."""
+        """Write one of Dynamo's graphs, and have eager torch run it: what follows depends on its values."""
         graph = InferenceGraph(graph_module, self._target, self._options)
 
         def call(*args: object) -> object:
@@ -117,7 +117,7 @@ class Programs:
         return call
 
     def _generate(self, model: Model) -> None:
-        """Write the calls that a row generates with: of the prompt, of a step, and of an encoder."""
+        """Write the calls of `generate`: the prompt, a step, and an encoder."""
         [prompt] = model.kwargs.values()
         original: Any = model.module
         written: set[object] = set()
@@ -141,7 +141,7 @@ class Programs:
 def _store(program: TtnnProgram, folder: Path) -> Path:
     """Write a program and its script for the judge.
 
-    Its weights and inputs are zeros: a mock chip computes nothing, and of a tensor it sees shape and dtype.
+    Its weights and inputs are zeros: a mock chip computes nothing, and sees only shapes and dtypes.
     """
     weights = {
         weight.name: torch.zeros(weight.tensor.shape, dtype=STORED_IN[weight.tensor.dtype])

@@ -15,13 +15,13 @@ from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
 Build = Callable[..., tuple[nn.Module, Mapping[str, torch.Tensor] | tuple[object, ...]]]
 
-# What cannot be had, with the reason.
+# Models that are unavailable, with the reason.
 ABSENT = {
     "GaussianSplatting": "the renderer is a program of its own that no package has",
     "GaussianSplatting-train": "the renderer is a program of its own that no package has",
     "YOLOv5": "its package is for Python up to 3.10; the network of that name in ultralytics is another one",
 }
-# Too large for 8 GB: explained whole, without weights, and run in a small configuration.
+# Too large for 8 GB: explained in full size, without weights, and run in a small configuration.
 LARGE = {
     "Falcon-7B": {"num_hidden_layers": 2, "hidden_size": 1136},
     "Llama": {
@@ -36,11 +36,11 @@ GENERATING = {
     "FLAN-T5": 19, "GPTNeo": 55, "OPT": 30, "Whisper": 19, "codegen": 15, "t5-base": 19, "t5-large": 19,
     "t5-small": 19,
 }  # fmt: skip
-# Rows whose shapes depend on their values: torch.compile breaks their graphs there, and its graphs are run.
+# Rows whose shapes depend on values: torch.compile breaks their graphs there, and these graphs are run.
 BROKEN = ("MobileNetSSD", "ViLT", "ssd300_vgg16", "ssdlite320_mobilenet_v3_large")
-# Rows whose results lie closer together than bfloat16 can tell apart.
+# Rows whose results are closer together than bfloat16 can resolve.
 IN_FLOAT32 = ("DETR", "GLPN-KITTI")
-# Said of a row beside its figures.
+# Notes shown next to a row's figures.
 NOTES = {
     "DETR": "in float32",
     "Falcon-7B": "run with 2 layers, 1,136 wide",
@@ -51,7 +51,7 @@ NOTES = {
 
 
 def options_of(row: str) -> dict[str, object]:
-    """Return the target's options that a row is run with."""
+    """Return the target's options with which a row is run."""
     in_float32 = row.endswith("-train") or row in BROKEN or row in IN_FLOAT32
     return {"dtype": "float32"} if in_float32 else {}
 
@@ -61,13 +61,13 @@ def load(row: str, *, small: bool = False) -> Model:
 
     Args:
         row: the row's name.
-        small: whether models that are too large to be run are made in a small configuration.
+        small: whether models that are too large to run are built in a small configuration.
 
     Raises:
-        KeyError: there is no such row, or its model cannot be had.
+        KeyError: there is no such row, or its model is unavailable.
     """
     name = row.removesuffix("-train")
-    ensure_torchvision_ops()  # transformers imports torchvision, whose compiled ops need not fit this torch
+    ensure_torchvision_ops()  # transformers imports torchvision, whose compiled ops may not match this torch
     torch.manual_seed(0)
     module, given = _builder(name, LARGE.get(name, {}) if small else {})()
     _fill_zeros(module)
@@ -76,7 +76,7 @@ def load(row: str, *, small: bool = False) -> Model:
 
 
 def _fill_zeros(module: nn.Module) -> None:
-    """Give weights that begin as zeros, as the head of a ViT, small values: any result of zeros is right."""
+    """Set weights initialized to zeros, such as a ViT's head, to small values: zeros would hide any error."""
     for weight in module.parameters():
         if weight.dim() > 1 and not weight.is_meta and not weight.any():
             nn.init.normal_(weight, std=0.02)
@@ -126,7 +126,7 @@ def _timm(name: str) -> tuple[nn.Module, tuple[object, ...]]:
 def _tokens(
     config: Any, *size: int, names: tuple[str, ...] = ("input_ids",), padded: int = 0
 ) -> dict[str, torch.Tensor]:
-    """Return token ids, a mask, and ids of segments, as far as they are named."""
+    """Return token ids, a mask, and segment ids, for the names given."""
     mask = torch.ones(size, dtype=torch.int64)
     mask[:, :padded] = 0
     made = {
@@ -139,7 +139,7 @@ def _tokens(
 
 
 def _transformers(kind: str, inputs: Callable[[Any], Mapping[str, torch.Tensor]], **config: object) -> Build:
-    """Return what builds a class of transformers from its configuration."""
+    """Return a function that builds a transformers class from its configuration."""
 
     def build(**changes: object) -> tuple[nn.Module, Mapping[str, torch.Tensor]]:
         import transformers

@@ -20,7 +20,7 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGE = RESULTS / "ttnn.md"
 README = RESULTS.parents[1] / "README.md"
 _BEGIN, _END = "<!-- ttnn: begin -->\n", "<!-- ttnn: end -->\n"  # around the totals in the README
-# Where records are kept, and the folders of a run that they come from, the best last.
+# Where records are kept, and the folders of a run that they come from, the preferred one last.
 _KEPT = {
     BenchRecord: ("ttnn.json", "bench"),
     Explained: ("ttnn_explained.json", "explained"),
@@ -29,14 +29,14 @@ _KEPT = {
     Judged: ("ttnn_judged.json", "judged"),
 }
 _MOST_LEFT = 0.05  # of the ops in training
-_LIBRARY = TtnnTarget().version()  # which programs are written for
+_LIBRARY = TtnnTarget().version()  # for which programs are written
 
 RowRecord = TypeVar("RowRecord", bound=Record)
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """All that the page is made from, by row."""
+    """All records behind the page, by row."""
 
     run: Mapping[str, BenchRecord]
     explained: Mapping[str, Explained]
@@ -53,7 +53,7 @@ def read(kind: type[RowRecord]) -> dict[str, RowRecord]:
 
 
 def read_records() -> Records:
-    """Return the records that the page is made from."""
+    """Return the records behind the page."""
     return Records(read(BenchRecord), read(Explained), read(Trained), read(Placed), read(Judged))
 
 
@@ -78,12 +78,12 @@ def write_page(directory: Path) -> None:
 
 
 def shown_totals(records: Records) -> str:
-    """Return what the README says of the table."""
+    """Return the totals as the README shows them."""
     return "\n".join(["", *totals(records), ""]) + "\n"
 
 
 def _short(text: str) -> str:
-    """Leave out of messages where a machine's packages are, and torch's own words for what was not known."""
+    """Remove package paths, and torch's own wording of unknown conditions, from a message."""
     return re.sub(r" \(Could not guard on .*?\)(?=: )", "", re.sub(r"[^ \"]*site-packages/", "", text))
 
 
@@ -99,7 +99,7 @@ def render(records: Records) -> str:
 
 
 def totals(records: Records) -> list[str]:
-    """Return in sentences what came of the rows."""
+    """Return a summary of the rows, in sentences."""
     rows = upstream()
     evaluated = [row for row in rows if row["mode"] == "eval"]
     run = [record for record in records.run.values() if record.pcc is not None]
@@ -116,17 +116,17 @@ def totals(records: Records) -> list[str]:
     programs = sum(record.programs or 0 for record in judged)
     calls = sum(record.calls for record in judged)
     taken = sum(record.accepted == record.programs for record in judged)
-    near = f" or ({coarse} rows) as near as bfloat16 holds such results" if coarse else ""
+    near = f" or ({coarse} rows) as close as bfloat16 can represent such results" if coarse else ""
     return [
         f"- evaluation, {len(evaluated)} rows: {len(run)} were run, {len(whole)} of them with no op left and",
-        f"  right, with a PCC of at least {PCC_THRESHOLD:g}{near};",
+        f"  correct results, with a PCC of at least {PCC_THRESHOLD:g}{near};",
         f"  {len(explained)} were explained without weights, {complete} of them with no op left.",
         f"  Upstream, {theirs} rows have no op left.",
         f"- training, {len(rows) - len(evaluated)} rows: {len(trained)} were run, {good} of them with at",
-        f"  most {_MOST_LEFT:.0%} of the ops left and every gradient right; {len(counted)} were run or",
+        f"  most {_MOST_LEFT:.0%} of the ops left and every gradient correct; {len(counted)} were run or",
         f"  explained, {few} of them with at most {_MOST_LEFT:.0%} left.",
         f"- Tenstorrent's own library, with a mock chip: the programs of {len(judged)} rows were judged,",
-        f"  {programs:,} programs of {calls:,} calls; {taken} rows have all of theirs accepted.",
+        f"  {programs:,} programs of {calls:,} calls; {taken} rows had all their programs accepted.",
     ]
 
 
@@ -147,44 +147,44 @@ def _head(records: Records) -> list[str]:
     return [
         "# torch_ttnn's own table, row by row",
         "",
-        f"The {len(upstream())} rows of torch_ttnn's results table, its figures beside those of torchport's",
-        "`ttnn` target. Weights are random, sizes are the table's. Results come from the",
-        "[simulator](../ttnn.md). `make ttnn-table` writes this page from the records beside it, and can be",
-        "stopped and started again.",
+        f"The {len(upstream())} rows of torch_ttnn's results table, with its figures next to those of",
+        "torchport's `ttnn` target. Weights are random, sizes are the table's. Results come from the",
+        "[simulator](../ttnn.md). `make ttnn-table` writes this page from the records beside it, and resumes",
+        "if interrupted.",
         "",
         *totals(records),
         "",
-        "✅ is right, with no op left (in training: few); 🚧 is right, with ops left; ❌ is wrong or failed.",
-        "○ was explained and not run: ops and moves are what `torchport.explain` says without weights.",
-        "Counts of ops differ where the two capture models differently. Moves are tensors that cross to or",
-        "from the device, in training weights among them; where no op is left they are a call's inputs and",
-        "outputs (counted in `ttnn_placed.json`) and nothing else. Weights that begin as zeros get random",
-        "values, since any result of zeros is right. Rows of `generate` count the ops of the compiled",
-        "step, and their PCC is that of the logits, for the tokens that were generated. Rows whose shapes",
-        "depend on values (what stays of many boxes) are run by `torch.compile`, in float32: the ops of its",
-        "graphs are counted together, and each kind of op that eager torch runs between them counts as one",
-        "that stays; to mend that, the post-processing would have to be written with fixed shapes. Boxes are",
-        "compared in the order of their places: scores that differ in the last bits change places.",
-        "Results that are a few rounding steps apart, as those of random weights may be, have a low PCC",
-        "however they are computed: so do the right ones, once stored in bfloat16. Such rows are run in",
-        "float32, as the note says. Where a PCC is below the threshold even so, the note says how many",
-        f"times as far off the results are as that; up to {MOST_EXCESS:g} times is taken for right.",
+        "✅ is correct, with no op left (in training: few); 🚧 is correct, with ops left; ❌ is wrong or",
+        "failed. ○ was explained but not run: ops and moves are from `torchport.explain` without weights.",
+        "Op counts differ where the two tools capture models differently. Moves are tensors transferred to",
+        "or from the device, in training including weights; where no op is left, only a call's inputs",
+        "and outputs (counted in `ttnn_placed.json`). Weights initialized to zeros get random values, since",
+        "all-zero results always match. Rows of `generate` count the ops of the compiled step, and",
+        "their PCC is that of the logits, for the generated tokens. Rows whose shapes depend on values (how",
+        "many boxes remain) are run by `torch.compile`, in float32: the ops of its graphs are counted",
+        "together, and each kind of op that eager torch runs between them counts as one that stays; to avoid",
+        "that, the post-processing would have to be written with fixed shapes. Boxes are compared in",
+        "positional order, since scores that differ in the last bits change their order.",
+        "Results that are only a few rounding steps apart, as with random weights, have a low PCC",
+        "however they are computed: so do the correct ones, once stored in bfloat16. Such rows are run in",
+        "float32, as the note says. If a PCC is still below the threshold, the note gives the error relative",
+        f"to that of the correct results stored in bfloat16; up to {MOST_EXCESS:g} times that is accepted.",
         "",
         "Rows in training count the ops of the forward and backward graphs together,",
-        "[taken apart](../ttnn.md#training) as",
+        "[decomposed](../ttnn.md#training) as",
         "the target gets them; the loss is the mean square of the results, dropout is off, floats are",
-        "float32 on the device, and the PCC is that of the gradient that is furthest off, named in the note.",
-        "The gradient of a weight that the next normalisation undoes is almost zero, and rounding",
-        "decides it in eager torch too: where a PCC is below the threshold, ours and eager torch's are both",
-        "compared with float64's, and the note says how many times as far off ours is; up to",
-        f"{MOST_EXCESS:g} times is taken for right.",
+        "float32 on the device, and the PCC is that of the least accurate gradient, named in the note.",
+        "The gradient of a weight whose effect the next normalisation cancels is almost zero, and determined",
+        "by rounding in eager torch too: if a PCC is below the threshold, ours and eager torch's are both",
+        "compared with float64's, and the note gives the ratio of their errors; up to",
+        f"{MOST_EXCESS:g} is accepted.",
         "",
-        "*Real library* says how many of a row's programs Tenstorrent's own library takes whole, and of how",
-        f"many: ttnn {_LIBRARY}, with a mock n150 for a chip. It makes every call, checks arguments, plans",
-        "kernels and memory, and gives shapes, dtypes and layouts, which are compared with what the program",
+        "*Real library* is the number of a row's programs that Tenstorrent's own library accepts whole, of",
+        f"the total: ttnn {_LIBRARY}, with a mock n150. It makes every call, checks arguments, plans",
+        "kernels and memory, and infers shapes, dtypes and layouts, which are compared with what the program",
         "expects. Nothing is computed, so weights and inputs are zeros. A row has a program for each piece",
-        "that the target takes: one where no op is left; one each for the encoder, for a part of the prompt",
-        "and for a step where it generates; in training those of the forward and the backward graph.",
+        "that the target compiles: one if no op is left; one each for the encoder, for a piece of the prompt",
+        "and for a step if it generates; in training those of the forward and the backward graph.",
         "",
         "| Model | Theirs | Ops | Left | Moves | Accuracy (%) | Ours | Ops | Left | Moves | PCC | "
         "Real library | Note |",
@@ -198,7 +198,7 @@ def _theirs(row: dict[str, str]) -> list[str]:
 
 
 def _ours_judged(name: str, records: Records) -> list[str]:
-    """Return our figures, what the real library says of the programs, and the note."""
+    """Return our figures, the real library's verdict on the programs, and the note."""
     *figures, note = _ours(name, records)
     judged = records.judged.get(name)
     if name in ABSENT:

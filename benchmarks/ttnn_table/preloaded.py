@@ -1,4 +1,4 @@
-"""Imported once, by the process that rows' processes are forked from: it takes as long as a small row."""
+"""Imported once, by the process from which rows are forked: the imports take as long as a small row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table's rows, and what is recorded of them beside the records of `torchport bench`."""
+"""The table's rows, and the records of them besides those of `torchport bench`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TABLE = Path(__file__).parent / "upstream.csv"
 
 @dataclass(frozen=True, slots=True)
 class Explained(Record):
-    """What `torchport.explain` says of a row's model without weights, on the `meta` device.
+    """The result of `torchport.explain` on a row's model without weights, on the `meta` device.
 
     Args:
         model: the row's name.
@@ -41,11 +41,11 @@ class Explained(Record):
 
 @dataclass(frozen=True, slots=True)
 class Placed(Record):
-    """What a row that was run has to move, and why ops of it stay on the host.
+    """The transfers of a row that was run, and why its ops stay on the host.
 
     Args:
         model: the row's name.
-        inputs, outputs: as in `Coverage`; of a row in pieces they are not known.
+        inputs, outputs: as in `Coverage`; unknown for a row that is run in pieces.
         reasons: why ops stay, each reason once.
     """
 
@@ -68,8 +68,8 @@ class Trained(Record):
         pcc: the lowest PCC of a gradient with eager torch's.
         worst: the parameter whose gradient that is.
         below: how many gradients have a PCC below the threshold.
-        excess: how many times as far they are from eager torch's in float64 as eager torch's in float32 are,
-            at most.
+        excess: the largest ratio of the errors of our gradients to those of eager torch in float32, both
+            relative to eager torch in float64.
         reasons: why ops stay, each reason once.
         error: why there is no result.
     """
@@ -91,13 +91,13 @@ class Trained(Record):
 
 @dataclass(frozen=True, slots=True)
 class Judged(Record):
-    """What Tenstorrent's own library, with a mock chip, says of a row's programs.
+    """The verdict of Tenstorrent's own library, with a mock chip, on a row's programs.
 
     Args:
         model: the row's name.
-        programs, accepted: how many there are, and how many of them it takes whole.
-        calls: how many of its functions they call, together.
-        refusals: why it takes the others not, each reason once.
+        programs, accepted: how many there are, and how many of them it accepts whole.
+        calls: how many of its functions they call, in total.
+        refusals: why it refuses the others, each reason once.
         error: why there is no verdict.
     """
 
@@ -118,7 +118,7 @@ def upstream() -> list[dict[str, str]]:
 
 
 def reasons(coverages: Iterable[Coverage]) -> tuple[str, ...]:
-    """Return why ops stay on the host, and which: the ops of a reason together."""
+    """Return why ops stay on the host, with the ops grouped by reason."""
     found: dict[tuple[str, str], Counter[str]] = {}
     for coverage in coverages:
         for op in coverage.stayed:

@@ -5,9 +5,9 @@
     python benchmarks/ttnn_table/run.py --page               # only write the page
 
 First every row's model is explained, then the rows are run, the smallest first, then those in training, and
-at last Tenstorrent's own library judges the programs of each, where `make ttnn-mock` has built it.
-Each runs in a process of its own, with a limit of time and memory, and its record is written when it is
-done: a run that is stopped goes on where it was, and rows whose records are kept beside the page are done.
+finally Tenstorrent's own library checks the programs of each, if `make ttnn-mock` has built it.
+Each runs in its own process, with time and memory limits, and its record is written when it is
+done: an interrupted run resumes, and rows whose records are kept beside the page count as done.
 The page, `docs/results/ttnn.md`, is written after each.
 
 Three rows need packages that torchport does not: `pip install --no-deps pytorchcv diffusers`.
@@ -38,8 +38,8 @@ from torchport.records import BenchRecord, Coverage, file_name, read_record, wri
 from torchport.records.record import Record
 
 TARGET = "ttnn"
-_WAITED = 10  # times the limit of processor time: other programs may be running
-_LOOK = 0.5  # seconds between looks at a row's memory
+_WAITED = 10  # wall-clock limit relative to that of processor time: other programs may be running
+_LOOK = 0.5  # seconds between checks of a row's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Kind:
         folder: where its records go.
         record: their class.
         run: does the work for a name, and writes the record into a directory.
-        failed: gives the record for a name and the reason for which there is no result.
+        failed: makes the record for a name and the reason why there is no result.
     """
 
     folder: str
@@ -60,7 +60,7 @@ class Kind:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the requested work."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--directory", type=Path, default=Path("out/ttnn-table"), help="where records go")
     parser.add_argument("--only", default="*", help="a pattern of rows' names")
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def work(pattern: str, kinds: list[str]) -> Iterator[tuple[str, str]]:
-    """Return what there is to do: kinds of work and names of rows."""
+    """Yield what remains to be done: kinds of work and names of rows."""
     from models import ABSENT, BROKEN, GENERATING
 
     rows = [row for row in upstream() if row["name"] not in ABSENT and fnmatch.fnmatch(row["name"], pattern)]
@@ -95,7 +95,7 @@ def work(pattern: str, kinds: list[str]) -> Iterator[tuple[str, str]]:
         counts = {row["name"]: int(row["ops_before"]) for row in rows}
         few_first = sorted(evaluated, key=counts.__getitem__)
         yield from (("explain", name) for name in few_first if name not in BROKEN)
-    explained = read(Explained)  # now, when they are there: who is run first depends on them
+    explained = read(Explained)  # only now, when they exist: the order of runs depends on them
 
     def size(name: str) -> float:
         found = explained.get(name.removesuffix("-train"))
@@ -127,7 +127,7 @@ def _can_judge() -> bool:
 
 
 def is_kept(kind: str, name: str) -> bool:
-    """Whether a row's result is among the records beside the page; failures are not taken for results."""
+    """Whether a row's result is among the records beside the page; failures do not count."""
     found = read(KINDS[kind].record).get(name)
     if isinstance(found, Trained) and kind == "train":
         return found.pcc is not None
@@ -137,7 +137,7 @@ def is_kept(kind: str, name: str) -> bool:
 
 
 def run_row(kind: str, name: str, directory: Path, seconds: float, gigabytes: float) -> None:
-    """Do the work for one row in a process of its own; whatever ends it, there is a record."""
+    """Do the work for one row in its own process; however it ends, there is a record."""
     process = _context().Process(target=_run, args=(kind, name, directory, seconds))
     process.start()
     end = time.monotonic() + _WAITED * seconds
@@ -162,7 +162,7 @@ def run_row(kind: str, name: str, directory: Path, seconds: float, gigabytes: fl
 
 
 def _family(process: int | None) -> list[int]:
-    """Return a process and those that it started, as long as it runs."""
+    """Return a process and its descendants, while it runs."""
     found = [] if process is None else [process]
     for each in found:
         with contextlib.suppress(OSError):  # it has ended
@@ -171,7 +171,7 @@ def _family(process: int | None) -> list[int]:
 
 
 def _memory(process: int) -> int:
-    """Return how many bytes a process holds that no file has."""
+    """Return how many bytes of a process's memory are not backed by a file."""
     try:
         lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -181,8 +181,8 @@ def _memory(process: int) -> int:
 
 @functools.cache
 def _context() -> multiprocessing.context.ForkServerContext:
-    """Return what starts processes: copies of one that has imported the libraries."""
-    here = str(Path(__file__).parent)  # which the one that is copied does not know otherwise
+    """Return a context that starts processes as copies of one that has imported the libraries."""
+    here = str(Path(__file__).parent)  # the copied process would not know it otherwise
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["preloaded"])

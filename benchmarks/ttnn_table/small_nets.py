@@ -1,4 +1,4 @@
-"""The table's small networks that no package has, as their descriptions give them."""
+"""Small networks of the table that no package provides, built from their descriptions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _two_convolutions(ins: int, outs: int) -> nn.Module:
 
 
 class UNet(nn.Module):
-    """A U-Net: pairs of convolutions, pooled on the way down, joined with what was kept on the way up.
+    """A U-Net: pairs of convolutions, pooled on the way down, concatenated with skips on the way up.
 
     Args:
         widths: how many channels each level has.
@@ -112,7 +112,7 @@ class _Residual(nn.Module):
 
 
 class YoloV3(nn.Module):
-    """Darknet-53 with heads at three scales, the coarser ones enlarged and joined with the finer."""
+    """Darknet-53 with heads at three scales; coarser features are upsampled and joined with finer ones."""
 
     def __init__(self, classes: int = 80) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ def train_row(name: str) -> Trained:
             ours = gradients(model, torch.compile(model.module, backend="torchport", options=_OPTIONS))
         before = torchport.fallbacks()
         record = _with_gradients(_with_ops(Trained(name), built), ours, model)
-    except Exception as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
+    except Exception as error:  # noqa: BLE001  # a model may raise anything; only its own row is lost
         _log.debug("%s failed", name, exc_info=True)
         return _with_ops(Trained(name, error=one_line(error)), built)
     if before.fallbacks:
@@ -45,7 +45,7 @@ def train_row(name: str) -> Trained:
 
 
 def explain_training(name: str) -> Trained:
-    """Say what the target would take of a row's graphs in training, which run with eager torch."""
+    """Explain a row's training graphs for the target, running the step with eager torch."""
     target = targets.find_engine("ttnn")
     options = target.make_options({"dtype": _OPTIONS["dtype"]})
     try:
@@ -58,7 +58,7 @@ def explain_training(name: str) -> Trained:
 
 
 def graphs_of_training(name: str) -> list[fx.GraphModule]:
-    """Return a row's forward and backward graphs; a step is run with eager torch for them."""
+    """Return a row's forward and backward graphs, from a step that eager torch runs."""
     graphs: list[fx.GraphModule] = []
 
     def keep(graph: fx.GraphModule, inputs: Sequence[object]) -> Callable[..., object]:
@@ -78,12 +78,12 @@ def graphs_of_training(name: str) -> list[fx.GraphModule]:
     return graphs
 
 
-# In bfloat16 gradients are off by as much as eager torch's in bfloat16: they would show the dtype's error.
+# In bfloat16 the error of gradients is about that of eager torch in bfloat16: it would only show the dtype's.
 _OPTIONS = {"target": "ttnn", "dtype": "float32"}
 
 
 def without_chance(module: nn.Module) -> None:
-    """Turn dropout off, of modules and of functions: two steps would drop different elements."""
+    """Turn off dropout of modules and functions: two steps would drop different elements."""
     for part in module.modules():
         chances = [name for name in vars(part) if "drop" in name] + ["p"] * ("Drop" in type(part).__name__)
         for name in chances:
@@ -94,7 +94,7 @@ def without_chance(module: nn.Module) -> None:
 def gradients(model: Model, call: Callable[..., object]) -> dict[str, torch.Tensor]:
     """Run a step and return the gradient of each parameter that has one, by name.
 
-    The loss is the mean square of each result, added up.
+    The loss is the sum over results of their mean squares.
     """
     state = {name: value.clone() for name, value in model.module.named_buffers()}
     model.module.zero_grad()
@@ -103,7 +103,7 @@ def gradients(model: Model, call: Callable[..., object]) -> dict[str, torch.Tens
     loss.backward()
     with torch.no_grad():
         for name, value in model.module.named_buffers():
-            value.copy_(state[name])  # running statistics, which the next step starts from
+            value.copy_(state[name])  # restore running statistics, from which the next step starts
     found = {name: weight.grad for name, weight in model.module.named_parameters()}
     return {name: gradient.clone() for name, gradient in found.items() if gradient is not None}
 

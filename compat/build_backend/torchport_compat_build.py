@@ -1,8 +1,8 @@
-"""Builds torchport-compat with setuptools, and adds the line that makes its names importable.
+"""Builds torchport-compat with setuptools, and adds the `.pth` file that makes its names importable.
 
-The names are not packages of site-packages: they lie in `torchport_compat/names`, which a `.pth` file puts at
-the end of Python's path. So no file of a real package can be written over, and a real package is found first.
-Where one is installed already, nothing is built.
+The names are not top-level packages in site-packages: they are in `torchport_compat/names`, which a `.pth`
+file appends to Python's path. So no file of a real package can be overwritten, and a real package is found
+first. If one is already installed, the build fails.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ Settings = Mapping[str, object] | None
 OWN = "torchport-compat"
 NAMES_FOLDER = "torchport_compat/names"
 SOURCES = Path(__file__).resolve().parents[1] / "src"
-PATH_FILE = "zz_torchport_compat.pth"  # the last by the alphabet, so that its line is at the end of the path
+PATH_FILE = "zz_torchport_compat.pth"  # alphabetically last, so that its line is at the end of the path
 
 
 def build_wheel(directory: str, settings: Settings = None, metadata: str | None = None) -> str:
-    """Build a wheel; its names lie beside it in site-packages."""
+    """Build a wheel with a `.pth` file that adds the names' folder in site-packages to the path."""
     refuse_real_packages()
     name: str = build_meta.build_wheel(directory, settings, metadata)
     add_file(Path(directory, name), PATH_FILE, NAMES_FOLDER + "\n")
@@ -53,7 +53,7 @@ def build_wheel(directory: str, settings: Settings = None, metadata: str | None 
 
 
 def build_editable(directory: str, settings: Settings = None, metadata: str | None = None) -> str:
-    """Build a wheel that refers to this checkout."""
+    """Build an editable wheel, which refers to this checkout."""
     refuse_real_packages()
     name: str = build_meta.build_editable(directory, settings, metadata)
     add_file(Path(directory, name), PATH_FILE, f"{SOURCES / NAMES_FOLDER}\n")
@@ -61,7 +61,7 @@ def build_editable(directory: str, settings: Settings = None, metadata: str | No
 
 
 def refuse_real_packages() -> None:
-    """Refuse to build where another distribution has one of the names."""
+    """Refuse to build if another installed distribution has one of the names."""
     names = {path.name for path in (SOURCES / NAMES_FOLDER).iterdir() if (path / "__init__.py").is_file()}
     for distribution in distributions():
         own_name = distribution.metadata["Name"] or ""
@@ -69,21 +69,21 @@ def refuse_real_packages() -> None:
             continue
         for taken in sorted(names & top_level_of(distribution)):
             raise SystemExit(
-                f"torchport-compat is not installed: {own_name} {distribution.version} has the package "
-                f"{taken!r} already, at {distribution.locate_file('')}: uninstall it, or go on without "
+                f"torchport-compat cannot be installed: {own_name} {distribution.version} already provides "
+                f"the package {taken!r}, at {distribution.locate_file('')}: uninstall it, or do without "
                 "torchport-compat"
             )
 
 
 def top_level_of(distribution: Distribution) -> set[str]:
-    """Return the packages of a distribution, also of one that is installed as a link to its checkout."""
+    """Return a distribution's top-level packages, also if it is an editable install."""
     listed = set((distribution.read_text("top_level.txt") or "").split())
     files = {Path(str(file)) for file in distribution.files or ()}
     return listed | {file.parts[0] for file in files if len(file.parts) > 1} | {file.stem for file in files}
 
 
 def add_file(wheel: Path, name: str, text: str) -> None:
-    """Add a file to a wheel, and to the wheel's own list of its files."""
+    """Add a file to a wheel, and to its RECORD."""
     content = text.encode()
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
     with zipfile.ZipFile(wheel) as given:

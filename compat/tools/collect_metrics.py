@@ -1,4 +1,4 @@
-"""`tools/collect_metrics.py`, as torch_ttnn has it."""
+"""torch_ttnn's script `tools/collect_metrics.py`."""
 
 from torchport_compat.tools.collect_metrics import main
 

@@ -1,4 +1,4 @@
-"""`tools/generate_report.py`, as torch_ttnn has it."""
+"""torch_ttnn's script `tools/generate_report.py`."""
 
 from torchport_compat.tools.generate_report import main
 

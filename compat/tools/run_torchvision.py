@@ -1,4 +1,4 @@
-"""`tools/run_torchvision.py`, as torch_ttnn has it."""
+"""torch_ttnn's script `tools/run_torchvision.py`."""
 
 from torchport_compat.tools.run_torchvision import main
 

@@ -1,4 +1,4 @@
-"""`tools/run_transformers.py`, as torch_ttnn has it."""
+"""torch_ttnn's script `tools/run_transformers.py`."""
 
 from torchport_compat.tools.run_transformers import main
 

@@ -1,4 +1,4 @@
-"""`tools/stat_torchvision.py`, as torch_ttnn has it."""
+"""torch_ttnn's script `tools/stat_torchvision.py`."""
 
 from torchport_compat.tools.stat_torchvision import main
 

@@ -1,6 +1,6 @@
 """torchport brings a PyTorch model up on an accelerator and proves that it works there.
 
-Everything here is imported when it is first used, so that `import torchport` costs next to nothing.
+Every name is imported lazily, on first use, so `import torchport` costs next to nothing.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ __all__ = [
     "run_generation", "run_package", "run_survey", "save", "structure", "trace", "trace_graph", "zoo",
 ]  # fmt: skip
 
-# Threads that import a package and a module of it at once would see the module half made. Stages are imported
-# without it: they import each other, and who holds an import's lock must not wait for this one.
+# Without this lock, a thread that imports a package while another imports one of its modules could see a
+# partially initialized module. Stages are imported without it: they import each other, and a thread that
+# holds an import lock must not wait for this one.
 _importing = RLock()
 
 

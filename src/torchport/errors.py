@@ -1,4 +1,4 @@
-"""The refusals of torchport: each says what failed, where, and what to do about it."""
+"""torchport's exceptions: each says what failed, where, and what to do about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 class TorchportError(Exception):
-    """The base of every refusal.
+    """The base class of torchport's exceptions.
 
     Args:
         what: what failed, in one sentence.
@@ -31,7 +31,7 @@ class TorchportError(Exception):
         return f"{text}: {self.remedy}" if self.remedy else text
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let the error cross to another process, though its arguments are keywords."""
+        """Make the error picklable although its constructor takes keyword-only arguments."""
         return functools.partial(type(self), where=self.where, remedy=self.remedy), (self.what,)
 
     def to_json(self) -> dict[str, str]:
@@ -45,7 +45,7 @@ class TorchportError(Exception):
 
 
 class RecordError(TorchportError):
-    """A record's JSON is not what its schema says."""
+    """A record's JSON does not match its schema."""
 
 
 class StructureError(TorchportError):
@@ -65,15 +65,15 @@ class CaptureError(TorchportError):
 
 
 class AnalysisError(TorchportError):
-    """A model cannot be analysed, or files of an analysis do not belong together."""
+    """A model cannot be analyzed, or the files of an analysis do not belong together."""
 
 
 class CodegenError(TorchportError):
-    """A captured model cannot be written as code, or the code does not do what the model does."""
+    """A captured model cannot be written as code, or the code does not reproduce the model's results."""
 
 
 class TargetError(TorchportError):
-    """A target is unknown, not installed, has no such option, or failed to build or load."""
+    """A target is unknown, is not installed, does not have the given option, or failed to build or load."""
 
 
 class CompileError(TorchportError):
@@ -81,11 +81,11 @@ class CompileError(TorchportError):
 
 
 class RuntimeRefusal(TorchportError):
-    """A compiled model is called in a way that it was not built for."""
+    """A compiled model was called in a way that it was not built for."""
 
 
 class QuantizationError(TorchportError):
-    """A model cannot be quantized as asked: its data, its options, or the accuracy that it must keep."""
+    """A model cannot be quantized as requested: because of the data, the options or the accuracy budget."""
 
 
 class PackageError(TorchportError):
@@ -101,9 +101,9 @@ class ReportError(TorchportError):
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error as one line for a row or a message: a refusal whole, another by its first line.
+    """Return an error as one line: a `TorchportError` in full, any other by its first line.
 
-    However long the error is, the line is not; it can be written to any file.
+    Long errors are shortened, and the line can always be encoded as UTF-8.
 
     Example:
         >>> one_line(ValueError("no\\nsuch thing"))
@@ -112,20 +112,20 @@ def one_line(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  # a model's own error may fail even at that
-        return f"{name}, whose text cannot be had"
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")  # half of a pair has no form in a file
+    except Exception:  # noqa: BLE001  # str() of a model's own exception may raise
+        return f"{name} (its message cannot be read)"
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")  # lone surrogates cannot be encoded
     if isinstance(error, TorchportError):
         return shortened(" ".join(shortened(text, 4 * _LONGEST).split()))
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return f"{name}: {shortened(first, 300)}" if first else name
 
 
-_LONGEST = 2000  # characters of an error in a row
+_LONGEST = 2000  # the most characters of an error in a row
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:
-    """Return a text, or its head and its tail with a note of how much is left out between.
+    """Return a text, or if it is too long its head and tail with a note of how much is left out in between.
 
     Example:
         >>> shortened("one two three four", 8)
@@ -139,7 +139,7 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return advice that names the entries of `known` closest to `name`, or lists a few of them.
+    """Return advice that names the entries of `known` closest to `name`, or else lists the first few.
 
     Example:
         >>> nearest("opnvino", ["host", "openvino"])
@@ -152,6 +152,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return "did you mean " + " or ".join(repr(candidate) for candidate in close) + "?"
     if not names:
-        return "none is known"
+        return "none are available"
     shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-    return f"known are {shown}"
+    return f"choose from {shown}"

@@ -1,4 +1,4 @@
-"""What torch's own allocator shows on a real run: the most bytes that lived at a time."""
+"""Measures the peak of live bytes on a real run with torch's own allocator."""
 
 import gc
 
@@ -7,13 +7,13 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def real_peak(model, args, kwargs, backward):
-    """Run a model for real and return the allocator's peak, of what the run allocates."""
-    _run(model, args, kwargs, backward)  # the first call makes what stays
-    gc.collect()  # what an earlier test left must not be given back meanwhile
+    """Run a model on real tensors and return the peak of the memory that the run allocates."""
+    _run(model, args, kwargs, backward)  # the first call allocates memory that is kept
+    gc.collect()  # leftovers of an earlier test must not be freed during the measurement
     model.zero_grad(set_to_none=True)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         kept = _run(model, args, kwargs, backward)
-        # All is given back while torch looks on: what it has not seen go would confuse its next count.
+        # Everything is freed while the profiler runs: frees that it misses would distort its next count.
         del kept
         model.zero_grad(set_to_none=True)
         gc.collect()

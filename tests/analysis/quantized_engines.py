@@ -1,4 +1,4 @@
-"""torch's quantized engines: which there are, and which work, depends on the processor."""
+"""torch's quantized engines: which ones exist and work depends on the processor."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import torch
 
 @contextmanager
 def engine(name: str) -> Iterator[None]:
-    """Let torch quantize with an engine meanwhile."""
+    """Make torch quantize with an engine within the block."""
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = name
     try:
@@ -20,7 +20,7 @@ def engine(name: str) -> Iterator[None]:
 def quantized_by_each(
     quantize: Callable[[], torch.nn.Module], x: torch.Tensor
 ) -> list[tuple[str, torch.nn.Module]]:
-    """Return a model as each engine of this machine packs it, of those with which eager torch runs it."""
+    """Return a model as packed by each engine of this machine that can run it with eager torch."""
     found = []
     for name in torch.backends.quantized.supported_engines:
         with engine(name):

@@ -1,4 +1,4 @@
-"""Analysing any model: values where they are needed, the model left as it was, and what is refused."""
+"""Analyzing any model: real values where needed, the model unmodified, and what is rejected."""
 
 import warnings
 
@@ -65,7 +65,7 @@ def test_a_model_that_uses_autograd_in_its_forward():
     assert "autograd" in cost.note
 
 
-def test_the_model_is_left_as_it_was():
+def test_the_model_is_not_modified():
     class Keeps(nn.Module):
         def __init__(self):
             super().__init__()
@@ -121,7 +121,7 @@ def test_a_scripted_model():
     assert model(torch.ones(2, 4)).shape == (2, 4)
 
 
-def test_a_compiled_model_is_analysed_as_it_was_before():
+def test_a_compiled_model_is_analyzed_as_the_original():
     model = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), backend="eager")
     analysis = torchport.analyze(model, (torch.ones(2, 4),))
     assert analysis.cost.flops == 2 * 2 * 4 * 4
@@ -140,7 +140,7 @@ def test_a_checkpointed_module_runs_its_forward_again():
     x = torch.ones(2, 4, requires_grad=True)
     cost = torchport.analyze(Checkpointed(), (x,), backward=True).cost
     layer = 2 * 2 * 4 * 4
-    # Two gradients for each layer, and the first layer once more: torch stops when it has what it needs.
+    # Two gradients for each layer, and recomputing the first layer: torch stops once it has what it needs.
     assert (cost.flops, cost.backward_flops) == (7 * layer, 5 * layer)
 
 
@@ -194,7 +194,7 @@ def test_a_directory_that_cannot_be_written_is_left_alone(tmp_path):
 def test_the_roofline_by_hand():
     cost = torchport.analyze(nn.Linear(8, 5), (torch.ones(3, 8),)).cost
     flops, moved = 2 * 3 * 8 * 5, 4 * (3 * 8 + 8 * 5 + 5 + 3 * 5)
-    bound = cost.roofline(peak_flops=flops, bandwidth=2 * moved)  # a second of work, half of one of data
+    bound = cost.roofline(peak_flops=flops, bandwidth=2 * moved)  # arithmetic takes 1 s, transfer 0.5 s
     assert (bound.seconds, bound.compute_seconds, bound.memory_seconds) == (1.0, 1.0, 0.0)
     starved = cost.roofline(peak_flops=4 * flops, bandwidth=moved)
     assert (starved.seconds, starved.compute_seconds, starved.memory_seconds) == (1.0, 0.0, 1.0)
@@ -203,7 +203,7 @@ def test_the_roofline_by_hand():
         cost.roofline(0, 1)
 
 
-def test_modules_sum_up_what_is_in_them():
+def test_a_modules_cost_includes_its_submodules():
     model = nn.Sequential(nn.Sequential(nn.Linear(8, 4), nn.ReLU()), nn.Linear(4, 2))
     rows = {row.path: row for row in torchport.analyze(model, (torch.ones(1, 8),)).cost.modules}
     assert {path: row.flops for path, row in rows.items()} == {

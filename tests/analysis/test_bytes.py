@@ -1,4 +1,4 @@
-"""The bytes that ops read and write, by hand."""
+"""The bytes that ops read and write, compared with hand calculation."""
 
 import pytest
 import torch

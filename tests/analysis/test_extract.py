@@ -1,4 +1,4 @@
-"""From a loader to files: two small models, every id, path and count by hand."""
+"""From a loader to files: two small models, with every id, path and count worked out by hand."""
 
 import json
 from datetime import datetime
@@ -37,7 +37,7 @@ def get_linear_inputs():
 
 @pytest.fixture
 def convolutions(tmp_path):
-    """The files of the model of two convolutions: modules and ops."""
+    """The files of the model with two convolutions: modules and ops."""
     modules, ops = tmp_path / "unique_modules.json", tmp_path / "pytorch_ops.json"
     torchport.extract_unique_modules(load_fn=load_model, get_sample_input=get_inputs, output_path=modules)
     torchport.extract_pytorch_ops(

@@ -1,4 +1,4 @@
-"""FLOPs by hand: two for each multiply and add. On the CPU and on meta alike, and in every spelling."""
+"""FLOPs compared with hand calculation, two per multiply-add: on the CPU and on meta, in every spelling."""
 
 import math
 
@@ -16,7 +16,7 @@ from torchport.records import TensorSpec
 
 
 def flops(model, *args, **options):
-    """Return a model's FLOPs, after seeing that they are the same without values."""
+    """Return a model's FLOPs, after checking that they are the same without values."""
     cost = torchport.analyze(model, args, **options).cost
     meta = model.to("meta") if isinstance(model, nn.Module) else model
     without = torchport.analyze(meta, [arg.to("meta") for arg in args], **options).cost
@@ -32,13 +32,13 @@ def flops(model, *args, **options):
 @pytest.mark.parametrize(
     ("layer", "expected"),
     [
-        # (2, 4, 8, 8) → side 6; every result meets 4 channels × 3 × 3
+        # (2, 4, 8, 8) → side 6; every result takes 4 channels × 3 × 3
         (nn.Conv2d(4, 6, 3), 2 * (2 * 6 * 6 * 6) * (4 * 9)),
         (nn.Conv2d(4, 6, 3, groups=2), 2 * (2 * 6 * 6 * 6) * (2 * 9)),
         (nn.Conv2d(4, 8, 3, groups=4, bias=False), 2 * (2 * 8 * 6 * 6) * 9),
         (nn.Conv2d(4, 6, 3, dilation=2), 2 * (2 * 6 * 4 * 4) * (4 * 9)),
         (nn.Conv2d(4, 6, 3, stride=2, padding=1), 2 * (2 * 6 * 4 * 4) * (4 * 9)),
-        # transposed: every input meets the filter
+        # transposed: every input is multiplied with the filter
         (nn.ConvTranspose2d(4, 6, 3, stride=2), 2 * (2 * 4 * 8 * 8) * (6 * 9)),
         (nn.ConvTranspose2d(4, 6, 3, groups=2, dilation=2), 2 * (2 * 4 * 8 * 8) * (3 * 9)),
     ],
@@ -82,7 +82,7 @@ def by_definition(query, key, value):
 )
 def test_attention_in_every_spelling(attention):
     query, key = torch.ones(2, 3, 5, 8), torch.ones(2, 3, 7, 8)
-    products = 2 * 3 * 5 * 7 * 8  # queries with keys, and as many scores with values
+    products = 2 * 3 * 5 * 7 * 8  # products of queries and keys, and as many of scores and values
     assert torchport.analyze(attention, (query, key, key.clone())).cost.flops == 2 * products + 2 * products
 
 
@@ -113,7 +113,7 @@ def test_multi_head_attention():
         (nn.RNN(4, 5), 5 * (4 + 5)),
     ],
 )
-def test_recurrent_layers_meet_every_weight_at_every_step(layer, weights):
+def test_recurrent_layers_use_every_weight_at_every_step(layer, weights):
     assert flops(layer, torch.ones(7, 2, 4)) == 2 * (7 * 2) * weights
 
 
@@ -137,7 +137,7 @@ def test_a_look_up_computes_nothing_and_a_norm_does():
     assert torchport.analyze(lambda x: x.view(5, 1).clone(), (torch.ones(5),)).cost.vector_flops == 0
 
 
-def test_whole_numbers_are_no_floating_point_operations():
+def test_integer_arithmetic_counts_no_flops():
     assert torchport.analyze(lambda x: x + x, (torch.arange(5),)).cost.vector_flops == 0
 
 
@@ -145,7 +145,7 @@ def test_the_backward_pass():
     layer = nn.Linear(8, 5)
     forward = 2 * 3 * 8 * 5
     cost = torchport.analyze(layer, (torch.ones(3, 8),), backward=True).cost
-    assert (cost.flops, cost.backward_flops) == (2 * forward, forward)  # the weight's gradient alone
+    assert (cost.flops, cost.backward_flops) == (2 * forward, forward)  # only the weight's gradient
     wanted = torchport.analyze(layer, (torch.ones(3, 8, requires_grad=True),), backward=True).cost
     assert (wanted.flops, wanted.backward_flops) == (3 * forward, 2 * forward)
 
@@ -157,7 +157,7 @@ def test_the_backward_pass_of_a_convolution_and_of_attention():
     assert torchport.analyze(layer, (x,), backward=True).cost.backward_flops == 2 * forward
     query = torch.ones(1, 2, 5, 8, requires_grad=True)
     cost = torchport.analyze(F.scaled_dot_product_attention, (query, query, query), backward=True).cost
-    # the scores once more, and the gradients of scores, values, queries and keys
+    # the scores again, and the gradients of scores, values, queries and keys
     assert cost.backward_flops == 5 * 2 * (2 * 5 * 5 * 8)
 
 

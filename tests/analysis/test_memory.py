@@ -1,6 +1,6 @@
-"""The peak of memory: by hand, and as torch's allocator shows it on real runs.
+"""Peak memory, compared with hand calculation and with torch's allocator on real runs.
 
-Which kernels' workspaces are known depends on the processor: what the record calls exact is held to, on any.
+Which kernels' workspaces are known depends on the processor; what a record calls exact must be so on any.
 """
 
 import pytest
@@ -14,7 +14,7 @@ from torchport.capture.stream import workspace
 from torchport.records import MemoryPeak
 
 FLOAT = 4
-WRAPPED = 64  # bytes of numbers that kernels wrap as tensors
+WRAPPED = 64  # bytes of scalars that kernels wrap as tensors
 on_x86 = pytest.mark.skipif(
     not workspace.is_modelled_processor(),
     reason="what a convolution takes for itself is estimated for oneDNN's kernels on x86",
@@ -37,7 +37,7 @@ def test_the_peak_by_hand():
     assert cost.timeline[:3] == (FLOAT * 100, FLOAT * 300, FLOAT * 301)
     assert cost.input_bytes == FLOAT * 100
     assert cost.total_bytes == FLOAT * 401
-    assert not cost.peak.is_estimate  # on any processor: these kernels take nothing for themselves
+    assert not cost.peak.is_estimate  # on any processor: these kernels need no workspace
 
 
 def test_the_backward_pass_keeps_what_it_needs():
@@ -72,7 +72,7 @@ def test_the_peak_is_what_the_allocator_shows(model, backward):
     elif workspace.is_modelled_processor():
         assert cost.peak.bytes == pytest.approx(real, rel=0.02)
     else:
-        assert cost.peak.tensor_bytes <= real  # the tensors are counted, what kernels take is not
+        assert cost.peak.tensor_bytes <= real  # tensors are counted, kernels' workspaces are not
 
 
 def attend(query, key, value):
@@ -115,7 +115,7 @@ class Function(nn.Module):
 
 
 def mixed(x, y):
-    return (x + y).relu()  # the integers become floats first, in memory that no tensor shows
+    return (x + y).relu()  # the integers are converted to floats first, in hidden memory
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def mixed(x, y):
     ],
     ids=["convolution", "promotion", "strided", "sort", "bfloat16"],
 )
-def test_what_is_not_known_is_called_an_estimate(model, args):
+def test_unknown_workspaces_make_the_peak_an_estimate(model, args):
     peak = torchport.analyze(model, args).cost.peak
     assert peak.is_estimate
     assert "aten." in peak.estimated_because
@@ -156,7 +156,7 @@ def test_gradients_are_added_in_place_where_torch_does(name):
 
 
 @on_x86
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.conformance), 2])
 def test_the_workspace_of_a_convolution_is_what_the_allocator_shows(threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

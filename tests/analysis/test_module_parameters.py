@@ -1,4 +1,4 @@
-"""Constructor arguments: of torch's modules and of a user's own, as far as the instance keeps them."""
+"""Constructor arguments of torch's modules and of user-defined ones, as far as instances store them."""
 
 import dataclasses
 import enum

@@ -1,4 +1,4 @@
-"""Unique modules: what makes two alike, modules that are shared, called twice or never, and the tree."""
+"""Unique modules: what makes two identical, modules that are shared, called twice or never, and the tree."""
 
 import pytest
 import torch
@@ -136,7 +136,7 @@ def test_parametrized_modules():
     assert found[3].parent == "parametrizations.weight"
 
 
-def test_layers_that_differ_in_their_number_alone_say_so():
+def test_layers_that_differ_only_in_their_index_refer_to_the_first():
     class Layer(nn.Module):
         def __init__(self, width, index):
             super().__init__()

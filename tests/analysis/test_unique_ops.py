@@ -1,4 +1,4 @@
-"""Unique ops: names, attributes by schema, tensors described, and which calls are the same."""
+"""Unique ops: names, attributes by schema, tensor types, and which calls are identical."""
 
 import pytest
 import torch

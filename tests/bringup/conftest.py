@@ -9,7 +9,7 @@ from torchport.bringup import model_trial as trial
 
 @pytest.fixture
 def change_compiled(monkeypatch):
-    """Wraps what a model compiles to, `change(forward) -> forward`; compiling can take its time."""
+    """Wraps a compiled model's forward with `change(forward) -> forward`; `delay` slows compiling down."""
 
     def install(change, *, delay=0.0):
         compile_for_real = trial.compile

@@ -9,7 +9,7 @@ from torchport.zoo import Model
 
 
 class Doubles(nn.Module):
-    """Writes into its input and returns nothing new."""
+    """Mutates its input and returns nothing new."""
 
     def forward(self, x):
         return x.mul_(2)

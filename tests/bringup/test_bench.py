@@ -1,4 +1,4 @@
-"""One model on one target, measured."""
+"""Benchmarking one model on one target."""
 
 import time
 
@@ -16,7 +16,7 @@ from .modules import Counts, Doubles, Raises, linear, model
 QUICK = BenchSettings(runs=3, warmup=1)
 
 
-def test_a_row_is_whole():
+def test_a_row_is_complete():
     row = run_bench(linear(), target="host", settings=QUICK)
     assert (row.model, row.target, row.status, row.error) == ("linear", "host", "ok", "")
     assert (row.batch, row.ops_remain, row.unique_remain, row.runs) == (5, 0, 0, 3)
@@ -29,7 +29,7 @@ def test_a_row_is_whole():
     assert BenchRecord.from_json(row.to_json()) == row
 
 
-def test_calls_that_eager_torch_ran_are_counted():
+def test_fallbacks_to_eager_torch_are_counted():
     whole = run_bench(linear(), target="host", settings=QUICK).fallbacks
     assert whole is not None
     assert (whole.calls, whole.fallbacks) == (1 + 1 + 3, 0)  # to compare, to warm up, to time
@@ -67,18 +67,18 @@ def test_the_threshold_decides(change_compiled):
 
 
 class FewSteps(nn.Module):
-    """Gives results that are a few rounding steps of bfloat16 apart."""
+    """Returns results in a range of only a few bfloat16 rounding steps."""
 
     def forward(self, x):
         return 0.015 * x + 0.5
 
 
-def test_results_that_the_device_stores_as_well_as_it_can_are_ok(change_compiled):
+def test_results_within_the_devices_storage_precision_are_ok(change_compiled):
     inputs = torch.rand(64, 64, generator=torch.Generator().manual_seed(0))
     row = run_bench(model(FewSteps(), inputs), target="ttnn", settings=QUICK)
     assert row.pcc < row.pcc_threshold
     assert (row.status, row.error) == ("ok", "")
-    assert 0.9 < row.excess < 1.5  # the sum is rounded once, as it is stored
+    assert 0.9 < row.excess < 1.5  # the sum is rounded once, when it is stored
     assert BenchRecord.from_json(row.to_json()) == row
     noise = 0.01 * torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
     change_compiled(lambda forward: lambda x: forward(x) + noise)
@@ -93,14 +93,14 @@ def test_another_type_of_result_is_not_ok(change_compiled):
     assert "it is a tuple, expected a tensor" in row.error
 
 
-def test_a_model_that_raises_costs_its_row():
+def test_a_model_that_raises_fails_its_row():
     row = run_bench(model(Raises()), target="host", settings=QUICK)
     assert row.status == "failed"
     assert "ValueError: no such" in row.error
     assert (row.pcc, row.original_time, row.batch) == (None, None, 2)
 
 
-def test_a_compiled_model_that_raises_keeps_what_was_reached(change_compiled):
+def test_a_compiled_model_that_raises_keeps_the_facts_found_so_far(change_compiled):
     def fail_later(forward):
         calls = iter([forward])
 
@@ -135,7 +135,7 @@ def test_the_first_run_is_compiling_and_the_first_call(change_compiled):
     assert row.compiled_time < 0.05
 
 
-def test_the_two_times_are_told_apart(change_compiled):
+def test_the_two_times_are_measured_separately(change_compiled):
     def slow(forward):
         def call(x):
             time.sleep(0.02)
@@ -150,14 +150,14 @@ def test_the_two_times_are_told_apart(change_compiled):
 
 
 @pytest.mark.parametrize("module", [Doubles(), Counts()])
-def test_models_that_change_their_surroundings_are_measured_all_the_same(module):
+def test_models_with_side_effects_can_be_measured(module):
     changing = model(module)
     row = run_bench(changing, target="host", settings=QUICK)
     assert (row.status, row.pcc) == ("ok", 1.0)
     assert changing.args[0].tolist() == [1, 1]
 
 
-def test_the_batch_is_of_the_first_tensor_that_has_one():
+def test_the_batch_size_is_that_of_the_first_tensor_with_dimensions():
     class Scaled(nn.Module):
         def forward(self, scale, *, values):
             return values["x"] * scale
@@ -166,7 +166,7 @@ def test_the_batch_is_of_the_first_tensor_that_has_one():
     assert run_bench(scaled, target="host", settings=QUICK).batch == 7
 
 
-def test_an_unknown_option_costs_the_row_and_is_named():
+def test_an_unknown_option_fails_the_row_and_is_named():
     row = run_bench(linear(), target="host", options={"cahce": True}, settings=QUICK)
     assert (row.status, "did you mean 'cache'" in row.error) == ("failed", True)
 
@@ -176,12 +176,12 @@ def test_an_unknown_target_is_refused():
         run_bench(linear(), target="hots", settings=QUICK)
 
 
-def test_a_simulated_target_s_time_is_an_estimate_and_not_the_simulator_s():
+def test_a_simulated_targets_time_is_an_estimate_not_the_simulators_run_time():
     row = run_bench(linear(), target="ttnn", settings=QUICK)
     assert row.status == "ok"
     assert row.simulated
     compiled = torchport.compile(linear().module, linear().args, target="ttnn")
     assert row.compiled_time == compiled.simulated_seconds
-    assert row.fallbacks.calls == 1  # for its results alone
+    assert row.fallbacks.calls == 1  # run only for its results
     assert row.speedup is None
     assert not run_bench(linear(), target="host", settings=QUICK).simulated

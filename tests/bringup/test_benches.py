@@ -1,4 +1,4 @@
-"""Many models on many targets, one file a row."""
+"""Benchmarking many models on many targets, with one file per row."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def bench(tmp_path, *models, targets=("host",), **more):
     return run_benches(models, targets=targets, directory=tmp_path, settings=QUICK, load=load, **more)
 
 
-def test_each_row_is_a_file_and_so_is_its_coverage(tmp_path):
+def test_each_row_and_its_coverage_are_written_to_files(tmp_path):
     rows = bench(tmp_path, "linear", targets=["host", "openvino"])
     assert [(row.model, row.target, row.status) for row in rows] == [
         ("linear", "host", "ok"),
@@ -41,7 +41,7 @@ def test_each_row_is_a_file_and_so_is_its_coverage(tmp_path):
     ]
 
 
-def test_a_bad_model_costs_its_own_row(tmp_path):
+def test_a_bad_model_fails_only_its_own_row(tmp_path):
     rows = bench(tmp_path, "absent", "raises", "exits", "linear")
     assert [row.status for row in rows] == ["failed", "failed", "failed", "ok"]
     assert rows[0].error == "absent: no such model"
@@ -51,7 +51,7 @@ def test_a_bad_model_costs_its_own_row(tmp_path):
     assert rows[0].versions["torchport"]
 
 
-def test_a_row_has_the_name_that_was_asked_for(tmp_path):
+def test_a_row_has_the_requested_name(tmp_path):
     assert [row.model for row in bench(tmp_path, "raises")] == ["raises"]
 
 
@@ -82,7 +82,7 @@ def test_a_name_given_twice_is_measured_once(tmp_path):
         (["host"], {"host": {"cahce": "no"}}, "did you mean 'cache'"),
     ],
 )
-def test_a_mistake_that_would_cost_every_row_stops_before_the_first(tmp_path, targets, options, message):
+def test_an_error_that_would_affect_every_row_is_raised_before_the_first(tmp_path, targets, options, message):
     with pytest.raises(TargetError, match=message):
         bench(tmp_path, "linear", targets=targets, options=options)
     assert not list(tmp_path.iterdir())
@@ -95,12 +95,12 @@ def test_options_reach_their_target(tmp_path):
 
 
 @pytest.mark.parametrize(("models", "targets"), [([], ["host"]), (["linear"], [])])
-def test_nothing_to_do_is_refused(tmp_path, models, targets):
+def test_no_models_or_targets_is_refused(tmp_path, models, targets):
     with pytest.raises(SurveyError, match="at least one"):
         bench(tmp_path, *models, targets=targets)
 
 
-def test_progress_is_told(tmp_path):
+def test_progress_is_reported(tmp_path):
     told = []
 
     class Listening(Progress):

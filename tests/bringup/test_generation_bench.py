@@ -1,4 +1,4 @@
-"""`run_benches` of models that generate: tokens, builds and memory beside the times."""
+"""`run_benches` with models that generate: tokens, builds and memory in addition to times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torchport.report import Report, render_csv, render_markdown
 SETTINGS = BenchSettings(runs=1, warmup=0, new_tokens=4)
 
 
-def test_rows_say_how_fast_tokens_come(tmp_path):
+def test_rows_have_tokens_per_second(tmp_path):
     models = ["hf-small-lm:gpt2", "hf-small-lm:t5", "hf-small:gpt2"]
     rows = run_benches(models, targets=["host"], directory=tmp_path, settings=SETTINGS)
     causal, after_encoder, base = rows
@@ -29,14 +29,14 @@ def test_rows_say_how_fast_tokens_come(tmp_path):
     assert "tokens_per_second,builds,memory" in render_csv(Report(rows)).splitlines()[0]
 
 
-def test_tables_without_them_have_no_such_columns(tmp_path):
+def test_tables_without_generation_have_no_generation_columns(tmp_path):
     settings = BenchSettings(runs=1, warmup=0)
     rows = run_benches(["hf-small:gpt2"], targets=["host"], directory=tmp_path, settings=settings)
     assert rows[0].status == "ok", rows[0].error
     assert "Tokens a Second" not in render_markdown(Report(rows))
 
 
-def test_a_simulator_s_time_is_not_taken_for_the_device_s(tmp_path):
+def test_a_simulators_run_time_is_not_reported_as_the_devices(tmp_path):
     settings = BenchSettings(runs=1, warmup=0, new_tokens=2)
     [row] = run_benches(["hf-small-lm:gpt2"], targets=["ttnn"], directory=tmp_path, settings=settings)
     assert row.status == "ok", row.error

@@ -11,7 +11,7 @@ from torchport.records import Check, Installation
 from torchport.targets import Availability
 
 
-def test_versions_are_those_that_run():
+def test_versions_are_those_imported():
     found = describe_installation()
     assert found.versions["python"] == platform.python_version()
     assert found.versions["torch"] == torch.__version__
@@ -23,7 +23,7 @@ def test_a_package_that_is_missing_has_no_version(monkeypatch):
     assert describe_installation().versions["no-such-package"] == ""
 
 
-def test_torch_knows_of_torchport():
+def test_torch_finds_torchport():
     found = describe_installation()
     assert [check.ok for check in found.checks] == [True, True, True]
     assert found.ok
@@ -37,7 +37,7 @@ def test_a_missing_entry_point_is_a_finding(monkeypatch):
     assert not found.ok
 
 
-def test_the_cache_is_weighed(monkeypatch, tmp_path):
+def test_the_size_of_the_cache_is_reported(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHPORT_CACHE_DIR", str(tmp_path / "cache"))
     assert describe_installation().cache_bytes == 0
     (tmp_path / "cache" / "ab").mkdir(parents=True)
@@ -61,7 +61,7 @@ def test_a_target_that_does_not_work_says_why(monkeypatch):
     assert (status.ok, status.detail, status.remedy) == (False, absent.detail, absent.remedy)
 
 
-def test_nothing_works_without_a_target():
+def test_without_targets_or_with_a_failed_check_it_is_not_ok():
     whole = describe_installation()
     assert not dataclasses.replace(whole, targets=()).ok
     assert not dataclasses.replace(whole, checks=(Check("a", False, "b"),)).ok

@@ -1,4 +1,4 @@
-"""A model compiled, and compared with itself."""
+"""Compiling a model and comparing it with the original."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from .modules import Counts, Doubles, Raises, Remembers, linear, model
 
 
 @pytest.mark.parametrize("target", ["host", "openvino"])
-def test_a_model_equals_itself(target, monkeypatch):
+def test_a_compiled_model_matches_the_original(target, monkeypatch):
     monkeypatch.delenv("TORCHPORT_SPEED_TRIAL")
     found = bring_up(linear(), target=target)
     assert found.comparison.ok
@@ -21,7 +21,7 @@ def test_a_model_equals_itself(target, monkeypatch):
     assert found.coverage.complete
     assert found.compile_time > 0
     assert found.first_call_time > 0
-    assert (found.speed_trial_time > 0) is (target == "openvino")  # the host's would say nothing
+    assert (found.speed_trial_time > 0) is (target == "openvino")  # the host target has none
     assert found.speed_trial_time < found.compile_time
     assert BringUp.from_json(found.to_json()) == found
 
@@ -39,13 +39,13 @@ def test_the_tolerance_decides(change_compiled):
     assert bring_up(linear(), target="host", tolerance=Tolerance(0.0, 0.02)).comparison.ok
 
 
-def test_what_a_model_writes_into_its_input_is_compared():
+def test_mutated_inputs_are_compared():
     found = bring_up(model(Doubles()), target="host")
     assert found.comparison.ok
     assert [row.path for row in found.comparison.outputs] == ["output", "inputs.args[0]"]
 
 
-def test_an_input_left_unwritten_is_found(change_compiled):
+def test_a_missing_input_mutation_is_found(change_compiled):
     change_compiled(lambda forward: lambda x: x * 2)
     found = bring_up(model(Doubles()), target="host")
     assert not found.comparison.ok
@@ -55,7 +55,7 @@ def test_an_input_left_unwritten_is_found(change_compiled):
     ]
 
 
-def test_an_input_written_without_need_is_found(change_compiled):
+def test_an_unwanted_input_mutation_is_found(change_compiled):
     def and_write(forward):
         def call(x):
             result = forward(x)
@@ -78,7 +78,7 @@ def test_outputs_of_any_class_are_compared():
     assert [row.path.rsplit(".", 1)[-1] for row in found.outputs] == ["last_hidden_state", "keys", "values"]
 
 
-def test_a_model_that_changes_its_buffers_equals_itself():
+def test_a_model_that_mutates_its_buffers_matches_the_original():
     counting = model(Counts())
     assert bring_up(counting, target="host").comparison.ok
     assert counting.module.calls.tolist() == [0, 0]

@@ -1,4 +1,4 @@
-"""The time of each op, by the engine's own clock, folded to modules and lines, beside the roofline."""
+"""The time of each op by the engine's own clock, aggregated by module and line, with the roofline."""
 
 import json
 
@@ -54,7 +54,7 @@ def test_every_op_has_its_time_kernel_module_and_line(on_host):
     assert (on_host.model, on_host.target, on_host.unmeasured) == ("net", "host", {})
 
 
-def test_the_roofline_is_arithmetic_or_memory_whichever_takes_longer(on_host):
+def test_the_roofline_is_the_longer_of_compute_and_memory_time(on_host):
     row = named(on_host, "aten.convolution.default")
     assert row.flops == CONV_FLOPS
     assert row.roofline_seconds == pytest.approx(max(row.flops, row.bytes) / 1e9)
@@ -64,7 +64,7 @@ def test_the_roofline_is_arithmetic_or_memory_whichever_takes_longer(on_host):
 @pytest.mark.parametrize(
     ("by", "key"), [("op", "aten.relu.default"), ("module", "stem"), ("kernel", "aten::addmm")]
 )
-def test_times_are_folded(on_host, by, key):
+def test_times_are_aggregated(on_host, by, key):
     folded = on_host.fold(by)
     assert key in {row.key for row in folded}
     assert sum(row.seconds for row in folded) == pytest.approx(on_host.measured_seconds)
@@ -72,7 +72,7 @@ def test_times_are_folded(on_host, by, key):
     assert [row.seconds for row in folded] == sorted((row.seconds for row in folded), reverse=True)
 
 
-def test_it_survives_its_json_and_is_a_chrome_trace(on_host):
+def test_it_round_trips_through_json_and_gives_a_chrome_trace(on_host):
     assert Profile.from_json(json.loads(json.dumps(on_host.to_json()))) == on_host
     events = json.loads(json.dumps(on_host.chrome_trace()))["traceEvents"]
     assert len(events) == len(on_host.ops)
@@ -82,7 +82,7 @@ def test_it_survives_its_json_and_is_a_chrome_trace(on_host):
 
 
 @pytest.mark.parametrize("target", ["openvino", "onnxruntime"])
-def test_engines_say_what_really_ran(target):
+def test_engines_report_the_kernels_that_actually_ran(target):
     profile = torchport.profile(Net(norm=False).eval(), (X,), target=target, roofline=LIMITS)
     row = named(profile, "aten.convolution.default")
     assert (row.place, row.module_path, row.flops) == (target, "stem", CONV_FLOPS)
@@ -92,7 +92,7 @@ def test_engines_say_what_really_ran(target):
     assert named(profile, "aten.linear.default").module_path == "head"
 
 
-def test_what_stays_on_the_host_is_timed_by_torch():
+def test_ops_on_the_host_are_timed_by_torch():
     options = {"keep_ops": ["aten.relu"]}
     profile = torchport.profile(Net().eval(), (X,), target="openvino", options=options, roofline=LIMITS)
     row = named(profile, "aten.relu.default")
@@ -101,7 +101,7 @@ def test_what_stays_on_the_host_is_timed_by_torch():
 
 
 class Clocked(HostTarget):
-    """Says what it likes about its times."""
+    """Reports op times that a test sets."""
 
     name = "clocked"
     times = None
@@ -113,7 +113,7 @@ class Clocked(HostTarget):
 
 @pytest.fixture
 def clocked(monkeypatch):
-    """Registers a target whose clock a test sets."""
+    """Profiles on a target with the op times that a test sets."""
 
     def clock(times):
         target = Clocked()
@@ -125,7 +125,7 @@ def clocked(monkeypatch):
     return clock
 
 
-def test_what_is_fused_is_one_row_by_the_op_with_the_most_arithmetic(clocked):
+def test_fused_ops_are_one_row_named_after_the_op_with_the_most_flops(clocked):
     profile = clocked(
         lambda nodes: [
             (next(name for name in nodes if "relu" in name), 0.5, "conv_relu", "f32"),
@@ -144,20 +144,20 @@ def test_what_is_fused_is_one_row_by_the_op_with_the_most_arithmetic(clocked):
     assert profile.measured_seconds == 0.875
 
 
-def test_an_engine_without_a_clock_is_timed_as_a_whole(clocked):
+def test_an_engine_without_op_times_is_timed_as_a_whole(clocked):
     profile = clocked(None)
     assert profile.ops == ()
     [spent] = profile.unmeasured.values()
     assert spent > 0
 
 
-def test_the_machine_s_limits_are_measured_unless_given():
+def test_the_machines_limits_are_measured_unless_given():
     profile = torchport.profile(nn.ReLU(), (X,), target="host")
     assert profile.peak_flops > 1e6
     assert profile.bandwidth > 1e6
 
 
-def test_buffers_and_random_numbers_are_as_they_were():
+def test_buffers_and_the_random_state_are_restored():
     model = Net().train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
@@ -166,7 +166,7 @@ def test_buffers_and_random_numbers_are_as_they_were():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(TargetError, match="name a target"):
         torchport.profile(nn.ReLU(), (X,), target="auto")
     with pytest.raises(SurveyError, match="must be positive"):

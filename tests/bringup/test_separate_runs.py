@@ -1,30 +1,30 @@
-"""Two runs of one model do not disturb each other."""
+"""Two runs of one model do not affect each other."""
 
 import torch
 from torch import nn
 
-from torchport.bringup.separate_runs import buffers_kept, copy_inputs, copy_tensors, run_alone
+from torchport.bringup.separate_runs import buffers_kept, copy_inputs, copy_tensors, run_isolated
 
 from .modules import Counts, Doubles, Rolls, model
 
 
-def test_a_call_cannot_reach_the_models_inputs():
+def test_a_call_cannot_change_the_models_inputs():
     doubling = model(Doubles(), torch.ones(2))
     for _ in range(2):
-        outcome = run_alone(doubling.module, doubling)
+        outcome = run_isolated(doubling.module, doubling)
         assert outcome.result.tolist() == [2, 2]
         assert outcome.inputs["args"][0].tolist() == [2, 2]
     assert doubling.args[0].tolist() == [1, 1]
 
 
-def test_buffers_are_put_back_and_the_result_is_not():
+def test_buffers_are_restored_but_not_the_result():
     counting = model(Counts())
     for _ in range(2):
-        assert run_alone(counting.module, counting).result[0].tolist() == [1, 1]
+        assert run_isolated(counting.module, counting).result[0].tolist() == [1, 1]
     assert counting.module.calls.tolist() == [0, 0]
 
 
-def test_a_buffer_that_was_replaced_or_resized_is_put_back():
+def test_a_replaced_or_resized_buffer_is_restored():
     module = nn.BatchNorm1d(2)
     before = module.running_mean
     with buffers_kept(module):
@@ -42,19 +42,19 @@ def test_an_unchanged_buffer_is_not_written():
     assert module.running_mean._version == version
 
 
-def test_random_numbers_are_the_same_each_time_and_taken_from_nobody():
+def test_random_numbers_are_reproducible_and_the_global_state_is_unchanged():
     rolling = model(Rolls())
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
-    first, second = (run_alone(rolling.module, rolling).result for _ in range(2))
+    first, second = (run_isolated(rolling.module, rolling).result for _ in range(2))
     assert torch.equal(first, second)
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_no_gradients_are_recorded():
     weighted = model(nn.Linear(2, 2))
-    assert not run_alone(weighted.module, weighted).result.requires_grad
+    assert not run_isolated(weighted.module, weighted).result.requires_grad
 
 
 def test_copies_keep_structure_strides_sharing_and_gradients():

@@ -1,4 +1,4 @@
-"""Models whose lines and module paths the tests look for."""
+"""Models whose source lines and module paths the tests look up."""
 
 import torch
 from torch import nn
@@ -46,7 +46,7 @@ class CountsRows(nn.Module):
 
 
 def line_of(marker):
-    """Return `models.py:12` for the line of this file that ends in a comment."""
+    """Return `models.py:12` for the line of this file that ends with the marker comment."""
     with open(__file__, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if line.rstrip().endswith(f"# {marker}"):

@@ -1,4 +1,4 @@
-"""Every node knows its module and the user's line."""
+"""Every node records its module and the user's source line."""
 
 import torch
 from torch import nn
@@ -10,7 +10,7 @@ from torchport.targets import find
 
 
 def nodes(captured, name):
-    """Return the nodes of an op after decomposition: origins must survive that."""
+    """Return the nodes of an op after decomposition, which must preserve origins."""
     graph = normalise(captured, find("openvino")).graph_module.graph
     return [node for node in graph.nodes if str(node.target) == name]
 

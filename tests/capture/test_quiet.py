@@ -1,4 +1,4 @@
-"""Tracing is quiet: what goes wrong is raised, not printed."""
+"""Tracing is quiet: errors are raised, not printed."""
 
 import contextlib
 import io
@@ -58,7 +58,7 @@ def test_what_another_thread_prints_and_warns_of_is_shown(capsys):
 
 @contextlib.contextmanager
 def held_back_elsewhere():
-    """Another thread holds its output back, and ends that when it is told to."""
+    """Another thread suppresses its output until told to stop."""
     entered, leave = threading.Event(), threading.Event()
 
     def hold():
@@ -80,7 +80,7 @@ def held_back_elsewhere():
 
 
 def test_threads_that_overlap_leave_streams_and_warnings_as_they_were(capsys):
-    """Each puts back what it found, and the second finds what the first has put there."""
+    """Each restores what it found, and the second one finds what the first one installed."""
     before = (sys.stdout, sys.stderr, list(warnings.filters))
     with contextlib.ExitStack() as other, quiet_streams(), STDOUT.held_back():
         other.enter_context(held_back_elsewhere())

@@ -1,4 +1,4 @@
-"""A buffer that the model replaces is written, as nobody outside can tell the two apart."""
+"""A buffer that the model reassigns is written in place, which is indistinguishable from outside."""
 
 import copy
 
@@ -63,5 +63,5 @@ def test_capturing_puts_the_buffer_back():
 
 
 def test_a_buffer_of_another_shape_is_refused_by_name():
-    with pytest.raises(CaptureError, match="replaces its buffer 'seen' by one of another shape"):
+    with pytest.raises(CaptureError, match="replaces its buffer 'seen' with one of another shape"):
         export(Grows(), (torch.ones(2),))

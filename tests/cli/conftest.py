@@ -1,4 +1,4 @@
-"""Runs commands in this process, on consoles of their own."""
+"""Runs commands in this process, each on its own consoles."""
 
 import io
 import json
@@ -52,7 +52,7 @@ def load_broken():
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command did: its exit code, and what it wrote where."""
+    """The outcome of a command: its exit code, stdout and stderr."""
 
     code: int
     out: str

@@ -16,7 +16,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_files_go_to_a_folder_of_the_models_class(command, models, tmp_path):
+def test_files_go_to_a_folder_named_after_the_models_class(command, models, tmp_path):
     ran = command("analyze", f"{models}::load")
     assert ran.code == 0, ran.err
     assert sorted(path.name for path in (tmp_path / "Net").iterdir()) == [
@@ -44,12 +44,12 @@ def test_the_terminal_shows_the_tree_and_the_totals(command, models):
     assert "torch.nn.functional.linear" in ran.out
 
 
-def test_an_estimate_of_memory_is_called_one(command, models, monkeypatch):
+def test_an_estimated_peak_memory_is_marked_as_an_estimate(command, models, monkeypatch):
     monkeypatch.setattr(workspace, "is_modelled_processor", lambda: False)
     assert "about 64 B besides weights" in command("analyze", f"{models}::load", width=140).out
 
 
-def test_depth_bounds_the_tree(command, models):
+def test_depth_limits_the_tree(command, models):
     ran = command("analyze", f"{models}::load", "--depth", "0")
     assert "encoder" not in ran.out.split("Modules")[0]
 
@@ -74,7 +74,7 @@ def test_inputs_directory_and_backward(command, models, tmp_path):
     assert read_record(tmp_path / "out" / "cost.json", Cost) == analysis.cost
 
 
-def test_several_models_have_a_folder_each_and_one_table_of_ops(command, models, tmp_path):
+def test_several_models_get_a_folder_each_and_one_table_of_ops(command, models, tmp_path):
     ran = command(
         "analyze", f"{models}::load", "hf:tiny-llama", "--dir", "out", "--configurations", "ops.csv", "--json"
     )
@@ -111,7 +111,7 @@ def test_a_library_model_needs_no_weights(command, tmp_path):
     assert (tmp_path / "ResNet" / "cost.json").is_file()
 
 
-def test_mistakes_are_one_line_and_leave_nothing(command, models, tmp_path):
+def test_errors_are_one_line_and_write_nothing(command, models, tmp_path):
     before = sorted(path.name for path in tmp_path.iterdir())
     (tmp_path / "broken.py").write_text(
         "def load():\n    raise ValueError('no')\n\n\ndef none():\n    return 3\n"

@@ -51,13 +51,13 @@ def test_a_model_below_the_threshold_is_a_finding(command, models, tmp_path, mon
     assert command(*line, "--pcc", "-1").code == 0
 
 
-def test_a_model_that_does_not_exist_costs_its_row(command, tmp_path):
+def test_an_unknown_model_fails_only_its_row(command, tmp_path):
     ran = command("bench", "torchvision:resnet19", "--target", "host", "-o", tmp_path)
     assert ran.code == 2
     assert "resnet18" in ran.out
 
 
-def test_each_target_takes_the_options_that_it_has(command, models, tmp_path):
+def test_each_target_gets_the_options_that_it_has(command, models, tmp_path):
     line = ("bench", f"{models}::load", "--target", "host", "--target", "openvino", "-o", tmp_path, *QUICK)
     ran = command(*line, "--option", "precision=float32", "--option", "keep_ops=aten.relu", "--json")
     rows = Report.from_json(ran.json).benches
@@ -69,12 +69,12 @@ def test_each_target_takes_the_options_that_it_has(command, models, tmp_path):
     [
         (["--option", "precison=float32"], "did you mean 'precision'"),
         (["--option", "precision"], "--option takes KEY=VALUE"),
-        (["--option", "config={1"], "not JSON"),
-        (["--option", 'config={"NO_SUCH": 1}'], "does not take the config {'NO_SUCH': 1}"),
+        (["--option", "config={1"], "not valid JSON"),
+        (["--option", 'config={"NO_SUCH": 1}'], "rejects the config {'NO_SUCH': 1}"),
         (["--target", "hots"], "did you mean 'host'"),
     ],
 )
-def test_a_mistake_runs_nothing(command, models, tmp_path, more, message):
+def test_with_a_usage_error_nothing_is_run(command, models, tmp_path, more, message):
     ran = command("bench", f"{models}::load", "--target", "openvino", "-o", tmp_path / "out", *more)
     assert (ran.code, ran.out) == (2, "")
     assert message in ran.err
@@ -93,7 +93,7 @@ def test_a_terminal_shows_progress_on_stderr_only(models, tmp_path):
 def test_no_terminal_shows_no_progress(command, models, tmp_path):
     ran = command("bench", f"{models}::load", "--target", "host", "-o", tmp_path, *QUICK)
     assert ran.err.splitlines() == [
-        f"records are in {tmp_path}; `torchport report {tmp_path}` shows them again"
+        f"records are in {tmp_path}; show them again with `torchport report {tmp_path}`"
     ]
 
 
@@ -121,21 +121,21 @@ def test_a_quantized_model_has_its_row(command, tmp_path):
     assert ran.code == 0, ran.err + ran.out
     assert "dynamic, 2 of 2" in ran.out
     rows = [read_record(path, BenchRecord) for path in (out / "bench").iterdir()]
-    assert sorted(row.quantization for row in rows) == ["", "dynamic"]  # beside the model as it is
+    assert sorted(row.quantization for row in rows) == ["", "dynamic"]  # beside the float model's row
     [row] = [row for row in rows if row.quantization]
-    # A byte a weight; a scale for each output, and its bias, in floats.
+    # One byte per weight; per output, a scale and a bias in floating point.
     assert row.size_ratio == (6 * 16 + 16 * 4 + 8 * (16 + 4)) / (4 * (6 * 16 + 16 * 4 + 16 + 4))
     assert 0.99 < row.pcc < 1.0
 
 
-def test_what_quantizing_needs_is_asked_for(command, tmp_path):
+def test_missing_or_conflicting_quantization_options_are_refused(command, tmp_path):
     net = tmp_path / "net.py"
     net.write_text(NET)
     line = ("bench", f"{net}::load", "--target", "host", "-o", tmp_path / "out", *QUICK)
     for more, message in (
-        (("--quantize", "ptq"), "needs --calibration"),
-        (("--calibration", f"{net}::data"), "--calibration goes with --quantize"),
-        (("--quantize", "dynamic", "--generate"), "choose one"),
+        (("--quantize", "ptq"), "requires --calibration"),
+        (("--calibration", f"{net}::data"), "--calibration requires --quantize"),
+        (("--quantize", "dynamic", "--generate"), "cannot be combined"),
     ):
         ran = command(*line, *more)
         assert ran.code == 2

@@ -49,7 +49,7 @@ def test_safetensors_and_other_endings(command, models, tmp_path):
     assert not (tmp_path / "b.py").exists()
 
 
-def test_code_and_weights_are_two_files(command, models, tmp_path):
+def test_code_and_weights_must_be_different_files(command, models, tmp_path):
     ran = command("codegen", f"{models}::load", "-o", tmp_path / "net.pth")
     assert ran.code == 2
     assert "the code and its weights cannot be one file: call the code net.py" in ran.err

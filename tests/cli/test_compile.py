@@ -7,12 +7,12 @@ import pytest
 from torchport.records import BringUp
 
 
-def test_a_model_that_equals_itself_exits_with_0(command, models):
+def test_a_model_that_matches_eager_torch_exits_with_0(command, models):
     ran = command("compile", f"{models}::load", "--target", "host")
     assert ran.code == 0, ran.err
     assert "logits" in ran.out
     assert "1.000000" in ran.out
-    assert "equals eager torch, all of it on host" in ran.out
+    assert "matches eager torch, all of it on host" in ran.out
     assert "Compiled in" in ran.out
     assert "speed trial" not in ran.out
 
@@ -32,11 +32,11 @@ def test_json_is_the_record(command, models):
     assert (found.model, found.target, found.comparison.ok) == (f"{models}::load", "host", True)
 
 
-def test_an_op_that_stays_is_a_finding(command, models):
+def test_an_op_that_stays_on_the_host_is_a_finding(command, models):
     ran = command("compile", f"{models}::load", "--target", "host", "--option", "keep_ops=aten.relu")
     assert ran.code == 1
     assert "aten.relu.default" in ran.out
-    assert "equals eager torch, but 2 ops stay on the host" in ran.out
+    assert "matches eager torch, but 2 ops stay on the host" in ran.out
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def off_by_a_tenth(monkeypatch):
     monkeypatch.setattr(CompiledModel, "forward", off)
 
 
-def test_a_result_that_is_off_is_a_finding(command, models, off_by_a_tenth):
+def test_an_inaccurate_result_is_a_finding(command, models, off_by_a_tenth):
     ran = command("compile", f"{models}::load", "--target", "host")
     assert ran.code == 1
     assert "❌" in ran.out
@@ -64,7 +64,7 @@ def test_the_tolerance_can_be_given(command, models, off_by_a_tenth):
     assert command(*line).code == 0
 
 
-def test_a_model_that_raises_fails(command, models):
+def test_a_model_that_raises_exits_with_2(command, models):
     ran = command("compile", f"{models}::load_broken", "--target", "host", "--json")
     assert ran.code == 2
     assert "three is odd" in ran.json["what"]
@@ -86,7 +86,7 @@ def test_a_target_that_writes_no_program_fails_with_advice(command, models, tmp_
 
 @pytest.fixture
 def engines_found(monkeypatch):
-    """Lets a test say what `auto` finds, without any process."""
+    """Lets a test set the results of `auto`, without starting processes."""
     from torchport.compiler import engine_choice
     from torchport.records import EngineTry
 
@@ -94,7 +94,7 @@ def engines_found(monkeypatch):
         def try_all(captured, names, options, deadline):
             assert list(names) == ["openvino", "inductor"]
             eager = EngineTry("eager", "ok", 1.0, 1.0, transfers=0, fastest=1.0, eager_fastest=1.0)
-            crashed = EngineTry("inductor", "crashed", reason="its process was ended by SIGSEGV")
+            crashed = EngineTry("inductor", "crashed", reason="its process was killed by SIGSEGV")
             times = {"fastest": seconds, "eager_fastest": 1.0}
             return [eager, EngineTry("openvino", "ok", seconds, 1.0, transfers=2, **times), crashed]
 
@@ -111,14 +111,14 @@ def test_auto_shows_all_engines_that_were_tried(command, models, engines_found):
     assert "auto chose openvino by latency" in ran.out
     [row] = [line.split() for line in ran.out.splitlines() if line.startswith("openvino")]
     assert row[:4] == ["openvino", "ok", "250.00", "0.25x"]
-    assert "its process was ended by SIGSEGV" in ran.out
+    assert "its process was killed by SIGSEGV" in ran.out
     assert "all of it on openvino" in ran.out
     found = BringUp.from_json(command(*line, "--json").json)
     assert (found.target, found.coverage.target, found.tries.chosen) == ("auto", "openvino", "openvino")
 
 
-def test_no_gain_is_an_ordinary_answer(command, models, engines_found):
+def test_eager_torch_being_fastest_is_not_a_finding(command, models, engines_found):
     engines_found(2.0)
     ran = command("compile", f"{models}::load", "--target", "auto", "--option", "engines=openvino,inductor")
     assert ran.code == 0, ran.err
-    assert "equals eager torch, which is the best here: no engine gains" in ran.out
+    assert "matches eager torch, which is best here: no engine improves on it" in ran.out

@@ -6,7 +6,7 @@ from torchport.bringup import installation
 from torchport.records import Installation
 
 
-def test_it_says_what_is_installed_and_works(command):
+def test_it_shows_what_is_installed_and_works(command):
     ran = command("doctor")
     assert ran.code == 0
     text = " ".join(ran.out.split())
@@ -16,7 +16,7 @@ def test_it_says_what_is_installed_and_works(command):
     assert "host ✅" in text
 
 
-def test_what_must_be_mended_is_a_finding(command, monkeypatch):
+def test_something_that_needs_a_fix_is_a_finding(command, monkeypatch):
     monkeypatch.setattr(installation, "entry_points", lambda group: [])
     ran = command("doctor")
     assert ran.code == 1
@@ -24,7 +24,7 @@ def test_what_must_be_mended_is_a_finding(command, monkeypatch):
     assert "→ install torchport again" in ran.out
 
 
-def test_a_missing_extra_is_said_and_no_finding(command, monkeypatch):
+def test_a_missing_extra_is_shown_but_not_a_finding(command, monkeypatch):
     monkeypatch.setattr(installation, "_PACKAGES", ("torch", "no-such-package"))
     ran = command("doctor")
     assert ran.code == 0

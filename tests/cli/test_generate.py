@@ -14,7 +14,7 @@ def load():
     sizes = dict(vocab_size=97, hidden_size=32, intermediate_size=48)
     layers = dict(num_hidden_layers=1, num_attention_heads=2, eos_token_id=None)
     model = LlamaForCausalLM(LlamaConfig(**sizes, **layers)).eval()
-    model.generation_config.num_beams = 2  # as those that summarise have it; the likeliest token needs one
+    model.generation_config.num_beams = 2  # as summarization models have; greedy decoding needs 1
     return model, (torch.ones(1, 3, dtype=torch.long),)
 
 
@@ -30,7 +30,7 @@ def language_model(tmp_path):
     return path
 
 
-def test_tokens_come_and_equal_those_of_the_model(command, language_model):
+def test_tokens_are_printed_and_equal_eager_torchs(command, language_model):
     ran = command(
         "generate", f"{language_model}::load", "--prompt", "5 17 3", "--target", "host",
         "--max-new-tokens", "6", "--compare", "--json",
@@ -45,7 +45,7 @@ def test_tokens_come_and_equal_those_of_the_model(command, language_model):
     assert run.original is not None
 
 
-def test_numbers_of_tokens_are_shown_as_they_come(command, language_model):
+def test_token_ids_are_streamed(command, language_model):
     ran = command(
         "generate", f"{language_model}::load", "--prompt", "5", "--target", "host", "--max-new-tokens", "3"
     )
@@ -53,19 +53,19 @@ def test_numbers_of_tokens_are_shown_as_they_come(command, language_model):
     first = ran.out.splitlines()[0].split()
     assert len(first) == 3
     assert all(number.isdigit() for number in first)
-    assert "tokens a second" in ran.out
+    assert "tokens/second" in ran.out
 
 
 @pytest.mark.parametrize(
     ("function", "prompt", "message"),
     [
         ("load", "Once upon", "has no tokenizer"),
-        ("load", "500", "names the token 500, and the model has 97"),
+        ("load", "500", "has the token id 500, but the model has only 97"),
         ("load", "", "the prompt is empty"),
         ("load_other", "5", "the model does not generate"),
     ],
 )
-def test_what_cannot_be_generated_is_one_line(command, language_model, function, prompt, message):
+def test_errors_are_one_line(command, language_model, function, prompt, message):
     ran = command("generate", f"{language_model}::{function}", "--prompt", prompt, "--target", "host")
     assert ran.code == 2
     assert message in ran.err
@@ -100,10 +100,10 @@ def test_a_file_is_written_and_generates_without_the_model(command, language_mod
     assert "compiled for 40 at most" in beyond.err
     chosen = command("generate", str(file), "--prompt", "5", "--target", "host")
     assert chosen.code == 2
-    assert "--target goes with a model" in chosen.err
+    assert "--target applies only to a model" in chosen.err
 
 
-def test_inspect_and_run_tell_of_a_file_that_generates(command, language_model, tmp_path):
+def test_inspect_and_run_describe_a_file_that_generates(command, language_model, tmp_path):
     file = tmp_path / "model.pt2"
     wrote = command(
         "generate", f"{language_model}::load", "--prompt", "5", "--target", "host",
@@ -112,7 +112,7 @@ def test_inspect_and_run_tell_of_a_file_that_generates(command, language_model, 
     assert wrote.code == 0, wrote.err
     shown = command("inspect", str(file))
     # One layer, 2 heads of 16, keys and values, 40 slots of 4 bytes.
-    assert "up to 40 tokens, prompts in pieces of 32, cache of 10.0 KiB a sequence" in " ".join(
+    assert "up to 40 tokens, prompts in chunks of 32, KV cache of 10.0 KiB per sequence" in " ".join(
         shown.out.split()
     )
     assert command("inspect", str(file), "--json").json["generation"]["max_length"] == 40
@@ -121,7 +121,7 @@ def test_inspect_and_run_tell_of_a_file_that_generates(command, language_model, 
     assert ran.json["outputs"][0]["shape"] == [1, 97]
 
 
-def test_a_file_of_a_forward_does_not_generate(command, language_model, tmp_path):
+def test_a_file_with_only_a_forward_does_not_generate(command, language_model, tmp_path):
     file = tmp_path / "relu.pt2"
     wrote = command("compile", f"{language_model}::load_other", "--target", "host", "-o", str(file))
     assert wrote.code == 0, wrote.err
@@ -130,7 +130,7 @@ def test_a_file_of_a_forward_does_not_generate(command, language_model, tmp_path
     assert "not what generate needs" in ran.err
 
 
-def test_analyze_tells_what_generating_costs(command, language_model):
+def test_analyze_shows_the_cost_of_generation(command, language_model):
     ran = command("analyze", f"{language_model}::load", "--generate", "--length", "64", "--json")
     assert ran.code == 0, ran.err
     assert ran.json["cache_bytes"] == 64 * 2 * 2 * 16 * 4  # tokens, keys and values, heads, width, bytes

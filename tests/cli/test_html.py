@@ -1,4 +1,4 @@
-"""`--html`: the page of what a command found."""
+"""`--html`: the HTML report of a command."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_analyze(command, models, tmp_path):
     assert data_of(page)[0]["graphs"][0]["model"] == f"{models}:load"
 
 
-def test_bench_adds_analyses_and_a_model_that_fails_has_none(command, models, tmp_path):
+def test_bench_adds_analyses_except_for_a_model_that_fails(command, models, tmp_path):
     page, out = tmp_path / "page.html", tmp_path / "out"
     names = [f"{models}::load", f"{models}::load_broken"]
     ran = command("bench", *names, "--target", "host", "--runs", 1, "--warmup", 0, "-o", out, "--html", page)
@@ -58,13 +58,13 @@ def test_bench_adds_analyses_and_a_model_that_fails_has_none(command, models, tm
     assert {path.name for path in out.iterdir()} == {"bench", "coverage", "graph", "accuracy", "analysis"}
 
 
-def test_a_baseline_is_for_a_page(command, tmp_path):
+def test_a_baseline_requires_an_html_file(command, tmp_path):
     ran = command("report", tmp_path, "--baseline", tmp_path)
     assert ran.code == 2
-    assert "--baseline is for the page" in ran.err
+    assert "--baseline requires an HTML file" in ran.err
 
 
-def test_a_graph_that_names_what_is_not_there_is_a_problem_of_its_own(command, models, tmp_path):
+def test_a_graph_with_a_dangling_reference_is_a_problem_of_its_own(command, models, tmp_path):
     page, out = tmp_path / "page.html", tmp_path / "out"
     command("bench", f"{models}::load", "--target", "host", "--runs", 1, "-o", out)
     [path] = (out / "graph").iterdir()
@@ -76,8 +76,8 @@ def test_a_graph_that_names_what_is_not_there_is_a_problem_of_its_own(command, m
 
 
 @pytest.mark.parametrize("option", ["-o", "--html"])
-def test_either_name_of_the_option(command, tmp_path, option):
-    write_record(SurveyRow("m", "ok"), tmp_path / "other" / "x.json")  # no record of a report's
+def test_both_names_of_the_option(command, tmp_path, option):
+    write_record(SurveyRow("m", "ok"), tmp_path / "other" / "x.json")  # not a record that reports read
     ran = command("report", tmp_path, option, tmp_path / "page.html")
     assert ran.code == 2
     assert "holds no bench records" in ran.err

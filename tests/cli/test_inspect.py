@@ -9,10 +9,10 @@ from torchport.records import PackageSummary
 
 
 @pytest.mark.parametrize(("name", "kind"), [("net.pt2", "torch.export archive"), ("net.pt", "TorchScript")])
-def test_what_is_in_a_file(command, models, tmp_path, name, kind):
+def test_the_contents_of_a_file_are_shown(command, models, tmp_path, name, kind):
     path = tmp_path / name
     line = ("compile", f"{models}::load", "--target", "host", "--option", "keep_ops=aten.relu", "-o", path)
-    assert command(*line).code == 1  # it is written all the same
+    assert command(*line).code == 1  # the file is still written
     ran = command("inspect", path)
     assert ran.code == 0, ran.err
     for text in (
@@ -35,7 +35,7 @@ def test_other_files_fail(command, models, tmp_path):
     assert "is not a package" in ran.err
 
 
-def test_names_of_a_file_do_not_steer_the_terminal(command, models, tmp_path):
+def test_control_characters_in_a_files_names_are_not_interpreted(command, models, tmp_path):
     path = tmp_path / "net.pt2"
     command("compile", f"{models}::load", "--target", "host", "-o", path)
 
@@ -52,7 +52,7 @@ def test_names_of_a_file_do_not_steer_the_terminal(command, models, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["inspect", "run"])
-def test_what_never_ends_is_refused_at_once(command, name, tmp_path):
+def test_endless_files_are_refused_immediately(command, name, tmp_path):
     pipe = tmp_path / "pipe.pt2"
     os.mkfifo(pipe)
     for path in ("/dev/zero", pipe, tmp_path):
@@ -61,10 +61,10 @@ def test_what_never_ends_is_refused_at_once(command, name, tmp_path):
         assert "cannot be read: it is" in ran.err
 
 
-def test_a_name_that_says_nothing_is_refused_before_anything_is_compiled(command, models, tmp_path):
+def test_an_unknown_extension_is_refused_before_compiling(command, models, tmp_path):
     ran = command("compile", f"{models}::load", "--target", "host", "-o", tmp_path / "net.onnx")
     assert ran.code == 2
-    assert "ends in .pt2, or in .pt for TorchScript: call it net.pt2" in ran.err
+    assert "must end in .pt2, or in .pt for TorchScript: call it net.pt2" in ran.err
 
 
 def test_a_file_with_the_graph_and_its_weights_beside_it(command, models, tmp_path):
@@ -72,19 +72,19 @@ def test_a_file_with_the_graph_and_its_weights_beside_it(command, models, tmp_pa
     line = ("compile", f"{models}::load", "--target", "host", "-o", path)
     assert command(*line, "--with-graph", "--separate-weights", "--no-compiled-form").code == 0
     assert len(list(tmp_path.glob("net-*.safetensors"))) == 1
-    # Another batch than the one that it was compiled for.
+    # A different batch size than it was compiled for.
     ran = command("run", path, "--inputs", f"{models}::inputs", "--json")
     assert ran.code == 0, ran.err
 
 
 @pytest.mark.parametrize("flag", ["--with-graph", "--separate-weights"])
-def test_torchscript_does_not_hold_as_much(command, models, tmp_path, flag):
+def test_torchscript_cannot_store_the_graph_or_separate_weights(command, models, tmp_path, flag):
     ran = command("compile", f"{models}::load", "--target", "host", "-o", tmp_path / "net.pt", flag)
     assert ran.code == 2
     assert "call it net.pt2" in ran.err
 
 
-def test_what_a_file_holds_goes_with_a_file(command, models):
+def test_options_about_file_contents_require_a_file(command, models):
     ran = command("compile", f"{models}::load", "--target", "host", "--with-graph")
     assert ran.code == 2
-    assert "go with -o FILE" in ran.err
+    assert "require -o FILE" in ran.err

@@ -18,7 +18,7 @@ def test_json_lists_the_files(command, tmp_path):
     assert all(Path(path).is_file() for path in found["files"])
 
 
-def test_a_name_that_is_taken_is_refused_in_one_line(command, tmp_path):
+def test_an_existing_name_is_refused_in_one_line(command, tmp_path):
     ran = command("new-target", "openvino", "-o", str(tmp_path / "new"))
     assert ran.code == 2
     assert "there is a target 'openvino' already" in " ".join(ran.err.split())

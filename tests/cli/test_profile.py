@@ -8,7 +8,7 @@ from torchport.cli.profile_view import show_profile
 from torchport.records import Coverage, Profile, ProfiledOp
 
 
-def test_the_table_says_what_takes_how_long(command, models):
+def test_the_table_shows_the_time_of_each_op(command, models):
     ran = command(
         "profile",
         f"{models}::load",
@@ -43,10 +43,10 @@ def test_json_is_the_record_and_the_trace_is_written(command, models, tmp_path):
     assert len(json.loads(trace.read_text())["traceEvents"]) == len(found.ops) > 3
 
 
-def test_explain_measures_on_request(command, models):
+def test_explain_measures_with_the_measure_flag(command, models):
     ran = command("explain", f"{models}::load", "--target", "host", "--measure", width=200)
     assert ran.code == 0, ran.err
-    assert "host takes all of it" in ran.out
+    assert "host supports all of it" in ran.out
     assert "of roofline" in ran.out
     data = command("explain", f"{models}::load", "--target", "host", "--measure", "--json").json
     assert Profile.from_json(data["profile"]).ops
@@ -56,18 +56,18 @@ def test_explain_measures_on_request(command, models):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--peak-flops", "1e9"], "--peak-flops and --bandwidth go together"),
+        (["--peak-flops", "1e9"], "--peak-flops and --bandwidth must be given together"),
         (["--target", "auto"], "name a target"),
         (["--by", "colour"], "is not one of"),
     ],
 )
-def test_what_cannot_be_is_refused(command, models, given, said):
+def test_invalid_options_are_refused(command, models, given, said):
     ran = command("profile", f"{models}::load", *given)
     assert ran.code == 2
     assert said in ran.err
 
 
-def test_reference_kernels_are_warned_of(command, capsys):
+def test_reference_kernels_cause_a_warning(command, capsys):
     from rich.console import Console
 
     row = ProfiledOp(

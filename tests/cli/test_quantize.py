@@ -42,7 +42,7 @@ def model(tmp_path):
     return path
 
 
-def test_a_model_is_quantized_saved_and_runs(command, model, tmp_path):
+def test_a_model_is_quantized_and_saved_and_runs(command, model, tmp_path):
     ran = command(
         "quantize", f"{model}::load", "--calibration", f"{model}::data", "--eval", f"{model}::score",
         "--max-drop", "50", "--no-speed", "-o", str(tmp_path / "net.pt2"),
@@ -75,20 +75,20 @@ def test_the_table_has_layers_and_reasons(command, model):
     assert "dB" in ran.out
 
 
-def test_weights_alone_need_no_data(command, model):
+def test_weight_only_needs_no_data(command, model):
     ran = command("quantize", f"{model}::load", "--method", "weight_only", "--json")
     assert ran.code == 0, ran.err
     assert QuantizationPlan.from_json(ran.json["plan"]).count("weight_only") == 2
 
 
-def test_weights_in_four_bits(command, model):
+def test_four_bit_weights(command, model):
     ran = command("quantize", f"{model}::load", "--method", "weight_only", "--bits", "4", "--group-size", "8")
     assert ran.code == 0, ran.err
     assert "2 weight_only (1 of them in 4 bits)" in ran.out
     assert "6 inputs do not divide into groups of 8" in " ".join(ran.out.split())
 
 
-def test_nothing_in_eight_bits_is_a_finding(command, model):
+def test_no_quantized_layer_is_a_finding(command, model):
     ran = command(
         "quantize", f"{model}::load", "--calibration", f"{model}::data", "--keep", "*", "--no-speed"
     )
@@ -98,20 +98,20 @@ def test_nothing_in_eight_bits_is_a_finding(command, model):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "--calibration is missing"),
+        ([], "--method ptq requires --calibration"),
         (["--calibration", "FILE::nothing"], "no function 'nothing'"),
-        (["--calibration", "FILE::data", "--max-drop", "1"], "--max-drop goes with --eval"),
+        (["--calibration", "FILE::data", "--max-drop", "1"], "--max-drop requires --eval"),
         (["--calibration", "FILE::data", "--eval", "FILE::broken"], "OSError: no labels"),
         (["--calibration", "FILE::data", "--keep", "third"], "'third' matches no layer"),
     ],
 )
-def test_nonsense_is_refused_in_a_line(command, model, arguments, message):
+def test_invalid_options_are_refused_in_one_line(command, model, arguments, message):
     ran = command("quantize", f"{model}::load", *[word.replace("FILE", str(model)) for word in arguments])
     assert ran.code == 2
     assert message in " ".join(ran.err.split())
 
 
-def test_ranges_at_each_call_need_no_data(command, model):
+def test_dynamic_quantization_needs_no_data(command, model):
     ran = command("quantize", f"{model}::load", "--method", "dynamic", "--no-speed", "--json")
     assert ran.code == 0, ran.err
     plan = QuantizationPlan.from_json(ran.json["plan"])

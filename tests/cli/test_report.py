@@ -67,7 +67,7 @@ def test_a_file_that_cannot_be_written_fails(command, records, tmp_path):
 
 @pytest.fixture
 def stat(tmp_path):
-    """A survey of one ok model, of three ops, and one that failed."""
+    """A survey of one ok model with three ops, and one failed model."""
     folder = tmp_path / "stat"
     (folder / "raw").mkdir(parents=True)
     values = {
@@ -95,7 +95,7 @@ def test_a_survey_is_summarised_and_its_files_are_written(command, stat):
     assert "- ❌ n: timeout: ran past 5 s" in ran.out
     assert (
         ran.err == f"wrote 13 files to {stat}\n"
-    )  # a count; of two ops two tables and four plots, no argument
+    )  # one count file; for two ops, two tables and four plots; no arguments
     assert (stat / "fw_node_count.csv").read_text() == "op,count\naten.relu.default,2\naten.mm.default,1\n"
 
 
@@ -121,7 +121,7 @@ def test_a_cut_raw_file_is_named_and_a_finding(command, stat):
     assert f"{stat / 'raw' / 'cut.parquet'}: is cut off: delete it" in ran.err
 
 
-def test_a_question_in_sql(command, stat):
+def test_an_sql_query(command, stat):
     sql = "SELECT op, count(*) AS n FROM ops GROUP BY op ORDER BY n DESC"
     ran = command("report", stat, "--sql", sql)
     assert (ran.code, ran.err) == (0, "")
@@ -139,13 +139,13 @@ def test_wrong_sql_fails_with_one_line(command, stat):
     assert 'column "opp" not found' in ran.err
 
 
-def test_sql_goes_with_no_file(command, stat, tmp_path):
+def test_sql_cannot_be_combined_with_output_files(command, stat, tmp_path):
     ran = command("report", stat, "--sql", "FROM ops", "--html", tmp_path / "x.html")
     assert ran.code == 2
     assert "--sql writes no file" in ran.err
 
 
-def test_a_survey_alone_has_no_table_of_results(command, stat, tmp_path):
+def test_a_survey_without_bench_records_has_no_results_table(command, stat, tmp_path):
     ran = command("report", stat, "--csv", tmp_path / "x.csv")
     assert ran.code == 2
     assert "holds no bench records, so there is no table for --csv" in ran.err

@@ -49,14 +49,14 @@ def test_other_shapes_and_files_fail(command, package, models, tmp_path):
     assert ran.json["error"] == "PackageError"
 
 
-def test_torchscript_is_called_by_its_name(command, models, tmp_path):
+def test_torchscript_is_recognized(command, models, tmp_path):
     assert command("compile", f"{models}::load", "--target", "host", "-o", tmp_path / "net.pt").code == 0
     ran = command("run", tmp_path / "net.pt")
     assert ran.code == 2
     assert "torch.jit.load" in ran.err
 
 
-def test_open_sizes_get_a_number(command, tmp_path):
+def test_open_sizes_are_given_a_value(command, tmp_path):
     path, rows = tmp_path / "open.pt2", torch.export.Dim("rows", min=3, max=8)
     compiled = torchport.compile(torch.nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=({0: rows},))
     torchport.save(compiled, path)

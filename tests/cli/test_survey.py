@@ -1,4 +1,4 @@
-"""`torchport survey`: rows as a table or as lines of JSON, and what the exit code says."""
+"""`torchport survey`: rows as a table or as lines of JSON, and the exit code."""
 
 import json
 
@@ -19,7 +19,7 @@ def models(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("forked_python")
-def test_lines_of_json_a_row_each_and_one_for_all(command, models):
+def test_json_lines_for_each_row_and_a_summary(command, models):
     ran = command(
         "survey", "net.py::works", "net.py::raises", "--backward", "--workers", "1", "-o", "stat", "--json"
     )
@@ -31,7 +31,7 @@ def test_lines_of_json_a_row_each_and_one_for_all(command, models):
     assert "three is odd" in found["net.py::raises"].error
     assert (summary["models"], summary["ok"], summary["failed"]) == (2, 1, 1)
     assert summary["forward_ops"] == 2
-    # Again: nothing is left to do, and the table shows all.
+    # Run again: nothing is left to do, and the table shows all rows.
     ran = command("survey", "net.py::works", "--backward", "-o", "stat")
     assert ran.code == 0
     assert ran.out.splitlines()[1].split()[:3] == ["net.py::works", "ok", "2"]
@@ -45,14 +45,14 @@ def test_lines_of_json_a_row_each_and_one_for_all(command, models):
         (["--zoo", "torchvison"], "did you mean 'torchvision'"),
         (["--zoo", "torchvision:clasification"], "did you mean 'torchvision:classification'"),
         (["--zoo", "torchvision", "--filter", "resnetto*"], "no model of torchvision matches"),
-        (["net.py::works", "--filter", "a*"], "--filter chooses models of a --zoo"),
+        (["net.py::works", "--filter", "a*"], "--filter requires --zoo"),
         (["net.py::works", "--engine", "rya"], "did you mean 'ray'"),
         (["net.py::works", "--address", "auto"], "the local engine has no address"),
         (["net.py::works", "--backend", "opnvino"], "did you mean 'openvino'"),
         (["net.py::works", "--memory", "0"], "0 is not in the range"),
     ],
 )
-def test_a_mistake_is_one_line_and_nothing_is_written(command, models, arguments, message):
+def test_an_error_is_one_line_and_writes_nothing(command, models, arguments, message):
     ran = command("survey", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert message in ran.err

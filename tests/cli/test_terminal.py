@@ -1,4 +1,4 @@
-"""What a file says is shown on a terminal, never obeyed."""
+"""Control characters from files are shown on a terminal, never interpreted."""
 
 import io
 import json
@@ -31,7 +31,7 @@ FORBIDDEN = [chr(code) for code in (*range(9), *range(11, 32), *range(127, 160),
 
 
 @pytest.mark.parametrize("text", COMMANDS.values(), ids=COMMANDS)
-def test_a_sign_that_a_terminal_acts_upon_becomes_another(text):
+def test_control_characters_are_replaced(text):
     shown = printable(text)
     assert not any(sign in shown for sign in FORBIDDEN)
     assert len(shown) == len(text)
@@ -43,7 +43,7 @@ def test_other_text_stays_as_it_is():
 
 
 @pytest.mark.parametrize("text", COMMANDS.values(), ids=COMMANDS)
-def test_json_reads_back_and_holds_no_command(text):
+def test_json_round_trips_and_contains_no_control_characters(text):
     written = json_text({"name": text, text: [text]}, indent=2)
     assert not any(sign in written for sign in FORBIDDEN)
     assert json.loads(written) == {"name": text, text: [text]}
@@ -66,7 +66,7 @@ def tables(text):
 
 
 @pytest.mark.parametrize("text", COMMANDS.values(), ids=COMMANDS)
-def test_a_console_shows_commands_in_texts_and_tables(text):
+def test_a_console_makes_control_characters_in_text_and_tables_visible(text):
     shown = render(text, Text(text), tables(text))
     assert not any(sign in shown for sign in FORBIDDEN)
     assert shown.count(printable(text)) >= 3  # rich itself drops some of a Text
@@ -78,13 +78,13 @@ def test_a_console_keeps_its_own_colours():
 
 
 @pytest.mark.parametrize("text", ["[red]red[/red]", "[link=http://x.example]click[/link]", ":smile:", "[/]"])
-def test_words_in_brackets_are_no_markup(text):
+def test_brackets_are_not_markup(text):
     shown = render(text, tables(text), force_terminal=True, color_system="standard")
     assert shown.count(text) == 4
     assert "\x1b]8" not in shown
 
 
-def test_what_is_being_done_has_no_markup():
+def test_status_text_has_no_markup():
     stream = io.StringIO()
     output = Output(Console(file=io.StringIO()), Console(file=stream, force_terminal=True, width=80))
     with output.working("Loading [red]a[/red]\x1b]0;t\x07"):
@@ -97,7 +97,7 @@ HOSTILE = "".join(COMMANDS.values()).replace("\udc80", "") + "[red]x[/red]"
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_no_command_of_a_record_gets_through_a_report(command, tmp_path, form):
+def test_no_control_character_of_a_record_reaches_a_report(command, tmp_path, form):
     record = BenchRecord(HOSTILE, HOSTILE, "failed", error=f"no {HOSTILE}", versions={HOSTILE: HOSTILE})
     write_record(record, tmp_path / "bench" / "a.json")
     write_record(SurveyRow(HOSTILE, "raised", error=HOSTILE), tmp_path / "rows" / "a.json")
@@ -110,7 +110,7 @@ def test_no_command_of_a_record_gets_through_a_report(command, tmp_path, form):
     assert "[red]x[/red]" in ran.out
 
 
-def test_no_command_of_an_argument_gets_through(command):
+def test_no_control_character_of_an_argument_reaches_the_terminal(command):
     ran = command("report", "no\x1b[2J\x9b31mway")
     assert "no␛[2J" in ran.err
     assert not any(sign in ran.err for sign in FORBIDDEN)
@@ -118,7 +118,7 @@ def test_no_command_of_an_argument_gets_through(command):
     assert not any(sign in ran.err for sign in FORBIDDEN)
 
 
-def test_logs_and_tracebacks_of_debug_hold_no_command(tmp_path):
+def test_debug_logs_and_tracebacks_contain_no_control_characters(tmp_path):
     folder = tmp_path / "x\x1b[2J"
     code = (
         "import logging, sys, warnings\n"

@@ -1,4 +1,4 @@
-"""Numbers and texts for a person."""
+"""Numbers and text formatted for display."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_percent_and_count():
     assert (count(0, "op"), count(1, "op"), count(2, "op")) == ("0 ops", "1 op", "2 ops")
 
 
-def test_texts_of_a_file_are_printable():
+def test_text_from_a_file_is_made_printable():
     assert printable("Größe [b]\n") == "Größe [b]\n"
     assert printable("\x1b[2J\x9b\u202e\udc80") == r"\x1b[2J\x9b\u202e\udc80"
     assert printable_json({"\x07": ["\r", 1, None, {"a": ("\x00",)}]}) == {

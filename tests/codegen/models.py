@@ -1,4 +1,4 @@
-"""Small models that each do one thing that is hard to write down."""
+"""Small models, each with one feature that is hard to generate code for."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ class Cube(torch.autograd.Function):
 
 
 class Lambda(nn.Module):
-    """Lets a function of the module and its inputs be a model."""
+    """A model that calls a function of the module and its inputs."""
 
     def __init__(self, function, **parts):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Writes a model as code, loads it as a user would, and holds it against the model."""
+"""Writes a model as code, loads it as a user would, and compares it with the model."""
 
 import importlib.util
 import itertools
@@ -14,7 +14,7 @@ _count = itertools.count()
 
 
 def load(path: Path):
-    """Return the model of a generated file, as its own loader makes it."""
+    """Return the model of a generated file, created by its own loader."""
     spec = importlib.util.spec_from_file_location(f"generated_{next(_count)}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -22,14 +22,14 @@ def load(path: Path):
 
 
 def generate(model, args, folder: Path, kwargs=None, *, hierarchy=True, weights="net.pth", **options):
-    """Return the text of the file that is generated for a model, and the model that it loads."""
+    """Return the text of a model's generated file, and the model that it loads."""
     graph = torchport.trace_graph(model, args, kwargs, **options)
     text = graph.generate_code(folder / "net.py", folder / weights, "Net", hierarchy=hierarchy)
     return text, load(folder / "net.py")
 
 
 def assert_same_bits(actual, expected):
-    """Both hold the same tensors at the same places, bit for bit."""
+    """Assert that both hold the same tensors at the same paths, bit for bit."""
     assert type(actual) is type(expected)
     ours, theirs = flatten(actual), flatten(expected)
     assert ours.structure.paths == theirs.structure.paths
@@ -40,7 +40,7 @@ def assert_same_bits(actual, expected):
 
 
 def assert_round_trip(model, args, folder: Path, kwargs=None, *, others=(), **options):
-    """Both forms do what the model does, on the example and on other inputs; returns the texts."""
+    """Assert that both forms reproduce the model, on the example and on other inputs; return the texts."""
     texts = {}
     for form, hierarchy in FORMS.items():
         texts[form], made = generate(model, args, folder, kwargs, hierarchy=hierarchy, **options)

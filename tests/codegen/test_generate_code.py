@@ -1,4 +1,4 @@
-"""Generated files do what the model does, in both forms, and read as a person would write them."""
+"""Generated files reproduce the model, in both forms, and read as if a person had written them."""
 
 import re
 import subprocess
@@ -26,13 +26,13 @@ def resnet():
 
 @pytest.fixture(scope="module")
 def bert():
-    """BERT as it is published, but for the widths."""
+    """BERT as published, except for the widths."""
     sizes = {"hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 96}
     model = BertForMaskedLM(BertConfig(**sizes)).eval()
     return SimpleNamespace(module=model, args=(), kwargs={"input_ids": torch.randint(0, 30000, (1, 32))})
 
 
-def test_resnet_18_reads_as_one_writes_it(resnet, tmp_path):
+def test_resnet_18_reads_like_handwritten_code(resnet, tmp_path):
     texts = assert_round_trip(resnet.module, resnet.args, tmp_path, others=[(torch.rand(2, 3, 96, 80),)])
     text = texts["hierarchical"]
     assert len(text.splitlines()) < 250
@@ -43,7 +43,7 @@ def test_resnet_18_reads_as_one_writes_it(resnet, tmp_path):
     assert re.findall(r"^class (\w+)", texts["flat"], re.M) == ["Net"]
 
 
-def test_bert_reads_as_one_writes_it(bert, tmp_path):
+def test_bert_reads_like_handwritten_code(bert, tmp_path):
     text, made = generate(bert.module, bert.args, tmp_path, bert.kwargs)
     assert len(text.splitlines()) < 250
     assert not NUMBERED.search(text)
@@ -55,13 +55,13 @@ def test_bert_reads_as_one_writes_it(bert, tmp_path):
         assert torch.equal(made(**longer).logits, bert.module(**longer).logits)
 
 
-def test_the_same_text_comes_each_time(resnet):
+def test_generation_is_deterministic(resnet):
     texts = {trace_graph(resnet.module, resnet.args).to_code("Net") for _ in range(2)}
     assert len(texts) == 1
 
 
 @pytest.mark.parametrize("form", [True, False])
-def test_text_is_as_ruff_formats_it(resnet, bert, tmp_path, form):
+def test_code_is_formatted_as_ruff_formats_it(resnet, bert, tmp_path, form):
     path = tmp_path / "net.py"
     for model in (resnet, bert):
         text = trace_graph(model.module, model.args, model.kwargs).to_code(
@@ -99,7 +99,7 @@ def test_weights_may_be_safetensors(tmp_path):
     assert torch.equal(made(torch.ones(1, 4)), model(torch.ones(1, 4)))
 
 
-def test_shapes_stand_beside_the_statements_on_request():
+def test_shapes_are_added_as_comments_on_request():
     class Net(nn.Module):
         def forward(self, x):
             y = x.transpose(1, 2)
@@ -128,7 +128,7 @@ class CallsForward(nn.Module):
 
     def forward(self, x):
         for layer in (*self.layers, self.named["a"]):
-            x = layer.forward(x)  # past `__call__`, and with it past all hooks
+            x = layer.forward(x)  # bypasses `__call__`, and so all hooks
         for layer in self.plain:
             x = layer(x)
         return x

@@ -1,4 +1,4 @@
-"""Names of any text: code is written that works, and no text of a name becomes code."""
+"""Arbitrary text as names: the generated code works, and no name is ever executed."""
 
 import ast
 import importlib.util
@@ -17,7 +17,7 @@ from torchport.codegen.imports import Imports
 from torchport.errors import CodegenError
 from torchport.zoo import Model
 
-# A dot cannot be in a module's name; `exec` needs none.
+# A module's name cannot contain a dot; `exec` needs none.
 CODE = 'exec("open(chr(80)+chr(87), chr(119))")'
 ATTACKS = [
     f'x"); {CODE}#', f"x'); {CODE}#", f'x"]; {CODE}; self["', f"x\n{CODE}\n", f'"""\n{CODE}\n"""',
@@ -113,7 +113,7 @@ class Tied(nn.Module):
 
 
 class Numbered(nn.Module):
-    """Numbers with gaps, and names that come to be the same."""
+    """Numbered children with gaps, and names that map to the same identifier."""
 
     def __init__(self):
         super().__init__()
@@ -134,7 +134,7 @@ MODELS = [InDict, AsAttributes, InSequence, Tied, Numbered]
 @pytest.mark.parametrize("hierarchy", [True, False])
 def test_modules_and_weights_of_any_name_are_written_bit_for_bit(kind, hierarchy):
     graph = trace_graph(kind().eval(), (torch.rand(2, 3),))
-    code = graph.generate_code("out.py", hierarchy=hierarchy, shapes=True)  # which verifies it
+    code = graph.generate_code("out.py", hierarchy=hierarchy, shapes=True)  # also verifies it
     ast.parse(code)
 
 
@@ -156,7 +156,7 @@ def test_classes_of_any_name(name):
 
 
 @pytest.mark.parametrize("name", ["class", "x y", "ﬁ", "", *ATTACKS])
-def test_a_class_name_that_is_none_is_refused(name):
+def test_an_invalid_class_name_is_refused(name):
     graph = trace_graph(Inner().eval(), (torch.rand(2, 3),))
     for write in (graph.to_code, lambda class_name: graph.generate_code("out.py", class_name=class_name)):
         with pytest.raises(CodegenError, match="is not a valid class name"):
@@ -195,7 +195,7 @@ def test_settings_and_keywords_of_any_name():
             trace_graph(Both().eval(), (torch.rand(2),), {name: torch.rand(2)})
 
 
-def test_texts_that_write_themselves_are_written_by_torchport():
+def test_str_subclasses_cannot_control_their_representation():
     class Loud(str):
         def __repr__(self):
             return CODE
@@ -211,7 +211,7 @@ def test_texts_that_write_themselves_are_written_by_torchport():
         ]
 
 
-def test_a_function_of_a_file_that_is_no_module_name_is_refused(tmp_path):
+def test_a_function_from_a_file_that_is_not_an_importable_module_is_refused(tmp_path):
     path = tmp_path / "odd.py"
     path.write_text("import torch\n@torch.fx.wrap\ndef halve(x):\n    return x / 2\n")
     for name in (f"odd\n{CODE}", "my-model", "class"):

@@ -1,4 +1,4 @@
-"""A `TraceGraph` is a graph of fx's: it is walked, changed, cut and run in fx's own terms."""
+"""A `TraceGraph` is an fx graph: it can be traversed, changed, cut and run with fx's own API."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def graph():
     return trace_graph(Net().eval(), (torch.rand(2, 4),))
 
 
-def test_nodes_have_their_origin_and_what_they_result_in(graph):
+def test_nodes_have_their_origin_and_result(graph):
     assert isinstance(graph, TraceGraph)
     assert isinstance(graph, fx.GraphModule)
     [relu, _] = [node for node in graph.graph.nodes if node.target is torch.relu]
@@ -85,7 +85,7 @@ def test_a_model_that_raises_is_an_error_with_its_line():
         trace_graph(Broken(), (torch.rand(2),))
 
 
-def test_mistakes_are_one_message(graph, tmp_path):
+def test_errors_are_one_message(graph, tmp_path):
     with pytest.raises(CodegenError, match="not a valid class name"):
         graph.generate_code(tmp_path / "a.py", tmp_path / "a.pth", "not a name")
     with pytest.raises(CodegenError, match=r"\.pth or \.safetensors"):
@@ -95,7 +95,7 @@ def test_mistakes_are_one_message(graph, tmp_path):
 
 def test_code_that_differs_is_never_written(graph, tmp_path):
     graph.model.blocks[0].register_forward_hook(lambda module, args, result: result + 1)
-    with pytest.raises(CodegenError, match="another result"):
+    with pytest.raises(CodegenError, match="a different result"):
         graph.generate_code(tmp_path / "a.py", tmp_path / "a.pth", "Net")
     assert list(tmp_path.iterdir()) == []
 

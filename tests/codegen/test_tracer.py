@@ -1,4 +1,4 @@
-"""The tracer as a block: what was promised of it, and its limitations, which are lifted."""
+"""The tracer as a context manager: its promised features, and limitations of the original that are lifted."""
 
 import threading
 
@@ -37,7 +37,7 @@ def test_a_model_is_traced_and_written(tmp_path):
         assert torch.equal(made(dummy_input), model(dummy_input))
 
 
-def test_models_made_inside_or_outside_of_the_block_several_in_one():
+def test_models_may_be_created_inside_or_outside_and_several_may_be_traced():
     outside = Net(5)
     x = torch.rand(2, 3)
     with model_tracer():
@@ -105,7 +105,7 @@ def test_numel_of_a_size():
     assert torch.equal(graph(x), forward(None, x))
 
 
-def test_nothing_is_left_behind_in_the_model_or_in_torch():
+def test_tracing_has_no_side_effects_on_the_model_or_torch():
     model = Net()
     hooks = len(model.proj._forward_hooks)
     before = {name: value.clone() for name, value in model.state_dict().items()}

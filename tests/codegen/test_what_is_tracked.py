@@ -1,4 +1,4 @@
-"""What a model does besides calling modules is written down too, and does the same at other sizes."""
+"""Code besides module calls is generated too, and works for other sizes."""
 
 import dataclasses
 
@@ -37,8 +37,8 @@ def test_buffers_that_forward_updates(tmp_path):
         model = Lambda(models.updates, count=torch.zeros((), dtype=torch.int64), mean=torch.zeros(3))
         x = torch.rand(2, 3)
         _, made = generate(model, (x,), tmp_path, hierarchy=hierarchy)
-        assert model.count == 0  # tracing and checking left the model as it was
-        for _ in range(2):  # what is kept from one call to the next is kept here too
+        assert model.count == 0  # tracing and checking did not change the model
+        for _ in range(2):  # state carries over between calls here too
             expected, count = model(x)
             ours, our_count = made(x)
             assert torch.equal(ours, expected)
@@ -76,12 +76,12 @@ def test_constants_are_inlined_if_small_and_weights_if_large(tmp_path):
     assert {"table", "large"} <= set(torch.load(tmp_path / "net.pth"))
 
 
-def test_parts_of_results_dicts_lists_and_none(tmp_path):
+def test_unpacked_results_dicts_lists_and_none(tmp_path):
     texts = both(tmp_path, models.parts, torch.rand(2, 6), others=[(torch.rand(5, 9),)])
     assert "values, indices = x.max(dim=1)" in texts["hierarchical"]
 
 
-def test_what_torch_itself_returns(tmp_path):
+def test_torchs_own_result_types(tmp_path):
     texts = both(tmp_path, models.returns_what_torch_returns, torch.rand(3, 3))
     assert "torch.linalg.slogdet(x)" in texts["flat"]
     assert "torch.return_types.max(" in texts["flat"]
@@ -125,7 +125,7 @@ def test_dataclass_and_dict_inputs_and_outputs_and_numbers(tmp_path):
     kwargs = {"scale": 2.5, "flag": True}
     for hierarchy in (True, False):
         _, made = generate(model, args, tmp_path, kwargs, hierarchy=hierarchy)
-        for scale in (2.5, 4.0):  # a number that is an input is no constant
+        for scale in (2.5, 4.0):  # a number passed as input is not a constant
             expected = model(*args, scale=scale)
             result = made(*args, scale=scale, flag=True)
             assert dataclasses.is_dataclass(result)
@@ -182,7 +182,7 @@ def test_code_that_fails_is_refused_with_its_statement(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_hooks_are_a_part_of_what_a_model_does(tmp_path):
+def test_hooks_are_traced(tmp_path):
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).eval()
     model[0].register_forward_hook(lambda module, args, result: result * 2)
     model[1].register_forward_pre_hook(lambda module, args: (args[0] - 0.5,))
@@ -224,7 +224,7 @@ def test_data_dependent_branches_are_refused_with_their_line():
         trace_graph(Lambda(models.reads_a_number), (torch.rand(3),))
 
 
-def test_a_branch_that_is_kept_has_a_guard(tmp_path):
+def test_a_specialized_branch_has_a_guard(tmp_path):
     for hierarchy in (True, False):
         model = Lambda(models.branches)
         _, made = generate(
@@ -248,13 +248,13 @@ def test_a_branch_on_sizes_has_a_guard(tmp_path):
             made(torch.rand(3, 7))
 
 
-def test_a_loop_over_a_size_holds_for_that_size_only(tmp_path):
+def test_a_loop_over_a_size_is_specialized_to_that_size(tmp_path):
     model = Lambda(models.loops_over_sizes)
     for hierarchy in (True, False):
         _, made = generate(model, (torch.rand(3, 4),), tmp_path, hierarchy=hierarchy)
         x = torch.rand(3, 9)
         assert torch.equal(made(x), model(x))
-        with pytest.raises(ValueError, match="this code holds for"):
+        with pytest.raises(ValueError, match="this code is specialized to"):
             made(torch.rand(4, 4))
 
 
@@ -267,25 +267,25 @@ def test_scripted_functions(tmp_path):
     both(tmp_path, models.scripted, torch.rand(3, 4), others=[(torch.rand(3, 4),)])
 
 
-def test_a_loop_over_what_was_found_in_values_is_refused():
+def test_a_data_dependent_loop_is_refused():
     with pytest.raises(CaptureError, match="values of a tensor"):
         trace_graph(Lambda(models.loops_over_what_it_finds), (torch.linspace(0, 1, 12).view(3, 4),))
 
 
-def test_a_buffer_may_be_looked_at_unless_it_is_updated(tmp_path):
+def test_a_buffers_value_may_be_read_unless_it_is_updated(tmp_path):
     both(tmp_path, models.reads_a_weight, torch.rand(3), count=torch.zeros(()))
     with pytest.raises(CaptureError, match=r"models\.py:\d+ in initialises_once.*buffer count"):
         trace_graph(Lambda(models.initialises_once, count=torch.zeros(())), (torch.rand(3),))
 
 
-def test_inputs_that_are_all_alike_are_varied_too():
+def test_inputs_with_all_equal_values_are_varied_too():
     for x in (torch.ones(2, 2), torch.ones(2, 2, dtype=torch.bool)):
         with pytest.raises(CaptureError, match="values of a tensor"):
             trace_graph(Lambda(models.loops_over_what_it_finds), (x,))
 
 
-def test_a_model_that_takes_no_other_values_is_refused():
+def test_a_model_that_accepts_no_other_values_is_refused():
     x = torch.tensor([0.1, 0.2, 0.6])
-    with pytest.raises(CaptureError, match="runs on no others than the example's") as caught:
+    with pytest.raises(CaptureError, match="does not run on values other than the example's") as caught:
         trace_graph(Lambda(models.takes_its_example_only), (x,))
     assert 'on_data_dependent="specialize"' in caught.value.remedy

@@ -13,7 +13,7 @@ from torchport.cli.output import Output
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left: its exit code, and what it printed."""
+    """The outcome of a command: its exit code, stdout and stderr."""
 
     code: int
     out: str
@@ -21,7 +21,7 @@ class Done:
 
 
 def run_here(command: click.Command, arguments: str = "") -> Done:
-    """Run a command with the arguments of a command line."""
+    """Run a command with arguments given as a command line."""
     out, err = io.StringIO(), io.StringIO()
     given = shlex.split(arguments)
     output = Output(Console(file=out, width=200), Console(file=err, width=200), json="--json" in given)

@@ -1,4 +1,4 @@
-"""Runs each test in an empty folder, offline, with the scripts of torch_ttnn at hand."""
+"""Runs each test in an empty folder, offline, with torch_ttnn's scripts available."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch) -> Path:
-    """An empty folder to work in, from which nothing reaches the network."""
+    """An empty working directory, with network access disabled."""
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -26,5 +26,5 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def tools(folder) -> Path:
-    """The folder `tools/`, as a checkout has it."""
+    """The folder `tools/`, as in a checkout."""
     return Path(shutil.copytree(ROOT / "compat" / "tools", folder / "tools"))

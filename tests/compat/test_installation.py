@@ -22,7 +22,7 @@ BUILD = "import sys; import {backend} as backend; print(backend.{hook}(sys.argv[
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
-    """The sources, apart from the checkout, which is left as it is."""
+    """A copy of the sources, so that the checkout is not modified."""
     copy = tmp_path_factory.mktemp("checkout")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -46,7 +46,7 @@ def run(*command: object, cwd: Path, path: str = "") -> subprocess.CompletedProc
 
 
 def build(project: Path, hook: str, output: Path, path: str = "") -> subprocess.CompletedProcess[str]:
-    """Call a hook of a project's build backend, as a front end does."""
+    """Call a hook of a project's build backend, as a build front end does."""
     backend = "torchport_compat_build" if project.name == "compat" else "setuptools.build_meta"
     path = os.pathsep.join(filter(None, [str(project / "build_backend"), path]))
     return run(sys.executable, "-c", BUILD.format(backend=backend, hook=hook), output, cwd=project, path=path)
@@ -54,7 +54,7 @@ def build(project: Path, hook: str, output: Path, path: str = "") -> subprocess.
 
 @pytest.fixture(scope="module")
 def distributions(checkout, tmp_path_factory) -> dict[str, Path]:
-    """The wheel and the sdist of each distribution, by their kinds."""
+    """The wheel and the sdist of each distribution, by kind."""
     output = tmp_path_factory.mktemp("dist")
     found = {}
     for project in (checkout, checkout / "compat"):
@@ -68,7 +68,7 @@ def distributions(checkout, tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def environment(distributions, tmp_path_factory) -> Path:
-    """An environment with the two wheels alone; other packages are lent by this one."""
+    """An environment with only the two wheels; other packages are borrowed from this one."""
     folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     [packages] = folder.glob("lib/python*/site-packages")
@@ -76,7 +76,7 @@ def environment(distributions, tmp_path_factory) -> Path:
     (packages / "lent.pth").write_text("\n".join(lent))
     wheels = [distributions["torchport wheel"], distributions["compat wheel"]]
     pip = (sys.executable, "-m", "pip", "--python", folder / "bin" / "python")
-    # --ignore-installed: what is lent stays where it is.
+    # --ignore-installed: borrowed packages are not touched.
     done = run(*pip, "install", "--no-deps", "--ignore-installed", *wheels, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder
@@ -86,7 +86,8 @@ def test_both_have_one_version():
     assert version("torchport-compat") == version("torchport") == torchport.__version__
 
 
-def test_both_describe_themselves_as_a_package_index_wants_it(distributions):
+@pytest.mark.conformance
+def test_both_have_the_metadata_that_a_package_index_requires(distributions):
     done = run(sys.executable, "-m", "twine", "check", "--strict", *distributions.values(), cwd=ROOT)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("PASSED") == 4
@@ -103,13 +104,14 @@ def test_a_wheel_has_its_licence_and_types(distributions, name):
     assert any(entry.endswith("/py.typed") for entry in names)
 
 
-def test_a_wheel_holds_no_package_of_another_ones_name(distributions):
+def test_a_wheel_contains_no_top_level_package_with_a_real_packages_name(distributions):
     with zipfile.ZipFile(distributions["compat wheel"]) as wheel:
         tops = {entry.split("/")[0] for entry in wheel.namelist()}
     version = torchport.__version__
     assert tops == {"torchport_compat", "zz_torchport_compat.pth", f"torchport_compat-{version}.dist-info"}
 
 
+@pytest.mark.conformance
 def test_a_wheel_is_built_from_the_sdist(distributions, tmp_path):
     with tarfile.open(distributions["compat sdist"]) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
@@ -119,7 +121,8 @@ def test_a_wheel_is_built_from_the_sdist(distributions, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_doctor_says_that_an_empty_environment_is_fine(environment, tmp_path):
+@pytest.mark.conformance
+def test_doctor_reports_no_problem_in_an_empty_environment(environment, tmp_path):
     done = run(environment / "bin" / "torchport", "doctor", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -138,6 +141,7 @@ print(torchport.__file__, torch_ttnn.__file__)
 """
 
 
+@pytest.mark.conformance
 def test_a_small_model_is_compiled_there(environment, tmp_path):
     done = run(environment / "bin" / "python", "-c", SMALL_COMPILE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -156,8 +160,8 @@ def test_the_commands_are_installed(environment, tmp_path):
     assert "--inputs-path" in done.stdout
 
 
-def test_it_is_installed_as_a_link_to_its_checkout(checkout, tmp_path):
-    """What `pip install -e .` does with it."""
+def test_it_can_be_installed_in_editable_mode(checkout, tmp_path):
+    """Does what `pip install -e .` does."""
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "other", cwd=tmp_path)
     [packages] = tmp_path.glob("other/lib/python*/site-packages")
     lent = [path for path in sys.path if Path(path).name == "site-packages"]
@@ -182,5 +186,5 @@ def test_it_refuses_to_be_installed_over_a_real_package(checkout, tmp_path, hook
     done = build(checkout / "compat", hook, tmp_path, str(real))
     assert done.returncode != 0
     [line] = done.stderr.splitlines()
-    assert "torchport-compat is not installed: TinyNeuralNetwork 0.1 has the package 'tinynn' already" in line
+    assert "cannot be installed: TinyNeuralNetwork 0.1 already provides the package 'tinynn'" in line
     assert not list(tmp_path.glob("*.whl"))

@@ -1,4 +1,4 @@
-"""A real package of one of the names is never shadowed, and it is said whose a name is."""
+"""A real package of one of the names is never shadowed, and a name's owner is reported."""
 
 import importlib
 import json
@@ -18,7 +18,7 @@ from torchport_compat.tools.model_analysis import model_analysis
 
 @pytest.fixture
 def real(tmp_path, monkeypatch) -> Path:
-    """A folder with real packages of all names, on no path yet; what is imported is forgotten."""
+    """A folder with real packages of all names, not on the path yet; imported modules are removed."""
     folder = tmp_path / "real"
     for name in NAMES:
         (folder / name).mkdir(parents=True)
@@ -28,7 +28,7 @@ def real(tmp_path, monkeypatch) -> Path:
     monkeypatch.delattr(torch, "neuron", raising=False)
     importlib.invalidate_caches()
     yield folder
-    for module in imported():  # for good; what was imported before the test comes back
+    for module in imported():  # for good; modules imported before the test are restored
         del sys.modules[module]
 
 
@@ -42,7 +42,7 @@ def described() -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_names_are_torchports_where_there_is_no_other(name):
+def test_the_names_are_torchports_if_there_is_no_real_package(name):
     assert Path(importlib.import_module(name).__file__).is_relative_to(FOLDER)
     assert locate(name) is None
     assert described()[name] == {
@@ -55,7 +55,7 @@ def test_the_names_are_torchports_where_there_is_no_other(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_real_package_that_comes_first_is_the_one_that_is_imported(name, real, monkeypatch):
+def test_a_real_package_that_comes_first_is_imported(name, real, monkeypatch):
     monkeypatch.syspath_prepend(real)
     assert importlib.import_module(name).REAL
     assert not described()[name]["ok"]
@@ -78,9 +78,9 @@ def test_a_real_package_behind_it_is_not_shadowed(name, real, monkeypatch):
     assert "refuses to be imported" in done.out
 
 
-def test_a_real_package_that_a_finder_of_its_own_finds_is_not_shadowed(real, monkeypatch):
+def test_a_real_package_found_by_a_custom_finder_is_not_shadowed(real, monkeypatch):
     class Editable:
-        """What setuptools installs for a checkout whose folders are not laid out like packages."""
+        """What setuptools installs for an editable checkout whose folders are not laid out like packages."""
 
         @staticmethod
         def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -91,13 +91,13 @@ def test_a_real_package_that_a_finder_of_its_own_finds_is_not_shadowed(real, mon
         importlib.import_module("tinynn.graph.tracer")
 
 
-def test_a_folder_without_code_is_no_package(real, folder, monkeypatch):
+def test_a_folder_without_code_is_not_a_package(real, folder, monkeypatch):
     Path("model_analysis").mkdir()
     assert locate("model_analysis") is None
     assert importlib.import_module("model_analysis").extract_unique_modules
 
 
-def test_the_command_stands_in_for_no_real_package(real, monkeypatch):
+def test_the_command_does_not_replace_a_real_package(real, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(real)])
     done = run_here(model_analysis, "--model-path a.py::load --inputs-path a.py::inputs")
     assert done.code == 2
@@ -106,6 +106,6 @@ def test_the_command_stands_in_for_no_real_package(real, monkeypatch):
 
 def test_another_torch_neuron_is_left_alone(real, monkeypatch):
     monkeypatch.setattr(torch, "neuron", "another", raising=False)
-    with pytest.raises(NameTaken, match=r"torch\.neuron is there already"):
+    with pytest.raises(NameTaken, match=r"torch\.neuron already exists"):
         importlib.import_module("torch_neuron")
     assert torch.neuron == "another"

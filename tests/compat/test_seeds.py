@@ -37,7 +37,7 @@ _blocks: dict[str, list[Callable[[], None]]] = {}
 
 
 def block(document: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Note a function as the next block of a document."""
+    """Register a function as the next block of a document."""
 
     def note(function: Callable[[], None]) -> Callable[[], None]:
         _blocks.setdefault(document, []).append(function)
@@ -53,7 +53,7 @@ def shell(command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.usefixtures("forked_python")  # for what is called here; a shell starts its own processes
+@pytest.mark.usefixtures("forked_python")  # for calls made here; a shell starts its own processes
 @pytest.mark.parametrize("document", list(BLOCKS))
 def test_every_block_runs_in_order(document, tools):
     Path("small.py").write_text("import torch\n\ndef image():\n    return torch.rand(1, 3, 64, 64)\n")
@@ -61,7 +61,7 @@ def test_every_block_runs_in_order(document, tools):
         run()
 
 
-def test_no_block_is_forgotten():
+def test_every_block_is_covered():
     assert Counter({document: len(found) for document, found in _blocks.items()}) == Counter(BLOCKS)
     for folder in (parent / "shared" / "seeds" for parent in ROOT.parents):  # beside a checkout, if at all
         for document in folder.glob("*.md"):
@@ -160,11 +160,11 @@ def a_report_of_both_directions_is_generated() -> None:
         for op, count in counts:
             for side in ("input", "output"):
                 path = Path(f"stat/{direction}_total_{side}_size_dist/{op}.csv")
-                if path.is_file():  # an op without tensors on that side has none
+                if path.is_file():  # an op without input or output tensors has none
                     assert sum(int(row[1]) for row in table(str(path))[1:]) == int(count)
                     assert path.with_suffix(".svg").is_file()
                     assert path.with_suffix(".png").is_file()
-    assert "node_count.csv" not in listed  # which direction's would it be?
+    assert "node_count.csv" not in listed  # forward or backward would be ambiguous
     [profile] = Path("stat/profile").iterdir()
     events = json.loads(profile.read_text())["traceEvents"]
     assert "aten::convolution" in {event.get("name") for event in events}
@@ -378,7 +378,7 @@ def unique_modules_have_their_keys() -> None:
     assert metadata["load_fn_location"] == "my_model.py:load_model"
     assert (metadata["load_fn_name"], metadata["model_class"]) == ("load_model", "Sequential")
     assert metadata["timestamp"]
-    # The two norms are alike, and so are the two activations; the convolutions and the model are not.
+    # The two norms are identical, and so are the two activations; the convolutions and the model are not.
     assert (metadata["total_modules"], metadata["unique_modules"]) == (7, 5)
     root, convolution = document["modules"][:2]
     common = {

@@ -1,4 +1,4 @@
-"""`tinynn` traces and quantizes as torchport does."""
+"""`tinynn` traces and quantizes with torchport."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def model() -> nn.Module:
 
 @pytest.fixture
 def calls(monkeypatch) -> list[tuple[object, ...]]:
-    """What `torchport.quantize` is called with, in place of quantizing."""
+    """Records the arguments of `torchport.quantize` instead of quantizing."""
     calls: list[tuple[object, ...]] = []
 
     class Trainable(nn.Module):
@@ -54,7 +54,7 @@ def test_a_model_is_calibrated_by_calling_it(model, calls):
     for batch in data:
         given = batch.clone()
         assert torch.equal(calibrating(given), model(batch))
-        given.zero_()  # a loader may use its memory again
+        given.zero_()  # a data loader may reuse its memory
     quantizer.convert(calibrating)
     [(quantized, calibration, method, options)] = calls
     assert quantized is model
@@ -74,7 +74,7 @@ def test_methods_are_torchports(model, calls):
     assert [len(call[1]) for call in calls] == [1, 2]
 
 
-def test_training_wants_data_for_its_ranges(model, calls):
+def test_training_needs_data_for_activation_ranges(model, calls):
     with pytest.raises(torchport.TorchportError, match="pass calibration="):
         QATQuantizer(model, torch.rand(1, 8)).quantize()
     assert not calls
@@ -84,18 +84,18 @@ def test_training_wants_data_for_its_ranges(model, calls):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"asymetric": True}, "no config 'asymetric': did you mean 'asymmetric'"),
+        ({"asymetric": True}, "unknown config key 'asymetric': did you mean 'asymmetric'"),
         ({"per_tensor": "yes"}, "config 'per_tensor' cannot be 'yes'"),
         ({"per_tensor": []}, r"config 'per_tensor' cannot be \[\]"),
         ({"algorithm": "kl"}, "config 'algorithm' cannot be 'kl'"),
     ],
 )
-def test_a_config_is_never_ignored(model, quantizer, config, message):
+def test_an_unsupported_config_is_refused(model, quantizer, config, message):
     with pytest.raises(torchport.TorchportError, match=message):
         quantizer(model, torch.rand(1, 8), config=config)
 
 
-def test_without_data_nothing_is_converted(model, calls):
+def test_converting_without_calibration_data_is_refused(model, calls):
     quantizer = PostQuantizer(model, torch.rand(1, 8))
     for given in (model, quantizer.quantize()):
         with pytest.raises(torchport.TorchportError, match="nothing to calibrate with"):
@@ -109,7 +109,7 @@ def test_a_model_that_cannot_be_trained_is_not_returned(model, monkeypatch):
         QATQuantizer(model, torch.rand(1, 8), calibration=[torch.rand(1, 8)] * 2).quantize()
 
 
-def test_bfloat16_needs_no_quantizer(model):
+def test_the_bfloat16_quantizer_is_refused(model):
     with pytest.raises(torchport.TorchportError, match="BF16Quantizer is not supported"):
         BF16Quantizer(model, torch.rand(1, 8)).quantize()
 
@@ -127,7 +127,7 @@ def correlation(one, other):
     return float(torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1])
 
 
-def test_the_whole_way_of_post_training_quantization():
+def test_post_training_quantization_end_to_end():
     torch.manual_seed(0)
     model, data = Small().eval(), [torch.rand(4, 3, 8, 8) for _ in range(8)]
     quantizer = PostQuantizer(model, data[0], work_dir="out", config={"per_tensor": False})
@@ -138,12 +138,12 @@ def test_the_whole_way_of_post_training_quantization():
         quantized = quantizer.convert(calibrating)
         chosen = {layer.name: layer for layer in quantized.plan.layers}
         assert {"conv", "head"} <= chosen.keys()
-        for layer in chosen.values():  # what this machine runs slower in eight bits goes back to floats
+        for layer in chosen.values():  # layers that are slower in eight bits on this machine go back to float
             assert layer.precision == "int8" or layer.reason in ("slower", "no_kernel")
         assert correlation(quantized(data[1]), model(data[1])) > 0.99
 
 
-def test_the_whole_way_of_training_with_quantization():
+def test_quantization_aware_training_end_to_end():
     torch.manual_seed(0)
     model, data = Small().eval(), [torch.rand(4, 3, 8, 8) for _ in range(8)]
     wanted = [torch.rand(4, 4) for _ in data]

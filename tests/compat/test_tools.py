@@ -1,4 +1,4 @@
-"""The scripts of `tools/` translate their options, and say what is missing."""
+"""The scripts of `tools/` translate their options, and report what is missing."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ PLACE = "<!-- results: begin -->\n<!-- results: end -->\n"
 
 @pytest.fixture
 def surveys(monkeypatch) -> list[list[str]]:
-    """The command lines of `torchport` that are run, in place of running them."""
+    """Records `torchport` command lines instead of running them."""
     lines: list[list[str]] = []
     monkeypatch.setattr(survey_options, "run", lambda arguments, output: lines.append(list(arguments)) or 0)
     return lines
@@ -65,10 +65,10 @@ def test_backends_become_torchports(surveys):
 def test_the_ttnn_backend_records_no_graphs():
     done = run_here(run_torchvision, "--backend torch_ttnn --backward --model resnet18")
     assert done.code == 2
-    assert "runs inference, and records no graphs" in done.err
+    assert "only runs inference, and records no graphs" in done.err
 
 
-def test_a_report_of_nothing_is_refused():
+def test_a_report_without_records_is_refused():
     done = run_here(generate_report)
     assert done.code == 2
     assert "stat" in done.err
@@ -114,7 +114,7 @@ def test_a_model_that_failed_is_a_finding():
 @pytest.mark.parametrize(
     ("readme", "message"), [(None, "cannot be read"), ("# No place\n", "has no place for results")]
 )
-def test_a_readme_without_a_place_is_left_as_it_is(readme, message):
+def test_a_readme_without_a_results_marker_is_not_changed(readme, message):
     write_record(record("A", status="ok"), Path("metrics/bench/a.json"))
     if readme is not None:
         Path("README.md").write_text(readme)
@@ -124,7 +124,7 @@ def test_a_readme_without_a_place_is_left_as_it_is(readme, message):
     assert (Path("README.md").read_text() if Path("README.md").exists() else None) == readme
 
 
-def test_no_records_are_no_results():
+def test_without_records_there_are_no_results():
     Path("metrics").mkdir()
     Path("README.md").write_text(PLACE)
     assert run_here(collect_metrics).code == 2

@@ -1,4 +1,4 @@
-"""Every keyword of `torch.neuron.trace` does what it says."""
+"""Every keyword of `torch.neuron.trace` works."""
 
 import json
 import logging
@@ -19,12 +19,12 @@ def model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval()
 
 
-def test_importing_it_gives_torch_neuron():
+def test_importing_it_defines_torch_neuron():
     assert torch.neuron.trace is torch_neuron.trace
     assert torch.neuron.analyze_model is torch_neuron.analyze_model
 
 
-def test_a_model_in_training_mode_is_returned_as_it_is(model):
+def test_a_model_in_training_mode_is_returned_unchanged(model):
     assert torch.neuron.trace(model.train(), torch.rand(1, 4)) is model
 
 
@@ -44,15 +44,15 @@ def test_keywords_of_the_compiler(model, tmp_path):
     torch.testing.assert_close(traced(torch.ones(3, 4)), model(torch.ones(3, 4)))
 
 
-def test_a_compiler_that_takes_too_long_is_ended(model):
+def test_a_compiler_that_takes_too_long_is_killed(model):
     with pytest.raises(subprocess.TimeoutExpired):
         torch.neuron.trace(model, torch.rand(1, 4), compiler_timeout=0.01)
 
 
-def test_check_inputs_are_tried_unless_the_trace_is_not_checked():
+def test_check_inputs_are_used_only_if_the_trace_is_checked():
     model, x = torch.nn.ReLU().eval(), torch.rand(1, 4)
     settings = {
-        "check_inputs": [(torch.rand(1, 5),)],  # not the shape that it is compiled for
+        "check_inputs": [(torch.rand(1, 5),)],  # not the shape that it was compiled for
         "compiler_args": {"keep_ops": ["aten.relu"]},  # nothing is compiled, so no compiler is started
         "target": "host",
     }
@@ -74,5 +74,5 @@ def test_a_model_is_analysed_before_it_is_compiled(caplog):
     with caplog.at_level(logging.INFO, "Neuron"):
         found = torch.neuron.analyze_model(Sorting().eval(), example_inputs=[torch.rand(2, 4)])
     assert [op.op for op in found.stayed] == ["aten.sort.stable"]
-    assert "openvino takes 1 of 2 ops" in caplog.text
+    assert "openvino supports 1 of 2 ops" in caplog.text
     assert "aten.sort.stable stays on the host" in caplog.text

@@ -1,4 +1,4 @@
-"""The options of `torch_ttnn` become those of torchport's ttnn target, or are refused."""
+"""The options of `torch_ttnn` are translated to torchport's ttnn target, or refused."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from torch_ttnn import TorchTtnnOption
 
 
 class Device:
-    """What ttnn gives for an opened chip."""
+    """A stand-in for ttnn's device object."""
 
     def id(self) -> int:
         return 3

@@ -1,4 +1,4 @@
-"""Makes the test devices known by their names, and counts the calls of each test's own graphs."""
+"""Registers the test devices, and counts the calls of each test's own graphs."""
 
 import weakref
 from pathlib import Path
@@ -18,13 +18,13 @@ def devices(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def own_counts(monkeypatch):
-    """Leaves out graphs of earlier tests, which nobody may have collected yet."""
+    """Leaves out graphs of earlier tests, which may not have been garbage-collected yet."""
     monkeypatch.setattr(graph_programs, "_watched", weakref.WeakSet())
 
 
-@pytest.hookimpl(tryfirst=True)  # before those that `-m` does not ask for are left out
+@pytest.hookimpl(tryfirst=True)  # before `-m` deselects tests
 def pytest_collection_modifyitems(items):
-    """Keep OpenVINO within `torch.compile` in `make test`: `tests/end_to_end` has the host within it."""
+    """Keep `torch.compile` with OpenVINO in `make test`: `tests/end_to_end` has it with the host."""
     graphs = {"test_inference_graph.py", "test_training_graph.py", "test_transforms.py"}
     for item in items:
         if (

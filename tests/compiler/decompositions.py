@@ -1,4 +1,4 @@
-"""Programs that are taken apart in both ways."""
+"""Decomposes programs in both ways."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchport.torch_private import (
 
 @without_fake_mode
 def in_pieces(program: ExportedProgram, target: str = "openvino") -> ExportedProgram:
-    """Return a program as it is taken apart in pieces."""
+    """Return a program decomposed in pieces."""
     known = find(target)
     with quiet_torch(), torch.no_grad():
         return decompose_pieces(program, known.decompositions(), known.kept_composites())
@@ -27,7 +27,7 @@ def in_pieces(program: ExportedProgram, target: str = "openvino") -> ExportedPro
 
 @without_fake_mode
 def as_a_whole(program: ExportedProgram, target: str = "openvino") -> ExportedProgram:
-    """Return a program as torch takes it apart."""
+    """Return a program as torch decomposes it."""
     known = find(target)
     with quiet_torch(), torch.no_grad():
         return decompose_exported_program(
@@ -48,7 +48,7 @@ class _Place:
 
 
 def described(program: ExportedProgram) -> list[tuple[str, str, str, list[str]]]:
-    """Return what each node does, on what, and the shapes and strides of what it gives."""
+    """Describe each node: its target, its inputs, and the shapes and strides of its results."""
     inputs = {spec.arg.name: spec.target or spec.arg.name for spec in program.graph_signature.input_specs}
     places: dict[fx.Node, _Place] = {}
     rows = []

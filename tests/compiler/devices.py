@@ -1,4 +1,4 @@
-"""Devices that go wrong in one way each; all else they compute as the host does."""
+"""Devices that each fail in one way, and otherwise compute as the host does."""
 
 import time
 
@@ -49,7 +49,7 @@ class Crasher(HostTarget):
 
 
 class Whole(HostTarget):
-    """Refuses islands of several ops, though it takes each of them alone."""
+    """Refuses islands of several ops, though it takes each op on its own."""
 
     name = "whole"
 
@@ -76,7 +76,7 @@ class Picky(HostTarget):
 
 
 class Moody(HostTarget):
-    """Breaks down at negative numbers."""
+    """Fails on negative numbers."""
 
     name = "moody"
 
@@ -92,7 +92,7 @@ class Moody(HostTarget):
 
 
 class Slow(HostTarget):
-    """Takes its time over one op, and says so."""
+    """Is slow on one op, and its profile shows that."""
 
     name = "slow"
     is_timed = True
@@ -114,7 +114,7 @@ class Slow(HostTarget):
 
 
 class Clockless(Slow):
-    """The same, but that it does not say so."""
+    """The same, without a profile."""
 
     name = "clockless"
     has_clock = False

@@ -1,4 +1,4 @@
-"""Engines for the trials of `auto`, found by entry point, also in a child process: each does one thing."""
+"""Engines for the trials of `auto`, found by entry point, also in child processes: one for each behavior."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ class Engine(HostTarget):
 
 
 class Quick(Engine):
-    """Knows all results beforehand: eager torch, which waits, is slower."""
+    """Knows all results beforehand, so that eager torch, which sleeps, is slower."""
 
     name = "quick"
 
@@ -42,7 +42,7 @@ class Quick(Engine):
 
 
 class Slower(Engine):
-    """Takes its time."""
+    """Is slow."""
 
     name = "slower"
 
@@ -52,7 +52,7 @@ class Slower(Engine):
 
 
 class Mistaken(Engine):
-    """Computes something else."""
+    """Computes wrong results."""
 
     name = "mistaken"
 
@@ -61,7 +61,7 @@ class Mistaken(Engine):
 
 
 class Segfaults(Engine):
-    """Ends its process, as a bad pointer would."""
+    """Crashes its process, as a bad pointer would."""
 
     name = "segfaults"
 
@@ -72,7 +72,7 @@ class Segfaults(Engine):
 
 
 class Stuck(Engine):
-    """Does not come back, nor does what it started."""
+    """Hangs, as does the process that it started."""
 
     name = "stuck"
 
@@ -84,7 +84,7 @@ class Stuck(Engine):
 
 
 class Hungry(Engine):
-    """Takes all the memory that it can get."""
+    """Allocates all the memory that it can get."""
 
     name = "hungry"
 
@@ -96,7 +96,7 @@ class Hungry(Engine):
 
 
 class Raises(Engine):
-    """Fails beyond what a target should."""
+    """Raises an error that a target should not raise."""
 
     name = "raises"
 

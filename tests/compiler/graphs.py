@@ -14,7 +14,7 @@ HOST = Verdict(False, "no_lowering", "the test says so")
 
 
 def normal(function, *args, target="host", **kwargs):
-    """Capture a function and return its normal graph."""
+    """Capture a function and return its normalized graph."""
     return normalise(capture.export(function, args, kwargs), find(target))
 
 
@@ -30,7 +30,7 @@ def ops(graph):
 
 
 class Drawing:
-    """A graph drawn by hand: `drawing.device("b", a)` adds an op that the device takes."""
+    """A graph built by hand: `drawing.device("b", a)` adds an op that the device takes."""
 
     def __init__(self):
         self.graph = fx.Graph()

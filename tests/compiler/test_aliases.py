@@ -1,4 +1,4 @@
-"""Results that share memory with something stay on the host."""
+"""Results that alias an input, a weight or another result stay on the host."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ class Tied(torch.nn.Module):
 
 
 def shared(function, *args):
-    """Return the ops whose results share memory, with what."""
+    """Return the ops whose results share memory, and with what."""
     graph = normal(function, *args, target="openvino")
     return {str(node.target): what for node, what in aliasing_nodes(graph).items()}
 

@@ -1,4 +1,4 @@
-"""The torch.compile backend: its options, and which way a graph goes."""
+"""The torch.compile backend: its options, and whether a graph is compiled for inference or training."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def test_the_default_target_is_openvino(monkeypatch):
 
 @pytest.mark.usefixtures("devices")
 def test_options_reach_the_target(torch_compile):
-    # This device gets tanh wrong, and nobody checks it: only what is kept on the host is right.
+    # This device gets tanh wrong, and the check is off: the result is only correct if tanh stays on the host.
     with torch.no_grad():
         wrong = torch_compile(nn.Tanh(), "liar", check=False)(X)
         right = torch_compile(nn.Tanh(), "liar", check=False, keep_ops=["aten.tanh"])(X)
@@ -78,7 +78,7 @@ def test_a_graph_is_trained_only_where_gradients_are_wanted(
 
 
 def test_weights_that_a_graph_holds_itself_are_trained():
-    """Those of Dynamo's graphs are inputs; a graph that somebody else made has them."""
+    """Dynamo's graphs take weights as inputs; a graph from another source may hold them."""
     model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
     torchport.backend(torch.fx.symbolic_trace(model), [X], options={"target": "host"})(X).sum().backward()
     gradient = model[0].weight.grad

@@ -1,4 +1,4 @@
-"""The disk cache: a hit skips the build, and nothing that lies there can do harm."""
+"""The disk cache: a hit skips the build, and no file in it can do harm."""
 
 import dataclasses
 import gc
@@ -105,7 +105,7 @@ class TestCompiling:
     def test_a_damaged_entry_is_built_anew(self, builds, target, own_cache):
         model = nn.Linear(3, 3).eval()
         torchport.compile(model, (X,), target=target)
-        gc.collect()  # else what was loaded of the file before is used again
+        gc.collect()  # or the loaded entry would be used again
         [path] = entries(own_cache)
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // 2])
@@ -124,7 +124,7 @@ class TestCompiling:
 
 
 class TestKeys:
-    """A key covers all that a built island depends on, and nothing else."""
+    """A key covers everything that a built island depends on, and nothing else."""
 
     @staticmethod
     def key(function, *args, target="openvino", **options):
@@ -157,7 +157,7 @@ class TestKeys:
         assert self.key(*left) != self.key(*right)
 
     def test_other_bounds_of_an_input_have_another_key(self):
-        # The same embedding, but the index is one that was clamped on the host, or one from outside.
+        # The same embedding, but the index was either clamped on the host or is an unbounded input.
         table = torch.ones(10, 2)
 
         def plain(ids):
@@ -249,7 +249,7 @@ class TestEntries:
         for age, key in enumerate(["aa1", "bb2", "cc3", "dd4"]):
             write(key, artifact(1000))
             os.utime(cache._path(key), (1000 + age, 1000 + age))
-        assert read("aa1") is not None  # used now, so the youngest
+        assert read("aa1") is not None  # now the most recently used
         monkeypatch.setenv("TORCHPORT_CACHE_BYTES", "4000")
         write("ee5", artifact(1000))
         kept = {path.stem for path in entries(own_cache)}
@@ -281,7 +281,7 @@ class TestEntries:
 
 
 def write_and_read(seed, failures):
-    """Write one entry over and over, and read what somebody, maybe another process, wrote."""
+    """Write one entry over and over, and read what this or another process wrote."""
     for _ in range(40):
         write("abcdef", Artifact(numpy.full(100_000, seed, dtype=numpy.uint8), {"seed": seed}))
         found = read("abcdef")
@@ -304,7 +304,7 @@ def test_several_processes_may_write_the_same_entry(own_cache):
 
 
 class TestMapping:
-    """Payloads are mapped, so that the system can take their memory back."""
+    """Payloads are memory-mapped, so that the system can reclaim their memory."""
 
     @staticmethod
     def _mapping_of(payload):

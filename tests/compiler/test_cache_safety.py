@@ -1,4 +1,4 @@
-"""The cache against whatever else is on the machine: other users, pipes, links, leftovers, wrong entries."""
+"""The cache is safe against other users, pipes, links, leftover files and wrong entries."""
 
 import os
 import stat
@@ -21,7 +21,7 @@ owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no ow
 
 @pytest.fixture(autouse=True)
 def warn_again():
-    """Lets each test see the warning that comes once a process."""
+    """Lets each test see the warning that is logged once per process."""
     warn_once.cache_clear()
 
 
@@ -117,7 +117,7 @@ class TestKindsOfFile:
         path.unlink()
         path.mkdir()
         assert read("ab12") is None
-        write("ab12", artifact())  # cannot replace it, and says so
+        write("ab12", artifact())  # cannot replace it, and logs that
 
 
 @pytest.mark.parametrize(
@@ -159,12 +159,12 @@ def test_what_killed_processes_left_counts_and_goes(own_cache, monkeypatch):
     monkeypatch.setenv("TORCHPORT_CACHE_BYTES", "5000")
     write("bb2", artifact(1000))
     assert not old.exists()
-    assert young.exists()  # somebody may be writing it
+    assert young.exists()  # another process may be writing it
     assert [path.stem for path in entries(own_cache)] == ["bb2"]  # with the young one, both were too much
 
 
 class TestWrongEntries:
-    """An entry whose digest is right, and which is wrong all the same."""
+    """An entry that is wrong although its digest matches."""
 
     def planted(self, own_cache, target, change):
         model = nn.Linear(3, 3).eval()

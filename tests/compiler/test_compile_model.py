@@ -1,4 +1,4 @@
-"""`torchport.compile` itself: what it takes and what it refuses."""
+"""`torchport.compile` itself: what it accepts and what it refuses."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ X = (torch.ones(2, 3),)
     [
         ({"target": "opnvino"}, "no target named 'opnvino': did you mean 'openvino'?"),
         ({"options": {"devise": "CPU"}}, "the target has no option 'devise': did you mean 'device'"),
-        ({"options": {"precision": "float8"}}, "no precision 'float8'"),
+        ({"options": {"precision": "float8"}}, "unknown precision 'float8'"),
         ({"options": {"device": "GPU"}}, "OpenVINO finds no device 'GPU' here"),
         (
             {"options": {"keep_modules": ["layer"]}},

@@ -1,4 +1,4 @@
-"""The compiled model: called as the model is, right for every input, or refusing with a reason."""
+"""The compiled model: called like the model; correct for every input, or refuses with a reason."""
 
 import copy
 import pickle

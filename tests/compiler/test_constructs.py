@@ -1,4 +1,4 @@
-"""What torch.compile may hand a backend: it runs as with eager torch, with or without islands."""
+"""Constructs that torch.compile may hand to a backend run as with eager torch, with or without islands."""
 
 import pytest
 import torch

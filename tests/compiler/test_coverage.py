@@ -1,4 +1,4 @@
-"""What a target takes, counted in ops, FLOPs and bytes: by hand."""
+"""What a target takes, in ops, FLOPs and bytes, compared with numbers computed by hand."""
 
 import pytest
 import torch
@@ -66,7 +66,7 @@ def test_unique_ops_are_counted_once():
 
 
 def test_transfers_are_the_tensors_that_cross():
-    # x, y → a → [host] → b → : two in, one out, one in, one out
+    # x, y → a → [host] → b → : two inputs, one output; one input, one output
     def model(x, y):
         return torch.tanh(torch.relu(x) + y) * 2
 
@@ -92,7 +92,7 @@ def test_there_is_a_remedy_for_every_reason():
 
 
 def test_inputs_and_outputs_are_what_a_call_reads_and_makes():
-    # z is not read, the host's part is not counted, and a result that is returned twice is one
+    # z is not read, what stays on the host is not counted, and a result that is returned twice counts once
     def model(x, y, z):
         total = torch.tanh(torch.relu(x) + y)
         return total * 2, total, total, z

@@ -1,4 +1,4 @@
-"""What is taken apart in pieces is what torch makes of the whole program."""
+"""Decomposing in pieces gives the same as torch's decomposition of the whole program."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_it_is_what_torch_makes_of_the_whole(function: Callable[..., object], ta
 
 @pytest.mark.parametrize(
     "function",
-    # torch writes the last one with more views, through what nobody reads.
+    # For the last one, torch's own result has more views, which are dead code.
     [_layers, _folded, _several, _in_place, _same_twice, _in_place_on_a_view],
     ids=lambda each: each.__name__,
 )
@@ -119,7 +119,7 @@ def test_each_kind_of_call_is_traced_once() -> None:
 
     def counted(x: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
         calls.append(tuple(x.shape))
-        # torch takes calls of what it compiled, in any thread, for part of a trace that is not of its own.
+        # Or torch would take calls of its compiled functions, in any thread, for part of another trace.
         assert torch.compiler.is_compiling()
         return x * torch.sigmoid(x)
 
@@ -219,7 +219,7 @@ def test_writes_that_others_see_are_left_to_torch(function: Callable[..., object
 
 
 def test_sizes_that_depend_on_values_are_left_to_torch() -> None:
-    with pytest.raises(NotInPieces, match="depends on values"):
+    with pytest.raises(NotInPieces, match="data-dependent size"):
         in_pieces(_export(lambda self, x: x[x > 0], torch.randn(6, 4)))
 
 

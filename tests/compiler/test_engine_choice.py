@@ -1,4 +1,4 @@
-"""`auto`: every engine is tried in a process of its own, and the best that is right runs the model."""
+"""`auto`: every engine is tried in its own process, and the best one with correct results runs the model."""
 
 import json
 import threading
@@ -27,7 +27,7 @@ FATAL = ["segfaults", "hungry", "mistaken", "raises", "absent", "slower", "quick
 
 
 class Deep(nn.Module):
-    """Takes eager torch some milliseconds."""
+    """Takes some milliseconds with eager torch."""
 
     def __init__(self):
         super().__init__()
@@ -39,7 +39,7 @@ class Deep(nn.Module):
 
 @pytest.fixture
 def engines(tmp_path, monkeypatch):
-    """Makes the test engines known, here and in the processes of trials."""
+    """Registers the test engines, here and in the processes of trials."""
     file = Path(__file__).parent / "engine_targets.py"
     install_targets(tmp_path / "installed", file, {kind.name: kind.__name__ for kind in ENGINES}, monkeypatch)
     monkeypatch.setenv("STUCK_PROCESS", str(tmp_path / "stuck"))
@@ -53,7 +53,7 @@ def model():
 
 
 def is_running(pid):
-    """Whether a process runs; one that was killed may wait for its new parent to notice."""
+    """Whether a process runs; one that was killed may still wait to be reaped by its new parent."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -74,7 +74,7 @@ class Heard(ChoiceProgress):
 @pytest.mark.usefixtures("engines")
 def test_an_engine_that_dies_costs_its_turn_and_the_table_says_how(model):
     heard = Heard()
-    options = {"engines": FATAL, "memory_mb": 2500, "budget_s": 4000}  # none of them hangs
+    options = {"engines": FATAL, "memory_mb": 2500, "budget_s": 4000}  # none of these hangs
     with telling(heard):
         compiled = torchport.compile(model, (X,), target="auto", options=options)
     rows = {row.engine: row for row in compiled.tries.rows}
@@ -114,7 +114,7 @@ def test_an_engine_that_dies_costs_its_turn_and_the_table_says_how(model):
 
 @pytest.mark.usefixtures("engines")
 def test_an_engine_that_hangs_is_ended_with_what_it_started(model, monkeypatch, tmp_path):
-    # Its second begins when it hangs: what comes before takes longer on a busy machine.
+    # Its limit of one second starts when it hangs: on a busy machine, what comes before takes longer.
     bounds = {"timeout": 1, "waits": lambda: not (tmp_path / "stuck").exists()}
     run_child = engine_processes.run_child
     monkeypatch.setattr(
@@ -124,7 +124,7 @@ def test_an_engine_that_hangs_is_ended_with_what_it_started(model, monkeypatch, 
     [eager, stuck] = tries.rows
     assert stuck.status == "timeout"
     assert stuck.reason.startswith("it took more than its ")
-    assert eager.seconds > 0, "what is known of eager torch was written before"
+    assert eager.seconds > 0, "eager torch's measurement was written before"
     assert tries.chosen == "eager"
     assert not is_running(int((tmp_path / "stuck").read_text()))
 
@@ -151,7 +151,7 @@ def test_what_was_measured_is_remembered_for_this_machine_alone(model, monkeypat
 
 @pytest.fixture
 def found(monkeypatch):
-    """Lets a test say what trials find, without any process."""
+    """Lets a test set the results of trials, without starting processes."""
 
     def say(rows):
         monkeypatch.setattr(engine_choice, "_try_all", lambda *given: [*rows])
@@ -194,7 +194,7 @@ def test_an_island_that_ends_its_process_in_a_child_stays_on_the_host():
     compiled = torchport.compile(nn.ReLU(), (X,), target="segfaults", options=options)
     [row] = compiled.coverage.stayed
     assert row.reason == "build_failed"
-    assert "was ended by SIGSEGV, and last said: loading a bad pointer" in row.detail
+    assert "was killed by SIGSEGV, and last said: loading a bad pointer" in row.detail
     assert torch.equal(compiled(X), X.relu())
 
 
@@ -274,7 +274,7 @@ def test_a_model_that_no_process_can_be_given_runs_eagerly(monkeypatch):
     tries = choose_engine(capture.export(nn.ReLU(), (X,)), AutoOptions(engines=("openvino",)))
     assert tries.chosen == "eager"
     assert tries.rows[1].status == "failed"
-    assert "cannot be given to another process" in tries.rows[1].reason
+    assert "cannot be passed to another process" in tries.rows[1].reason
 
 
 def test_the_budget_is_shared_and_ends(monkeypatch):
@@ -323,9 +323,9 @@ def test_tensors_elsewhere_are_for_engines_that_take_them():
     ("options", "said"),
     [
         ({"engines": ["openvin"]}, "no target named 'openvin'"),
-        ({"engines": ["host"]}, "its time on this machine means nothing"),
+        ({"engines": ["host"]}, "its timings on this machine are not meaningful"),
         ({"engines": ["auto"]}, "no target named 'auto'"),
-        ({"objective": "speed"}, "no objective 'speed'"),
+        ({"objective": "speed"}, "unknown objective 'speed'"),
         ({"budget_s": 0}, "budget_s must be at least 1"),
         ({"memory_mb": -1}, "memory_mb must be at least 0"),
         ({"precision": "bfloat16"}, "the target has no option 'precision'"),

@@ -1,4 +1,4 @@
-"""Engines build at the same time and are timed one by one, and none is left behind."""
+"""Engines build in parallel, are timed one by one, and no process is left behind."""
 
 import threading
 import time

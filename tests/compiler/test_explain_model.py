@@ -102,7 +102,7 @@ def test_explaining_needs_no_weights():
 
 
 class Attention(nn.Module):
-    """Attention with a mask that is no buffer, its result laid out anew."""
+    """Attention with a mask that is not a buffer, and whose result is made contiguous."""
 
     def __init__(self):
         super().__init__()
@@ -140,7 +140,7 @@ def test_refusals():
 
 
 class Indexed(nn.Module):
-    """Looks rows up by a table of its own, as windowed attention does, and by positions that it counts."""
+    """Looks up rows by an index table, as windowed attention does, and by computed positions."""
 
     def __init__(self, largest):
         super().__init__()

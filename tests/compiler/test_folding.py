@@ -1,4 +1,4 @@
-"""What depends on no input is computed once."""
+"""Constant folding: ops that depend on no input are evaluated once."""
 
 import torch
 import torch.nn.functional as F

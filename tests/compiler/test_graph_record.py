@@ -1,4 +1,4 @@
-"""The graph that a target was handed, as a record."""
+"""The record of the graph that a target was given."""
 
 import torch
 from torch import nn

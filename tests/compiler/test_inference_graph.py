@@ -1,4 +1,4 @@
-"""Graphs of Dynamo's without gradients: compiled for each shape, their weights frozen."""
+"""Dynamo's graphs without gradients: compiled for each shape, with frozen weights."""
 
 import gc
 import weakref
@@ -47,7 +47,7 @@ def builds(monkeypatch):
 
 @pytest.fixture
 def fixed_sizes(monkeypatch):
-    """Has each size compiled for by itself."""
+    """Makes each size be compiled separately."""
     for kind in (HostTarget, OpenVinoTarget):
         monkeypatch.setattr(kind, "takes_open_sizes", lambda self, options: False)
 
@@ -76,7 +76,7 @@ def test_a_shape_is_compiled_once(builds, torch_compile, target, fixed_sizes):
 @torch.no_grad()
 @pytest.mark.parametrize(("dynamic", "count"), [(True, 1), (None, 2)])
 def test_sizes_that_vary_are_compiled_for_once(builds, torch_compile, target, dynamic, count):
-    """Dynamo takes the first shape for fixed unless it is told otherwise, and the next one for open."""
+    """Dynamo specializes to the first shape unless told otherwise, and makes sizes open with the next one."""
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
     compiled = torch_compile(lambda x: model(x).view(x.shape[0] * 2, 2) + x.shape[0], target, dynamic=dynamic)
     for rows in range(2, 22):
@@ -97,7 +97,7 @@ def test_a_graph_follows_its_weights_unless_it_is_said_not_to_change(torch_compi
     compiled = torch_compile(model, "host", frozen=frozen)
     before = compiled(x)
     torch.testing.assert_close(before, model(x))
-    model.weight.data.mul_(2)  # Dynamo does not see it
+    model.weight.data.mul_(2)  # invisible to Dynamo
     torch.testing.assert_close(compiled(x), before if frozen else model(x))
 
 
@@ -173,7 +173,7 @@ def test_a_known_shape_is_built_again_when_a_weight_changed_however_many_there_a
     for x in inputs:
         torch.testing.assert_close(compiled(x), model(x))
     before = len(builds)
-    assert inference_graph.MOST_PROGRAMS <= before < len(inputs)  # Dynamo takes the first shape for fixed
+    assert inference_graph.MOST_PROGRAMS <= before < len(inputs)  # Dynamo specializes to the first shape
     model.weight.mul_(2)
     for x in inputs:
         torch.testing.assert_close(compiled(x), model(x))
@@ -201,7 +201,7 @@ def test_shapes_beyond_the_limit_are_not_remembered(graphs, torch_compile, monke
     [torch.optim.SGD, pytest.param(torch.optim.Adam, marks=pytest.mark.conformance), torch.optim.AdamW],
 )
 def test_a_whole_step_of_training_with_its_optimizer(optimizer, target, torch_compile):
-    """Dynamo holds the optimizer's tensors in the graph itself, which writes them."""
+    """Dynamo keeps the optimizer's tensors in the graph itself, which writes them."""
 
     def train(compile):
         torch.manual_seed(0)
@@ -270,7 +270,7 @@ class Layer(nn.Module):
 
 
 class Layers(nn.Module):
-    """Layers of the same code, each compiled by itself: Dynamo makes one graph of them."""
+    """Layers with the same code, each compiled separately: Dynamo makes one graph for them."""
 
     def __init__(self, count, target, **options):
         super().__init__()
@@ -317,7 +317,7 @@ def test_layers_that_share_a_graph_are_built_once_each(builds, graphs, target, d
     "kept", [(), ("aten.linear", "aten.addmm", "aten.layer_norm", "aten.native_layer_norm")]
 )
 def test_programs_are_freed_with_the_weights_that_they_are_for(graphs, target, kept):
-    """Dynamo keeps the graph: it is the code's, not the model's."""
+    """Dynamo keeps the graph: it belongs to the code, not to the model."""
     torch._dynamo.reset()
     model = Layers(3, target, keep_ops=kept)
     model(X)

@@ -1,4 +1,4 @@
-"""How far an island may be off."""
+"""How far an island's results may differ."""
 
 import math
 
@@ -15,7 +15,7 @@ NAN, INF = math.nan, math.inf
 
 
 class Asked(TorchDispatchMode):
-    """Notes the dtypes that products are asked for."""
+    """Records the dtypes that products are computed in."""
 
     def __init__(self):
         super().__init__()
@@ -150,7 +150,7 @@ def test_booleans_of_rounded_numbers_are_judged_together():
     ("share", "whole", "taken"), [(0.45, True, True), (0.7, True, False), (0.45, False, False)]
 )
 def test_kernels_of_eight_bits_may_differ_by_less_than_rounding_does(share, whole, taken):
-    """Where a grid is coarse, the PCC of two that round a few numbers otherwise is low."""
+    """With a coarse scale, the PCC of two results that round a few numbers differently is low."""
     x = torch.linspace(-1, 1, 1000).reshape(10, 100)
 
     def function(x):
@@ -166,7 +166,7 @@ def test_kernels_of_eight_bits_may_differ_by_less_than_rounding_does(share, whol
 
 @pytest.mark.parametrize(("off", "taken"), [(0.0, True), (0.6, True), (1.0, False), (1.5, False)])
 def test_an_engine_may_leave_out_a_rounding(off, taken):
-    """Between two merged ops, for one: what is no further from the floats is right, though it is another."""
+    """Such as between two fused ops: a result that differs, but is no further from the floats, is correct."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(100, 100, generator=generator)
 
@@ -184,7 +184,7 @@ def test_an_engine_may_leave_out_a_rounding(off, taken):
 
 
 def test_what_is_cut_off_is_no_rounding():
-    """A number far beyond the grid would excuse any result."""
+    """If clamping counted as rounding, a number far out of range would excuse any result."""
     x = torch.linspace(-1, 1, 1000).reshape(10, 100)
     x[0, 0] = 1e6
 
@@ -197,7 +197,7 @@ def test_what_is_cut_off_is_no_rounding():
 
 
 class Cancelled(torch.nn.Module):
-    """0, but for the rounding of sums in one order and in another; and something that is not."""
+    """A result that is 0 up to the rounding of sums in two orders, and another one that is not 0."""
 
     def forward(self, x):
         return x.sum() - x.flip(0).cumsum(0)[-1], x * 2
@@ -214,6 +214,6 @@ def test_what_is_zero_but_for_rounding_may_be_another_small_number(times, taken,
     actual = [expected[0] * times, expected[1]]
     found = island_difference(island, [x], actual, expected, low_precision=False, whole=whole)
     assert (not found) == (taken and whole)
-    # What is not 0 is not excused by what is.
+    # A result that is 0 does not excuse one that is not.
     actual[1] = expected[1] * 1.1
     assert island_difference(island, [x], actual, expected, low_precision=False, whole=whole)

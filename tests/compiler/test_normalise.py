@@ -1,4 +1,4 @@
-"""The graph that a target is asked about."""
+"""The normalized graph that targets see."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""One program for all sizes: how many are built, for which sizes it is, and what happens outside of them."""
+"""One program for all sizes: how many are built, which sizes it takes, and what happens with others."""
 
 import pytest
 import torch
@@ -15,14 +15,14 @@ from torchport.targets.openvino import OpenVinoTarget
 
 LENGTH = Dim("length", min=1, max=40)
 ROWS = Dim("rows", min=1, max=6)
-# For what the compiler does alike for all targets. tests/targets/openvino/test_open_sizes.py has OpenVINO's.
+# Tests what the compiler does for all targets; tests/targets/openvino/test_open_sizes.py is for OpenVINO.
 MOSTLY_HOST = pytest.mark.parametrize(
     "target", ["host", pytest.param("openvino", marks=pytest.mark.conformance)]
 )
 
 
 class Encoder(nn.Module):
-    """Embeds tokens and their positions, attends to what a mask leaves, as BERT does."""
+    """Embeds tokens and their positions, and attends with a mask, like BERT."""
 
     def __init__(self):
         super().__init__()
@@ -40,7 +40,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Rotates queries and keys by their positions, and looks back only, as Llama does."""
+    """Rotates queries and keys by their positions, and attends causally, like Llama."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +66,7 @@ class Decoder(nn.Module):
 
 
 class Pictures(nn.Module):
-    """Convolves, normalises, pools and classifies, as ResNet does."""
+    """Convolves, normalizes, pools and classifies, like ResNet."""
 
     def __init__(self):
         super().__init__()
@@ -150,12 +150,12 @@ def test_a_size_outside_the_range_is_refused(target):
     compiled = torchport.compile(Decoder().eval(), (ids(2, 7),), dynamic_shapes=({1: LENGTH},), target=target)
     with pytest.raises(RuntimeRefusal, match=r"Decoder: dimension 1 of .* is 41, outside 1 … 40: widen"):
         compiled(ids(2, 41))
-    with pytest.raises(RuntimeRefusal, match=r"dimension 0 of .* is 3, and only 2 is allowed there"):
+    with pytest.raises(RuntimeRefusal, match=r"dimension 0 of .* is 3, but must be 2"):
         compiled(ids(3, 7))
 
 
 def test_a_model_that_asks_for_a_size_of_1_gets_a_program_for_it(target):
-    """Torch captures it as if no size were 1, and does not say so."""
+    """Torch silently captures it as if no size were 1."""
 
     def model(x):
         return x * 100 if x.shape[0] == 1 else x + 1
@@ -208,7 +208,7 @@ def test_a_changed_weight_is_built_anew_for_all_sizes(target, builds):
         model.head.weight.mul_(3)
     for length in (9, 4, 30):
         assert_same(model, compiled, ids(2, length))
-    assert count < len(builds) <= 2 * count  # an island without that weight is found in the cache
+    assert count < len(builds) <= 2 * count  # an island without that weight is a cache hit
     assert len(compiled.programs) == 1
 
 
@@ -229,7 +229,7 @@ def test_sizes_that_vary_too_independently_are_compiled_for_one_by_one(target, c
     args = [torch.ones(size) for size in (2, 3, 4, 5)]
     shapes = tuple({0: Dim(name, max=9)} for name in "abcd")
     compiled = torchport.compile(model, args, dynamic_shapes=shapes, target=target)
-    assert "each size is compiled for by itself: more than 3 sizes vary independently" in caplog.text
+    assert "each size is compiled separately: more than 3 sizes vary independently" in caplog.text
     assert_same(model, compiled, *[torch.ones(size) for size in (3, 4, 5, 6)])
     assert len(compiled.programs) == 2
 
@@ -310,13 +310,13 @@ def test_sizes_that_depend_on_each_other(target):
     for rows in (1, 2, 9):
         assert_same(model, compiled, torch.randn(rows, 4), torch.randn(2 * rows, 4))
     assert len(compiled.programs) <= 2
-    with pytest.raises(RuntimeRefusal, match="only 4 is allowed"):
+    with pytest.raises(RuntimeRefusal, match="is 5, but must be 4"):
         compiled(torch.randn(2, 4), torch.randn(5, 4))
 
 
 @MOSTLY_HOST
 def test_what_stays_on_the_host_gets_its_sizes_too(target):
-    """Islands before and after an op of the host's see the sizes that the inputs have."""
+    """Islands before and after a host op get the sizes of the inputs."""
 
     def model(x):
         rows = x.shape[0]

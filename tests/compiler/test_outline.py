@@ -1,4 +1,4 @@
-"""Islands cut out of a graph, and the host's graph around them."""
+"""Islands are extracted from a graph, and the host's graph calls them."""
 
 import operator
 

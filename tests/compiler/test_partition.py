@@ -1,4 +1,4 @@
-"""Islands: as large as they can be, convex, and in an order that keeps random ops in theirs."""
+"""Islands: as large as possible, convex, and in an order that preserves that of random ops."""
 
 import operator
 import random
@@ -71,7 +71,7 @@ def test_any_graph_runs_in_the_order_of_its_levels(seed):
     ready = {nodes[0]}
     for level in cut.levels:
         island = cut.islands.get(level, [])
-        # All that an island needs is there before it starts: that is what convex means.
+        # All inputs of an island are computed before it starts: that is what convex means.
         assert all(source in ready or source in island for node in island for source in node.args)
         ready.update(island)
         for node in cut.host.get(level, []):
@@ -106,7 +106,7 @@ def test_a_look_into_a_tuple_stays_with_the_tuple():
 
 
 def test_random_ops_run_in_the_order_in_which_they_were_traced():
-    # Alone, the second draw would be ready before the first, which waits for an island.
+    # By its inputs alone, the second draw could run before the first, which waits for an island.
     drawing = Drawing()
     x = drawing.input("x")
     late = drawing.host("h", drawing.device("a", x))

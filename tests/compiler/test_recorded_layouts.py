@@ -1,4 +1,4 @@
-"""Results that lie otherwise than the graph says are copied, as they must be on GPUs."""
+"""Results whose memory layout differs from the graph's are copied, as GPUs require."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from torchport.compiler.recorded_layouts import lay_out_as_recorded
     ],
 )
 def test_what_is_recorded_as_contiguous_is_made_so(rest):
-    """As on a GPU, where torch.export records what is contiguous, and cuDNN's kernels give channels-last."""
+    """As on a GPU, where torch.export records contiguous results and cuDNN's kernels give channels-last."""
     model = nn.Sequential(nn.Conv2d(3, 4, 3), *rest).eval()
     x = torch.randn(2, 3, 8, 8)
     graph_module = normal(model, x).graph_module

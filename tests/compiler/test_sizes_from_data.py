@@ -1,4 +1,4 @@
-"""Sizes that depend on data: what has them stays on the host, with the reason, and the rest is taken."""
+"""Data-dependent sizes: ops that have them stay on the host with the reason, and the rest is taken."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ import torchport
 
 
 class Selects(nn.Module):
-    """Uses one of as many columns as values say: its size is known, its stride is not."""
+    """Uses one of a data-dependent number of columns: its size is known, its stride is not."""
 
     def __init__(self):
         super().__init__()
@@ -57,5 +57,5 @@ def test_results_are_eager_torchs(model, on):
 def test_an_op_on_a_tensor_with_unknown_strides_stays_with_the_reason(on):
     coverage = torchport.explain(Selects().eval(), (torch.ones(6, 4),), target=on)
     reasons = {row.op: row.detail for row in coverage.stayed}
-    assert reasons["aten.mul.Tensor"] == "how a tensor of it lies in memory is known at run time only"
+    assert reasons["aten.mul.Tensor"] == "the memory layout of a tensor in it is known at run time only"
     assert coverage.ops_remain < coverage.ops_before

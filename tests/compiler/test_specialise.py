@@ -1,4 +1,4 @@
-"""Which inputs are of a kind that a program was built for."""
+"""Which inputs a program may be used for."""
 
 import pytest
 import torch

@@ -71,7 +71,7 @@ def test_eager_torch_is_stopped_where_it_takes_much_longer(monkeypatch):
     graph.output(value)
     piece = SimpleNamespace(island=SimpleNamespace(graph_module=fx.GraphModule({}, graph)))
     assert not speed_trial._ends_within(piece, [X], 0.05)
-    assert len(seen) == 5  # the first op alone
+    assert len(seen) == 5  # only the first op
     assert speed_trial._ends_within(piece, [X], 60)
     monkeypatch.setattr(speed_trial, "_ends_within", lambda *given: False)
     monkeypatch.setattr(speed_trial, "time_in_turns", lambda *given: pytest.fail("it was timed"))
@@ -81,10 +81,10 @@ def test_eager_torch_is_stopped_where_it_takes_much_longer(monkeypatch):
 def test_how_long_trials_take_is_told():
     with speed_trial.noting_time() as spent:
         assert compiled_for("slow").stayed
-    assert spent.seconds > 3 * DEVICES["slow"].seconds  # it was run three times at least
+    assert spent.seconds > 3 * DEVICES["slow"].seconds  # it ran at least three times
     with speed_trial.noting_time() as spent:
         compiled_for("slow")
-    assert spent.seconds == 0  # as it is remembered
+    assert spent.seconds == 0  # the result is cached
 
 
 def test_slowness_that_comes_again_with_each_plan_is_never_a_failure(monkeypatch):
@@ -142,8 +142,8 @@ def test_a_trace_that_may_leave_nothing_on_the_host_takes_what_is_slower():
     [
         ([0.0, 0.0, 0.0], 10.0, 3),
         ([0.0], -1.0, 1),
-        ([0.1] * 3, -1.0, 3),  # one, and two more to be sure
-        ([0.1] * 10, 10.0, 10),  # three, and seven more to be sure
+        ([0.1] * 3, -1.0, 3),  # one, and two more to confirm
+        ([0.1] * 10, 10.0, 10),  # three, and seven more to confirm
         ([0.1, 0.1, 0.1, 0.1, 0.0], 10.0, 5),  # the others were disturbed
     ],
 )

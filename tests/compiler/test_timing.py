@@ -30,7 +30,7 @@ def test_runs_are_interleaved_and_take_turns_at_going_first():
 
 
 class Clock:
-    """A clock that each look moves on by a second."""
+    """A clock that advances by a second with each reading."""
 
     def __init__(self):
         self.seconds = 0.0

@@ -1,4 +1,4 @@
-"""Graphs that want gradients: AOTAutograd's forward and backward, each with islands."""
+"""Graphs with gradients: AOTAutograd's forward and backward, each with islands."""
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
@@ -144,7 +144,7 @@ def step_of(model, *args):
 
 
 def test_constants_come_along(target, torch_compile):
-    """AOTAutograd lifts what `torch.tensor` makes into the graph, as an attribute."""
+    """AOTAutograd lifts the results of `torch.tensor` into the graph as attributes."""
 
     def model(x):
         return x * torch.tensor([1.0, 2.0, 3.0]) + torch.tensor(0.5).exp()
@@ -227,7 +227,7 @@ def test_what_aot_autograd_cannot_take_apart_runs_as_aot_eager_does(torch_compil
 
 
 def test_a_graph_that_writes_in_place_is_not_taken_apart(torch_compile, programs):
-    """Islands and what stays on the host may change places, so the order of writes would be lost."""
+    """Islands and host ops may be reordered, so the order of writes would be lost."""
     graph = torch.fx.Graph()
     x = graph.placeholder("x")
     x.meta["val"] = torch.empty(2)
@@ -284,7 +284,7 @@ def test_a_checkpoint_that_runs_eagerly_after_all_draws_the_same_numbers(target,
 
     compiled, x, y = torch_compile(model, target), torch.ones(64, requires_grad=True), torch.zeros(64)
     compiled(x, y)
-    y[3] = float("nan")  # which a device that loses it refuses, once the numbers are drawn
+    y[3] = float("nan")  # a device that loses NaN refuses it, after the random numbers are drawn
     torch.manual_seed(4)
     ours, after = compiled(x, y), torch.rand(1)
     torch.manual_seed(4)

@@ -1,4 +1,4 @@
-"""Transforms of torch.func inside what torch.compile's backend compiles: right, and torch as it was after."""
+"""Transforms of torch.func in graphs of the torch.compile backend: correct, and torch's state is kept."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ TRANSFORMS = {
 
 def assert_torch_is_as_it_was():
     assert torch._C._functorch.peek_interpreter_stack() is None
-    assert torch.allclose(X, X)  # under a level of vmap that is left over, this raises
+    assert torch.allclose(X, X)  # raises if a level of vmap is left over
     assert torch.is_grad_enabled()
 
 
@@ -67,7 +67,7 @@ def test_where_aot_autograd_fails_torch_is_as_it_was(torch_compile, monkeypatch)
 
 
 class PerSample(nn.Module):
-    """The gradient of each sample, as differential privacy asks for."""
+    """Per-sample gradients, as differential privacy needs them."""
 
     def __init__(self):
         super().__init__()

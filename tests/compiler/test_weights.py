@@ -1,4 +1,4 @@
-"""The guard notices whatever changes a weight or what the modules hold."""
+"""The guard detects every change of a weight or of what the modules hold."""
 
 import ast
 import threading
@@ -13,7 +13,7 @@ import torchport
 from torchport import capture, targets
 from torchport.capture import ModuleState
 from torchport.compiler.normalise import Weight, normalise
-from torchport.compiler.weights import Changed, WeightGuard, frozen_weights, look_once
+from torchport.compiler.weights import Changed, WeightGuard, check_once, frozen_weights
 
 SOURCE = Path(torchport.__file__).parent
 
@@ -121,7 +121,7 @@ def test_pruning_through_data_is_noticed():
         assert not guard.unchanged()
 
 
-@pytest.mark.xfail(strict=True, reason="of a write through .data only some elements are looked at")
+@pytest.mark.xfail(strict=True, reason="writes through .data are only detected at sampled elements")
 def test_a_write_to_one_row_through_data_is_noticed():
     model, guard = guarded()
     model.head.weight.data[1].fill_(9)
@@ -154,7 +154,7 @@ LAYOUTS = {
 def test_any_dtype_and_layout(tensor):
     guard = WeightGuard([Weight("", tensor)])
     assert guard.unchanged()
-    tensor.untyped_storage().fill_(0)  # as `tensor.data.zero_()`, which not all of these can do
+    tensor.untyped_storage().fill_(0)  # like `tensor.data.zero_()`, which not all of these support
     assert not guard.unchanged()
 
 
@@ -173,14 +173,14 @@ def test_memory_beside_a_weight_may_be_written_through_data():
     whole.data[90:].zero_()
     whole.data[:, :100].zero_()
     whole.data[:, 200:].zero_()
-    # The part shares the whole's version counter, which counts none of these.
+    # The part shares the whole's version counter, which none of these writes increments.
     assert guard.unchanged()
 
 
 def test_guarding_leaves_the_memory_as_it_was():
     tensor = torch.ones(10)
     guard = WeightGuard([Weight("", tensor)])
-    tensor.resize_(1 << 12)  # which memory that numpy knows of would refuse
+    tensor.resize_(1 << 12)  # memory shared with numpy would refuse this
     assert not guard.unchanged()
     tensor.untyped_storage().resize_(0)
     assert not guard.unchanged()
@@ -243,7 +243,7 @@ def test_memory_that_was_given_back_is_not_read():
 
 
 def test_memory_that_was_freed_is_not_read():
-    tensor = torch.ones(1 << 22)  # so large that its memory goes back to the system at once
+    tensor = torch.ones(1 << 22)  # so large that its memory is returned to the system at once
     guard = WeightGuard([Weight("", tensor)])
     assert guard.unchanged()
     tensor.untyped_storage().resize_(0)
@@ -282,21 +282,21 @@ def test_no_object_is_read_by_its_address():
             assert name not in {"from_address", "stride_tricks", "string_at", "py_object"}, path
 
 
-def test_in_a_loop_it_looks_at_everything_once_and_then_at_what_torch_counts():
+def test_in_a_loop_it_checks_everything_once_and_then_only_version_counters():
     model, guard = guarded()
-    with look_once():
+    with check_once():
         guard.check()
         with torch.no_grad():
             model.head.weight.mul_(2)
         with pytest.raises(Changed):
             guard.check()
     model, guard = guarded()
-    with look_once():
+    with check_once():
         model.head.weight.data.mul_(2)
         with pytest.raises(Changed):
             guard.check()
     model, guard = guarded()
-    with look_once():
+    with check_once():
         guard.check()
         model.head.weight.data.mul_(2)
         guard.check()
@@ -314,7 +314,7 @@ def test_a_loop_of_one_thread_is_not_anothers():
         except Changed:
             found.append("changed")
 
-    with look_once():
+    with check_once():
         guard.check()
         model.head.weight.data.mul_(2)
         thread = threading.Thread(target=check)

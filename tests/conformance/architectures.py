@@ -1,4 +1,4 @@
-"""The architectures that are swept, and which of them run in `make test`."""
+"""The architectures covered by the sweeps, and which of them run in `make test`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TORCHVISION = """
 
 
 def marked(family: str, names: list[str], in_make_test: int) -> list[object]:
-    """Return the architectures of a family as parameters: the first few run always, others in the sweep."""
+    """Return the architectures of a family as parameters: the first few always run, others in the sweep."""
     return [
         pytest.param(
             f"{family}:{name}",

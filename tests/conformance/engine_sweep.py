@@ -3,9 +3,9 @@
     PYTHONPATH=src python tests/conformance/engine_sweep.py ops inductor --device cuda --workers 8 --minutes 9
     PYTHONPATH=src python tests/conformance/engine_sweep.py models inductor --device cuda
 
-Needs torch and torchport's sources, nothing else. Workers are processes: one that crashes or hangs costs its
-piece of work, which is then tried op by op. What was seen is kept in a JSON file, and not done again. The
-exit code is 1 if something is wrong, and 2 if nothing is but time ran out.
+Needs only torch and torchport's sources. Workers are processes: if one crashes or hangs, its piece of work is
+retried op by op. Results are kept in a JSON file, and finished work is not repeated. The exit code is 1 if
+something is wrong, and 2 if nothing is wrong but time ran out.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ READY = "ready\n"
 
 @dataclass(frozen=True)
 class Work:
-    """What one worker does at a time.
+    """A piece of work for one worker.
 
     Args:
         what: `ops` or `models`.
-        names: of the ops or the model.
-        dtypes: in which they are tried.
+        names: the names of the ops or the model.
+        dtypes: the dtypes in which they are tested.
     """
 
     what: str
@@ -45,12 +45,12 @@ class Work:
 
     @property
     def key(self) -> str:
-        """Its name in the records."""
+        """Its key in the records."""
         more = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
         return f"{self.names[0]}{more}, {' '.join(self.dtypes)}"
 
     def split(self) -> list[Work]:
-        """Return it op by op."""
+        """Return the work split into single ops."""
         return [Work(self.what, (name,), self.dtypes) for name in self.names]
 
 
@@ -58,7 +58,7 @@ class Work:
 
 
 def check(work: Work, engine: str, device: str) -> list[str]:
-    """Return what is wrong."""
+    """Do a piece of work, and return the problems found."""
     import torch
 
     dtypes = [getattr(torch, name) for name in work.dtypes]
@@ -72,7 +72,7 @@ def check(work: Work, engine: str, device: str) -> list[str]:
 
 
 def check_model(name: str, engine: str, device: str, dtype: object) -> list[str]:
-    """Return in what a compiled model differs from eager torch, or that little of it is compiled."""
+    """Return where a compiled model differs from eager torch, or that too little of it is compiled."""
     import torch
 
     import torchport
@@ -106,12 +106,12 @@ def check_model(name: str, engine: str, device: str, dtype: object) -> list[str]
 
 
 def serve(engine: str, device: str) -> None:
-    """Do what comes in, line by line, and say what came of it; ends itself once a GPU is lost to it."""
+    """Read work line by line from stdin and answer each; exit once the GPU has become unusable."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is not an answer
+    os.dup2(2, 1)  # keeps what libraries print out of the answers
     import torch
 
-    # So that results can be compared closely; once torch's samples are imported, it cannot be set.
+    # For a close comparison of results; it cannot be set any more once torch's samples are imported.
     torch.backends.cudnn.allow_tf32 = False
     os.environ["TORCHPORT_SPEED_TRIAL"] = "0"
     answers.write(READY)
@@ -121,7 +121,7 @@ def serve(engine: str, device: str) -> None:
         work = Work(fields["what"], tuple(fields["names"]), tuple(fields["dtypes"]))
         try:
             problems = check(work, engine, device)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is written down
+        except Exception as error:  # noqa: BLE001  # any exception is recorded as a problem
             from conformance.op_samples import is_fatal
 
             if is_fatal(error):
@@ -135,7 +135,7 @@ def serve(engine: str, device: str) -> None:
 
 
 class Worker:
-    """A process that does work, started again when it is lost."""
+    """A process that does work, and is restarted when it crashes or hangs."""
 
     def __init__(self, engine: str, device: str, log: Path) -> None:
         self._command = [sys.executable, __file__, "--serve", "ops", engine, "--device", device]
@@ -143,7 +143,7 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
 
     def do(self, work: Work, seconds: float) -> list[str] | None:
-        """Return what is wrong; None if the process crashes, or takes longer than it may."""
+        """Return the problems found; None if the process crashes, or exceeds the time limit."""
         process = self._process or self._start()
         try:
             process.stdin.write(
@@ -178,7 +178,7 @@ class Worker:
 
 
 class Sweep:
-    """Works through what is not in the records yet."""
+    """Does the work that is not in the records yet."""
 
     def __init__(self, given: argparse.Namespace, work: list[Work]) -> None:
         self._given = given
@@ -201,7 +201,7 @@ class Sweep:
             self._left.put(work)
 
     def run(self) -> None:
-        """Do all of it, or as much as there is time for."""
+        """Do all of the work, or as much as there is time for."""
         threads = [
             threading.Thread(target=self._work, args=(number,)) for number in range(self._given.workers)
         ]
@@ -243,7 +243,7 @@ class Sweep:
             print(f"{taken:6.1f} s  {shown:9}  {work.key}", flush=True)
 
     def summary(self) -> int:
-        """Print what came of it; return the exit code."""
+        """Print a summary, and return the exit code."""
         done = [row for row in self.records.values() if "problems" in row]
         wrong = [problem for row in done for problem in row["problems"]]
         print("\n".join(wrong))
@@ -252,7 +252,7 @@ class Sweep:
 
 
 def all_work(given: argparse.Namespace) -> list[Work]:
-    """Return what there is to do."""
+    """Return all pieces of work."""
     dtypes = tuple(given.dtypes)
     if given.what == "models":
         from conformance.small_models import MODELS
@@ -274,7 +274,7 @@ def all_work(given: argparse.Namespace) -> list[Work]:
 
 
 def main() -> int:
-    """Sweep, print what is wrong, and return 1 if something is."""
+    """Run the sweep, print the problems found, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["ops", "models"])
     parser.add_argument("engine")

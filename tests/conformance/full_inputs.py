@@ -1,4 +1,4 @@
-"""Small transformers models with a head, called as users do: with labels, and a mask that hides some."""
+"""Builds small transformers models with a head and typical inputs: labels, and a mask with padding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchport.zoo.hf_shrink import STEPS, shrink_config
 from torchport.zoo.model import Model
 from torchport.zoo.random_weights import fixed_seed, wake_zero_weights
 
-# The kinds of heads in the order in which one is chosen: those whose loss is part of the model first.
+# The kinds of heads in order of preference: those whose loss is part of the model first.
 HEADS = (
     "CAUSAL_LM",
     "SEQ_TO_SEQ_CAUSAL_LM",
@@ -33,7 +33,7 @@ SIZES = InputSizes(batch=2, length=16, image_size=64, samples=4000, frames=64)
 
 
 def load_with_full_inputs(model_type: str) -> Model:
-    """Build an architecture small, with a head if there is one, and the masks and labels that it takes."""
+    """Build a small model, with a head if the architecture has one, and the masks and labels it takes."""
     transformers = import_library("transformers")
     from transformers import CONFIG_MAPPING
     from transformers.models.auto import modeling_auto
@@ -51,7 +51,7 @@ def load_with_full_inputs(model_type: str) -> Model:
                 wake_zero_weights(module)
             module.eval()
             return Model(f"hf-small:{model_type}", module, (), _inputs(module, config))
-        except Exception as error:  # noqa: BLE001 - each architecture refuses in its own way
+        except Exception as error:  # noqa: BLE001 - each architecture raises its own errors
             refusal = refusal or error
     assert refusal is not None
     raise refusal
@@ -65,7 +65,7 @@ def _inputs(module: nn.Module, config) -> dict[str, Tensor]:
         tokens = made.get("input_ids" if name == "attention_mask" else "decoder_input_ids")
         if name in parameters and tokens is not None:
             mask = torch.ones_like(tokens)
-            mask[0, -3:] = 0  # the first sample is padded at its end
+            mask[0, -3:] = 0  # the first sample has padding at its end
             made = _if_taken(module, made, {name: mask})
     if "labels" in parameters:
         tokens = made.get("decoder_input_ids", made.get("input_ids"))
@@ -82,6 +82,6 @@ def _if_taken(module: nn.Module, inputs: dict[str, Tensor], more: dict[str, Tens
     try:
         with torch.no_grad(), fixed_seed():
             module(**inputs, **more)
-    except Exception:  # noqa: BLE001 - a model may refuse in any way
+    except Exception:  # noqa: BLE001 - a model may raise anything
         return inputs
     return {**inputs, **more}

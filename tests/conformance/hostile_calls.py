@@ -1,4 +1,4 @@
-"""Calls every op that files may call with arguments that do not fit: run as a process, which must not crash.
+"""Calls every op that files may call with invalid arguments, in a process that must not crash.
 
 python -m conformance.hostile_calls TRIALS PROGRESS
 """
@@ -34,7 +34,7 @@ FORMATS = [torch.contiguous_format, torch.preserve_format, torch.channels_last, 
 
 
 def permitted_ops() -> list[torch._ops.OpOverload]:
-    """Every op of ATen that a file may call."""
+    """Return every ATen op that a file may call."""
     found = []
     for name in sorted(torch._C._dispatch_get_all_op_names()):
         base, _, overload = name.removeprefix("aten::").partition(".")
@@ -45,7 +45,7 @@ def permitted_ops() -> list[torch._ops.OpOverload]:
 
 
 class _Samples(TorchDispatchMode):
-    """Notes calls with arguments that do fit."""
+    """Records calls with valid arguments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class _Samples(TorchDispatchMode):
 
 
 def samples() -> dict[str, list]:
-    """Return calls of ops by their names, from torch's own samples."""
+    """Return calls from torch's own samples, by op name."""
     mode = _Samples()
     for op in op_db:
         for dtype in (torch.float32, torch.int64):
@@ -76,7 +76,7 @@ def samples() -> dict[str, list]:
 
 
 def tensor(draw: random.Random, like: object) -> torch.Tensor:
-    """Return a tensor that does not fit: a changed one, or any."""
+    """Return an invalid tensor: a changed copy of a valid one, or an arbitrary one."""
     if isinstance(like, torch.Tensor) and draw.random() < 0.7:
         whole = not like.is_floating_point() and not like.is_complex() and like.dtype is not torch.bool
         changes = [
@@ -97,7 +97,7 @@ def tensor(draw: random.Random, like: object) -> torch.Tensor:
 
 
 def argument(draw: random.Random, kind: str, like: object) -> object:
-    """Return a value of a schema's type."""
+    """Return a random value for a schema's type."""
     if kind.startswith("Optional["):
         return None if draw.random() < 0.3 else argument(draw, kind[9:-1], like)
     if kind.startswith("List["):
@@ -117,7 +117,7 @@ def argument(draw: random.Random, kind: str, like: object) -> object:
 
 
 def hostile_call(op: torch._ops.OpOverload, noted: list, draw: random.Random) -> tuple[list, dict]:
-    """Return positional and keyword arguments for an op."""
+    """Return random positional and keyword arguments for an op."""
     arguments = op._schema.arguments
     if noted and draw.random() < 0.85:
         args, kwargs = draw.choice(noted)
@@ -133,8 +133,8 @@ def hostile_call(op: torch._ops.OpOverload, noted: list, draw: random.Random) ->
 
 
 def call_from(first: int, trials: int, noted: dict[str, list], progress: Path) -> None:
-    """Call the ops from the `first` on; `progress` always says which one it is at."""
-    limit = 10 << 30  # of addresses: what is too large is refused
+    """Call the ops starting with number `first`; the file `progress` always holds the current one."""
+    limit = 10 << 30  # of address space: larger allocations fail
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     for number, op in list(enumerate(permitted_ops()))[first:]:
         draw = random.Random(str(op))
@@ -144,7 +144,7 @@ def call_from(first: int, trials: int, noted: dict[str, list], progress: Path) -
             tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
             before = [leaf._version for leaf in tensors]
             signal.alarm(10)
-            with contextlib.suppress(Exception):  # whatever it is, it was refused
+            with contextlib.suppress(Exception):  # any exception is a refusal
                 CHECKED.get(str(op), op)(*args, **kwargs)
             signal.alarm(0)
             if [leaf._version for leaf in tensors] != before:
@@ -152,7 +152,7 @@ def call_from(first: int, trials: int, noted: dict[str, list], progress: Path) -
 
 
 def main(trials: int, progress: Path) -> None:
-    """Call all ops in children of this process: one that takes long, as large sizes do, is ended and left."""
+    """Call all ops in child processes: a call that takes long, as with large sizes, is ended and skipped."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     noted = samples()

@@ -1,7 +1,7 @@
-"""The process that takes hostile islands: `hostile_child.py KIND FIRST LAST FOLDER`; prints what went wrong.
+"""Loads hostile islands in a separate process: `hostile_child.py KIND FIRST LAST FOLDER`; prints problems.
 
-Each is loaded and run as a program would. Right are a refusal of torchport's, or a result. All else is
-printed: other errors, and whatever runs a command or calls somebody.
+Each island is loaded and run as in a compiled model. A TorchportError or a result is correct. Everything else
+is printed: other errors, and any attempt to run a command or open a connection.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from torchport.targets.openvino.ir_check import TYPES
 from torchport.targets.target import OutOfRange
 
 SECONDS = 60  # for one island
-MEMORY = 24 * 2**30  # of addresses, most of which torch and OpenVINO take for themselves
+MEMORY = 24 * 2**30  # of address space, most of which torch and OpenVINO reserve
 
 WATCHED = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect", "os.putenv")
 ran: list[str] = []
 
 
 def watch(event: str, args: object) -> None:
-    """Note whatever a file must never bring about."""
+    """Record events that a file must never cause."""
     if event in WATCHED:
         ran.append(f"{event} {args!r}")
 
 
 def mutated(kind: str, artifact: Artifact, chance: random.Random) -> Artifact:
-    """Return an artefact that a stranger changed, its lengths right again."""
+    """Return an artefact that was tampered with, with corrected lengths."""
     if kind == "ttnn" and chance.random() < 0.9:
         return with_program(artifact, mutate_json(program_json(artifact), chance))
     if kind == "openvino" and chance.random() < 0.8:
@@ -67,13 +67,13 @@ def _with_xml(artifact: Artifact, chance: random.Random) -> Artifact:
 
 
 def through_cache(artifact: Artifact) -> Artifact | None:
-    """Return what the cache gives back of an entry."""
+    """Return the artefact after writing it to the cache and reading it back."""
     cache.write("ab12", artifact)
     return cache.read("ab12")
 
 
 def main(kind: str, first: int, last: int, folder: Path) -> None:
-    """Take the islands of some seeds."""
+    """Test the islands of a range of seeds."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     target = "openvino" if kind == "openvino" else "ttnn"
@@ -84,7 +84,7 @@ def main(kind: str, first: int, last: int, folder: Path) -> None:
     for seed in range(first, last):
         (folder / "seed").write_text(str(seed))
         chance = random.Random(seed)
-        signal.alarm(SECONDS)  # who hangs is ended by it
+        signal.alarm(SECONDS)  # ends the process if it hangs
         try:
             hostile: Artifact | None = mutated(target, artifact, chance)
             if kind == "cache":
@@ -94,7 +94,7 @@ def main(kind: str, first: int, last: int, folder: Path) -> None:
                 taken += 1
         except (TorchportError, OutOfRange):
             pass
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is a finding
+        except Exception as error:  # noqa: BLE001  # any other exception is a finding
             print(json.dumps({"seed": seed, "error": f"{type(error).__name__}: {error}"[:500]}))
         if ran:
             print(json.dumps({"seed": seed, "error": f"ran {ran}"[:500]}))

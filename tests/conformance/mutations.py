@@ -1,4 +1,4 @@
-"""Changes JSON and XML as a stranger might who knows their structure: what comes out is JSON or XML."""
+"""Mutates JSON and XML as an attacker who knows their structure might: the result is valid JSON or XML."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def mutate_json(data: object, chance: random.Random) -> object:
 
 
 def _places(data: object) -> list[tuple[object, object]]:
-    """Return every place in JSON: a container, and a key of it."""
+    """Return every place in JSON, as a container and a key of it."""
     found: list[tuple[object, object]] = []
     waiting = [data]
     while waiting:
@@ -94,7 +94,7 @@ _SIZE = re.compile(r"<dim>(-?\d+)</dim>")
 
 
 def mutate_xml(text: str, types: list[str], chance: random.Random) -> str:
-    """Return an XML with one to three attributes, sizes or elements changed."""
+    """Return XML with one to three attributes, sizes or elements changed."""
     for _ in range(chance.choice((1, 1, 2, 3))):
         kind = chance.randrange(6)
         if kind < 3:

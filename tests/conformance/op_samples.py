@@ -1,4 +1,4 @@
-"""torch's own samples of every op, and how compiled ones are compared with eager torch; needs no pytest."""
+"""Compares compiled ops with eager torch on torch's own samples of every op; does not need pytest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchport.verification import HALVES, coarsest_step, half_difference
 
 try:
     import expecttest  # noqa: F401  # torch.testing._internal imports it
-except ImportError:  # on a machine with torch alone; of it, only the names are wanted
+except ImportError:  # on a machine with only torch; only these names of it are needed
     stand_in = types.ModuleType("expecttest")
     stand_in.TestCase, stand_in.ACCEPT = unittest.TestCase, False
     sys.modules["expecttest"] = stand_in
@@ -29,8 +29,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 SAMPLES = 3
 DTYPES = (torch.float32, torch.int64, torch.bool)
 
-# Their results are not determined by their inputs: memory that nobody wrote, or random numbers. That
-# random ops draw as eager torch does is tested by itself; these samples set the seed inside the op.
+# Their results are not determined by their inputs: uninitialized memory, or random numbers. A separate test
+# checks that random ops draw as eager torch does; these samples set the seed inside the op.
 UNDETERMINED = frozenset(
     """
     bernoulli cauchy empty empty_like empty_permuted empty_strided exponential geometric log_normal
@@ -41,17 +41,17 @@ UNDETERMINED = frozenset(
     """.split()
 )
 
-# `jiterator_…` ops run on GPUs alone.
+# `jiterator_…` ops run only on GPUs.
 OPS = [op for op in op_db if op.name not in UNDETERMINED and not op.name.startswith("jiterator")]
 
 
 def name_of(op: object) -> str:
-    """Return an op's name, with that of its variant."""
+    """Return an op's name, including its variant's."""
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
 def own_copy(value: object) -> object:
-    """Return a copy with all of a tensor's memory: some samples show a part of theirs."""
+    """Return a copy that keeps a tensor's whole storage: some samples are views of a part of theirs."""
     flat = flatten(value)
     return flat.structure.rebuild([_copy_tensor(leaf.detach()) for leaf in flat.leaves])
 
@@ -61,14 +61,14 @@ def _copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_random(sample: object) -> bool:
-    """Whether a sample draws random numbers: it drops out, by a keyword or, in training, by a number."""
+    """Whether a sample draws random numbers for dropout, by a keyword or, in training, by a number."""
     numbers = [value for value in sample.args if isinstance(value, float) and 0 < value < 1]
     return bool(sample.kwargs.get("dropout_p") or (sample.kwargs.get("training") and numbers))
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A call of an op, and what to say of it if it goes wrong."""
+    """A call of an op, and its description for problem reports."""
 
     op: Callable[..., object]
     args: tuple[object, ...]
@@ -77,11 +77,11 @@ class Sample:
     dtype: torch.dtype = torch.float32
 
     def expected(self) -> list[torch.Tensor]:
-        """What eager torch gives."""
+        """Return eager torch's results."""
         return flatten(self.op(*own_copy(self.args), **own_copy(self.kwargs))).leaves
 
     def exact(self) -> list[torch.Tensor]:
-        """What eager torch gives in float32, for a sample in half precision."""
+        """Return eager torch's results in float32, for a sample in half precision."""
         return flatten(self.op(*_widened(self.args), **_widened(self.kwargs))).leaves
 
 
@@ -98,7 +98,7 @@ def samples_of(op: object, dtypes: Sequence[torch.dtype] = DTYPES, device: str =
 
 
 def _widened(value: object) -> object:
-    """The same in float32: its tensors, and the dtypes that it names."""
+    """Return the arguments in float32: their tensors, and the dtypes among them."""
     flat = flatten(value)
     wide = flat.structure.rebuild([_wide_copy(leaf.detach()) for leaf in flat.leaves])
     if isinstance(wide, dict):
@@ -118,11 +118,11 @@ def _wide_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def check_together(samples: list[Sample], engine: str) -> list[str]:
-    """Return what is wrong with samples that are compiled as one graph, or halves where it is not built."""
+    """Return the problems of samples compiled as one graph, or as halves if that graph is not built."""
     if len(samples) > 1:
         try:
             actual = run_compiled(samples, engine, whole=True)
-        except Exception as error:  # whose it is shows when it is alone
+        except Exception as error:  # halving shows which sample causes it
             if is_fatal(error):
                 raise
             actual = None
@@ -134,7 +134,7 @@ def check_together(samples: list[Sample], engine: str) -> list[str]:
         return []
     try:
         actual = run_compiled(samples, engine)
-    except Exception as error:  # the others are looked at too
+    except Exception as error:  # the other samples are still checked
         if is_fatal(error):
             raise
         return [f"{samples[0].what}: {type(error).__name__}: {error}"]
@@ -142,7 +142,7 @@ def check_together(samples: list[Sample], engine: str) -> list[str]:
 
 
 def is_fatal(error: Exception) -> bool:
-    """Whether a GPU can be used no more by this process."""
+    """Whether an error has made the GPU unusable for this process."""
     said = f"{error} {error.__cause__}"
     return "device-side assert" in said or "illegal memory access" in said or "unspecified launch" in said
 
@@ -150,7 +150,7 @@ def is_fatal(error: Exception) -> bool:
 def run_compiled(
     samples: list[Sample], engine: str, *, whole: bool = False
 ) -> list[list[torch.Tensor]] | None:
-    """Return what compiled ops give; None if refused, or if the whole is wanted and some did not run."""
+    """Return the results of compiled ops; None if refused, or if `whole` is set and some stayed in eager."""
 
     def together(calls: list[tuple[tuple[object, ...], dict[str, object]]]) -> list[object]:
         return [sample.op(*args, **kwargs) for sample, (args, kwargs) in zip(samples, calls, strict=True)]
@@ -163,7 +163,7 @@ def run_compiled(
             together,
             (calls(),),
             target=engine,
-            # Without children: one for each sample would take hours, and who crashes is seen here as well.
+            # No child processes: one per sample would take hours, and a crash is noticed here as well.
             options={"check": False, "cache": False, "child_trial": False},
         )
     except CaptureError:
@@ -176,16 +176,16 @@ def run_compiled(
 
 
 def problems_of(samples: list[Sample], actual: list[list[torch.Tensor]]) -> list[str]:
-    """Return in which samples compiled results are not those of eager torch."""
+    """Return the samples whose compiled results differ from eager torch's."""
     found = []
     for sample, results in zip(samples, actual, strict=True):
         try:
             expected = sample.expected()
-        except RuntimeError:  # there is nothing to compare with: eager torch refuses its own sample
+        except RuntimeError:  # nothing to compare with: eager torch rejects its own sample
             continue
         is_half = sample.dtype in HALVES
         problem = _half_problem(sample, results, expected) if is_half else _problem(results, expected)
-        # Eager torch may draw random numbers, or leave memory as it finds it, and differ from itself.
+        # Eager torch may differ from itself, by drawing random numbers or leaving memory uninitialized.
         if problem and not _problem(sample.expected(), expected):
             found.append(f"{sample.what}: {problem}")
     return found
@@ -200,10 +200,10 @@ def _problem(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> str:
 
 
 def _half_problem(sample: Sample, actual: list[torch.Tensor], expected: list[torch.Tensor]) -> str:
-    """Return how results are further from float32's than eager's are."""
+    """Return how results are further from the float32 results than eager torch's are."""
     try:
         widened = sample.exact()
-    except RuntimeError:  # an op for half precision alone
+    except RuntimeError:  # an op that supports only half precision
         widened = [result.float() if result.dtype in HALVES else result for result in expected]
     for mine, eager, exact in zip(actual, expected, widened, strict=True):
         if (mine.dtype, mine.shape, mine.layout) != (eager.dtype, eager.shape, eager.layout):

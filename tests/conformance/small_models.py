@@ -1,4 +1,4 @@
-"""Small models of torch.nn alone: what architectures are made of, where no library of models is installed."""
+"""Small models built only from torch.nn: typical building blocks, for machines without model libraries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 
 class Apply(nn.Module):
-    """A function of modules and one input."""
+    """A module that applies a function to one input and its parts."""
 
     def __init__(self, function: Callable[..., torch.Tensor], *parts: nn.Module) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def _causal(x: torch.Tensor, qkv: nn.Module, out: nn.Module) -> torch.Tensor:
 
 
 def _relative(x: torch.Tensor, qkv: nn.Module, bias: nn.Module) -> torch.Tensor:
-    """Attention with T5's biases by distance."""
+    """Compute attention with T5's relative position biases."""
     places = torch.arange(x.shape[1], device=x.device)
     distance = (places[None, :] - places[:, None]).abs()
     far = 8 + (torch.log(distance.float().clamp(min=1) / 8) / math.log(4) * 8).to(torch.long)
@@ -121,7 +121,7 @@ def _transformer(x: torch.Tensor, both: nn.Module, queries: nn.Module) -> torch.
 
 IMAGE, TOKENS, SEQUENCE, SIGNAL = (2, 3, 32, 32), (2, 12), (2, 16, 32), (2, 8, 40)
 
-# What makes a model, and the shape of its input; of whole numbers, where that is TOKENS.
+# A factory for each model, and the shape of its input; the input holds integers if that is TOKENS.
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (lambda: nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)), SEQUENCE),
     "convolutions": (lambda: nn.Sequential(_conv(3, 16), _conv(16, 24, 3, 2), _conv(24, 8, 5)), IMAGE),
@@ -227,7 +227,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 def load(
     name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
 ) -> tuple[nn.Module, torch.Tensor]:
-    """Return a model with random weights in evaluation mode, and its input."""
+    """Return a model with random weights, in evaluation mode, and its input."""
     torch.manual_seed(0)
     make, shape = MODELS[name]
     model = make().eval()

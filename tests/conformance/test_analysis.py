@@ -1,4 +1,4 @@
-"""Real architectures are analysed, and their FLOPs are those that torch counts on a real run.
+"""Real architectures are analysed, and their FLOPs equal those that torch counts in a real run.
 
 All of them run in `make conformance`, the first few of each family in `make test`.
 """
@@ -43,10 +43,10 @@ def test_an_architecture_is_analysed_as_it_runs(name: str, monkeypatch: pytest.M
     analysis = torchport.analyze(model.module, model.args, model.kwargs, name=name)
     flat = flatten((model.args, dict(model.kwargs)))
     args, kwargs = flat.structure.rebuild([leaf.clone() for leaf in flat.leaves])
-    # Attention by its definition, since torch counts nothing for the CPU's fused kernels.
+    # Use unfused attention, since torch counts nothing for the CPU's fused kernels.
     monkeypatch.setattr(torch.backends.mha, "get_fastpath_enabled", lambda: False)
     counter = FlopCounterMode(display=False)
-    model.module.requires_grad_(False)  # the counter trips over a parameter that is a module's input
+    model.module.requires_grad_(False)  # the counter fails on a parameter that is a module's input
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
         result = model.module(*args, **kwargs)
     assert analysis.cost.flops == counter.get_total_flops() > 0

@@ -1,4 +1,4 @@
-"""Files of OpenVINO's islands, damaged a thousand times each way: refused, or right; the process lives on."""
+"""OpenVINO island files, damaged in many ways a thousand times each: refused, or right; no crash."""
 
 import pytest
 
@@ -42,7 +42,7 @@ for _ in range(1000):
     except TorchportError as error:
         assert kind == "pt2" and type(error).__name__ == "PackageError", repr(error)
         seen["refused"] += 1
-    except Exception as error:  # of torch's own reader, which has no error of its own
+    except Exception as error:  # torch's own reader has no specific error type
         assert kind == "pt", repr(error)
         seen["refused"] += 1
     else:

@@ -1,4 +1,4 @@
-"""Real architectures: what is taken apart in pieces is what torch makes of the whole program."""
+"""Real architectures: decomposing in pieces gives the same ops as torch decomposing the whole program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL = [
     *marked("timm", TIMM, 0),
     *marked("hf-small", TRANSFORMERS, 0),
 ]
-# torch notes a write to a view by writing it to what the view is of, though nobody reads that.
+# torch records a write to a view as a write to its base, even if nothing reads the base.
 _VIEWS = frozenset(
     f"aten.{name}"
     for name in (
@@ -32,7 +32,7 @@ _VIEWS = frozenset(
 
 
 def _calls(program: ExportedProgram) -> Counter[object]:
-    """Return the calls that compute something, with the forms of what they give, in any order."""
+    """Return the calls that compute something, with the forms of their results, ignoring order."""
     remove_no_ops(program.graph_module)
     rows = [(name, tuple(forms)) for kind, name, _, forms in described(program) if kind == "call_function"]
     return Counter(row for row in rows if row[0] not in _VIEWS and "getitem" not in row[0])
@@ -49,5 +49,5 @@ def test_it_is_what_torch_makes_of_the_whole(name: str, target: str) -> None:
     try:
         pieces = in_pieces(program, target)
     except NotInPieces:
-        return  # torch does it
+        return  # left to torch
     assert _calls(pieces) == _calls(as_a_whole(program, target))

@@ -1,4 +1,4 @@
-"""Real architectures, written as code: both forms give the model's results, bit for bit.
+"""Real architectures, written as code: both forms reproduce the model's results bit for bit.
 
 `generate_code` compares with the model itself, on the example and at other sizes; it raises if a bit differs.
 All of them run in `make conformance`, the first few of each family in `make test`.
@@ -64,18 +64,18 @@ TRANSFORMERS = """
     sam_hq_vision_model seamless_m4t siglip siglip_vision_model stablelm swiftformer swin
     textnet timm_wrapper tipsv2_vision_model ultrabert videoprism vit whisper
 """.split()
-# Their path depends on a tensor's values.
+# Their control flow depends on a tensor's values.
 REFUSED = (
     "hf-small:longformer hf-small:led hf-small:fastspeech2_conformer hf-small:jetmoe "
     "hf-small:switch_transformers hf-small:siglip2"
 ).split()
-# Further ones that are traced with masks and labels.
+# Additional architectures that are traced with masks and labels.
 MORE_TRANSFORMERS = """
     mixtral olmo cohere starcoder2 deberta deberta-v2 nystromformer squeezebert xlm-roberta phi3 gemma2 yolos
     dpt blip llava mt5 m2m_100 marian xlnet layoutlmv3 wav2vec2 hubert segformer resnet
     switch_transformers
 """.split()
-# Their path depends on values in eager mode and while they are compiled.
+# Their control flow depends on values, in eager mode and while they are compiled.
 REFUSED_WITH_LABELS = "longformer led fastspeech2_conformer jetmoe siglip2 xlm reformer".split()
 # Takes gigabytes and minutes.
 TOO_LARGE = "sam3 sam3_tracker".split()

@@ -15,7 +15,7 @@ CAUSAL = """
     gpt_bigcode smollm3 deepseek_v3 helium ctrl exaone4
 """.split()
 ENCODER_DECODER = ["bart", "t5", "mbart", "pegasus", "marian", "mt5"]
-# Which experts a token has depends on values, and their products are the host's.
+# A token's experts depend on values, so the products of experts stay on the host.
 MIXTURES = {"qwen2_moe", "mixtral", "deepseek_v3"}
 NEW = 64
 

@@ -41,7 +41,7 @@ CASES = [
 
 @dataclass
 class Step:
-    """What one step of training gives: the loss, and by name all gradients and the buffers after it."""
+    """The results of one training step: the loss, and by name all gradients and the updated buffers."""
 
     loss: torch.Tensor
     gradients: dict[str, torch.Tensor]
@@ -70,7 +70,7 @@ def train_once(
 
 
 def trainable(name: str) -> tuple[nn.Module, object, object]:
-    """Return a model in training mode, with inputs of a batch of two small images where it takes such."""
+    """Return a model in training mode and its inputs: a batch of two small images if it takes images."""
     model = zoo.load(name, weights=False)
     module = model.module.train().requires_grad_()
     if name.startswith("hf"):
@@ -79,17 +79,17 @@ def trainable(name: str) -> tuple[nn.Module, object, object]:
     try:
         probe = copy.deepcopy(module)
         train_once(probe, probe, small, {})
-    except (AssertionError, RuntimeError, ValueError):  # its sizes are fixed, or shrink to nothing
+    except (AssertionError, RuntimeError, ValueError):  # its sizes are fixed, or would shrink to 0
         [image] = model.args
         small = (torch.randn(2, *image.shape[1:]),)
     return module, small, {}
 
 
 def deviations(ours: Step, exact: Step) -> dict[str, float]:
-    """Return by name how far gradients and buffers are from the exact ones, relative to their size.
+    """Return the errors of gradients and buffers by name, relative to their size.
 
-    What is nothing but rounding, such as the gradient of a bias before a normalisation, is measured by the
-    model's other gradients.
+    Tensors that are nothing but rounding errors, such as the gradient of a bias before a normalisation, are
+    measured relative to the model's other gradients.
     """
     mine, theirs = ours.gradients | ours.buffers, exact.gradients | exact.buffers
     assert mine.keys() == theirs.keys()
@@ -108,10 +108,10 @@ def _rms(tensor: torch.Tensor) -> torch.Tensor:
 def assert_as_exact_as_eager(
     ours: Step, eager: Step, exact: Callable[[], Step], others: Callable[[], list[Step]]
 ) -> None:
-    """Every tensor is as eager's, or as near to the exact one as eager torch is when it computes otherwise.
+    """Assert that every tensor matches eager torch, or is as accurate as eager torch with other rounding.
 
-    Gradients of deep models jump where a ReLU's input crosses zero: rounding alone moves some by half. So
-    eager torch runs again, with other roundings, and what that changes is what rounding does to the model.
+    Gradients of deep models jump where a ReLU's input crosses zero: rounding alone changes some by half. So
+    eager torch runs again with other rounding, which shows how much rounding affects the model.
     """
     allowed = tolerance_for(torch.float32).rtol
     far = {name for name, error in deviations(ours, eager).items() if not error <= allowed}
@@ -130,7 +130,7 @@ def assert_as_exact_as_eager(
 
 
 def perturbed(module: nn.Module, seed: int) -> nn.Module:
-    """Return a copy whose weights are rounded otherwise."""
+    """Return a copy whose weights are rounded differently."""
     generator = torch.Generator().manual_seed(seed)
     made = copy.deepcopy(module)
     with torch.no_grad():
@@ -141,7 +141,7 @@ def perturbed(module: nn.Module, seed: int) -> nn.Module:
 
 @pytest.mark.parametrize(("name", "target"), CASES)
 def test_a_step_of_training(name: str, target: str, torch_compile, monkeypatch) -> None:
-    monkeypatch.setattr(graph_programs, "_watched", weakref.WeakSet())  # without graphs of other tests
+    monkeypatch.setattr(graph_programs, "_watched", weakref.WeakSet())  # excludes graphs of other tests
     module, args, kwargs = trainable(name)
     eager_module, kept = copy.deepcopy(module), copy.deepcopy(module)
     eager = train_once(eager_module, eager_module, args, kwargs)
@@ -152,7 +152,7 @@ def test_a_step_of_training(name: str, target: str, torch_compile, monkeypatch) 
         return train_once(double, double, args, kwargs, torch.float64)
 
     def otherwise() -> list[Step]:
-        if target == "ttnn":  # it computes in bfloat16, and so does eager torch then
+        if target == "ttnn":  # it computes in bfloat16, so eager torch does here too
             half = copy.deepcopy(kept).bfloat16()
             return [train_once(half, half, args, kwargs, torch.bfloat16)]
         return [train_once(one, one, args, kwargs) for one in (perturbed(kept, seed) for seed in range(4))]
@@ -161,4 +161,4 @@ def test_a_step_of_training(name: str, target: str, torch_compile, monkeypatch) 
     torch.testing.assert_close(ours.loss, eager.loss, rtol=rtol, atol=1e-5)
     assert_as_exact_as_eager(ours, eager, exact, otherwise)
     record = torchport.fallbacks()
-    assert record.fallbacks < record.calls / 2, record  # else it is eager torch that was compared with itself
+    assert record.fallbacks < record.calls / 2, record  # otherwise eager torch was compared with itself

@@ -1,4 +1,4 @@
-"""Every op that a file may call is called with arguments that do not fit: it refuses, and writes nothing."""
+"""Every op that a file may call rejects invalid arguments, without writing out of bounds or crashing."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A thousand changed islands of each kind: none crashes, hangs, or runs a file's code."""
+"""A thousand mutated islands of each kind: none crashes, hangs, or runs code from a file."""
 
 import os
 import subprocess

@@ -1,6 +1,6 @@
-"""Files with their JSON changed a thousand times each way, every digest right again.
+"""Files whose JSON was mutated, a thousand of each kind, with every digest corrected.
 
-Whatever they say, they are refused or run: no crash, no hang, and no line of them becomes code.
+Whatever they contain, they are refused or run: no crash, no hang, and nothing in them is executed as code.
 """
 
 import os

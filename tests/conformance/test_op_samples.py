@@ -1,11 +1,11 @@
-"""Never wrong: over torch's own samples of every op, the compiled result equals eager torch.
+"""Never wrong: on torch's own samples of every op, the compiled result equals eager torch's.
 
-The islands' trial is turned off here, so that what is tested are the target's verdicts themselves.
+The trial of islands is turned off, to test the target's verdicts themselves.
 The whole sweep is `make conformance`; every ninety-sixth op runs in `make test`.
 
-onnxruntime and inductor take seconds to build anything at all, so that all samples of eight ops are one graph
-for them. Where that is refused, is not built or runs with eager torch after all, its halves are tried, down
-to one sample: nothing hides behind its neighbours. `engine_sweep.py` runs the same in pieces, on GPUs too.
+onnxruntime and inductor take seconds to build anything at all, so all samples of eight ops form one graph for
+them. If that graph is refused, is not built or falls back to eager torch, its halves are tried, down to one
+sample, so that no sample's failure hides another. `engine_sweep.py` runs the same in pieces, on GPUs too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ResNet-50 and BERT-base through files and fresh processes: exactly what they gave in memory."""
+"""ResNet-50 and BERT-base, loaded from files in fresh processes: exactly the same results as in memory."""
 
 import pytest
 import torch
@@ -30,7 +30,9 @@ print(len(values) == len(expected) and all(torch.equal(a, b) for a, b in zip(val
 @pytest.mark.parametrize("name", ["torchvision:resnet50", "hf:bert-base-uncased"])
 def test_a_model_survives_files_and_processes(name, target, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))  # sums are split by threads
+    monkeypatch.setenv(
+        "OMP_NUM_THREADS", str(torch.get_num_threads())
+    )  # the number of threads affects how sums are split
     model = torchport.zoo.load(name, weights=False)
     compiled = torchport.compile(model.module.eval(), model.args, model.kwargs, target=target)
     expected = [tensor for _, tensor in torchport.structure.tensors_in(compiled(*model.args, **model.kwargs))]

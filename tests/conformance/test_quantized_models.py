@@ -1,4 +1,4 @@
-"""Architectures with random weights, all layers in eight bits: few miss a PCC of 0.99; reports say why."""
+"""Architectures with random weights and 8-bit layers: few miss a PCC of 0.99, and reports say why."""
 
 import functools
 
@@ -29,14 +29,14 @@ def quantized(name: str, pcc: float = 0.01) -> QuantizedModel:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_miss_is_explained_and_mended(name: str) -> None:
-    """Which layers lose most is in the report, worst first; in floats they make up for it."""
+    """The report lists the most sensitive layers, worst first; keeping them in floats restores accuracy."""
     made = quantized(name)
     measured = [row.sqnr_isolated for row in made.report.layers if row.sqnr_isolated is not None]
     assert measured
     assert measured == sorted(measured)
     if made.report.pcc >= GOOD:
         return
-    # What the layers lose by themselves adds up to what the results lost: here or in the accumulated SQNR.
+    # The layers' losses explain that of the results: either individually or in the accumulated SQNR.
     lost = min(row.sqnr for row in made.report.layers if row.sqnr is not None)
     assert min(measured) < 25.0 or lost < 17.0, made.report
     mended = quantized(name, GOOD)

@@ -1,6 +1,6 @@
-"""Random programs on values that are odd: the compiled result is eager torch's, NaN and infinity included.
+"""Random programs on unusual values: the compiled result equals eager torch's, including NaN and infinity.
 
-The ops are continuous, so that rounding does not decide between results that are far apart.
+The ops are continuous, so rounding cannot decide between results that are far apart.
 """
 
 import random
@@ -57,7 +57,7 @@ TWO = {
     "logaddexp": torch.logaddexp,
     "scores": lambda a, b: a @ b.transpose(-1, -2) @ b * 0.1,
 }
-# They leave float32's range soon.
+# These quickly exceed float32's range.
 GROWING = {
     "expm1": torch.expm1,
     "tenth power": lambda x: x**10,
@@ -131,7 +131,7 @@ def test_equals_eager_on_odd_values(number):
     ],
 )
 def test_equals_eager_where_numbers_overflow(number):
-    """NaN and infinities are where eager torch has them, whatever lost or made them."""
+    """NaN and infinities are where eager torch has them, whichever ops create or lose them."""
     chance = random.Random(1000 + number)
     steps, model = program(chance, {**GROWING, **{name: ONE[name] for name in LOSING}})
     shape = chance.choice(SHAPES[:-1])

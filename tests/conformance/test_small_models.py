@@ -1,4 +1,4 @@
-"""Small models of torch.nn alone equal eager torch on the other engines; and the sweep that runs on GPUs."""
+"""Small torch.nn models equal eager torch on the other engines; also tests the sweep that runs on GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_model_equals_eager(name: str) -> None:
 
 
 class Fragile:
-    """A worker that one op crashes."""
+    """A worker that crashes on one op."""
 
     def do(self, work: Work, seconds: float) -> list[str] | None:
         return None if "crashes" in work.names else []

@@ -1,4 +1,4 @@
-"""Eight threads call, read and change modules that they share: no fakes, no hangs, nothing wrong."""
+"""Eight threads call, read and change shared modules: no fake tensors, no hangs, no wrong results."""
 
 import itertools
 import threading
@@ -9,11 +9,11 @@ import torch
 import torchport
 from shared_modules import SHARED, Shared, run_threads
 
-CALLS = 40  # of each of seven threads that call, for each kind of module: more than a thousand in all
+CALLS = 40  # by each of seven calling threads, for each kind of module: more than a thousand in total
 
 
 class Weights:
-    """Lets one thread change weights while nobody is in the midst of a call, which would see half of each."""
+    """Lets one thread change weights while no call is running, since that would see half of each set."""
 
     def __init__(self, shared):
         self._shared = shared
@@ -30,7 +30,7 @@ class Weights:
             self._turn.notify_all()
 
     def change(self, number):
-        """Load one of the two sets of weights between calls; compilations go on meanwhile."""
+        """Load one of the two sets of weights between calls; compilations continue meanwhile."""
         with self._turn:
             self._turn.wait_for(lambda: not self._calls, timeout=5)
             self._shared.module.load_state_dict(self._shared.states[number])
@@ -49,7 +49,7 @@ def test_shared_modules_with_weights_that_change(kind, on):
         def work():
             index = next(numbers) % len(inputs)
             with torch.no_grad():
-                if not is_guarded:  # it may see half of each set: what counts is that it is a tensor
+                if not is_guarded:  # it may see half of each set: only the type is checked
                     result = run(inputs[index])
                     return "" if type(result) is torch.Tensor else f"a {type(result).__name__}"
                 with weights:

@@ -1,4 +1,4 @@
-"""Whole models on ttnn: nothing stays, data crosses once, and the real library takes every program.
+"""Whole models on ttnn: no op stays on the host, data is transferred once, the real library accepts them.
 
 Two of them run in `make test`, all of them in `make conformance`.
 """
@@ -58,7 +58,7 @@ def test_nothing_stays_and_the_real_library_takes_the_program(name: str, tmp_pat
 
 
 def block(before: int, after: int) -> nn.Sequential:
-    """Two convolutions at one resolution."""
+    """Return two convolutions at one resolution."""
     layers: list[nn.Module] = []
     for channels in (before, after):
         layers += [nn.Conv2d(channels, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
@@ -66,7 +66,7 @@ def block(before: int, after: int) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """Down two times and up again, each level joined with its like."""
+    """Downsamples twice and upsamples again, with skip connections between equal levels."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Never wrong on ttnn: over torch's own samples of every op, the program in float32 equals eager torch.
+"""Never wrong on ttnn: on torch's own samples of every op, the program in float32 equals eager torch.
 
-The islands' trial is turned off here, so that what is tested are the lowerings themselves. The whole sweep
-is `make conformance`; every eightieth op runs in `make test`.
+The trial of islands is turned off, to test the lowerings themselves. The whole sweep is `make conformance`;
+every eightieth op runs in `make test`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Llama-shaped model of twelve blocks keeps its logits in eight and in four bits, and is small."""
+"""A Llama-shaped model of twelve blocks keeps its logits with 8-bit and 4-bit weights, and becomes small."""
 
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def test_a_model_in_bfloat16_generates_with_packed_weights(bits: int) -> None:
     ids = items[0]["input_ids"][:1]
     compiled = torchport.compile(quantized.module, (ids,), max_length=16)
     made = compiled.generate(ids, max_new_tokens=4, do_sample=False)
-    # Each token is among the likeliest for the simulation: others may be as likely in bfloat16.
+    # Each token is among the simulation's most likely ones: others may be equally likely in bfloat16.
     with torch.no_grad():
         logits = quantized.module(input_ids=made).logits[0, 7:-1].float()
     chosen = logits.gather(1, made[0, 8:, None]).squeeze(1)

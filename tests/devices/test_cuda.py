@@ -1,4 +1,4 @@
-"""Models and inputs on CUDA, with targets whose islands run in the CPU's memory."""
+"""Models and inputs on CUDA, with targets whose islands run in CPU memory."""
 
 import pytest
 import torch
@@ -118,7 +118,7 @@ def test_a_profile_names_the_gpu_s_kernels(model, x):
 
 def test_what_no_cuda_graph_can_hold_runs_kernel_by_kernel_and_leaves_torch_as_it_was(x):
     stream = torch.cuda.current_stream()
-    runs = CudaGraph(lambda given: [given[0] * given[0].sum().item()])  # which waits for the GPU
+    runs = CudaGraph(lambda given: [given[0] * given[0].sum().item()])  # `item` waits for the GPU
     for _ in range(2):
         torch.testing.assert_close(runs([x])[0], x * x.sum())
     assert torch.cuda.current_stream() == stream
@@ -187,7 +187,7 @@ def test_a_recurrent_layer_in_autocast_is_refused_or_has_eager_s_dtype(layer):
 
 
 class Positions(nn.Module):
-    """Counts tokens that are not padding, and looks their numbers up; has the rows that these inputs need."""
+    """Counts the tokens that are not padding, and looks up their numbers in a table just large enough."""
 
     def __init__(self):
         super().__init__()

@@ -12,7 +12,7 @@ PRINTS = {
         "torch.nn.functional.linear",
     ),
     "compile_resnet.py": ("0 stay on the host", "2 tensors cross in 1 island", "torch: True", "(2, 1000)"),
-    "write_resnet.py": ("classes; the same bits as the model", "changed: ", "0.5"),
+    "write_resnet.py": ("classes, bit for bit equal to the model", "changed: ", "0.5"),
     "explain_bert.py": ("0 stay on the host", "100.0% of", "kept_by_option"),
 }
 # Not scripts; test_targets.py runs the target.

@@ -75,7 +75,7 @@ def document(root) -> dict[str, str]:
 
 
 def test_every_member_that_a_target_may_define_is_described(document):
-    described = set(re.findall(r"^\| `.+?\|", document["What the class answers"], re.M))
+    described = set(re.findall(r"^\| `.+?\|", document["The interface"], re.M))
     names = {name for cell in described for name in re.findall(r"`(\w+)", cell)}
     members = {name for name in (*vars(Target), *inspect.get_annotations(Target)) if not name.startswith("_")}
     # The base answers these two out of `options_type`.

@@ -1,4 +1,4 @@
-"""Compiles in each of the ways that there are."""
+"""Compiles models in each of the available ways."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def bring_up(request, target, torch_compile):
         yield compile
 
 
-@pytest.hookimpl(tryfirst=True)  # before those that `-m` does not ask for are left out
+@pytest.hookimpl(tryfirst=True)  # before `-m` deselects tests
 def pytest_collection_modifyitems(items):
     """Keep each way with one target in `make test`; the others run in `make conformance`.
 

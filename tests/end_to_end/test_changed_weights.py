@@ -1,4 +1,4 @@
-"""Weights that change after compiling: the next call has them."""
+"""Weights that change after compiling: the next call uses them."""
 
 import pytest
 import torch
@@ -85,7 +85,7 @@ class Settings:
 
 
 class Plain(nn.Module):
-    """Holds numbers and tensors that are no parameters."""
+    """Holds numbers and tensors that are not parameters."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Models that are more than one graph."""
+"""Models with graph breaks: more than one graph."""
 
 import pytest
 import torch

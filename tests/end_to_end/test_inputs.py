@@ -185,7 +185,7 @@ def test_a_cache_that_the_model_updates_is_updated_for_the_caller(target):
     model = Decoder().eval()
     compiled = torchport.compile(model, (torch.randn(1, 2, 3, 4), DynamicCache()), target=target)
     ours, theirs = DynamicCache(), DynamicCache()
-    for length in (3, 1, 1, 2):  # each step finds in the cache what the last one left there
+    for length in (3, 1, 1, 2):  # each step reads what the previous ones left in the cache
         x = torch.randn(1, 2, length, 4)
         result, cache = compiled(x, ours)
         expected, _ = model(x, theirs)

@@ -1,4 +1,4 @@
-"""Integers that are large, indices that are wrong, NaN and infinity: as eager torch has them."""
+"""Large integers, indices out of range, NaN and infinity: handled as in eager torch."""
 
 import pytest
 import torch

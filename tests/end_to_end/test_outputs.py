@@ -1,4 +1,4 @@
-"""Outputs keep their class, and what is shared stays shared."""
+"""Outputs keep their class, and shared memory stays shared."""
 
 import collections
 import dataclasses

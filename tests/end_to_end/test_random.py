@@ -25,7 +25,7 @@ def test_dropout_and_noise_equal_eager_torch_s_for_the_same_seed(bring_up):
         ours, after = compiled(x), torch.rand(1)
         torch.manual_seed(seed)
         torch.testing.assert_close(ours, model(x), rtol=1e-4, atol=1e-4)
-        assert torch.equal(after, torch.rand(1))  # and leaves the generator where eager torch leaves it
+        assert torch.equal(after, torch.rand(1))  # and leaves the generator in the same state as eager torch
 
 
 def test_each_call_draws_anew(bring_up):

@@ -43,14 +43,14 @@ def test_the_same_model_from_four_threads(bring_up):
     compiled = bring_up(model, torch.randn(1, 6))
     compiled(torch.randn(1, 6))
 
-    # Beforehand: torch's tracing puts fakes in the place of a model's weights, so that nobody may call
-    # the model itself while it is compiled.
+    # Beforehand: while a model is compiled, torch's tracing replaces its weights by fakes, so that the model
+    # itself must not be called.
     calls = {seed: [torch.randn(1 + (seed + turn) % 3, 6) for turn in range(15)] for seed in range(4)}
     expected = {seed: [model(x) for x in inputs] for seed, inputs in calls.items()}
 
     def work(seed):
         with torch.no_grad():
-            return [compiled(x) for x in calls[seed]]  # other sizes come while other threads are running
+            return [compiled(x) for x in calls[seed]]  # new sizes occur while other threads are running
 
     with ThreadPoolExecutor(4) as pool:
         done = {seed: pool.submit(work, seed) for seed in calls}
@@ -108,7 +108,7 @@ def test_a_model_that_was_copied_before_compiling(move, bring_up):
     moved = move(original)
     second = bring_up(moved, x)
     torch.testing.assert_close(second(x), original(x))
-    moved.layers[0].weight.zero_()  # the copy is on its own
+    moved.layers[0].weight.zero_()  # the copy is independent
     torch.testing.assert_close(second(x), moved(x))
     torch.testing.assert_close(first(x), original(x))
 

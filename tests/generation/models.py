@@ -15,7 +15,7 @@ from torchport.zoo.hf_shrink import STEPS, shrink_config
 
 
 def tiny_llama(**changes: object) -> LlamaForCausalLM:
-    """Return a Llama of two layers that is built in moments."""
+    """Return a Llama of two layers that is quick to build."""
     torch.manual_seed(0)
     sizes = {
         "vocab_size": 97,
@@ -31,12 +31,12 @@ def tiny_llama(**changes: object) -> LlamaForCausalLM:
 
 
 def small_causal(model_type: str, **changes: object) -> torch.nn.Module:
-    """Return a causal language model of an architecture, small, with changes of its configuration."""
+    """Return a small causal language model of an architecture, with changes to its configuration."""
     return _endless(_small(model_type, AutoModelForCausalLM, changes))
 
 
 def small_encoder_decoder(model_type: str, **changes: object) -> torch.nn.Module:
-    """Return an encoder-decoder model of an architecture, small, with changes of its configuration."""
+    """Return a small encoder-decoder model of an architecture, with changes to its configuration."""
     return _endless(_small(model_type, AutoModelForSeq2SeqLM, changes))
 
 
@@ -55,7 +55,7 @@ def _small(model_type: str, auto: type, changes: dict[str, object]) -> torch.nn.
 
 
 def _endless(model: torch.nn.Module) -> torch.nn.Module:
-    """Return a model that generates as many tokens as it is asked for."""
+    """Return a model that always generates the requested number of tokens."""
     config = model.generation_config
     config.eos_token_id = config.forced_eos_token_id = None
     config.pad_token_id = 0
@@ -65,7 +65,7 @@ def _endless(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def padded_batch(length: int, vocabulary: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return three prompts of different lengths, padded on their left, and the mask."""
+    """Return three left-padded prompts of different lengths, and the mask."""
     ids = torch.randint(3, vocabulary, (3, length))
     mask = torch.ones_like(ids)
     mask[1, : length // 2] = 0

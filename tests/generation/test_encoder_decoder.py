@@ -1,4 +1,4 @@
-"""Models with an encoder generate as they do themselves."""
+"""Compiled encoder-decoder models generate as the models themselves do."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_an_encoder_and_a_decoder_of_other_models():
 
 
 def test_a_decoder_that_eager_torch_runs_sees_no_padding(compiled, model):
-    """What generate passes to the decoder alone leaves the encoder compiled, and its result padded."""
+    """With arguments that only the decoder gets, the encoder stays compiled, and its output padded."""
     before = compiled.fallbacks.fallbacks
     ids = torch.randint(3, 97, (1, 7))
     asked = {"max_new_tokens": 3, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}

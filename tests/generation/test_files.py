@@ -1,4 +1,4 @@
-"""A model that generates in a file: its programs, the weights once, with and without its library."""
+"""A generative model in a file: its programs, one copy of the weights, with and without transformers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _saved(model, path, target="host", batches=(), **options):
 
 @pytest.fixture(scope="module")
 def model():
-    return tiny_llama(num_hidden_layers=1)  # the others in files here have one as well, but for Bloom
+    return tiny_llama(num_hidden_layers=1)  # like the other models saved here, except Bloom
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_the_weights_are_there_once(tmp_path, target, dtype):
     loaded = _saved(model, path, target, batches=(1, 2))
     size = sum(parameter.nbytes for parameter in model.parameters())
     assert len(loaded.generation_programs) == 2
-    # Beside the weights there are two programs, each with tables of positions, and about as much for each
+    # Besides the weights there are two programs, each with position tables, and about as much for each
     # compiled form: kilobytes.
     assert size < path.stat().st_size < 1.05 * size + 2_000_000
     ids = torch.randint(3, 2000, (1, 9))
@@ -169,13 +169,13 @@ def test_a_model_with_an_encoder(tmp_path):
     loaded = _saved(model, tmp_path / "t5.pt2")
     ids = _prompt(11)
     assert torch.equal(loaded.generate(ids, **GREEDY), model.generate(ids, **GREEDY))
-    with pytest.raises(RuntimeRefusal, match="only the model's own library can call it: it has an encoder"):
+    with pytest.raises(RuntimeRefusal, match="only transformers' generate can call it: it has an encoder"):
         loaded.prefill(ids)
 
 
 def test_a_model_with_an_encoder_in_half_precision(tmp_path):
     model = small_encoder_decoder("bart", encoder_layers=1, decoder_layers=1).to(torch.bfloat16)
-    model.set_attn_implementation("eager")  # whose masks have the model's dtype
+    model.set_attn_implementation("eager")  # its masks have the model's dtype
     loaded = _saved(model, tmp_path / "bart.pt2")
     ids = _prompt(5)
     assert torch.equal(loaded.generate(ids, **GREEDY), model.generate(ids, **GREEDY))
@@ -195,26 +195,26 @@ def test_the_forward_is_there_if_it_was_called(tmp_path):
 
 
 def test_what_it_cannot_do_is_said(loaded):
-    with pytest.raises(RuntimeRefusal, match="holds what generate needs, and not the model's forward"):
+    with pytest.raises(RuntimeRefusal, match="programs for generate, but not the model's forward"):
         loaded(_prompt(4))
-    with pytest.raises(RuntimeRefusal, match=r"inputs_embeds.*a model from a file"):
+    with pytest.raises(RuntimeRefusal, match=r"inputs_embeds.*a model loaded from a file"):
         loaded.generate(inputs_embeds=torch.randn(1, 4, 32), **GREEDY)
-    with pytest.raises(RuntimeRefusal, match="are 101, and the model was compiled for 48"):
+    with pytest.raises(RuntimeRefusal, match="add up to 101, and the model was compiled for 48"):
         loaded.generate(_prompt(99), max_new_tokens=2)
     with pytest.raises(RuntimeRefusal, match="49 tokens, and the model was compiled for 48"):
         loaded.prefill(_prompt(49))
-    with pytest.raises(RuntimeRefusal, match="one at least, not"):
+    with pytest.raises(RuntimeRefusal, match="expected a non-empty tensor of tokens"):
         loaded.prefill(_prompt(0))
     with pytest.raises(RuntimeRefusal, match="the prompt is empty"):
         loaded.generate(_prompt(0), **GREEDY)
-    with pytest.raises(RuntimeRefusal, match=r"as a tensor .* not a list"):
+    with pytest.raises(RuntimeRefusal, match=r"a non-empty tensor .* got a list"):
         loaded.prefill([[1, 2]])
-    with pytest.raises(RuntimeRefusal, match="a token is none of the model's"):
+    with pytest.raises(RuntimeRefusal, match="a token is not in the model's vocabulary"):
         loaded.prefill(_prompt(3) + 10_000)
     _, cache = loaded.prefill(_prompt(3))
-    with pytest.raises(RuntimeRefusal, match=r"as a tensor .* not a list"):
+    with pytest.raises(RuntimeRefusal, match=r"a non-empty tensor .* got a list"):
         loaded.step([3], cache)
-    with pytest.raises(RuntimeRefusal, match="not a cache of 2 sequences"):
+    with pytest.raises(RuntimeRefusal, match="not a cache of this model for 2 sequences"):
         loaded.step(torch.tensor([3, 4]), cache)
     with pytest.raises(RuntimeRefusal, match="a dict is not a cache"):
         loaded.step(torch.tensor([3]), {})
@@ -243,12 +243,12 @@ def test_what_it_cannot_do_is_said(loaded):
             lambda data: data["generation"]["config"].update(vision={"architecture": "hf-hub:mine/model"}),
             "the architecture 'hf-hub:mine/model'",
         ),
-        (lambda data: data["generation"]["config"].update(hidden_size="wide"), "does not take its config"),
+        (lambda data: data["generation"]["config"].update(hidden_size="wide"), "does not accept its config"),
         (lambda data: data["generation"].update(calls=[[0, 7]]), "programs that it does not contain"),
         (lambda data: data["generation"].update(calls=[]), "programs that it does not contain"),
         (lambda data: data["generation"]["form"].update(dtype="load"), "dtype"),
         (lambda data: data["generation"]["form"].update(max_length=-3), "impossible size"),
-        (lambda data: _parts(data).__setitem__(0, ["model/none", 0, 8]), "another size than its parts"),
+        (lambda data: _parts(data).__setitem__(0, ["model/none", 0, 8]), "not have the size of its parts"),
     ],
 )
 def test_made_up_files_are_refused(file, tmp_path, change, message):
@@ -273,9 +273,9 @@ def _parts(data):
     ("place", "value", "message"),
     [
         (0, "model/none", "which has no bytes of its own"),
-        (1, -8, "a part that lies nowhere"),
-        (1, 1 << 40, "a part that lies nowhere"),
-        (2, 1 << 40, "another size than its parts"),
+        (1, -8, "a part that is out of bounds"),
+        (1, 1 << 40, "a part that is out of bounds"),
+        (2, 1 << 40, "does not have the size of its parts"),
         (1, 0, "damaged"),
     ],
 )
@@ -283,7 +283,7 @@ def test_parts_of_payloads_that_are_not_there(file, tmp_path, place, value, mess
     def change(data):
         shared = next(part for part in _parts(data) if part[0] and part[1])
         shared[place] = value
-        for call in island_calls(data):  # under another name, so that it is none that is loaded already
+        for call in island_calls(data):  # under another name, so that no loaded island is reused
             change_meta(call, lambda meta: meta.update(name="crafted"))
 
     with pytest.raises(PackageError, match=message):

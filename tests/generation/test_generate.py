@@ -1,4 +1,4 @@
-"""`compiled.generate`: the library's loop, with the model's own results."""
+"""`compiled.generate`: transformers' loop, with the model's own results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def compiled(model, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHPORT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         made = torchport.compile(model, (torch.ones(1, 4, dtype=torch.long),), target="host", max_length=96)
-        made.generate(torch.ones(1, 40, dtype=torch.long), max_new_tokens=2)  # pieces of prompts, and steps
+        made.generate(torch.ones(1, 40, dtype=torch.long), max_new_tokens=2)  # prompt pieces, and steps
         yield made
 
 
@@ -107,7 +107,7 @@ def test_logits_of_every_step_equal_those_of_the_model(compiled, model):
 
 
 def test_a_prompt_that_ends_near_the_limit(compiled, model):
-    # The last piece of it would not fit into the slots as a whole.
+    # Its last piece, padded to full width, would not fit into the slots.
     _assert_same(compiled, model, _prompt(90), max_new_tokens=6)
 
 
@@ -277,14 +277,14 @@ def test_an_empty_prompt(compiled):
 
 
 def test_a_prompt_beyond_the_limit(compiled):
-    with pytest.raises(RuntimeRefusal, match=r"are 102, and the model was compiled for 96.*max_length=102"):
+    with pytest.raises(RuntimeRefusal, match=r"to 102, and the model was compiled for 96.*max_length=102"):
         compiled.generate(_prompt(100), max_new_tokens=2)
 
 
 def test_a_mask_of_other_numbers():
     model = small_causal("bloom", n_layer=1)
     compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=16)
-    with pytest.raises(RuntimeRefusal, match="other numbers than 0 and 1"):
+    with pytest.raises(RuntimeRefusal, match="values other than 0 and 1"):
         compiled.generate(_prompt(4), attention_mask=torch.full((1, 4), 2), max_new_tokens=2)
 
 
@@ -331,7 +331,7 @@ def test_attention_weights_are_of_the_tokens_that_are_there():
 
 def test_a_cache_of_another_number_of_sequences(compiled):
     first = compiled.generate(_prompt(5), max_new_tokens=2, return_dict_in_generate=True)
-    with pytest.raises(RuntimeRefusal, match="the cache is of 1 sequences, and these are 3"):
+    with pytest.raises(RuntimeRefusal, match="the cache holds 1 sequences, but 3 were given"):
         compiled.generate(_prompt(9, 3), max_new_tokens=2, past_key_values=first.past_key_values)
 
 
@@ -383,7 +383,7 @@ def test_positions_that_depend_on_the_length_of_the_whole_prompt():
         given, expected = (each.generate(ids, max_new_tokens=new, **asked) for each in (compiled, model))
         torch.testing.assert_close(given.logits, expected.logits)
     assert compiled.fallbacks.fallbacks == 1
-    assert "length of the whole prompt" in compiled.fallbacks.last_reason
+    assert "the whole prompt's length" in compiled.fallbacks.last_reason
 
 
 def test_models_whose_tokens_see_later_ones_are_refused():
@@ -404,8 +404,8 @@ def test_models_that_keep_nothing_are_refused_for_that():
 
 
 def test_padding_that_is_a_piece_by_itself_sees_filled_slots():
-    # Near the limit a prompt is run token by token. Engines differ in what a token gives that sees nothing,
-    # and slots that nothing was written to are not to be seen: an engine that holds the cache has none there.
+    # Near the limit a prompt is run token by token. Engines differ in the result of a token that attends to
+    # nothing, and no token may attend to unwritten slots: an engine that holds the cache has none there.
     mask = torch.tensor([[False, False, False], [False, True, False]]).view(1, 1, 2, 3)
     first, last = (MaskForm(mask, 3).piece(mask, 1, 0, place, 1, 1) for place in (0, 1))
     assert first.tolist() == [[[[True, False, False]]]]

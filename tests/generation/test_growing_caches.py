@@ -1,4 +1,4 @@
-"""Caches have as many slots as are of use, and grow: one program is for all sizes of them."""
+"""Caches grow with the number of tokens: one program serves all their sizes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_beams_and_a_cache_that_goes_on_in_more_slots():
     model = tiny_llama(num_hidden_layers=1, **LONG)
     compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=200)
     _assert_same(compiled, model, _prompt(122), num_beams=2)
-    ids = _prompt(100, 2)  # as many as beams: that needs no other program
+    ids = _prompt(100, 2)  # as many as there are beams, so no other program is needed
     first = compiled.generate(ids, max_new_tokens=10, do_sample=False, return_dict_in_generate=True)
     longer = torch.cat([first.sequences, _prompt(30, 2)], 1)
     found = compiled.generate(

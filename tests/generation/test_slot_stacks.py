@@ -1,4 +1,4 @@
-"""Rows go into the slots of each buffer, and torch counts one write for each."""
+"""Rows are written to the slots of each buffer, and torch counts one write for each."""
 
 import copy
 import io

@@ -1,4 +1,4 @@
-"""`model.forward = torch.compile(model.forward, backend="torchport")`, in the library's own loop."""
+"""`model.forward = torch.compile(model.forward, backend="torchport")`, in transformers' own loop."""
 
 from __future__ import annotations
 
@@ -63,6 +63,6 @@ def test_two_programs_with_a_dynamic_cache_for_all_prompts(programs):
         _assert_same(compiled, model, length)
     assert len(programs) == 2
     after = torchport.fallbacks()
-    # The first prompt and the first step: what is built for their sizes would be used once.
+    # The first prompt and the first step: programs for their sizes would be used once.
     assert after.fallbacks - before.fallbacks == 2
     assert "generate" in after.last_reason

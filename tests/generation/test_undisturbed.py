@@ -1,4 +1,4 @@
-"""Weights are looked at once in a `generate` during which nobody else's code runs, and else on each step."""
+"""`generate` fully checks weights once if no user code runs between its steps, and otherwise on each step."""
 
 from types import MethodType
 
@@ -26,7 +26,7 @@ NEW = 6
 
 
 class Change:
-    """Turns the sign of a weight, so that torch does not count it, when it is called the third time."""
+    """Negates a weight, uncounted by torch, on the third call."""
 
     def __init__(self, model):
         self.model, self.calls = model, 0
@@ -67,7 +67,7 @@ class Streamer(BaseStreamer):
 
 
 class Own(LlamaForCausalLM):
-    """A class that is not the library's."""
+    """A class outside transformers."""
 
     change = None
 
@@ -97,7 +97,12 @@ def with_tokens_allowed(model, change):
     return {"prefix_allowed_tokens_fn": allowed}
 
 
-DISTURBANCES = [with_criterion, with_processor, with_streamer, with_tokens_allowed]
+DISTURBANCES = [
+    with_criterion,
+    with_streamer,
+    pytest.param(with_processor, marks=pytest.mark.conformance),
+    pytest.param(with_tokens_allowed, marks=pytest.mark.conformance),
+]
 
 
 def prompt():
@@ -123,7 +128,7 @@ def test_what_an_argument_changes_counts_from_the_next_step_on(disturb):
     arguments = disturb(model, Change(model))
     expected = generated(model.generate, **arguments)
     assert expected != plain
-    model.lm_head.weight.data.mul_(-1)  # as it was
+    model.lm_head.weight.data.mul_(-1)  # restore it
     arguments = disturb(model, Change(model))
     assert generated(compiled.generate, **arguments) == expected
 
@@ -154,7 +159,7 @@ def test_what_a_hook_changes_counts():
     assert generated(compiled.generate) == expected
 
 
-def test_weights_are_looked_at_once_where_nobody_disturbs(monkeypatch):
+def test_weights_are_fully_checked_once_if_no_user_code_runs(monkeypatch):
     model = tiny_llama(num_hidden_layers=1)
     compiled = compile_small(model)
     looks = []

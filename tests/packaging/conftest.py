@@ -1,4 +1,4 @@
-"""Makes the faulty targets known, here and in child processes."""
+"""Registers the faulty targets, here and in child processes."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ FAULTY = ("Aborts", "Hangs", "Wrong")
 
 @pytest.fixture
 def faulty_targets(tmp_path, monkeypatch):
-    """Installs the targets of `faulty_targets.py` as another distribution would be."""
+    """Installs the targets of `faulty_targets.py` like another distribution's."""
     file = Path(__file__).parent / "faulty_targets.py"
     install_targets(tmp_path / "installed", file, {name.lower(): name for name in FAULTY}, monkeypatch)
     yield

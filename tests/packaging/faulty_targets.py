@@ -12,7 +12,7 @@ def has_tanh(island):
 
 
 class Aborts(HostTarget):
-    """Its compiler dies on tanh."""
+    """A target whose compiler aborts on tanh."""
 
     name = "aborts"
 
@@ -24,7 +24,7 @@ class Aborts(HostTarget):
 
 
 class Hangs(HostTarget):
-    """Its compiler does not end on tanh."""
+    """A target whose compiler hangs on tanh."""
 
     name = "hangs"
 
@@ -36,7 +36,7 @@ class Hangs(HostTarget):
 
 
 class Wrong(HostTarget):
-    """Computes what it likes, once the compiler's own check is over."""
+    """A target that computes wrong results once the compiler's own check is over."""
 
     name = "wrong"
 

@@ -1,4 +1,4 @@
-"""A package tells what `auto` found where it was saved; on another machine it is measured again."""
+"""A package records what `auto` measured where it was saved; on another machine, engines are tried again."""
 
 import logging
 
@@ -36,7 +36,7 @@ def saved(tmp_path):
 
 @pytest.fixture
 def elsewhere(monkeypatch):
-    """Makes this another machine than the one that saved; returns what was asked to be tried here."""
+    """Pretends that this is another machine than the saving one; returns the objectives of trials here."""
     asked = []
 
     def try_all(captured, names, options, deadline):
@@ -49,7 +49,7 @@ def elsewhere(monkeypatch):
     return asked
 
 
-def test_where_it_was_measured_the_choice_stands(saved, monkeypatch):
+def test_on_the_same_machine_the_choice_is_kept(saved, monkeypatch):
     model, path = saved(with_graph=True)
     monkeypatch.setattr(engine_choice, "_try_all", lambda *given: pytest.fail("tried again"))
     loaded = torchport.load(path)
@@ -57,10 +57,10 @@ def test_where_it_was_measured_the_choice_stands(saved, monkeypatch):
     assert loaded.tries == tries()
     assert torchport.inspect_package(path).tries == tries()
     more = torch.cat([X, X])
-    torch.testing.assert_close(loaded(more), model(more))  # other shapes stay with the engine
+    torch.testing.assert_close(loaded(more), model(more))  # other shapes use the same engine
 
 
-def test_on_another_machine_it_is_measured_again(saved, elsewhere):
+def test_on_another_machine_engines_are_measured_again(saved, elsewhere):
     model, path = saved(with_graph=True)
     loaded = torchport.load(path)
     assert loaded.tries == tries()
@@ -72,7 +72,7 @@ def test_on_another_machine_it_is_measured_again(saved, elsewhere):
     assert loaded.fallbacks.fallbacks == 0
 
 
-def test_without_the_model_s_graph_it_runs_as_it_was_saved_and_says_so(saved, elsewhere, caplog):
+def test_without_the_graph_the_saved_choice_is_used_with_a_warning(saved, elsewhere, caplog):
     model, path = saved()
     with caplog.at_level(logging.WARNING, "torchport"):
         loaded = torchport.load(path)

@@ -1,4 +1,4 @@
-"""A disk that is full: one message, the process lives, and nothing half-written is left."""
+"""A full disk: one message, the process survives, and no partial file is left."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from torchport.records.error_keeping_file import written_by_torch
 
 pytestmark = pytest.mark.usefixtures("forked_python")
 
-# A limit on the size of files fails a write in the middle, as a full disk does.
+# A file size limit makes a write fail in the middle, as a full disk does.
 CODE = """
 import resource, sys, torch, torchport
 from pathlib import Path
@@ -50,8 +50,8 @@ def test_a_full_disk_is_one_message(kind, where, tmp_path):
     assert lines[1] == f"['net{kind}'] the old file"
 
 
-@pytest.mark.conformance  # a command's message is that of the error, whatever it is
-def test_the_command_says_so_too(tmp_path):
+@pytest.mark.conformance  # a command shows the error's message, whatever it is
+def test_the_command_shows_the_same_message(tmp_path):
     (tmp_path / "net.py").write_text(
         "import torch\n\ndef load():\n    return torch.nn.Linear(600, 600).eval(), (torch.rand(1, 600),)\n"
     )
@@ -70,7 +70,7 @@ def test_the_command_says_so_too(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["net.py"]
 
 
-def test_errors_come_when_torch_is_done():
+def test_errors_are_raised_after_torch_has_finished():
     full = written_by_torch(Path("/dev/full"))
     with pytest.raises(OSError, match="No space left"), full as file:
         torch.jit.save(torch.jit.script(nn.Linear(600, 600)), file)
@@ -98,5 +98,5 @@ except CodegenError as error:
 
 
 @pytest.mark.parametrize("ending", [".pth", ".safetensors"])
-def test_weights_of_generated_code_are_written_whole(ending, tmp_path):
+def test_weights_of_generated_code_are_written_atomically(ending, tmp_path):
     assert run_fresh(GENERATED, str(tmp_path), ending) == "True []"

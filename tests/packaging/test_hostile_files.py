@@ -1,4 +1,4 @@
-"""Files that are damaged or made up: one clear refusal, or the right result; never anything else."""
+"""Damaged or crafted files: either a clear refusal or the right result, never anything else."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ X = torch.tensor([[1.0, -2.0, 3.0, -4.0]])
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """A good file, and what it gives."""
+    """A good file, and its result."""
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
     options = {"keep_ops": ["aten.relu", "aten.t"], "cache": False}
     compiled = torchport.compile(model, (X,), target="host", options=options)
@@ -41,7 +41,7 @@ def package(tmp_path_factory):
 
 
 def check(path, expected):
-    """Load and run a file: refused, or right."""
+    """Load and run a file: it is refused, or its result is right."""
     try:
         result = torchport.load(path)(X)
     except PackageError:
@@ -76,7 +76,7 @@ def flip(draw, good):
 def test_flipped_bits(package, tmp_path):
     draw = random.Random(1)
     seen = damaged(package, [lambda good: flip(draw, good) for _ in range(1000)], tmp_path)
-    assert seen["refused"] > 150  # the others hit what only torch.export.load reads
+    assert seen["refused"] > 150  # the other bits are in records that only torch.export.load reads
 
 
 def rewritten(path, folder, change, method=zipfile.ZIP_STORED):
@@ -128,18 +128,18 @@ def deep(levels):
         (lambda data: data.update(schema="torchport.package/2"), "the schema is 'torchport.package/2'"),
         (lambda data: data.update(programs=[]), "contains no program"),
         (lambda data: data.pop("tensors"), "the field is missing"),
-        (set_op("aten.from_file.default"), "works on memory"),
+        (set_op("aten.from_file.default"), "works on raw memory"),
         (set_op("aten.manual_seed.default"), "not an op on tensors"),
-        (set_op("inductor._reinterpret_tensor.default"), "only where the caller names them"),
+        (set_op("inductor._reinterpret_tensor.default"), "only if the caller permits it"),
         (set_op("aten.relu_.default"), "writes to its arguments"),
         (set_op("aten.native_batch_norm.default"), "writes to its arguments"),
         (set_op("aten.nothing.default"), "this torch has no op"),
         (set_op("aten.__class__.__init__"), "not an op of torch"),
-        (set_op("load_library"), "is not of torch"),
-        (set_op("os.system"), "is not of torch"),
-        (set_tensor(shape=[2**40]), "has another size than its bytes"),
-        (set_tensor(shape=[-4]), "which does not exist"),
-        (set_tensor(strides=[7]), "has another size than its bytes"),
+        (set_op("load_library"), "not from torch"),
+        (set_op("os.system"), "not from torch"),
+        (set_tensor(shape=[2**40]), "does not have the size of its bytes"),
+        (set_tensor(shape=[-4]), "has the impossible shape"),
+        (set_tensor(strides=[7]), "does not have the size of its bytes"),
         (set_tensor(dtype="load"), "'load' is not a dtype"),
         (set_result({"object": "subprocess:Popen", **OBJECT}), "class subprocess.Popen, which is not known"),
         (set_result({"object": "transformers.utils:logging", **OBJECT}), "not known here"),
@@ -153,7 +153,7 @@ def deep(levels):
         (set_argument({"node": "nobody"}), "is malformed"),
         (lambda data: data["programs"][0]["tensors"].update(island_0="../../etc/passwd"), "has no tensor"),
         (add_call("aten.copy_.default", {"value": 0}, {"value": 0}), "its record does not name"),
-        (add_call("aten.copy_.default", {"value": 3}, {"value": 0}), "not to an input or buffer"),
+        (add_call("aten.copy_.default", {"value": 3}, {"value": 0}), "only write to an input or buffer"),
         (add_call("torchport.island.default", {"value": 0}, "{}", []), "an island takes its payload"),
     ],
 )
@@ -169,7 +169,7 @@ CODE = 'x=__import__("os").environ.__setitem__("TORCHPORT_WAS_HERE","1")'
 
 
 def rename_attribute(data):
-    """An attribute with code for a name, wherever the file has a place for one."""
+    """Use code as an attribute's name, everywhere in the file."""
     program = data["programs"][0]
     old = graph_of(data)["tensors"][0]
     graph_of(data)["tensors"][0] = CODE
@@ -177,7 +177,7 @@ def rename_attribute(data):
 
 
 def names_of_before(data):
-    """The names that version 2 of the format had."""
+    """Use code for the names that version 2 of the format had."""
     graph = graph_of(data)
     graph.update(inputs=[CODE], attributes={CODE: CODE})
     for call in graph["calls"]:
@@ -199,9 +199,9 @@ def names_of_before(data):
         lambda data: change_meta(island_calls(data)[0], lambda meta: meta.update(name=CODE)),
     ],
 )
-def test_no_text_of_a_file_becomes_code(package, tmp_path, change):
+def test_no_text_from_a_file_is_executed(package, tmp_path, change):
     target = rewritten(package[0], tmp_path, change)
-    with contextlib.suppress(Exception):  # refused, or right, or an op's own refusal of a text
+    with contextlib.suppress(Exception):  # refused, or right, or an op rejects a string
         assert torch.equal(torchport.load(target)(X), package[1])
     assert "TORCHPORT_WAS_HERE" not in os.environ
 
@@ -221,16 +221,19 @@ def host_call(op, args=None, **kwargs):
     [
         (host_call("aten.relu_.default", [{"value": 0}]), "writes to its arguments"),
         (host_call("aten.copy_.default", [{"value": 0}, {"value": 1}]), "writes to its arguments"),
-        (host_call("torchport.island.default", [{"value": 0}, "{}", []]), "is not of torch"),
-        (host_call("aten.from_file.default", ["/etc/passwd"]), "works on memory"),
+        (host_call("torchport.island.default", [{"value": 0}, "{}", []]), "not from torch"),
+        (host_call("aten.from_file.default", ["/etc/passwd"]), "works on raw memory"),
         (host_call("aten.manual_seed.default", [0]), "not an op on tensors"),
-        (host_call("inductor._reinterpret_tensor.default", [{"value": 0}, [9], [1]]), "names them"),
-        (host_call("aten.relu.default", [{"value": 0}], **{CODE: 1}), "no such arguments"),
+        (host_call("inductor._reinterpret_tensor.default", [{"value": 0}, [9], [1]]), "permits it"),
+        (
+            host_call("aten.relu.default", [{"value": 0}], **{CODE: 1}),
+            "does not take 1 positional arguments and",
+        ),
         (lambda program: program.update(tensors=[CODE]), "is missing"),
         (lambda program: program.update(complexes=[CODE]), "is not complex"),
     ],
 )
-def test_islands_of_the_host_call_what_is_permitted(package, tmp_path, change, message):
+def test_host_islands_call_only_permitted_ops(package, tmp_path, change, message):
     target = change_host_program(package[0], tmp_path / "crafted.pt2", change)
     with pytest.raises(PackageError) as caught:
         torchport.load(target)
@@ -238,16 +241,16 @@ def test_islands_of_the_host_call_what_is_permitted(package, tmp_path, change, m
     assert "TORCHPORT_WAS_HERE" not in os.environ
 
 
-def test_strides_do_not_show_what_lies_beside_an_input(package, tmp_path):
+def test_strides_cannot_read_memory_beside_an_input(package, tmp_path):
     change = host_call("aten.as_strided.default", [{"value": 0}, [1, 8], [8, 1]])
     model = torchport.load(change_host_program(package[0], tmp_path / "crafted.pt2", change))
     secret = torch.cat([X, torch.full((1, 4), 42.0)])
-    with pytest.raises(RuntimeRefusal, match="strides that lead out of the tensor"):
+    with pytest.raises(RuntimeRefusal, match="strides that go out of the tensor"):
         model(secret[:1])
 
 
-def test_an_island_is_not_given_other_tensors_than_it_was_built_for(package, tmp_path):
-    """The host's graph of a file may not fit its islands, which run on memory as it lies."""
+def test_an_island_is_not_called_with_tensors_that_it_was_not_built_for(package, tmp_path):
+    """A file's host graph may not match its islands, which read memory without checking it."""
 
     def change(data):
         island_calls(data)[-1]["args"][2] = [{"value": 0}]
@@ -258,7 +261,7 @@ def test_an_island_is_not_given_other_tensors_than_it_was_built_for(package, tmp
         torchport.load(rewritten(package[0], tmp_path, change))(X)
 
 
-def test_a_whole_island_takes_the_inputs_that_the_program_says(tmp_path):
+def test_a_single_island_must_match_the_programs_inputs(tmp_path):
     path = tmp_path / "whole.pt2"
     torchport.save(torchport.compile(nn.Linear(4, 2).eval(), (X,), target="host"), path)
 
@@ -269,7 +272,7 @@ def test_a_whole_island_takes_the_inputs_that_the_program_says(tmp_path):
         torchport.load(rewritten(path, tmp_path, change))
 
 
-def test_a_thousand_names_for_one_record_take_its_memory_once(tmp_path):
+def test_a_thousand_names_for_one_record_use_its_memory_once(tmp_path):
     weight, path = torch.rand(1 << 18), tmp_path / "good.pt2"
     on_host = {"keep_ops": ["aten.mul"]}
     x = torch.rand(1 << 18)
@@ -298,7 +301,7 @@ def test_a_thousand_names_for_one_record_take_its_memory_once(tmp_path):
     assert len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == 1
 
 
-def test_many_islands_of_one_payload_are_refused(tmp_path):
+def test_many_islands_with_one_payload_are_refused(tmp_path):
     path, x = tmp_path / "good.pt2", torch.rand(1, 300)
     options = {"keep_ops": ["aten.relu"], "cache": False}
     model = nn.Sequential(nn.Linear(300, 300), nn.ReLU()).eval()
@@ -315,7 +318,7 @@ def test_many_islands_of_one_payload_are_refused(tmp_path):
         torchport.load(rewritten(path, tmp_path, change))
 
 
-def test_a_written_buffer_shares_its_bytes_with_nothing(tmp_path):
+def test_a_mutated_buffer_may_not_share_its_bytes(tmp_path):
     class Counts(nn.Module):
         def __init__(self):
             super().__init__()
@@ -349,20 +352,20 @@ def test_overlapping_records_are_refused(package, tmp_path):
     with zipfile.ZipFile(path) as archive:
         first, second = archive.infolist()[:2]
     name = second.filename.encode()
-    at = content.rindex(name) - 46  # in the directory at the end
+    at = content.rindex(name) - 46  # in the central directory at the end
     content[at + 42 : at + 46] = struct.pack("<I", first.header_offset)
     bad.write_bytes(content)
     with pytest.raises(PackageError, match="overlap"):
         torchport.load(bad)
 
 
-def test_a_record_has_one_size(package, tmp_path):
-    """By one of its two sizes overlaps are found, by the other it is read."""
+def test_a_records_two_sizes_must_be_equal(package, tmp_path):
+    """Overlaps are detected by one of a record's two sizes, but the other is used to read it."""
     path, bad = package[0], tmp_path / "sizes.pt2"
     content = bytearray(path.read_bytes())
     with zipfile.ZipFile(path) as archive:
         name = next(name for name in archive.namelist() if name.endswith("extra/torchport.json"))
-    at = content.rindex(name.encode()) - 46  # in the directory at the end
+    at = content.rindex(name.encode()) - 46  # in the central directory at the end
     content[at + 20 : at + 24] = struct.pack("<I", 0)  # its compressed size
     bad.write_bytes(content)
     with pytest.raises(PackageError, match="impossible size"):
@@ -370,19 +373,19 @@ def test_a_record_has_one_size(package, tmp_path):
 
 
 @pytest.mark.parametrize("node", [{"input": 9}, {"input_object": 9}, {"known": 9}])
-def test_a_result_of_what_is_not_there_is_refused(package, tmp_path, node):
+def test_a_result_with_a_dangling_reference_is_refused(package, tmp_path, node):
     model = torchport.load(rewritten(package[0], tmp_path, set_result(node)))
-    with pytest.raises(StructureError, match="9, which is not there"):
+    with pytest.raises(StructureError, match="9, which does not exist"):
         model(X)
 
 
-def test_a_missing_file_is_called_so(tmp_path):
+def test_a_missing_file_is_reported_as_missing(tmp_path):
     with pytest.raises(PackageError, match=r"none\.pt2: cannot be read: No such file"):
         torchport.inspect_package(tmp_path / "none.pt2")
 
 
-def test_names_that_no_file_can_hold(tmp_path):
-    """A file's name may hold half of a pair of surrogates; a result's key that does is not another key."""
+def test_lone_surrogates_in_names(tmp_path):
+    """File names may contain lone surrogates, which are replaced; a result's key that has one is refused."""
     path = tmp_path / "net.pt2"
     named = torchport.compile(
         nn.ReLU(), (X,), target="host", options={"cache": False}, name="m\udcff.py::load"
@@ -405,7 +408,7 @@ def test_what_is_not_a_file_is_refused_before_it_is_read(call, tmp_path):
 
 @pytest.fixture
 def beside(tmp_path):
-    """A package with its weights beside it, and somebody's weights elsewhere."""
+    """A package whose weights file has been moved to another folder."""
     folder, other = tmp_path / "package", tmp_path / "other"
     folder.mkdir()
     other.mkdir()
@@ -419,7 +422,7 @@ def beside(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["{}", "../other/{name}", "./{name}", "", "..", "sub/{name}", "C:{name}"])
-def test_weights_beside_a_package_are_nowhere_else(beside, name, monkeypatch):
+def test_weights_are_searched_for_only_beside_the_package(beside, name, monkeypatch):
     path, weights = beside
     monkeypatch.chdir(weights.parent)
     file = name.format(weights, name=weights.name) if name != "{}" else str(weights)
@@ -432,7 +435,7 @@ def test_weights_beside_a_package_are_nowhere_else(beside, name, monkeypatch):
         torchport.load(bad)
 
 
-def test_payloads_beside_a_package_are_not_taken_again_and_again(beside):
+def test_repeated_payloads_beside_a_package_are_refused(beside):
     path, weights = beside
     weights.rename(path.with_name(weights.name))
 
@@ -447,8 +450,8 @@ def test_payloads_beside_a_package_are_not_taken_again_and_again(beside):
         torchport.load(change_package(path, path.with_name("crafted.pt2"), change))
 
 
-def test_a_strangers_package_is_written_over(package, tmp_path):
-    """What it says of files beside it costs nothing: no error, and nothing of others is removed."""
+def test_an_untrusted_package_can_be_overwritten(package, tmp_path):
+    """Its references to files beside it are harmless: no error, and no other files are removed."""
     compiled = torchport.compile(nn.Linear(4, 2).eval(), (X,), target="host", options={"cache": False})
     folder = tmp_path / "crafted-01234567.safetensors"
     folder.mkdir()
@@ -463,7 +466,7 @@ def test_a_strangers_package_is_written_over(package, tmp_path):
     assert folder.is_dir()
 
 
-def test_a_link_leads_nowhere_else(beside, monkeypatch):
+def test_a_symbolic_link_is_not_followed_out_of_the_folder(beside, monkeypatch):
     path, weights = beside
     link = path.with_name(weights.name)
     link.symlink_to(weights)
@@ -478,7 +481,7 @@ def test_a_link_leads_nowhere_else(beside, monkeypatch):
     torchport.load(path)
 
 
-def test_ops_of_another_library_are_called_where_the_caller_names_it(tmp_path):
+def test_ops_of_another_library_are_called_only_if_the_caller_names_it(tmp_path):
     library = torch.library.Library("strangers", "DEF")
     library.define("twice(Tensor x) -> Tensor")
     library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
@@ -492,7 +495,7 @@ def test_ops_of_another_library_are_called_where_the_caller_names_it(tmp_path):
         assert torch.equal(loaded(x), x * 2 + 1)
 
 
-def test_a_model_that_calls_what_no_file_may_is_refused_when_saved(tmp_path):
+def test_a_model_with_an_op_that_no_file_may_call_is_refused_when_saved(tmp_path):
     class Unpacks(nn.Module):
         def forward(self, x):
             return torch.linalg.ldl_solve(x, torch.arange(1, 4, dtype=torch.int32), x) + 1
@@ -508,7 +511,7 @@ def test_a_model_that_calls_what_no_file_may_is_refused_when_saved(tmp_path):
     assert torch.equal(torch.jit.load(tmp_path / "net.pt")(x), Unpacks()(x))
 
 
-def test_options_of_a_file_are_asked_of_the_target(package, tmp_path, monkeypatch):
+def test_options_from_a_file_are_checked_by_the_target(package, tmp_path, monkeypatch):
     def refuse(self, given):
         raise TargetError(f"no file may set {sorted(given)[0]}")
 
@@ -519,7 +522,7 @@ def test_options_of_a_file_are_asked_of_the_target(package, tmp_path, monkeypatc
         torchport.load(rewritten(package[0], tmp_path, change))
 
 
-def test_attacks_are_refused_without_assertions_too(package, tmp_path):
+def test_attacks_are_also_refused_with_assertions_disabled(package, tmp_path):
     """`python -O` drops every `assert`."""
     attacks = {
         "op": set_op("aten.relu_.default"),
@@ -560,7 +563,7 @@ def test_a_payload_of_another_target(package, tmp_path):
         torchport.load(rewritten(package[0], tmp_path, change))
 
 
-def test_a_weight_that_was_changed_with_its_archive_is_noticed(tmp_path):
+def test_a_weight_changed_together_with_its_crc_is_detected(tmp_path):
     weight, path, target = torch.rand(4), tmp_path / "good.pt2", tmp_path / "changed.pt2"
     on_host = {"keep_ops": ["aten.mul"]}
     torchport.save(torchport.compile(lambda x: x * weight, (X,), target="host", options=on_host), path)

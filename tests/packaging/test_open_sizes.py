@@ -1,4 +1,4 @@
-"""Programs for all sizes in a file: loaded, they take the same sizes, and refuse others by name."""
+"""Programs with open sizes in a file: they take the same sizes when loaded, and refuse others by guard."""
 
 import json
 import zipfile
@@ -36,7 +36,7 @@ def test_a_loaded_model_takes_all_sizes(path):
     assert loaded.fallbacks.fallbacks == 0
 
 
-def test_sizes_outside_the_range_are_refused_by_name(path):
+def test_sizes_outside_the_range_are_refused_by_guard(path):
     loaded = torchport.load(path)
     with pytest.raises(RuntimeRefusal, match="size 1 of tensor 0 <= 20"):
         loaded(torch.randn(2, 21, 4))
@@ -44,14 +44,14 @@ def test_sizes_outside_the_range_are_refused_by_name(path):
         loaded(torch.randn(2, 7, 5))
 
 
-def test_torch_itself_opens_it_for_the_sizes_of_the_examples(path):
+def test_torch_export_load_opens_it_for_the_examples_sizes(path):
     x = torch.randn(2, 7, 4)
     torch.testing.assert_close(torch.export.load(path).module()(x), model(x), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("guards", [[["==", 1, 1]], [["exec", 1]], [["size", 9, 9]], [7]])
-def test_guards_that_were_changed_give_a_refusal_or_the_right_answer(path, guards):
-    """A file's guards may let through what its islands were not built for: these look for themselves."""
+def test_tampered_guards_give_a_refusal_or_the_right_result(path, guards):
+    """A file's guards may admit inputs that its islands were not built for: islands check for themselves."""
     with zipfile.ZipFile(path) as archive:
         entries = {entry.filename: archive.read(entry) for entry in archive.infolist()}
     (name,) = [entry for entry in entries if b'"torchport.package/' in entries[entry]]

@@ -1,4 +1,4 @@
-"""Inputs that no island was built for: other shapes and values, where a file holds the model's own graph."""
+"""Inputs that no island was built for: other shapes and values, if a file contains the model's own graph."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ X = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
 
 
 class Net(nn.Module):
-    """Uses its batch size, and takes another path for one of them."""
+    """Uses its batch size, and takes another path for one batch size."""
 
     def __init__(self):
         super().__init__()
@@ -54,7 +54,7 @@ def test_dynamic_batch_size(example, target, tmp_path):
             torch.testing.assert_close(loaded(batch(size)), model(batch(size)))
         torch.testing.assert_close(loaded(batch(example)), model(batch(example)))
         with pytest.raises(RuntimeError, match="size 0 of tensor 0 != 7"):
-            loaded(batch(7))  # the model itself takes another path there
+            loaded(batch(7))  # the model itself takes another path here
 
 
 def test_dynamic_batch_size_in_a_fresh_process(tmp_path):
@@ -70,7 +70,7 @@ def test_dynamic_batch_size_in_a_fresh_process(tmp_path):
 
 def test_dynamic_batch_size_that_the_model_does_not_allow():
     weight = torch.rand(3, 4)
-    with pytest.raises(PackageError, match="lets none of its inputs' sizes vary"):
+    with pytest.raises(PackageError, match="does not allow any of its input sizes to vary"):
         trace(lambda x: x * weight, X, target="host", dynamic_batch_size=True)
 
 
@@ -80,10 +80,10 @@ def test_dynamic_shapes_of_named_dimensions():
     wide = torch.rand(3, 6)
     assert torch.equal(traced(wide, wide * 2), wide * 3)
     for wrong in (torch.rand(3, 7), torch.rand(4, 4)):
-        with pytest.raises(RuntimeError, match=r"captured for such where|was built for"):
+        with pytest.raises(RuntimeError, match=r"captured for shapes with|was built for"):
             traced(wrong, wrong)
-    with pytest.raises(RuntimeError, match=r"captured for such where"):
-        traced(wide, wide[:, :1])  # eager torch would broadcast it, and the example says nothing of that
+    with pytest.raises(RuntimeError, match=r"captured for shapes with"):
+        traced(wide, wide[:, :1])  # eager torch would broadcast this, but the example did not
 
 
 def test_dynamic_shapes_any_of_a_function():
@@ -98,7 +98,7 @@ def test_both_kinds_of_dynamic_shapes_are_refused():
         trace(nn.ReLU().eval(), X, target="host", dynamic_batch_size=True, dynamic_shapes="any")
 
 
-def test_a_model_that_writes_a_buffer_takes_no_other_shapes():
+def test_a_model_that_mutates_a_buffer_takes_no_other_shapes():
     class Counts(nn.Module):
         def __init__(self):
             super().__init__()
@@ -112,7 +112,7 @@ def test_a_model_that_writes_a_buffer_takes_no_other_shapes():
         trace(Counts().eval(), X, target="host", dynamic_batch_size=True)
 
 
-def test_a_result_whose_structure_depends_on_a_size_fixes_it():
+def test_a_result_structure_that_depends_on_a_size_fixes_that_size():
     def several(x):
         return [x + 1, x + 2, x + 3][: x.shape[0]]
 
@@ -134,7 +134,7 @@ def test_a_package_with_its_graph_takes_other_shapes(path, target):
     torchport.save(compiled, path, with_graph=True)
     loaded = torchport.load(path)
     for size in (3, 2, 64):
-        assert torch.equal(loaded(batch(size))["y"], compiled(batch(size))["y"])  # compiled for it, both
+        assert torch.equal(loaded(batch(size))["y"], compiled(batch(size))["y"])  # both compile for it
         with torch.no_grad():
             torch.testing.assert_close(loaded(batch(size)), model(batch(size)))
     with pytest.raises(RuntimeRefusal, match="size 0 of tensor 0 != 7"):
@@ -144,7 +144,7 @@ def test_a_package_with_its_graph_takes_other_shapes(path, target):
     assert torch.equal(torch.export.load(path).module()(X)["y"], compiled(X)["y"])
 
 
-def test_the_graph_holds_for_a_batch_of_one_where_it_makes_the_same_calls(path):
+def test_the_graph_is_used_for_batch_size_one_if_it_makes_the_same_calls(path):
     model, one = Net().eval(), batch(1)
     torchport.save(torchport.compile(model, (one,)), path, with_graph=True)
     loaded = torchport.load(path)
@@ -154,7 +154,7 @@ def test_the_graph_holds_for_a_batch_of_one_where_it_makes_the_same_calls(path):
         torch.testing.assert_close(loaded(batch(5)), model(batch(5)))
 
 
-def test_a_batch_of_one_that_is_a_case_of_its_own_is_not_taken_for_others(path):
+def test_a_special_case_for_batch_size_one_is_not_used_for_other_sizes(path):
     def function(x):
         return x.relu() if x.shape[0] > 1 else x.relu().clamp(max=1e9)
 
@@ -166,9 +166,9 @@ def test_a_batch_of_one_that_is_a_case_of_its_own_is_not_taken_for_others(path):
         loaded(torch.full((1, 4), float("nan")))
 
 
-def test_a_number_in_the_result_that_is_a_size_stays_right(path):
+def test_a_size_returned_as_a_number_is_right_or_refused(path):
     compiled = torchport.compile(lambda x: (x + 1, x.shape[0]), (X,), target="host")
-    torchport.save(compiled, path, with_graph=True)  # the graph is kept for the example's shape alone
+    torchport.save(compiled, path, with_graph=True)  # the graph is kept only for the example's shape
     loaded = torchport.load(path)
     assert loaded(X)[1] == 3
     with pytest.raises(RuntimeRefusal):
@@ -187,7 +187,7 @@ ODD = {
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory):
-    """A function of floats and one of integers, each in a file without and in one with its graph."""
+    """A function of floats and one of integers, each in one file without its graph and one with it."""
 
     def on_floats(x):
         return x.relu(), x.softmax(-1), x.amax(1), (x * 2).sigmoid(), x @ x.t()
@@ -207,7 +207,7 @@ def packages(tmp_path_factory):
 
 
 def check_odd(packages, name, value):
-    """Without the graph the result is right or refused; with it, it is right."""
+    """Without the graph, the call is right or refused; with it, it is right."""
     function, plain, with_graph = packages[name]
     expected = function(value)
     with contextlib.suppress(RuntimeRefusal):
@@ -225,13 +225,13 @@ def test_odd_integers(packages, number):
     check_odd(packages, "on_integers", torch.tensor([[1, number], [3, 4]]))
 
 
-def test_what_is_refused_says_what_to_do(packages):
+def test_a_refusal_has_advice(packages):
     _, plain, _ = packages["on_floats"]
     with pytest.raises(RuntimeRefusal, match="with_graph=True"):
         plain(ODD["nan"])
 
 
-def test_calls_that_eager_torch_ran_are_counted(path):
+def test_fallbacks_to_eager_torch_are_counted(path):
     compiled = torchport.compile(torch.relu, (X,))
     torchport.save(compiled, path, with_graph=True)
     loaded = torchport.load(path)
@@ -240,12 +240,12 @@ def test_calls_that_eager_torch_ran_are_counted(path):
         torch.testing.assert_close(loaded(value), value, equal_nan=True)
     assert (loaded.fallbacks.calls, loaded.fallbacks.fallbacks) == (3, 1)
     assert loaded.fallbacks.last_reason
-    for value in (batch(5), torch.full((5, 4), float("nan"))):  # of another shape, compiled for here
+    for value in (batch(5), torch.full((5, 4), float("nan"))):  # another shape, compiled here
         torch.testing.assert_close(loaded(value), value, equal_nan=True)
     assert (loaded.fallbacks.calls, loaded.fallbacks.fallbacks) == (5, 2)
 
 
-def test_a_device_that_raises_leaves_the_answer_to_the_graph(path, monkeypatch):
+def test_if_the_device_raises_the_graph_is_run(path, monkeypatch):
     torchport.save(torchport.compile(torch.relu, (X,), target="host"), path, with_graph=True)
     torchport.save(torchport.compile(torch.relu, (X,), target="host"), path.with_name("plain.pt2"))
     loaded, plain = torchport.load(path), torchport.load(path.with_name("plain.pt2"))
@@ -260,7 +260,7 @@ def test_a_device_that_raises_leaves_the_answer_to_the_graph(path, monkeypatch):
         plain(X)
 
 
-def test_an_index_out_of_range_is_an_error_and_never_a_number(path):
+def test_an_index_out_of_range_is_an_error_and_never_a_wrong_result(path):
     model = nn.Embedding(5, 3).eval()
     compiled = torchport.compile(model, (torch.tensor([0, 4]),))
     torchport.save(compiled, path, with_graph=True)

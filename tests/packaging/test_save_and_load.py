@@ -22,7 +22,7 @@ X = torch.tensor([[1.0, -2.0, 3.0, -4.0]] * 3)
 
 
 class Net(nn.Module):
-    """Takes a keyword, counts its calls, and returns a nest with an input in it."""
+    """Takes a keyword, counts its calls, and returns a nested structure that contains an input."""
 
     def __init__(self):
         super().__init__()
@@ -46,12 +46,12 @@ def saved(path, model, *args, target="host", options=None, **kwargs):
 
 
 def without_islands(record):
-    """The islands in a file hold the device's compiled form too, so that they have other digests."""
+    """Drop the islands: in a file, they also hold the device's compiled form, and so have other digests."""
     return dataclasses.replace(record, islands=())
 
 
 @pytest.mark.parametrize("keep", [[], ["aten.relu"], ["aten.relu", "aten.addmm", "aten.linear", "aten.mul"]])
-def test_a_loaded_model_gives_exactly_what_the_compiled_one_gives(path, target, keep):
+def test_a_loaded_model_gives_exactly_the_compiled_models_results(path, target, keep):
     model, scale = Net().eval(), torch.rand(4)
     compiled = saved(path, model, X, target=target, options={"keep_ops": keep}, scale=scale)
     loaded = torchport.load(path)
@@ -60,7 +60,7 @@ def test_a_loaded_model_gives_exactly_what_the_compiled_one_gives(path, target, 
     assert actual["rest"][0] is X
     assert actual["rest"][1][0].item() == 2.0
     assert actual["rest"][2:] == (3, None)
-    assert loaded(X, scale=scale)["rest"][1][0].item() == 4.0  # its own buffer, and counted on
+    assert loaded(X, scale=scale)["rest"][1][0].item() == 4.0  # its own buffer, incremented again
     assert without_islands(loaded.record) == without_islands(compiled.record)
     assert loaded.coverage.ops_remain == compiled.coverage.ops_remain
 
@@ -102,7 +102,7 @@ def test_a_fresh_process_opens_it_with_torch_alone(path, target):
 
 
 class Twice(nn.Module):
-    """Reads one large weight in two islands: what is between them stays on the host."""
+    """Reads one large weight in two islands, with an op between them that stays on the host."""
 
     def __init__(self):
         super().__init__()
@@ -128,10 +128,10 @@ def test_torch_alone_opens_islands_that_share_a_weight(path):
         "print(torch.equal(torch.export.load(sys.argv[1]).module()(x), expected))"
     )
     assert run_fresh(code, str(path), str(path.with_suffix(".pt"))) == "True"
-    assert size < 2.5 * model.scale.nbytes  # twice in the first program, and not in the second
+    assert size < 2.5 * model.scale.nbytes  # twice in the first program, not in the second
 
 
-def test_every_shape_that_was_compiled_for_is_in_the_file(path):
+def test_programs_for_all_compiled_shapes_are_saved(path):
     compiled = torchport.compile(nn.Linear(4, 2).eval(), (X,), target="host")
     other = torch.rand(5, 4)
     expected = compiled(other)
@@ -143,25 +143,25 @@ def test_every_shape_that_was_compiled_for_is_in_the_file(path):
         loaded(torch.rand(7, 4))
 
 
-def test_programs_share_the_buffers_that_they_write(path):
+def test_programs_share_the_buffers_that_they_mutate(path):
     model, scale = Net().eval(), torch.rand(4)
     compiled = torchport.compile(model, (X,), {"scale": scale}, target="host")
     compiled(X[:2], scale=scale)
     torchport.save(compiled, path)
     loaded = torchport.load(path)
     counts = [loaded(x, scale=scale)["rest"][1][0].item() for x in (X, X[:2], X)]
-    assert counts == [4.0, 6.0, 8.0]  # one call came before it was saved
+    assert counts == [4.0, 6.0, 8.0]  # one call was made before saving
 
 
 @dataclasses.dataclass
 class Scores:
-    """A class of a user's."""
+    """A user's class."""
 
     logits: torch.Tensor
     names: tuple
 
 
-def test_a_class_of_the_user_s_must_be_given(path):
+def test_a_users_class_must_be_passed(path):
     saved(path, lambda x: Scores(x * 2, ("a", "b")), X)
     with pytest.raises(PackageError, match=r"class test_save_and_load\.Scores.*classes=\["):
         torchport.load(path)
@@ -212,7 +212,7 @@ def test_a_language_model_s_cache_keeps_its_class(path, architecture):
 def test_a_file_cannot_call_the_class_of_a_cache():
     made = {"object": "transformers.cache_utils:DynamicCache", "new": False, "slot": 0, "arguments": []}
     made |= {"values": [], "items": [], "keys": [], "state": None}
-    with pytest.raises(PackageError, match="DynamicCache is made by calling it"):
+    with pytest.raises(PackageError, match="DynamicCache would be made by calling the class"):
         decode_structure({"root": made, "paths": [], "changed": []})
     made["object"] = "transformers.cache_utils:StaticCache"
     with pytest.raises(PackageError, match="StaticCache, which is not known here"):
@@ -220,7 +220,7 @@ def test_a_file_cannot_call_the_class_of_a_cache():
 
 
 class Opaque:
-    """Is rebuilt by a function."""
+    """An object that is rebuilt by a function."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -236,18 +236,18 @@ def make_opaque(tensor):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (lambda x: Opaque(x + 1), "class make_opaque is made by code"),
+        (lambda x: Opaque(x + 1), "class make_opaque is built by code"),
         (lambda x: (x + 1, print), "class builtin_function_or_method cannot be stored"),
     ],
 )
-def test_what_is_no_data_is_refused_and_nothing_is_written(path, result, message):
+def test_values_that_are_not_data_are_refused_and_nothing_is_written(path, result, message):
     compiled = torchport.compile(result, (X,), target="host")
     with pytest.raises(PackageError, match=message):
         torchport.save(compiled, path)
     assert list(path.parent.glob("*.pt2*")) == []
 
 
-def test_values_that_json_lacks_survive(path):
+def test_values_that_json_lacks_round_trip(path):
     constants = (
         float("nan"),
         float("-inf"),
@@ -268,7 +268,7 @@ def test_weights_keep_their_memory_order(path):
     assert torch.equal(torchport.load(path)(X)[1], weight.sort().values)
 
 
-def test_a_changed_weight_is_not_saved_as_it_was(path):
+def test_a_stale_weight_is_not_saved(path):
     model = nn.Linear(4, 2).eval()
     compiled = torchport.compile(model, (X,), target="host")
     with torch.no_grad():
@@ -298,7 +298,7 @@ def test_gradients_and_training_are_refused(path):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("net.zip", r"ends in \.pt2: call it net\.pt2"), ("", "is a directory")]
+    ("name", "message"), [("net.zip", r"must end in \.pt2: call it net\.pt2"), ("", "is a directory")]
 )
 def test_a_file_that_cannot_be_written(tmp_path, name, message):
     compiled = torchport.compile(nn.ReLU(), (X,), target="host")
@@ -312,7 +312,7 @@ def test_only_a_compiled_model_can_be_saved(path):
         torchport.save(nn.ReLU(), path)
 
 
-def test_what_a_file_holds_can_be_read_without_loading_it(path):
+def test_a_files_contents_can_be_read_without_loading_it(path):
     compiled = saved(path, nn.Linear(4, 2).eval(), X, target="openvino")
     package = read_package(path)
     assert (package.model, package.target) == ("Linear", "openvino")
@@ -337,10 +337,10 @@ torchport.save(compiled, sys.argv[1])
 """
 
 
-def test_a_kill_while_saving_leaves_the_old_file(path):
+def test_killing_the_process_while_saving_keeps_the_old_file(path):
     saved(path, nn.Linear(700, 700).eval(), torch.ones(1, 700))
     before = path.read_bytes()
     ended = subprocess.run([sys.executable, "-c", SAVE_UNTIL_KILLED, str(path)], check=False).returncode
-    assert ended == -signal.SIGXFSZ  # in the middle of the file, which takes 2 MB
+    assert ended == -signal.SIGXFSZ  # in the middle of the 2 MB file
     assert path.read_bytes() == before
     assert len(before) > 1_900_000

@@ -1,4 +1,4 @@
-"""Weights in a file beside a package or a traced model."""
+"""Weights in a separate file beside a package or a traced model."""
 
 import pytest
 import torch
@@ -62,7 +62,7 @@ def test_a_package_without_its_weights_is_refused(compiled, tmp_path):
         torchport.load(path)
 
 
-def test_weights_are_found_where_a_variable_says(compiled, tmp_path, monkeypatch):
+def test_weights_are_found_through_the_environment_variable(compiled, tmp_path, monkeypatch):
     path, folder = tmp_path / "net.pt2", tmp_path / "weights"
     torchport.save(compiled, path, separate_weights=True)
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""`torchport.trace`: each way to call it, each keyword, each thing that it returns."""
+"""`torchport.trace`: each way to call it, each keyword, each kind of result."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ class Net(nn.Module):
 
 
 def trace(*args, fallback=True, **kwargs):
-    """Trace in this process: the tests of child processes are below."""
+    """Trace in this process; child processes are tested below."""
     settings = torchport.TraceSettings(child_process=False, fallback=fallback)
     return torchport.trace(*args, settings=settings, **kwargs)
 
@@ -69,7 +69,7 @@ def test_saving_a_traced_resnet(tmp_path):
         assert run_fresh(code, str(tmp_path)) == f"{traced(*model.args).tolist()} False"
 
 
-def test_training_mode_returns_the_argument_as_it_came():
+def test_a_model_in_training_mode_is_returned_unchanged():
     net = Net()
     assert torchport.trace(net, torch.rand(1, 1, 3, 3)) is net
     forward = net.forward
@@ -81,7 +81,7 @@ def test_example_inputs(inputs):
     assert trace(nn.ReLU().eval(), inputs, target="host")(X).tolist() == [[1, 0, 3, 0]]
 
 
-def test_the_same_tensor_twice_is_two_inputs():
+def test_the_same_tensor_passed_twice_is_two_inputs():
     traced = trace(foo, (X, X), target="host")
     assert torch.equal(traced(X, X), 3 * X)
     assert torch.equal(traced(X, X + 1), 3 * X + 1)
@@ -131,7 +131,7 @@ def test_a_result_that_torchscript_cannot_return_is_refused():
         trace(lambda x: (x + 1, 3), X, target="host")
 
 
-def test_buffers_start_where_the_model_s_stand():
+def test_buffers_start_with_the_models_values():
     class Counts(nn.Module):
         def __init__(self):
             super().__init__()
@@ -179,10 +179,10 @@ def test_compiler_args(arguments):
     [
         (["--thread", "3"], "no option 'thread': did you mean 'threads'"),
         (["3"], "the value '3' without a name"),
-        ("--threads 3", "is a list of texts or a dict"),
+        ("--threads 3", "must be a list of strings or a dict"),
     ],
 )
-def test_compiler_args_that_are_none(arguments, message):
+def test_invalid_compiler_args(arguments, message):
     with pytest.raises(TargetError, match=message):
         trace(nn.Linear(4, 2).eval(), X, compiler_args=arguments)
 
@@ -218,16 +218,16 @@ def test_check_inputs():
         trace(noted, X, target="host", check_inputs=[(X.repeat(2, 1),)])
 
 
-def test_the_check_allows_what_the_targets_low_precision_adds_up_to():
+def test_the_check_allows_for_the_targets_low_precision():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64)).eval(), torch.randn(4, 64)
     with torch.no_grad():
-        assert not compare(trace(model, x, target="ttnn")(x), model(x)).ok  # as float32, it is off
+        assert not compare(trace(model, x, target="ttnn")(x), model(x)).ok  # inaccurate for float32
     with pytest.raises(VerificationError, match="differs from the model"):
         trace(model, x, target="ttnn", check_tolerance=1e-4)
 
 
-def test_fallback_off_names_the_op_that_stays():
+def test_without_fallback_the_op_that_stays_is_named():
     with pytest.raises(CompileError, match=r"aten\.sort\.stable stays on the host"):
         trace(lambda x: x.relu().sort(stable=True).values, X, fallback=False)
     assert trace(lambda x: x.relu(), X, fallback=False)(X).tolist() == [[1, 0, 3, 0]]
@@ -271,7 +271,7 @@ def test_compiler_workdir_keeps_the_plan_the_graph_and_the_log(tmp_path):
 
 def test_compiler_timeout(faulty_targets, tmp_path):
     log = tmp_path / "work" / "island_0" / "compiler.log"
-    for seconds in (4, 20):  # the second where a busy machine has not started the compiler in the first
+    for seconds in (4, 20):  # retry longer if a busy machine did not start the compiler in time
         start = time.monotonic()
         with pytest.raises(subprocess.TimeoutExpired) as caught:
             torchport.trace(
@@ -294,12 +294,12 @@ def test_a_compiler_that_crashes_leaves_its_op_on_the_host(faulty_targets, tmp_p
     record = ProgramRecord.from_json(json.loads(traced.torchport_report))
     [stayed] = record.coverage.stayed
     assert (stayed.op, stayed.reason) == ("aten.tanh.default", "build_failed")
-    assert "was ended by SIGABRT, and last said: tanh: internal compiler error" in stayed.detail
+    assert "was killed by SIGABRT, and last said: tanh: internal compiler error" in stayed.detail
     assert [island.ops for island in record.coverage.islands] == [1]
     assert "internal compiler error" in (tmp_path / "work" / "island_0" / "compiler.log").read_text()
 
 
-@pytest.mark.conformance  # the two parts, a crash and no fallback, are tested apart
+@pytest.mark.conformance  # a crash and no fallback are also tested separately
 def test_a_compiler_that_crashes_is_an_error_without_fallback(faulty_targets):
     with pytest.raises(CompileError, match=r"aten\.tanh\.default stays on the host \(build_failed.*SIGABRT"):
         torchport.trace(

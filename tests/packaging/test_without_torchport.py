@@ -1,4 +1,4 @@
-"""Files where torchport is not installed: torch itself says which op it does not know."""
+"""Opening files without torchport installed: torch itself names the op that it does not know."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import torchport
 
 LOADS = """
 import importlib.util, json, sys
-sys.path.append(sys.argv[1])  # -S: torch is found there, and what is installed by a link is not
+sys.path.append(sys.argv[1])  # -S: finds torch there, but no editable installs
 assert importlib.util.find_spec("torchport") is None
 import torch
 
@@ -33,7 +33,7 @@ def test_torch_names_the_op_that_it_does_not_know(tmp_path):
         tmp_path / "net.pt"
     )
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    # What is left of torchport there is its entry point, which torch would follow.
+    # All that is left of torchport is its entry point, which torch would load.
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     ran = subprocess.run(
         [sys.executable, "-S", "-c", LOADS, sysconfig.get_paths()["purelib"]],
@@ -42,5 +42,5 @@ def test_torch_names_the_op_that_it_does_not_know(tmp_path):
     assert ran.returncode == 0, ran.stderr
     said = json.loads(ran.stdout.splitlines()[-1])
     assert "Unknown builtin op: torchport::island" in said["net.pt"]
-    assert said["net.pt2"].startswith("RuntimeError")  # which points at the log
+    assert said["net.pt2"].startswith("RuntimeError")  # which refers to the log
     assert "failed to resolve torch.ops.torchport.island.default to an operator" in ran.stderr

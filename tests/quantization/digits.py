@@ -1,4 +1,4 @@
-"""Models that are trained on scikit-learn's bundled digits, to their usual accuracy, in seconds."""
+"""Models that train on scikit-learn's bundled digits to their usual accuracy in seconds."""
 
 import functools
 
@@ -9,7 +9,7 @@ from torch import nn
 
 @functools.cache
 def digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return images and labels to train with, and others to judge with."""
+    """Return images and labels for training, and others for evaluation."""
     bundle = load_digits()
     images = torch.tensor(bundle.images, dtype=torch.float32) / 16
     labels = torch.tensor(bundle.target)
@@ -35,7 +35,7 @@ class ResidualCnn(nn.Module):
 
 
 class SmallViT(nn.Module):
-    """Rows as tokens, a token for the class, attention."""
+    """Attention over rows as tokens, with a class token."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class SmallViT(nn.Module):
 
 
 class RowLstm(nn.Module):
-    """Rows as steps in time."""
+    """A recurrent network over rows as time steps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ _EPOCHS = {ResidualCnn: 10, SmallViT: 30, RowLstm: 25}
 
 @functools.cache
 def trained(kind: type[nn.Module]) -> nn.Module:
-    """Return a model of a class, trained."""
+    """Return a trained model of a class."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = kind()
@@ -93,12 +93,12 @@ def train(model: nn.Module, epochs: int, rate: float) -> None:
 
 
 def accuracy(model: nn.Module) -> float:
-    """Return how many of the digits that were never trained or calibrated with are recognized, in percent."""
+    """Return the accuracy in percent on digits that were used neither for training nor for calibration."""
     _, _, images, labels = digits()
     with torch.no_grad():
         return 100 * float((model(images).argmax(1) == labels).float().mean())
 
 
 def calibration() -> list[torch.Tensor]:
-    """Return batches to calibrate with, the last one smaller."""
+    """Return batches for calibration, the last one smaller."""
     return list(digits()[0][:500].split(16))

@@ -1,4 +1,4 @@
-"""Weights in ttnn's block floats: 16 outputs share an exponent, each keeps a sign and 7 bits, or 3."""
+"""Weights in ttnn's block floats: 16 outputs share an exponent; each has a sign and 7 or 3 mantissa bits."""
 
 import re
 
@@ -25,7 +25,7 @@ def items() -> list[torch.Tensor]:
 
 
 def by_hand(weight: torch.Tensor, bits: int) -> torch.Tensor:
-    """Round each block of 16 outputs to steps of the power of two that its largest weight asks for."""
+    """Round each block of 16 outputs to steps of the power of two that its largest weight needs."""
     found = weight.detach().clone()
     for start in range(0, weight.shape[0], 16):
         for column in range(weight.shape[1]):
@@ -49,7 +49,7 @@ def test_the_simulator_and_the_script_have_what_eager_torch_has(bits, mantissa, 
     for place in ("0", "2"):
         weight = quantized.module.get_submodule(place).weight
         assert torch.equal(weight, by_hand(floats.get_submodule(place).weight, mantissa))
-    # A byte or half of one for each of whole tiles' weights, an exponent for 16, biases in floats.
+    # A byte or half a byte per weight, padded to whole tiles, an exponent for every 16, biases in floats.
     elements = 64 * 64 + 64 * 32
     assert quantized.report.bytes == elements * bits // 8 + elements // 16 + 4 * (64 + 24)
     compiled = torchport.compile(quantized, (data[0],), target="ttnn")

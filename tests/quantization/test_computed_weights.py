@@ -1,4 +1,4 @@
-"""Weights that a model computes of its own tensors, and norms: what is rounded is what multiplies."""
+"""Weights that a model computes from its own tensors, and norms: the weight that multiplies is quantized."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ LOOSE = AccuracyBudget(pcc=0.01)
 
 
 class CrossAttention(nn.Module):
-    """Attention to something else: its packed weight is taken apart in each call."""
+    """Cross-attention: its packed weight is split in each call."""
 
     def __init__(self) -> None:
         super().__init__()

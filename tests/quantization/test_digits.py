@@ -1,4 +1,4 @@
-"""Models that were trained on real data keep their accuracy, in eager torch and compiled."""
+"""Models trained on real data keep their accuracy, in eager torch and compiled."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from quantization.digits import (
 )
 from torchport.quantization import QuantizedModel
 
-# These take long to train; test_kinds.py and test_dynamic.py quantize attention and recurrent layers too.
+# These take long to train; test_kinds.py and test_dynamic.py also quantize attention and recurrent layers.
 VIT = pytest.param(SmallViT, marks=pytest.mark.conformance)
 LSTM = pytest.param(RowLstm, marks=pytest.mark.conformance)
 PRODUCTS = ("aten.linear.default", "aten.conv2d.default")
@@ -47,14 +47,14 @@ def test_static_quantization_keeps_the_accuracy(kind: type[nn.Module], usual: fl
     assert all(layer.precision == "int8" for layer in quantized.plan.layers)
     assert any(layer.op in PRODUCTS for layer in quantized.plan.layers)
     assert quantized.report.bytes < 0.45 * quantized.report.bytes_float
-    # OpenVINO's results are the simulation's, but where a number lies between two steps.
+    # OpenVINO's results match the simulation's, except for values that lie midway between two steps.
     compiled = torchport.compile(quantized, (images,))
     assert compiled.coverage.complete
     assert accuracy(compiled) >= floats - 0.5
     with torch.no_grad():
         difference = (compiled(images) - quantized(images)).abs()
         assert float(difference.mean()) < 0.02 * float(quantized(images).std())
-    # The caller's model is as it was.
+    # The caller's model is unchanged.
     after = model.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
@@ -117,7 +117,7 @@ def test_weights_in_eight_bits_keep_the_accuracy(kind: type[nn.Module]) -> None:
     ],
 )
 def test_prepare_train_convert_save_load_run(kind: type[nn.Module], drop: float, tmp_path) -> None:
-    """The whole way of quantization-aware training, to a file and back."""
+    """The whole workflow of quantization-aware training, to a file and back."""
     model, images = trained(kind), digits()[2]
     floats = accuracy(model)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -128,7 +128,7 @@ def test_prepare_train_convert_save_load_run(kind: type[nn.Module], drop: float,
     quantized = prepared.convert()
     assert quantized.plan.count("int8") == len(quantized.plan.layers)
     assert any(tensor.dtype is torch.int8 for tensor in quantized.parameters())
-    with torch.no_grad():  # what was trained is what was converted
+    with torch.no_grad():  # the converted model matches the trained one
         assert torch.allclose(quantized(images), prepared(images), atol=1e-3)
     assert accuracy(quantized) >= floats - drop
     torchport.save(torchport.compile(quantized, (images,)), tmp_path / "digits.pt2")

@@ -1,4 +1,4 @@
-"""Dynamic quantization: weights in eight bits, activations by the range that they have at each call."""
+"""Dynamic quantization: weights in eight bits, activations by their own range in each call."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def dynamic(model: nn.Module, *items: object, **more: object) -> torchport.Quant
 
 
 def in_eight_bits(weight: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """A weight as eight bits hold it, with a scale for each output channel."""
+    """Return a weight rounded to eight bits, with a scale for each output channel."""
     dims = [each for each in range(weight.dim()) if each != dim]
     scale = weight.detach().abs().amax(dims, keepdim=True) / 127
     return (weight.detach() / scale).round() * scale
@@ -26,14 +26,14 @@ def test_each_token_is_rounded_by_its_own_range() -> None:
     torch.manual_seed(0)
     model = nn.Linear(16, 4).eval()
     x = torch.randn(2, 3, 16) * torch.tensor([1e-3, 1.0, 1e3])[:, None]
-    x[1, 2] = 0.0  # a range of nothing
+    x[1, 2] = 0.0  # an empty range
     quantized = dynamic(model, x)
     step = x.abs().amax(-1, keepdim=True) / 127
     rounded = torch.where(step > 0, (x / step).round() * step, 0.0)
     expected = rounded @ in_eight_bits(model.weight).T + model.bias
     assert torch.allclose(quantized(x), expected, rtol=1e-4, atol=1e-5)
     assert not torch.equal(quantized(x), model(x))
-    # What else is in the batch makes no difference, nor does its size.
+    # Neither the rest of the batch nor its size makes a difference.
     assert torch.allclose(quantized(x[:1]), quantized(x)[:1], atol=1e-6)
     [row] = quantized.report.layers
     assert row.clipped == 0.0
@@ -86,7 +86,7 @@ def test_it_runs_on_openvino_and_on_the_host_from_a_file_too(tmp_path) -> None:
     assert names == {"recurrent", "attention", "matmul", "shared"}
     assert quantized.plan.count("int8") == len(quantized.plan.layers)
     assert quantized.report.pcc > 0.995
-    # One copy of what is shared, by two calls and by the steps in time; a byte a weight, and scales, biases.
+    # Weights shared by two calls or by time steps are stored once: a byte per weight, and scales, biases.
     weights = sum(tensor.nbytes for tensor in quantized.parameters() if tensor.dtype is torch.int8)
     assert weights == sum(tensor.numel() for tensor in model.state_dict().values() if tensor.dim() == 2)
     with torch.no_grad():
@@ -99,13 +99,13 @@ def test_it_runs_on_openvino_and_on_the_host_from_a_file_too(tmp_path) -> None:
         assert loaded.plan == quantized.plan
         assert quantized.plan.method == "dynamic"
         for each in (compiled, loaded):
-            # A number between two steps may go to either.
+            # A value midway between two steps may be rounded to either.
             assert float((each(x) - simulated).abs().mean()) < 0.02 * float(simulated.std())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 def test_parts_of_a_packed_weight_are_quantized_too() -> None:
-    """Attention over other tokens than its own takes its packed weight apart."""
+    """Cross-attention splits its packed weight."""
 
     class Cross(nn.Module):
         """Attends to what is given."""
@@ -129,7 +129,7 @@ def test_parts_of_a_packed_weight_are_quantized_too() -> None:
 
 
 def test_the_engine_has_the_kernels_that_it_has_for_calibrated_ranges() -> None:
-    """By its own counters; which layers those are is up to the processor."""
+    """Checked by its own counters; which layers those are depends on the processor."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64)).eval()
     items = [torch.randn(32, 64) for _ in range(4)]
@@ -168,7 +168,7 @@ def test_overrides_and_an_edited_plan_are_followed() -> None:
 
 
 def test_one_item_is_enough_and_none_is_not() -> None:
-    with pytest.raises(QuantizationError, match=r"it is empty.*give one item"):
+    with pytest.raises(QuantizationError, match=r"it is empty.*give at least one item"):
         dynamic(nn.Linear(2, 2).eval())
     with pytest.raises(QuantizationError, match="item 0 has NaN"):
         dynamic(nn.Linear(2, 2).eval(), torch.full((1, 2), torch.nan))
@@ -179,11 +179,11 @@ def test_one_item_is_enough_and_none_is_not() -> None:
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("dynamic", {"ranges": "histogram"}, "dynamic has no use for the option ranges.*'ptq' or 'qat'"),
-        ("dynamic", {"activations": "asymmetric"}, "no use for the option activations"),
-        ("dynamic", {"bits": 4}, "no use for the option bits.*'weight_only'"),
-        ("weight_only", {"smooth_quant": True}, "weight_only has no use for the option smooth_quant"),
-        ("qat", {"smooth_quant": True}, "qat has no use for the option smooth_quant"),
+        ("dynamic", {"ranges": "histogram"}, "dynamic does not use the option ranges.*'ptq' or 'qat'"),
+        ("dynamic", {"activations": "asymmetric"}, "does not use the option activations"),
+        ("dynamic", {"bits": 4}, "does not use the option bits.*'weight_only'"),
+        ("weight_only", {"smooth_quant": True}, "weight_only does not use the option smooth_quant"),
+        ("qat", {"smooth_quant": True}, "qat does not use the option smooth_quant"),
     ],
 )
 def test_an_option_that_would_be_ignored_is_refused(method: str, options: dict, message: str) -> None:

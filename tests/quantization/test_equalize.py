@@ -1,4 +1,4 @@
-"""Channels of very different sizes share the steps of eight bits: equalizing gives each its own share."""
+"""Channels of very different sizes share the 8-bit steps: equalizing gives each channel its own share."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ LOOSE = AccuracyBudget(pcc=0.01)
 
 
 def unequal(kind: str) -> tuple[nn.Module, list[torch.Tensor]]:
-    """Return a model whose inner channels differ by a factor of 10,000, and inputs of it."""
+    """Return a model whose inner channels differ by a factor of 10,000, and inputs for it."""
     torch.manual_seed(0)
     if kind == "convolutions":
         layers = [nn.Conv2d(3, 8, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(8, 8, 3)]

@@ -1,4 +1,4 @@
-"""Weights in four bits: two in a byte, a scale for each group, finer where the accuracy asks for it."""
+"""Weights in four bits: two to a byte, a scale per group, and more bits where the accuracy needs them."""
 
 import json
 
@@ -29,7 +29,7 @@ def items() -> list[torch.Tensor]:
 def quantize(
     floats: nn.Module, data: list[object], accuracy: AccuracyBudget, options: dict[str, object]
 ) -> torchport.QuantizedModel:
-    """Without timing: what is faster here is no question of these tests."""
+    """Quantize without timing: speed on this machine does not matter to these tests."""
     return torchport.quantize(
         floats, data, method="weight_only", accuracy=accuracy, speed=False, options=options
     )
@@ -41,7 +41,7 @@ def correlation(one: torch.Tensor, other: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_what_four_bits_hold_is_held_exactly(symmetric: bool) -> None:
-    """Whole numbers times a power of two, over the whole range, with another step in each group."""
+    """Integers over the whole range, times a power of two that differs in each group."""
     linear = nn.Linear(64, 8)
     whole = torch.randint(-8, 8, (8, 2, 32)).float() + (0.0 if symmetric else 5.0)
     whole[..., 0], whole[..., 1] = (-8.0, 7.0) if symmetric else (-3.0, 12.0)
@@ -82,7 +82,7 @@ def test_it_is_small_and_runs_on_openvino(symmetric: bool, tmp_path) -> None:
     quantized = quantize(floats, data, LOOSE, options)
     assert [(plan.precision, plan.bits) for plan in quantized.plan.layers] == [("weight_only", 4)] * 2
     assert (quantized.report.calibrated_on, quantized.report.judged_on) == (8, 2)
-    # Half a byte a weight; scales of two bytes, and zero points of one, for every 32; biases.
+    # Half a byte per weight; for every 32 a scale of two bytes and a zero point of one; biases.
     weights = 64 * 96 + 96 * 32
     expected = weights // 2 + weights // 32 * (2 if symmetric else 3) + 4 * (96 + 32)
     assert quantized.report.bytes == expected
@@ -133,7 +133,7 @@ def test_a_language_model_generates_with_weights_in_four_bits() -> None:
     assert quantized.report.pcc > 0.95
     ids = data[0]["input_ids"]
     made = quantized.module.generate(ids, max_new_tokens=4, do_sample=False)
-    # As the simulation itself goes on, token by token.
+    # It generates the same tokens as the simulation.
     for _ in range(4):
         with torch.no_grad():
             following = quantized(input_ids=ids).logits[:, -1].argmax(-1, keepdim=True)
@@ -166,7 +166,7 @@ def test_a_weight_that_is_not_finite_stays_in_floats() -> None:
         ({"bits": 3}, "weight_only", "bits is 3"),
         ({"bits": 4, "group_size": 7}, "weight_only", "group_size is 7"),
         ({"bits": 4, "group_size": "64"}, "weight_only", "group_size is '64'"),
-        ({"bits": 4}, "ptq", "ptq has no use for the option bits"),
+        ({"bits": 4}, "ptq", "ptq does not use the option bits"),
         ({"symmetric_weights": "yes"}, "weight_only", "symmetric_weights is 'yes'"),
     ],
 )
@@ -177,7 +177,7 @@ def test_what_means_nothing_is_refused(options: dict[str, object], method: str, 
 
 def test_groups_are_smaller_where_a_layer_changes_much_and_larger_where_little() -> None:
     class Weighted(nn.Module):
-        """Layers side by side, each with a tenth of the say that the one before it has."""
+        """Parallel layers, each with a tenth of the influence of the one before it."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -191,16 +191,16 @@ def test_groups_are_smaller_where_a_layer_changes_much_and_larger_where_little()
     data = [torch.randn(16, 256) for _ in range(6)]
     alike = quantize(floats, data, LOOSE, {"bits": 4, "group_size": 32, "size_ratio": 0.0})
     assert [plan.group_size for plan in alike.plan.layers] == [None] * 4
-    # Room for what was asked for, in a file (2,500 bytes a layer beside weights), and no byte more.
+    # Room for exactly the requested form, in a file (2,500 bytes per layer apart from weights).
     ratio = (alike.report.bytes + 4 * 2500) / (2 * 4 * 256 * 256 + 4 * 2500)
     options = {"bits": 4, "group_size": 32, "size_ratio": ratio}
     made = quantize(floats, data, LOOSE, options)
-    # The first with groups of 16 takes what two with groups of 64 save.
+    # Groups of 16 in the first layer take up what groups of 64 in two others save.
     groups = [16, None, 64, 64]
     assert [(plan.bits, plan.group_size) for plan in made.plan.layers] == [(4, each) for each in groups]
     assert made.report.bytes <= alike.report.bytes
     assert made.report.sqnr > alike.report.sqnr + 0.25
-    # The plan is given back, and followed; groups that two weights a byte cannot have are refused.
+    # A plan that is given back is followed; groups that do not pack into whole bytes are rejected.
     plan = made.plan.to_json()
     again = quantize(floats, data, LOOSE, {**options, "plan": QuantizationPlan.from_json(plan)})
     assert [layer.group_size for layer in again.plan.layers] == groups

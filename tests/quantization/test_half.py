@@ -79,7 +79,7 @@ def test_sensitive_layers_get_half_precision_where_that_is_enough() -> None:
         ("float16", "sensitive", 16)
     }
     assert found.report.sqnr >= loose.report.sqnr + 2
-    # What not even half precision reaches takes float32.
+    # Where even half precision is not enough, float32 is used.
     strict = torchport.quantize(
         model(), data, speed=False, accuracy=AccuracyBudget(sqnr=100), options={**PLAIN, "half": "bfloat16"}
     )
@@ -88,7 +88,7 @@ def test_sensitive_layers_get_half_precision_where_that_is_enough() -> None:
 
 def test_what_has_no_weight_stays_as_it_is() -> None:
     class Sum(nn.Module):
-        """A residual sum of a convolution."""
+        """A convolution with a residual sum."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -99,11 +99,11 @@ def test_what_has_no_weight_stays_as_it_is() -> None:
             return torch.relu(self.conv(x)) + x
 
     data = [torch.rand(2, 3, 6, 6) for _ in range(3)]
-    with pytest.raises(QuantizationError, match="has no weight, and is to be bfloat16"):
+    with pytest.raises(QuantizationError, match="has no weight, so it cannot be bfloat16"):
         torchport.quantize(Sum().eval(), data, speed=False, options={"overrides": {"aten.add": "bfloat16"}})
     with pytest.raises(QuantizationError, match="half is 'float8'"):
         torchport.quantize(model(), items(), options={"half": "float8"})
-    with pytest.raises(QuantizationError, match="weight_only has no use for the option half"):
+    with pytest.raises(QuantizationError, match="weight_only does not use the option half"):
         torchport.quantize(model(), items(), method="weight_only", options={"half": "float16"})
 
 

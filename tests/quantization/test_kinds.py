@@ -1,4 +1,4 @@
-"""Kinds of models: each is quantized, and OpenVINO computes what the simulation says."""
+"""Kinds of models: each is quantized, and OpenVINO matches the simulation."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ class SqueezeExcite(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention in a spelling of one's choice."""
+    """Attention, written in a chosen way."""
 
     def __init__(self, spelling: str) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ def test_each_kind_is_quantized_and_compiled(kind: str) -> None:
 
 
 def test_it_runs_in_eight_bits() -> None:
-    """From OpenVINO's own model, and where the processor has the instructions, from the kernels it chose."""
+    """Checked in OpenVINO's own model, and, if the processor has the instructions, in its chosen kernels."""
     from torchport import targets
     from torchport.quantization.speed import _product_times
 
@@ -115,7 +115,7 @@ def test_it_runs_in_eight_bits() -> None:
     compiled = torchport.compile(quantized, (item,))
     assert compiled.coverage.complete
     [island] = compiled.record.islands
-    # Weights of a quarter of the bytes, with scales and biases: int8 in the file.
+    # Weights take a quarter of the bytes, plus scales and biases: they are int8 in the file.
     weights = sum(parameter.nbytes for parameter in model.parameters())
     assert int(island.properties["weights_bytes"]) < 0.4 * weights
     times = _product_times(quantized, targets.find("openvino"), (item,), {})
@@ -125,7 +125,7 @@ def test_it_runs_in_eight_bits() -> None:
 
 
 def test_what_a_depthwise_convolution_reads_is_in_eight_bits() -> None:
-    """nncf would round it by channels, which no engine is handed: then it would compute in floats."""
+    """By default nncf quantizes its input per channel, which engines never get: it would run in floats."""
     model = nn.Sequential(
         nn.Conv2d(8, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3, groups=32), nn.ReLU(), nn.Conv2d(32, 4, 1)
     )
@@ -144,7 +144,7 @@ def test_a_model_that_generates_generates_with_weights_in_eight_bits() -> None:
     model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, eos_token_id=None)).eval()
     ids = torch.tensor([[5, 17, 3]])
     quantized = torchport.quantize(model, [{"input_ids": ids}], method="weight_only", speed=False)
-    # Seven in each block, the head, and the embedding.
+    # Seven in each block, plus the head and the embedding.
     assert quantized.plan.count("weight_only") == len(quantized.plan.layers) == 16
     with torch.no_grad():
         ours, theirs = quantized(input_ids=ids).logits, model(input_ids=ids).logits

@@ -1,4 +1,4 @@
-"""Products that nncf leaves in floats: how they are rounded."""
+"""How products that nncf leaves in floats are quantized."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from torchport.quantization.options import QuantizationOptions
 
 
 class Data(CalibrationData):
-    """Two items, of which the mean of the greatest numbers is 4, that of the least -3."""
+    """Two items whose maxima average 4, and whose minima average -3."""
 
     def __init__(self):
         self.items = [torch.tensor([[-2.0, 3.0]]), torch.tensor([[-4.0, 5.0]])]
@@ -66,7 +66,7 @@ def test_what_is_decided_stays():
 
 
 def _drawn(relu):
-    """Return the graph of a linear layer, perhaps behind a ReLU."""
+    """Return the graph of a linear layer, optionally after a ReLU."""
     graph = torch.fx.Graph()
     x = graph.placeholder("x")
     weight, bias = graph.get_attr("1.weight"), graph.get_attr("1.bias")

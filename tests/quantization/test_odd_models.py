@@ -1,4 +1,4 @@
-"""Models and data as they come: odd orders of layers, odd dtypes, results that are not all finite floats."""
+"""Unusual models and data: odd orders of layers, odd dtypes, results that are not all finite floats."""
 
 import math
 
@@ -44,13 +44,13 @@ def test_a_recurrent_layer_alone_is_quantized() -> None:
     torch.manual_seed(0)
     model, data = nn.LSTM(8, 8, batch_first=True).eval(), items(2, 4, 8)
     quantized = torchport.quantize(model, data, speed=False)
-    assert quantized.plan.count("int8") >= 4  # a product with the inputs, and one for each later step
+    assert quantized.plan.count("int8") >= 4  # a product of the inputs, and one for each later step
     with torch.no_grad():
         assert pcc(quantized(data[0])[0], model(data[0])[0]) > 0.99
 
 
 class Masked(nn.Module):
-    """Gives what must not be chosen an infinite score."""
+    """Masks scores with minus infinity."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def test_infinite_results_of_a_mask_are_no_error(method: str) -> None:
 
 
 class Classes(nn.Module):
-    """Gives whole numbers alone."""
+    """Returns only integers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,14 +83,14 @@ class Classes(nn.Module):
 
 @pytest.mark.parametrize("method", ["ptq", "dynamic", "weight_only"])
 def test_results_that_say_nothing_are_refused(method: str) -> None:
-    """A PCC of nothing would be perfect."""
-    with pytest.raises(QuantizationError, match=r"no finite floating-point number.*evaluate="):
+    """With nothing to compare, the PCC would be perfect."""
+    with pytest.raises(QuantizationError, match=r"no finite floating-point values.*evaluate="):
         torchport.quantize(Classes().eval(), items(4, 8), method=method, speed=False)
     with pytest.raises(QuantizationError, match="finite"):
         torchport.quantize(
             nn.Linear(8, 8).eval(), [torch.full((4, 8), math.inf)] * 4, method=method, speed=False
         )
-    with pytest.raises(QuantizationError, match=r"item 0 has no element: \[0, 8\]"):
+    with pytest.raises(QuantizationError, match=r"item 0 has no elements: \[0, 8\]"):
         torchport.quantize(nn.Linear(8, 8).eval(), [torch.ones(0, 8)] * 4, method=method, speed=False)
     scored = torchport.quantize(
         Classes().eval(),
@@ -119,7 +119,7 @@ def test_a_number_that_does_not_vary_is_judged_by_its_size(ours: float, theirs: 
 
 
 class TwoResults(nn.Module):
-    """A large result that eight bits keep, and a small one that they do not: one input outweighs all."""
+    """A large result that is accurate in eight bits, and a small one that is not: one input dominates it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class TwoResults(nn.Module):
 def test_a_large_result_does_not_hide_a_small_one(method: str) -> None:
     torch.manual_seed(0)
     model, item = TwoResults().eval(), torch.randn(64, 16)
-    item[:, 0] = 0.0  # the outlier costs the others their bits, and adds nothing
+    item[:, 0] = 0.0  # the outlier costs the other weights their bits, but contributes nothing
     made = torchport.quantize(
         model, [item] * 4, method=method, speed=False, accuracy=AccuracyBudget(pcc=0.01)
     )
@@ -162,7 +162,7 @@ def test_weights_alone_are_quantized_in_any_precision(dtype: torch.dtype, bits: 
 
 
 class Doubling(nn.Module):
-    """Writes to its input, and looks at values: it cannot be captured."""
+    """Writes to its input and branches on values, so it cannot be captured."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ def test_items_stay_as_they_are(bits: int) -> None:
 
 
 class Lonely(nn.Module):
-    """Does something else with a single sample."""
+    """Treats a single sample differently."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ def test_caches_are_no_results(method: str) -> None:
 
 
 class Hidden(nn.Module):
-    """Computes with whole numbers, and hides what a mask says."""
+    """Computes with integers, and masks values."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from torchport.records.quantization import LayerPlan, QuantizationPlan, Quantiza
 
 
 class Uneven(nn.Module):
-    """Three layers, one of which eight bits cannot hold: one huge feature among small ones that matter."""
+    """Three layers, one of which fails in eight bits: one feature is huge, but the small ones matter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def test_sensitive_layers_go_back_to_floats_until_the_budget_holds() -> None:
     assert found.plan.count("int8") == 2
     assert found.report.score_float == pytest.approx(100.0)
     assert found.report.score == pytest.approx(fidelity(found))
-    # Worst first, and it is the one at fault.
+    # The worst layer comes first, and it is the one at fault.
     assert worse.report.layers[0].name == "narrow"
     assert worse.report.layers[0].sqnr_isolated < 20 < worse.report.layers[-1].sqnr_isolated
 
@@ -83,7 +83,7 @@ def test_without_an_evaluation_the_correlation_on_held_back_data_decides() -> No
 def test_a_budget_that_cannot_hold_says_by_how_much() -> None:
     scores = iter([90.0, *[70.0] * 20])
     budget = AccuracyBudget(evaluate=lambda model: next(scores), max_drop=5.0)
-    with pytest.raises(QuantizationError, match="the score is 70, and 85 is asked for"):
+    with pytest.raises(QuantizationError, match="the score is 70, and 85 is required"):
         torchport.quantize(uneven(), items(), speed=False, accuracy=budget)
 
 
@@ -98,7 +98,7 @@ def test_overrides_by_module_and_by_op() -> None:
     stored = {str(tensor.dtype) for tensor in found.parameters()}
     assert stored == {"torch.int8", "torch.float32"}
     rounded = [node for node in found.module.graph_module.graph.nodes if "fake_quantize" in str(node.target)]
-    assert len(rounded) == 1  # what `last` reads
+    assert len(rounded) == 1  # the input of `last`
 
 
 def test_a_plan_is_json_and_can_be_edited_and_given_back(tmp_path) -> None:

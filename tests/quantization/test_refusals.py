@@ -1,4 +1,4 @@
-"""Bad input: one clear message, and nothing changed."""
+"""Bad input gives one clear message, and changes nothing."""
 
 import pytest
 import torch
@@ -47,8 +47,8 @@ def raising(model: nn.Module) -> float:
         ([torch.rand(4, 6), torch.full((4, 6), torch.nan)], r"item 1 has NaN"),
         ([(torch.rand(4, 6), torch.rand(4)) for _ in range(4)], "no labels"),
         ([torch.rand(4, 7) for _ in range(4)], "cannot be captured on the first item"),
-        ([torch.rand(4, 6), {"x": torch.rand(4, 6)}], "item 1 has other inputs"),
-        ([torch.rand(4, 6), torch.rand(4, 7)], "item 1 has other shapes"),
+        ([torch.rand(4, 6), {"x": torch.rand(4, 6)}], "item 1 has different inputs"),
+        ([torch.rand(4, 6), torch.rand(4, 7)], "item 1 has different shapes"),
         (torch.rand(4, 6), "not an iterable of inputs"),
         ((1 // 0 for _ in range(3)), "it raises ZeroDivisionError"),
         ([3, 4], "item 0 has no tensor"),
@@ -87,7 +87,7 @@ def test_a_refusal_leaves_everything_as_it_was(method: str) -> None:
         calls += 1
         return 1.0 if calls == 1 else raising(model)
 
-    if method != "qat":  # which evaluates nothing
+    if method != "qat":  # it evaluates nothing
         with pytest.raises(QuantizationError, match="raises on the quantized model: ZeroDivisionError"):
             torchport.quantize(
                 model,
@@ -114,7 +114,7 @@ def test_a_refusal_leaves_everything_as_it_was(method: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"range": "min_max"}, "there is no option 'range'.*'ranges'"),
+        ({"range": "min_max"}, "unknown option 'range'.*'ranges'"),
         ({"ranges": "entropic"}, "ranges is 'entropic'"),
         ({"overrides": {"third": "float"}}, "'third' matches no layer"),
         ({"overrides": {"first": "int5"}}, "'first' is 'int5'"),
@@ -141,14 +141,14 @@ def test_models_that_do_not_fit_are_refused() -> None:
         torchport.quantize(net().half(), items())
     with pytest.raises(QuantizationError, match="no layer that can be quantized"):
         torchport.quantize(nn.Softmax(-1).eval(), items(), speed=False)
-    with pytest.raises(QuantizationError, match=r"no method 'pqt'.*ptq"):
+    with pytest.raises(QuantizationError, match=r"unknown method 'pqt'.*ptq"):
         torchport.quantize(net(), items(), method="pqt")
 
 
 def test_an_evaluation_that_fails_is_named() -> None:
     with pytest.raises(QuantizationError, match="raises on the float model: ZeroDivisionError: no data"):
         torchport.quantize(net(), items(), speed=False, accuracy=AccuracyBudget(evaluate=raising))
-    with pytest.raises(QuantizationError, match="gives nan"):
+    with pytest.raises(QuantizationError, match="returns nan"):
         torchport.quantize(
             net(), items(), speed=False, accuracy=AccuracyBudget(evaluate=lambda model: float("nan"))
         )
@@ -172,7 +172,7 @@ def test_a_budget_is_made_of_numbers(given: dict[str, object], message: str) -> 
 
 
 def test_a_budget_says_one_thing() -> None:
-    with pytest.raises(QuantizationError, match="nothing is asked for"):
+    with pytest.raises(QuantizationError, match="no criterion is given"):
         AccuracyBudget()
     with pytest.raises(QuantizationError, match="one of them"):
         AccuracyBudget(evaluate=raising, pcc=0.9)
@@ -183,5 +183,5 @@ def test_other_inputs_than_the_calibrated_are_refused() -> None:
     assert quantized(torch.rand(9, 6)).shape == (9, 3)  # another batch
     with pytest.raises(QuantizationError, match="dimension 1"):
         quantized(torch.rand(4, 5))
-    with pytest.raises(QuantizationError, match="the inputs are others"):
+    with pytest.raises(QuantizationError, match="the inputs do not match"):
         quantized(x=torch.rand(4, 6))

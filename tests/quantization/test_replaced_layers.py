@@ -1,4 +1,4 @@
-"""Layers with weights alone in eight or four bits are where the model's own stood, and do what those did."""
+"""Layers with 8-bit or 4-bit weights replace the model's own everywhere, and behave like them."""
 
 import copy
 import types
@@ -21,7 +21,7 @@ def quantize(model: nn.Module, data: object = (), **options: object) -> torchpor
 
 
 def assert_near(model: nn.Module, quantized: nn.Module, x: torch.Tensor) -> None:
-    """Less than what a single wrong layer would change."""
+    """The error is smaller than a single wrong layer would cause."""
     with torch.no_grad():
         expected = model(x)
         error = (quantized(x) - expected).abs().max() / expected.abs().max()
@@ -43,9 +43,9 @@ def test_hooks_run_as_before() -> None:
 def test_a_weight_that_is_computed_before_each_call_stays() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.utils.weight_norm(nn.Linear(16, 16)), nn.Linear(16, 16))
-    model(torch.randn(2, 16)).sum().backward()  # which leaves a tensor that torch does not copy
+    model(torch.randn(2, 16)).sum().backward()  # leaves a tensor that torch refuses to copy
     with torch.no_grad():
-        model[0].weight_g.mul_(5)  # the weight itself is the old one until the next call
+        model[0].weight_g.mul_(5)  # the weight itself is stale until the next call
     quantized = quantize(model)
     first, second = quantized.plan.layers
     assert (first.precision, first.reason) == ("float", "not_supported")
@@ -68,7 +68,7 @@ def test_a_layer_that_has_no_such_form_stays(kind: str) -> None:
 
 
 class Listed(nn.Module):
-    """Calls its layers by way of a list of its own, by the name that torch gives their argument."""
+    """Calls its layers through a list of its own, passing the input by keyword."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ def test_a_weight_that_linear_layers_share_is_stored_once(bits: int) -> None:
     assert type(one) is type(other) is (FourBitLinear if bits == 4 else WeightOnlyLinear)
     assert one.scale is other.scale
     assert quantized.report.bytes == alone + 64 * 4  # another bias
-    # With room for more bits, and where the accuracy asks for them, they stay one too.
+    # They also stay shared when the size or the accuracy gives them more bits.
     for more in ({"size_ratio": 1}, {"size_ratio": 0}):
         finer = torchport.quantize(
             model, items, method="weight_only", speed=False, options={"bits": bits, **more},
@@ -124,7 +124,7 @@ def test_a_weight_that_must_stay_in_floats_stays_so_for_all_that_share_it() -> N
 def test_float16_holds_small_weights_in_eight_bits() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(64, 64, bias=False)
-    layer.weight.data *= 1e-3  # steps of a millionth, of which float16 holds few
+    layer.weight.data *= 1e-3  # steps near a millionth, which float16 holds imprecisely
     layer = layer.half()
     made = quantize(layer).module.weight
     assert made.dtype is torch.float16
@@ -135,7 +135,7 @@ def test_float16_holds_small_weights_in_eight_bits() -> None:
 
 
 class Bfloat16(nn.Module):
-    """Takes a list, and says in which dtype it computes."""
+    """Takes a list, and hard-codes the dtype that it computes in."""
 
     def __init__(self, named: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the target's own clock says decides: with times that are made up, so that no machine's noise does."""
+"""The target's own profile decides about layers: tested with made-up times, independent of machine noise."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def model() -> nn.Module:
 
 
 def made_up(monkeypatch, kernels: list[OpTime], calls: list[tuple[float, float]]) -> None:
-    """Give these kernels for the two layers in int8, and these times of calls, floats first."""
+    """Fake the kernels of the two layers in int8, and the times of calls, floats first."""
     floats = [OpTime("", 1e-4, "gemm f32", "f32", False)] * 2
     answers = iter([floats, kernels])
     monkeypatch.setattr(speed, "_product_times", lambda *given: next(answers))
@@ -56,7 +56,7 @@ def test_if_nothing_helps_all_go_back(monkeypatch) -> None:
     made_up(monkeypatch, [kernel("I8"), kernel("I8")], [(1e-3, 2e-3), (1e-3, 2e-3)])
     quantized = torchport.quantize(model(), items())
     assert reasons(quantized) == [("float", "slower")] * 2
-    assert (quantized.report.seconds_float, quantized.report.seconds) == (1e-3, 1e-3)  # of what is delivered
+    assert (quantized.report.seconds_float, quantized.report.seconds) == (1e-3, 1e-3)  # of the final model
     assert all(row.seconds == row.seconds_float == 1e-4 for row in quantized.report.layers)
     x = items()[0]
     with torch.no_grad():
@@ -79,7 +79,7 @@ def test_without_speed_nothing_is_timed(monkeypatch) -> None:
 
 
 def test_calls_are_judged_by_the_fastest_of_each(monkeypatch) -> None:
-    """One slow call of the float model must not make up for a quantized one that is always slower."""
+    """One slow call of the float model must not outweigh a quantized model that is always slower."""
     monkeypatch.setattr(speed, "_product_times", lambda *given: [])
     monkeypatch.setattr(
         speed, "time_in_turns", lambda *given, **more: ([9e-3, 1e-3, 9e-3], [2e-3, 2e-3, 2e-3])

@@ -1,4 +1,4 @@
-"""Quantization-aware training keeps to the bits that were chosen."""
+"""Quantization-aware training uses the chosen number of bits."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_what_the_model_does_not_train_is_not_trained():
     model.eval()[:2].requires_grad_(False)
     data = [torch.rand(2, 3, 8, 8) for _ in range(4)]
     trainable = torchport.quantize(model, data, method="qat")
-    # A weight and a bias of the convolution, with its norm, and of the linear layer; nothing else is held.
+    # Weight and bias of the convolution, with its norm folded in, and of the linear layer; nothing else.
     assert sorted((each.dim(), each.requires_grad) for each in trainable.parameters()) == [
         (1, False), (1, True), (2, True), (4, False),
     ]  # fmt: skip
@@ -45,7 +45,7 @@ def test_what_the_model_does_not_train_is_not_trained():
 
 
 def test_a_weight_of_zeros_is_trained_in_all_steps():
-    """Some layers begin with zeros, and have no steps when ranges are calibrated."""
+    """Some layers are initialized to zeros, so at calibration their quantized weights are all zero."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
     nn.init.zeros_(model[2].weight)

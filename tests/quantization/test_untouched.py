@@ -1,4 +1,4 @@
-"""Whatever a model writes when it is called, quantizing leaves it as it was, and torch's random numbers."""
+"""Whatever a model writes when it is called, quantizing leaves it and torch's random state unchanged."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from torchport.quantization import AccuracyBudget
 
 
 class Counting(nn.Module):
-    """Counts its calls in evaluation mode: in a buffer and in a number; its result depends on neither."""
+    """Counts its calls in evaluation mode, in a buffer and in an attribute; its result depends on neither."""
 
     def __init__(self, max_norm: float | None = None) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ def test_weights_alone_leave_a_model_that_counts(
     assert_same(before, state(model))
     assert made.plan.count("weight_only") >= 1
     assert made.report.pcc > 0.9
-    # What it has counted is where the caller's own stands, too.
+    # Its counters are where the caller's are, too.
     assert float(made.module.count) == 0
     assert made.module.calls == 0
 
@@ -104,7 +104,7 @@ def test_weights_alone_leave_a_model_that_counts(
 def test_a_model_that_writes_is_refused_and_left_alone(method: str) -> None:
     model = Counting().eval()
     before = state(model)
-    with pytest.raises(QuantizationError, match="changes its inputs or its own tensors"):
+    with pytest.raises(QuantizationError, match="modifies its inputs or its own tensors"):
         torchport.quantize(model, tokens(), method=method, speed=False)
     assert_same(before, state(model))
 
@@ -137,7 +137,7 @@ def test_a_model_that_draws_numbers_is_judged_on_the_same_ones(method: str) -> N
     before = torch.get_rng_state()
     made = torchport.quantize(model, items, method=method, speed=False)
     assert torch.equal(torch.get_rng_state(), before)
-    assert made.report.pcc > 0.999  # noise of its own would leave about a half
+    assert made.report.pcc > 0.999  # with different noise it would be about a half
 
 
 @pytest.mark.parametrize("method", ["ptq", "dynamic", "weight_only"])

@@ -1,4 +1,4 @@
-"""What few data say of a layer is part chance: how much is told from sequences, and is not fitted to."""
+"""Moments from few data are partly noise: its share is estimated from sequences, and not fitted to."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_rows_of_a_sequence_that_are_alike_count_once() -> None:
     )
     assert often.count == 600
     assert often.noise == pytest.approx(once.noise, rel=1e-4)
-    assert once.noise > 0.5  # 20 rows say little of 16 inputs that have nothing to do with each other
+    assert once.noise > 0.5  # 20 rows have little information on 16 uncorrelated inputs
 
 
 def floats_of(rounded: Rounded) -> torch.Tensor:
@@ -40,7 +40,7 @@ def floats_of(rounded: Rounded) -> torch.Tensor:
 
 
 def test_what_is_chance_is_not_fitted_to() -> None:
-    """Few sequences of many rows, in a model whose earlier layers lost something: other data fare better."""
+    """Few long sequences, in a model whose earlier layers have errors: results on unseen data improve."""
     torch.manual_seed(0)
     weight, unseen = torch.randn(32, 64), torch.randn(4096, 64)
     inputs = torch.randn(24, 1, 64) + 0.2 * torch.randn(24, 40, 64)
@@ -57,7 +57,7 @@ def test_what_is_chance_is_not_fitted_to() -> None:
 
 def test_errors_that_positions_share_are_added_up_before_they_are_squared() -> None:
     class Mean(nn.Module):
-        """Positions have something in common, and only that is left of them."""
+        """Average over positions, which leaves only what they have in common."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -96,6 +96,6 @@ def test_a_cache_for_the_next_call_is_not_judged() -> None:
     assert graph is not None
     head, keys = model.lm_head.weight.detach(), model.get_submodule(last).weight.detach()
     errors = output_errors(graph, {"lm_head": head * 1.01, last: keys * 1.01})
-    # A head that is 1 % too large makes an error of a ten thousandth of the logits' power.
+    # A head that is 1 % too large causes an error of a ten-thousandth of the logits' power.
     assert errors["lm_head"] == pytest.approx(1e-4, rel=0.2)
-    assert errors[last] < 0.1 * errors["lm_head"]  # the cache has its keys, 1 % too large as well
+    assert errors[last] < 0.1 * errors["lm_head"]  # its keys are in the cache, 1 % too large as well

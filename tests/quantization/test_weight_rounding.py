@@ -1,4 +1,4 @@
-"""Weights rounded with data: errors that make up for each other, in the order of the model's calls."""
+"""Weights rounded with data: errors that compensate each other, in the order of the model's calls."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def floats_of(rounded: Rounded) -> torch.Tensor:
 
 
 def correlated(rows: int, inputs: int) -> torch.Tensor:
-    """Inputs that vary together: a few numbers, mixed."""
+    """Correlated inputs: mixtures of a few numbers."""
     generator = torch.Generator().manual_seed(0)
     few = torch.randn(rows, inputs // 4, generator=generator)
     mix = torch.randn(inputs // 4, inputs, generator=generator)
@@ -43,7 +43,7 @@ def test_errors_of_inputs_that_vary_together_make_up_for_each_other(symmetric: b
 
 
 def test_a_layer_makes_up_for_what_those_before_it_lost() -> None:
-    """Its inputs are all a tenth too small: the weight becomes larger, though four bits would hold it."""
+    """Its inputs are all a tenth too small, so the weight grows, although four bits could hold it."""
     torch.manual_seed(0)
     weight, x = torch.randn(8, 64), torch.randn(1024, 64)
     seen = 0.9 * x
@@ -54,7 +54,7 @@ def test_a_layer_makes_up_for_what_those_before_it_lost() -> None:
 
 
 class Two(nn.Module):
-    """Two layers, and something between them."""
+    """Two layers with something between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def two() -> tuple[Two, list[torch.Tensor], ModelGraph]:
 
 def test_each_layer_sees_what_comes_out_of_those_that_are_quantized() -> None:
     model, items, graph = two()
-    assert len(graph.items) == 4  # not the one of another shape
+    assert len(graph.items) == 4  # without the one of another shape
     seen: dict[str, Moments | None] = {}
 
     def quantize(path: str, known: Moments | None) -> torch.Tensor | None:
@@ -113,9 +113,9 @@ def test_what_a_layer_costs_the_results_is_found_in_one_pass() -> None:
         error = hidden @ (0.01 * model.last.weight).T
         changed = torch.tanh(nn.functional.linear(model.embed(ids), rounded["first"], model.first.bias))
         other = model.last(changed) - expected
-    # Of the last layer the derivative is 1: what is found is exact but for the four random directions.
+    # The last layer's derivative is 1: the estimate is exact up to the four random projections.
     assert found["last"] == pytest.approx(float(error.square().sum() / expected.square().sum()), rel=0.3)
-    # Of the first, errors of outputs are taken to be independent of each other.
+    # For the first layer, errors of outputs are assumed independent.
     share = float(other.square().sum() / expected.square().sum())
     assert share / 4 < found["first"] < share * 4
 
@@ -137,7 +137,7 @@ def test_what_torch_cannot_differentiate_is_not_judged() -> None:
 
 def test_the_layers_that_matter_most_get_eight_bits_as_long_as_there_is_room() -> None:
     class Weighted(nn.Module):
-        """Four layers side by side, of which one has nearly all the say."""
+        """Four parallel layers, one of which has nearly all the influence."""
 
         def __init__(self) -> None:
             super().__init__()

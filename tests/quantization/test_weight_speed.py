@@ -1,4 +1,4 @@
-"""A model that would be slower with quantized weights stays in floats: with times that are made up."""
+"""A model that would be slower with quantized weights stays in floats: tested with made-up times."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def items() -> list[torch.Tensor]:
 
 
 def made_up(monkeypatch, floats: float, own: float) -> list[float]:
-    """Give these times of the fastest calls; the others are all over the place."""
+    """Fake the times of the fastest calls; the others are arbitrary."""
     asked: list[float] = []
 
     def turns(first, second, *, budget: float) -> tuple[list[float], list[float]]:
@@ -37,7 +37,7 @@ def test_what_is_slower_stays_in_floats_and_says_so(monkeypatch) -> None:
     quantized = torchport.quantize(
         floats, items(), method="weight_only", options={"overrides": {"2": "weight_only"}}
     )
-    assert asked == [2.0, 2.0]  # once more, of the model with one layer left
+    assert asked == [2.0, 2.0]  # timed again, with one quantized layer left
     assert [(layer.precision, layer.reason) for layer in quantized.plan.layers] == [
         ("float", "slower"),
         ("weight_only", "kept_by_option"),
@@ -80,4 +80,4 @@ def test_of_a_model_that_generates_tokens_are_timed(monkeypatch) -> None:
     quantized = torchport.quantize(language, [{"input_ids": ids}], method="weight_only")
     assert quantized.plan.count("float") == len(quantized.plan.layers)
     assert "a token takes 200 ms with quantized weights, 100 ms in floats" in quantized.plan.layers[0].detail
-    assert "a token's" in quantized.report.note
+    assert "per token" in quantized.report.note

@@ -1,4 +1,4 @@
-"""Embeddings in eight bits: rows are stored as they are looked up, a tied weight once, in any float dtype."""
+"""Embeddings in eight bits: rows are looked up quantized, tied weights stored once, in any float dtype."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ IDS = torch.tensor([[3, 250, 7, 7], [0, 1, 2, 299]])
 
 
 class Words(nn.Module):
-    """An embedding, a layer, and a head that may have the embedding's weight."""
+    """An embedding, a layer, and a head that may be tied to the embedding."""
 
     def __init__(self, tied: bool = False, **more: object) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def test_rows_have_a_scale_each(symmetric: bool) -> None:
     made = WeightOnlyEmbedding(embedding, symmetric)
     ids = torch.tensor([[2, 0], [3, 3]])
     weight = embedding.weight.detach()
-    # Half a step; one that has zero points spans what is between the least and the largest.
+    # Half a step; with zero points, the range is from the smallest to the largest value.
     span = weight.abs().amax(1) / 127 if symmetric else (weight.amax(1) - weight.amin(1)) / 255
     assert torch.all((made.weight - weight).abs() <= span[:, None] * 0.51 + 1e-9)
     assert torch.equal(made(ids), made.weight[ids])

@@ -1,4 +1,4 @@
-"""What a target takes, for a notebook."""
+"""The HTML of a coverage record, for a notebook."""
 
 from torchport.records import Coverage, StayedOp
 

@@ -1,4 +1,4 @@
-"""CSV that a spreadsheet shows and never computes."""
+"""CSV whose cells a spreadsheet never evaluates as formulas."""
 
 import csv
 import io

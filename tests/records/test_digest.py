@@ -1,4 +1,4 @@
-"""Digests of buffers: each byte counts, in one piece and in several."""
+"""Digests of buffers: every byte counts, in one piece or in several."""
 
 import hashlib
 

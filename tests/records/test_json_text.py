@@ -1,4 +1,4 @@
-"""JSON and files of strangers: a value, or one refusal, before much is read."""
+"""Untrusted JSON and files: a value, or one error before much is read."""
 
 import json
 import os
@@ -65,8 +65,8 @@ def test_files_are_looked_at_before_they_are_read(tmp_path):
     with pytest.raises(RecordError, match="cannot be read: it is a directory"):
         read_json(tmp_path)
     with large.open("wb") as file:
-        file.truncate(1 << 40)  # takes no room
-    with pytest.raises(RecordError, match="cannot be read: it has 1,099,511,627,776 bytes"):
+        file.truncate(1 << 40)  # a sparse file
+    with pytest.raises(RecordError, match="cannot be read: its 1,099,511,627,776 bytes exceed the limit"):
         read_json(large)
     large.write_text(json.dumps([1]))
     with open_regular(large) as file:

@@ -1,4 +1,4 @@
-"""A graph in a file: it goes through JSON, and names nothing that is not there."""
+"""The record of a graph: it survives JSON, and every index in it is in range."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Files of a stranger's directory: plain ones only, by real folders, bounded."""
+"""Files of an untrusted directory: only regular ones, in real folders, of limited size."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from torchport.records import (
 
 @pytest.fixture
 def stranger(tmp_path):
-    """A directory with a plain file, and others that are not: each with the ending."""
+    """A directory with a regular file and with other kinds of entries, all with the same ending."""
     directory = tmp_path / "stranger"
     (directory / "deep").mkdir(parents=True)
     (directory / "a.json").write_text("{}")
@@ -71,13 +71,13 @@ def test_folders_may_be_deeper_than_the_stack(tmp_path):
         os.close(here)
     try:
         assert not list_all_files(tmp_path, ".json").files
-    finally:  # pytest's own way to remove it is not made for that
+    finally:  # pytest's own cleanup fails on folders this deep
         subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
 
 
 def test_a_path_through_a_link_is_refused(stranger):
     refuse_links(stranger, stranger / "new" / "deeper" / "x.csv")
-    refuse_links(stranger, stranger / "link.json")  # it is replaced itself, not what it leads to
+    refuse_links(stranger, stranger / "link.json")  # a write replaces the link itself, not its target
     with pytest.raises(RecordError, match="folder: is a symbolic link, which is not followed"):
         refuse_links(stranger, stranger / "folder" / "x.csv")
     with pytest.raises(RecordError, match=r"a\.json: is a regular file"):
@@ -86,7 +86,7 @@ def test_a_path_through_a_link_is_refused(stranger):
 
 def test_kinds_and_sizes_are_looked_at_first(stranger):
     assert read_plain_file(stranger / "a.json", 2) == b"{}"
-    with pytest.raises(RecordError, match="it has 2 bytes, and at most 1 are read"):
+    with pytest.raises(RecordError, match="its 2 bytes exceed the limit of 1"):
         read_plain_file(stranger / "a.json", 1)
     with pytest.raises(RecordError, match="is a FIFO, not a regular file"):
         read_plain_file(stranger / "fifo.json", 10)

@@ -1,4 +1,4 @@
-"""A compiled program as data."""
+"""The record of a compiled program."""
 
 import json
 
@@ -23,7 +23,7 @@ def test_the_metadata_of_an_island_is_small_and_survives_json(target):
     model = nn.Linear(200, 200).eval()
     [meta] = torchport.compile(model, (torch.ones(1, 200),), target=target).record.islands
     text = json.dumps(meta.to_json())
-    assert len(text) < 2000  # the weights, 160 kB, are not in it
+    assert len(text) < 2000  # it does not contain the weights, which have 160 kB
     assert IslandMeta.from_json(json.loads(text)) == meta
 
 

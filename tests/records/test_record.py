@@ -1,4 +1,4 @@
-"""Records to JSON and back, and JSON that is not theirs."""
+"""Records to JSON and back, and JSON that does not match the schema."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Records in files."""
+"""Records written to and read from files."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Temporary folders go, also those of a process that was killed."""
+"""Temporary folders are removed, even those of a process that was killed."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What is known of a tensor without its values."""
+"""The shape, dtype and memory order of a tensor."""
 
 import torch
 

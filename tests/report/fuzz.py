@@ -1,4 +1,4 @@
-"""Mutates a survey's files and reports it, case after case, in a process that is watched.
+"""Mutates a survey's files and reports the survey, case after case, in a monitored process.
 
 python fuzz.py DIRECTORY KIND FIRST COUNT
 """
@@ -33,7 +33,7 @@ WORDS = [
 
 
 def mutate_bytes(content: bytes, draw: random.Random) -> bytes:
-    """Change bytes as a bad disk or a hostile hand would: flip, cut, insert, double, swap, fill."""
+    """Change bytes as a bad disk or an attacker would: flip, cut, insert, duplicate, swap, fill."""
     data = bytearray(content)
     for _ in range(draw.choice([1, 1, 1, 2, 4, 16])):
         place = draw.randrange(len(data)) if data else 0
@@ -57,7 +57,7 @@ def mutate_bytes(content: bytes, draw: random.Random) -> bytes:
 
 
 def mutate_json(content: bytes, draw: random.Random) -> bytes:
-    """Put another value in place of one of a record's."""
+    """Replace one of a record's values."""
     record = json.loads(content)
     name = draw.choice(list(record))
     text = json.dumps(record | {name: "\0"})
@@ -68,7 +68,7 @@ def mutate_json(content: bytes, draw: random.Random) -> bytes:
 
 
 def report(directory: Path) -> str:
-    """Report a directory in every format; return what became of it."""
+    """Report a directory in every format; return the outcome."""
     out, err = io.StringIO(), io.StringIO()
     output = Output(Console(file=out, width=200), Console(file=err, width=200), debug=False)
     page, table = directory / "index.html", directory / "results.csv"

@@ -1,4 +1,4 @@
-"""Reads a page back: what it holds, as its script would."""
+"""Reads the data of a page, as the page's script does."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ _BLOCK = re.compile(r'<script type="application/octet-stream" id="data-(\d+)">([
 
 
 def blocks_of(page: str) -> list:
-    """Return the data of a page: what it shows at once, then what it opens when asked to."""
+    """Return the data of a page: what it shows at once, then what it opens on demand."""
     found = _BLOCK.findall(page)
     assert [int(number) for number, _ in found] == list(range(len(found)))
     return [json.loads(zlib.decompress(base64.b64decode(content))) for _, content in found]

@@ -38,7 +38,7 @@ GROUND = {"versions": {"torch": "2.13.0"}, "machine": {"processor": "Some CPU"}}
 
 
 def quantization() -> QuantizationReport:
-    """Return what became of a model of three layers, one of which stays in floats."""
+    """Return the measurements of a quantized model with three layers, one of which stays in float."""
     layers = (
         LayerReport("head", "linear", "float", "sensitive", 11.5, 18.25, 0.991),
         LayerReport("stem", "conv2d", "int8", "default", 31.0, float("inf"), 1.0, clipped=0.0025),
@@ -52,7 +52,7 @@ def quantization() -> QuantizationReport:
 
 
 def tries() -> Tries:
-    """Return what came of an engine that is fast, and of one that crashed."""
+    """Return the outcomes of an engine that is fast, and of one that crashed."""
     rows = (
         EngineTry("eager", "ok", 0.02, 0.02, 1.0, 0.0, 0.0, 0, None, 0),
         EngineTry(
@@ -107,7 +107,7 @@ def write(directory: Path, *records: BenchRecord | Coverage | ModelGraph | Accur
 
 
 def graph(model: str = "torchvision:resnet18", target: str = "openvino") -> ModelGraph:
-    """A convolution on the target, whose result is added to its sum, which stays."""
+    """Return a graph of a convolution and an addition on the target, and a cumulative sum on the host."""
     tensors = {"input": TensorType("1x3x8x8", "float32"), "output": TensorType("1x4x4x4", "float32")}
     kinds = (
         OpKind("aten.convolution.default", {"stride": [2, 2]}, tensors, 100, 50),

@@ -1,4 +1,4 @@
-"""What to do next: what helps most comes first."""
+"""Suggested actions: what helps most comes first."""
 
 from torchport.report import Report
 from torchport.report.actions import next_actions

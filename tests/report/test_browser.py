@@ -1,4 +1,4 @@
-"""The page in a real browser, opened from disk without a network: searched, unfolded, sorted, compared."""
+"""The page in a real browser, opened from disk without network: searching, unfolding, sorting, comparing."""
 
 import shutil
 
@@ -43,7 +43,7 @@ def browser():
 
 @pytest.fixture
 def show(browser, tmp_path):
-    """Opens a report; at the end, nothing may have been loaded or complained about."""
+    """Opens a report, and checks at the end that nothing was loaded and no error was logged."""
     contexts, faults, loaded = [], [], []
 
     def open_page(report, address="", width=1300, **options):
@@ -72,7 +72,7 @@ def show(browser, tmp_path):
 
 
 def of_model(name, kept):
-    """Return what `torchport explain --html` shows of a library's model, of which some ops are kept."""
+    """Return the page of `torchport explain --html` for a library's model, with some ops kept on the host."""
     model = zoo.load(name, weights=False, device="meta")
     with torch.no_grad():
         covered, graph = explain_graph(
@@ -165,7 +165,7 @@ def focused(page):
 
 
 def press(page, key):
-    """Press a key, and wait until another box has the focus."""
+    """Press a key, and wait until the focus has moved to another box."""
     before = focused(page)
     page.keyboard.press(key)
     page.wait_for_function(
@@ -178,7 +178,7 @@ def test_everything_is_reached_with_the_keyboard(show, resnet18):
     page.locator('[role="treeitem"][tabindex="0"]').focus()
     first = focused(page)
     press(page, "ArrowDown")
-    press(page, "End")  # far below what the window shows
+    press(page, "End")  # far below the visible part
     press(page, "Home")
     assert focused(page) == first
     while not page.evaluate("document.activeElement.ariaLabel").startswith("BasicBlock × 2"):
@@ -186,7 +186,7 @@ def test_everything_is_reached_with_the_keyboard(show, resnet18):
     block = page.locator(f'[data-id="{focused(page)}"]')
     page.keyboard.press("ArrowRight")
     expect(block).to_have_attribute("aria-expanded", "true")
-    press(page, "ArrowRight")  # into it
+    press(page, "ArrowRight")  # into the block
     press(page, "ArrowLeft")
     page.keyboard.press("ArrowLeft")
     expect(block).to_have_attribute("aria-expanded", "false")

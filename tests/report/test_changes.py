@@ -34,7 +34,7 @@ def test_noise_is_no_change():
     )
 
 
-def test_rows_come_and_go_and_what_is_worse_is_first():
+def test_new_and_gone_rows_are_listed_and_regressions_come_first():
     before = Report((bench("a"), bench("b", ops_remain=0)))
     now = Report((bench("b", ops_remain=1), failed("c")))
     assert [(change.model, change.kind) for change in changes_since(before, now)] == [

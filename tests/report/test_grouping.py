@@ -1,4 +1,4 @@
-"""Ops that stay for the same reason are one line."""
+"""Ops that stay for the same reason are grouped."""
 
 from torchport.report import group_stayed
 

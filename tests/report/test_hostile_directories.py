@@ -1,4 +1,4 @@
-"""A stranger's directory: what is in it is data, and nothing beyond it is read, written or removed."""
+"""An untrusted directory: its content is only data, and nothing outside is read, written or removed."""
 
 import io
 import json
@@ -35,7 +35,7 @@ from .survey.surveys_at_hand import convolution, relu, write_model, write_raw, w
 
 @pytest.fixture
 def outside(tmp_path):
-    """A folder of ours with files that look like a report's, and what is in it."""
+    """A folder outside the directory, with files that look like a report's."""
     folder = tmp_path / "outside"
     folder.mkdir()
     for name in ("aten.relu.default.csv", "mine.csv", "mine.png", "secret.json", "secret.parquet"):
@@ -148,7 +148,7 @@ def test_a_fifo_does_not_hang_a_report(stat, place):
         check=False,
     )
     assert "Traceback" not in ran.stderr
-    if place != "fw_node_count.csv":  # which is replaced
+    if place != "fw_node_count.csv":  # this one is replaced
         assert "is a FIFO" in ran.stderr
 
 
@@ -166,7 +166,7 @@ def test_a_record_of_another_size_than_records_have_is_one_problem(stat):
     with (stat / "rows" / "x.json").open("wb") as file:
         file.truncate(1 << 40)
     [problem] = read_report(stat).every_problem
-    assert "bytes, and at most" in problem.detail
+    assert "bytes exceed the limit" in problem.detail
 
 
 def test_halves_of_pairs_in_records_reach_every_format(tmp_path):
@@ -204,7 +204,7 @@ def test_names_are_text_in_every_format(tmp_path, name):
     report = read_report(tmp_path)
     page = render_html(report)
     markup = re.sub(r"<script.*?</script>|<style>.*?</style>", "", page, flags=re.DOTALL)
-    assert name not in markup  # it is in the data, as data
+    assert name not in markup  # it is only in the page's data
     assert data_of(page)["rows"][0]["model"] == name
     assert page.count("<script>") == 1
     markdown = render_markdown(report)
@@ -261,7 +261,7 @@ def test_an_interrupted_question_blames_no_file(stat):
     ],
 )  # fmt: skip
 def test_nothing_else_is_within_reach(stat, sql):
-    with pytest.raises(ReportError, match=r"the SQL (fails|is not one question)"):
+    with pytest.raises(ReportError, match=r"the SQL (fails|is not a single query)"):
         query_survey(stat, sql)
 
 

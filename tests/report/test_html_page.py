@@ -1,4 +1,4 @@
-"""The HTML report: one file that loads nothing, whose data is what the records say."""
+"""The HTML report: one file that loads nothing, and whose data match the records."""
 
 import base64
 import hashlib
@@ -151,7 +151,7 @@ def test_an_analysis_is_a_graph_too_as_the_model_is_written(tmp_path):
     assert [found["kinds"][place][4] for place in found["kind"]] == [32, 4, 32]
 
 
-def test_an_analysis_that_names_what_it_does_not_hold_is_shown_all_the_same():
+def test_an_analysis_with_missing_entries_is_still_shown():
     told = analysis()
     without_ops = type(told)(told.model, told.modules, type(told.ops)(told.ops.metadata, ()), told.cost)
     found = page_graph.graph_as_written(without_ops)
@@ -197,7 +197,7 @@ def test_a_baseline_adds_its_graphs_and_what_changed(tmp_path):
 
 
 def test_the_bundle_is_built_from_these_sources():
-    """`npm ci && npm run build` in report-ui writes it anew."""
+    """`npm ci && npm run build` in report-ui regenerates it."""
     folder = REPOSITORY / "report-ui"
     names = [path.relative_to(folder).as_posix() for path in (folder / "src").rglob("*") if path.is_file()]
     names += ["build.mjs", "package.json", "package-lock.json", "tsconfig.json"]
@@ -213,7 +213,7 @@ def test_the_bundle_names_the_licences_of_what_it_holds():
         assert f"\n{package} " in text
 
 
-def test_times_that_are_no_numbers_leave_the_page_whole(tmp_path):
+def test_non_finite_times_do_not_break_the_page(tmp_path):
     write(tmp_path, graph())
     op = ProfiledOp("", "conv", (), "", "", "host", float("nan"), "", "", False, 0, 0, 0.0)
     profile = Profile(

@@ -45,7 +45,7 @@ def test_an_inaccurate_row_has_a_cross(tmp_path):
 
 def test_columns_align_in_a_terminal(tmp_path):
     out = lines(tmp_path, bench("a"), bench("a-much-longer/name.py::load"), bench("模型"))
-    # The mark is two columns wide, and so is each Chinese sign.
+    # The mark is two columns wide, and so is each Chinese character.
     widths = {sum(2 if sign in "✅❌模型" else 1 for sign in line) for line in out}
     assert len(widths) == 1
 

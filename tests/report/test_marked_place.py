@@ -1,4 +1,4 @@
-"""A marked place of a document is filled, and nothing else of it changes."""
+"""A marked section of a document is replaced, and nothing else changes."""
 
 import pytest
 

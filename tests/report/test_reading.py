@@ -1,4 +1,4 @@
-"""A directory's records, good and bad."""
+"""Reading a directory's records, valid and invalid."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Packages as an attacker would make them: anything changed, and every checksum right again."""
+"""Crafts packages as an attacker would: with arbitrary changes, and every checksum corrected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Change = Callable[[dict], None]
 
 
 def read_records(path: Path) -> dict[str, bytes]:
-    """Return the records of an archive by their names, the archive's own folder left out."""
+    """Return the records of an archive by name, without the archive's root folder."""
     with zipfile.ZipFile(path) as archive:
         return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
 
@@ -27,7 +27,7 @@ def write_records(records: Mapping[str, bytes], path: Path, method: int = zipfil
 
 
 def change_package(path: Path, target: Path, change: Change, method: int = zipfile.ZIP_STORED) -> Path:
-    """Write the package with another `torchport.json`."""
+    """Write the package with a changed `torchport.json`."""
     records = read_records(path)
     data = json.loads(records["extra/torchport.json"])
     change(data)
@@ -36,20 +36,20 @@ def change_package(path: Path, target: Path, change: Change, method: int = zipfi
 
 
 def island_calls(data: dict) -> list[dict]:
-    """Return the calls of islands in a package."""
+    """Return the island calls in a package."""
     calls = [call for program in data["programs"] for call in program["graph"]["calls"]]
     return [call for call in calls if call["op"] == "torchport.island.default"]
 
 
 def change_meta(call: dict, change: Change) -> None:
-    """Change an island's metadata, which is a text in its call."""
+    """Change an island's metadata, which is a string in its call."""
     meta = json.loads(call["args"][1])
     change(meta)
     call["args"][1] = json.dumps(meta, sort_keys=True)
 
 
 def change_host_program(path: Path, target: Path, change: Change) -> Path:
-    """Write the package with another program in its first island, of the target `host`; digests are right."""
+    """Write the package with a changed program in its first island (target `host`), and correct digests."""
     records = read_records(path)
     data = json.loads(records["extra/torchport.json"])
     program = data["programs"][0]

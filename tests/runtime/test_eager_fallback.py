@@ -1,4 +1,4 @@
-"""The policy for calls that the compiled program cannot take."""
+"""The policy for calls that the compiled program cannot handle."""
 
 import threading
 
@@ -29,7 +29,7 @@ def raising(error):
         (MemoryError(), "MemoryError"),
     ],
 )
-def test_whatever_a_program_raises_eager_torch_answers(error, reason, caplog):
+def test_any_error_of_a_program_falls_back_to_eager_torch(error, reason, caplog):
     fallback = EagerFallback("model")
     for _ in range(3):
         assert fallback.run(raising(error), lambda: "eager") == "eager"
@@ -39,13 +39,13 @@ def test_whatever_a_program_raises_eager_torch_answers(error, reason, caplog):
     assert [record.getMessage() for record in said] == [f"model: this call runs with eager torch: {reason}"]
 
 
-def test_where_nothing_is_compiled():
+def test_a_call_without_a_compiled_program():
     fallback = EagerFallback("model")
     assert fallback.run_eagerly("no such graph", lambda: "eager") == "eager"
     assert fallback.record == Fallbacks(1, 1, "no such graph")
 
 
-def test_another_reason_is_said_too_but_not_without_end(caplog):
+def test_each_new_reason_is_logged_up_to_a_limit(caplog):
     fallback = EagerFallback("model")
     for number in range(2 * eager_fallback._MOST_REASONS):
         fallback.run(raising(OutOfRange(f"{number}")), lambda: None)
@@ -54,7 +54,7 @@ def test_another_reason_is_said_too_but_not_without_end(caplog):
     assert fallback.record.fallbacks == 2 * eager_fallback._MOST_REASONS
 
 
-def test_what_the_caller_deals_with_is_neither_caught_nor_counted():
+def test_passed_exceptions_are_neither_caught_nor_counted():
     fallback = EagerFallback("model")
     with pytest.raises(KeyError):
         fallback.run(raising(KeyError()), lambda: None, passing=(KeyError,))
@@ -63,7 +63,7 @@ def test_what_the_caller_deals_with_is_neither_caught_nor_counted():
     assert fallback.record == Fallbacks(0, 0, "")
 
 
-def test_what_eager_torch_raises_is_raised_alone():
+def test_an_error_of_eager_torch_is_raised_without_context():
     with pytest.raises(ValueError, match="the model's own") as caught:
         EagerFallback("model").run(raising(OutOfRange("no")), raising(ValueError("the model's own")))
     assert caught.value.__context__ is None

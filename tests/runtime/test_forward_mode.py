@@ -18,7 +18,7 @@ def compiled(request, target, torch_compile):
     return torchport.compile(model, (torch.ones(3),), target=target)
 
 
-def test_a_tangent_goes_through(compiled):
+def test_tangents_are_propagated_by_eager_torch(compiled):
     x, tangent = torch.tensor([-1.0, 2.0, 3.0]), torch.tensor([1.0, 10.0, 100.0])
     with forward_ad.dual_level():
         result = forward_ad.unpack_dual(compiled(forward_ad.make_dual(x, tangent)))

@@ -1,4 +1,4 @@
-"""`import torch` alone makes `torchport::island` known, cheaply, and never fails for it."""
+"""`import torch` alone registers `torchport::island`, cheaply, and never fails because of it."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ print(sorted(name for name in sys.modules if name.split(".")[0] in ("torchport",
     assert modules == "['torchport', 'torchport.runtime', 'torchport.runtime.hook', 'torchport.version']"
 
 
-def test_a_loaded_program_runs_in_a_process_that_imports_torch_alone(tmp_path):
+def test_a_loaded_program_runs_in_a_process_that_imports_only_torch(tmp_path):
     import torchport
 
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()).eval()
@@ -53,11 +53,11 @@ with torch.no_grad():
     print(torch.allclose(compiled(x), model(x), atol=1e-5))
 """
     assert run_fresh(code) == "True"
-    assert list(own_cache.glob("*/*.island"))  # it was built for the default target, and not run eagerly
+    assert list(own_cache.glob("*/*.island"))  # it was built for the default target, not run by eager torch
 
 
 @pytest.mark.usefixtures("forked_python")
-def test_threads_that_name_a_backend_first_at_the_same_time_all_find_it(own_cache):
+def test_threads_can_look_up_a_backend_concurrently(own_cache):
     code = """
 import sys, threading, torch
 sys.setswitchinterval(1e-5)
@@ -102,7 +102,7 @@ def test_registering_from_many_threads_defines_the_op_once(monkeypatch):
             made.append(self)
 
         def define(self, *_):
-            """As torch's."""
+            """Like torch's."""
 
         impl = define
 
@@ -125,7 +125,7 @@ def test_registering_twice_defines_the_op_once(caplog):
     assert caplog.records == []
 
 
-def test_what_goes_wrong_is_not_raised(monkeypatch):
+def test_errors_are_not_raised(monkeypatch):
     monkeypatch.setattr(hook, "_library", None)
     monkeypatch.setitem(sys.modules, "torch", None)
     hook.register()
@@ -133,7 +133,7 @@ def test_what_goes_wrong_is_not_raised(monkeypatch):
 
 
 def test_a_program_registers_the_op_where_torch_loads_no_plug_ins(monkeypatch, tmp_path):
-    """As with torchport on the import path alone: no distribution, so no entry points."""
+    """As if torchport were only on the import path: no distribution, so no entry points."""
     monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     code = """
 import sys, torch

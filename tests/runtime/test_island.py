@@ -1,4 +1,4 @@
-"""The op `torchport::island`, on real tensors and without values."""
+"""The op `torchport::island`, on real and on fake tensors."""
 
 import gc
 import json
@@ -88,14 +88,14 @@ def test_a_damaged_payload_is_refused(target):
         ({"options": {"speed": 9}}, TargetError, "the target has no option 'speed'"),
     ],
 )
-def test_metadata_that_is_not_ours_is_refused(change, error, message):
+def test_foreign_metadata_is_refused(change, error, message):
     blob, meta = made("host", torch.tanh, torch.ones(2))
     with pytest.raises(error) as caught:
         load_island(blob, json.dumps(json.loads(meta) | change))
     assert message in str(caught.value)
 
 
-def test_an_island_is_loaded_once_and_goes_with_its_last_program(monkeypatch):
+def test_an_island_is_loaded_once_and_freed_with_its_last_program(monkeypatch):
     loads = []
     load = islands._load
     monkeypatch.setattr(islands, "_load", lambda *args: loads.append(1) or load(*args))
@@ -103,7 +103,7 @@ def test_an_island_is_loaded_once_and_goes_with_its_last_program(monkeypatch):
     first = torchport.compile(model, (x,), target="host")
     second = torchport.compile(model, (x,), target="host")
     assert len(loads) == 1
-    for _ in range(3):  # islands of earlier tests go here, not below; some hold others
+    for _ in range(3):  # free islands of earlier tests here, not below; some hold others
         gc.collect()
     count = len(islands._loaded)
     del first
@@ -114,7 +114,7 @@ def test_an_island_is_loaded_once_and_goes_with_its_last_program(monkeypatch):
     assert len(islands._loaded) == count - 1
 
 
-def test_the_payload_may_be_on_another_device_than_the_tensors():
+def test_payload_and_tensors_may_be_on_different_devices():
     blob, meta = made("host", lambda x: x + 1, torch.ones(2, 3))
     with FakeTensorMode(allow_non_fake_inputs=True):
         [result] = torch.ops.torchport.island(blob, meta, [torch.empty(2, 3, device="cuda")])

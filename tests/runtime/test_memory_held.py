@@ -19,7 +19,7 @@ X = torch.ones(2, WIDTH)
 
 @pytest.fixture(autouse=True)
 def old_objects_are_left_alone():
-    """Keeps what earlier tests made out of the collections here, of which each would look at millions."""
+    """Excludes objects of earlier tests from garbage collection here, which would scan millions."""
     gc.collect()
     gc.freeze()
     yield
@@ -27,14 +27,14 @@ def old_objects_are_left_alone():
 
 
 def held():
-    """Return how many islands, programs and large tensors there are."""
-    for _ in range(2):  # what TorchScript held is garbage only when that is gone
+    """Return how many islands, programs and large tensors are alive."""
+    for _ in range(2):  # objects held by TorchScript become garbage only once it is freed
         gc.collect()
     objects = gc.get_objects()
     return {
         "islands": sum(type(item) is LoadedIsland for item in objects),
         "programs": sum(type(item) is RunnableProgram for item in objects),
-        "weights": sum(  # without fakes, which hold no memory
+        "weights": sum(  # without fake tensors, which hold no memory
             type(item) in (torch.Tensor, nn.Parameter) and not item.is_meta and item.numel() >= WIDTH * WIDTH
             for item in objects
         ),
@@ -85,16 +85,16 @@ def new_model():
         (trained_by_torch, 3),
     ],
 )
-def test_models_that_are_dropped_are_freed(use, times, tmp_path):
+def test_deleted_models_are_freed(use, times, tmp_path):
     torch._dynamo.reset()
     weights = held()["weights"]
-    use(tmp_path)  # what is made once, and kept, is made here
+    use(tmp_path)  # creates everything that is created once and kept
     before = held()
-    assert before["weights"] <= weights  # nor is what was captured last held
+    assert before["weights"] <= weights  # the last captured model is not kept either
     for _ in range(times):
         use(tmp_path)
     more = {what: (before[what], count) for what, count in held().items() if count > before[what]}
-    assert not more  # fewer there may be: what an earlier test left is gone by now
+    assert not more  # there may be fewer: leftovers of earlier tests are freed by now
 
 
 def test_loaded_torchscript_holds_its_island(tmp_path, monkeypatch):

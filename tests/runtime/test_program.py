@@ -1,4 +1,4 @@
-"""The host's graph with its islands, run."""
+"""Running the host graph with its islands."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def test_a_graph_that_is_one_island_is_called_directly(target):
     assert made._call is island
 
 
-def test_so_is_one_that_reads_some_of_the_inputs(target):
+def test_a_single_island_that_uses_some_of_the_inputs_is_called_directly(target):
     def model(x, unused, y):
         return {"sum": y + 1, "difference": (x - y).relu()}
 
@@ -30,7 +30,7 @@ def test_so_is_one_that_reads_some_of_the_inputs(target):
     torch.testing.assert_close(found, model(x, None, y))
     torch.testing.assert_close(made.run([x, torch.ones(2), y]), model(x, None, y))
     assert len(checked) == 1
-    assert not isinstance(made._call, type(lambda: None))  # of the graph's
+    assert not isinstance(made._call, type(lambda: None))  # not the function that runs the graph
 
 
 def test_host_ops_and_islands_alternate(target):
@@ -59,7 +59,7 @@ def write_and_read(a, b):
     return b * 2
 
 
-def test_inputs_that_share_memory_are_refused_where_one_is_written(target):
+def test_aliasing_inputs_are_refused_if_one_is_mutated(target):
     made = program(target, write_and_read, torch.zeros(4), torch.zeros(4))
     base = torch.zeros(8)
     assert made.run([base[:4].clone(), base[4:].clone()]).tolist() == [0.0] * 4
@@ -68,13 +68,13 @@ def test_inputs_that_share_memory_are_refused_where_one_is_written(target):
     assert base.tolist() == [0.0] * 8
 
 
-def test_inputs_may_share_memory_where_none_is_written(target):
+def test_inputs_may_alias_if_none_is_mutated(target):
     base = torch.arange(4.0)
     made = program(target, torch.add, torch.zeros(4), torch.zeros(4))
     assert made.run([base, base.view(4)]).tolist() == [0.0, 2.0, 4.0, 6.0]
 
 
-def test_a_call_that_fails_draws_nothing():
+def test_a_failed_call_draws_no_random_numbers():
     def model(x):
         return torch.relu(torch.bernoulli(torch.full((3,), 0.5)) * x)
 

@@ -1,4 +1,4 @@
-"""Guards on sizes: what holds passes, what does not is refused by name."""
+"""Guards on sizes: inputs that satisfy them pass; others are refused, naming the guard."""
 
 import pytest
 
@@ -19,7 +19,7 @@ SHAPES = [(3, 4), (8,)]
         (["or", [">=", 1, 2], ["==", ["-", 4, ["min", 1, 2]], ["+", 1, 2]]], None),
     ],
 )
-def test_what_holds_passes_and_its_contrary_is_refused(guard, text):
+def test_a_guard_that_holds_passes_and_its_negation_is_refused(guard, text):
     check_guards([guard], SHAPES, "net")
     with pytest.raises(RuntimeRefusal, match=r"net: the inputs have the shapes \[\[3, 4\], \[8\]\]"):
         check_guards([["not", guard]], SHAPES, "net")
@@ -43,16 +43,16 @@ def test_what_holds_passes_and_its_contrary_is_refused(guard, text):
         [["=="], 1, 1],
     ],
 )
-def test_what_is_no_guard_is_refused(guard):
+def test_a_malformed_guard_is_refused(guard):
     with pytest.raises(RuntimeRefusal, match="is not a valid guard"):
         check_guards([guard], SHAPES, "net")
 
 
-def test_without_a_list_nothing_passes():
+def test_guards_that_are_not_a_list_refuse_everything():
     with pytest.raises(RuntimeRefusal):
         check_guards(None, SHAPES, "net")
 
 
-def test_a_division_by_zero_does_not_hold():
+def test_a_guard_that_divides_by_zero_fails():
     with pytest.raises(RuntimeRefusal):
         check_guards([["==", ["%", 4, ["-", ["size", 1, 0], 8]], 0]], SHAPES, "net")

@@ -1,4 +1,4 @@
-"""Classes of every kind that a model may take or return."""
+"""Classes of every kind that a model may accept or return."""
 
 import collections
 import dataclasses
@@ -30,7 +30,7 @@ class Frozen:
 
 
 class WithOwnState:
-    """Says itself what to keep, and how to restore it."""
+    """Defines its own pickled state, and how to restore it."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -53,7 +53,7 @@ class DictLike(dict):
 
 
 class Uncopyable:
-    """Cannot be taken apart, as open files and locks cannot."""
+    """Cannot be flattened, like open files and locks."""
 
     def __reduce_ex__(self, protocol):
         raise TypeError("not this one")

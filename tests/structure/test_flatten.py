@@ -1,4 +1,4 @@
-"""Values of any class, taken apart and put together again."""
+"""Values of any class are flattened and rebuilt."""
 
 import collections
 import types
@@ -19,7 +19,7 @@ SHARED = [ONE]
 
 
 def rebuilt(value):
-    """Take a value apart and put it together from copies of its tensors."""
+    """Flatten a value and rebuild it from copies of its tensors."""
     flat = flatten(value)
     return flat.structure.rebuild([leaf.clone() for leaf in flat.leaves])
 
@@ -137,7 +137,7 @@ def test_paths_name_each_tensor():
 
 
 def test_a_tensor_as_key_is_refused():
-    with pytest.raises(StructureError, match="a dict with a tensor as key"):
+    with pytest.raises(StructureError, match="a dict with a tensor as a key"):
         flatten([{ONE: 1}])
 
 
@@ -174,7 +174,7 @@ def test_a_call_is_taken_apart_as_the_pair_of_its_arguments_is(args, kwargs):
 
 
 class TestResults:
-    """What a call returns, and what it did to its inputs."""
+    """Results of calls, and changes that calls make to their inputs."""
 
     @staticmethod
     def call(function, *args):
@@ -199,7 +199,7 @@ class TestResults:
         assert box[1].item() == 2.0
 
     def test_a_tensor_that_was_replaced_is_replaced_for_the_caller(self):
-        # The new tensor has the number in the results that the old one has in the inputs.
+        # The new tensor has the same index in the result as the old one in the inputs.
         box = Plain(ONE, note={"kept": TWO})
 
         def replace(box):

@@ -1,4 +1,4 @@
-"""Whether two structures are interchangeable, and their parts."""
+"""Structures compare equal if they are interchangeable; nodes name their classes and check what they fill."""
 
 import enum
 
@@ -88,5 +88,5 @@ def test_an_object_knows_the_name_of_its_class():
 def test_a_change_of_an_object_of_another_class_is_refused(given, other):
     flat = flatten(given)
     changed = Structure(flat.structure.root, (), ((0, flat.structure.root),))
-    with pytest.raises(StructureError, match=f"changes a {type(given).__name__} where"):
+    with pytest.raises(StructureError, match=f"modifies a {type(given).__name__}, but"):
         changed.rebuild([], (), [other])

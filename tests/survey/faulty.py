@@ -1,4 +1,4 @@
-"""Models that do to their process what models do: some work, the others each in their own way do not."""
+"""Models for tests of surveys: some work, the others fail or harm their process, each in its own way."""
 
 import ctypes
 import os
@@ -105,7 +105,7 @@ def _note(name):
 
 
 def _start_families():
-    """Start a child, one in a session of its own, and one of a parent that is gone; wait until they live."""
+    """Start a child, one in a session of its own, and an orphaned daemon; wait until all are running."""
     if os.fork() == 0:
         _note("child")
     if os.fork() == 0:
@@ -142,7 +142,7 @@ def leaves_families_and_kills_its_worker():
 
 
 def shares_memory():
-    """Hold 200 MB together with four children; each of them holds it, and it is there once."""
+    """Hold 200 MB that four forked children share."""
     held = bytearray(os.urandom(1 << 20)) * 200
     children = []
     for _ in range(4):

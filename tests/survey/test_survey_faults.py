@@ -1,4 +1,4 @@
-"""Whatever ends a survey, what was recorded stays, whole and once, and the next one goes on from there."""
+"""However a survey ends, its records remain, complete and unique, and the next survey resumes from them."""
 
 import os
 import random
@@ -48,7 +48,7 @@ def rows_in(output):
 
 
 def check_whole(output):
-    """Every file is one that can be read, and no model is counted twice."""
+    """Check that every file can be read, and that no model is counted twice."""
     rows = [read_record(path, SurveyRow) for path in (output / "rows").glob("*.json")]
     assert {row.status for row in rows} <= {"ok"}
     for row in rows:
@@ -73,11 +73,11 @@ def test_a_survey_that_is_killed_at_any_point_goes_on_and_repeats_nothing(script
         process.kill()
         process.communicate()
         _, left = psutil.wait_procs(started, timeout=20)
-        assert left == []  # its workers end with it
+        assert left == []  # its workers have ended too
         check_whole(output)
         assert done.items() <= rows_in(output).items()
         done = rows_in(output)
-    request.getfixturevalue("forked_python")  # nothing is killed from here
+    request.getfixturevalue("forked_python")  # nothing is killed from here on
     run_survey(
         [f"{FILE}::{name}" for name in NAMES],
         output=output,
@@ -90,7 +90,7 @@ def test_a_survey_that_is_killed_at_any_point_goes_on_and_repeats_nothing(script
 
 
 @pytest.mark.conformance  # test_survey_models.py has a model that kills its worker
-def test_a_worker_that_is_killed_costs_one_row_at_most(script, tmp_path):
+def test_a_killed_worker_affects_at_most_one_row(script, tmp_path):
     output = tmp_path / "stat"
     process = start(script, output)
     survey = psutil.Process(process.pid)
@@ -108,11 +108,11 @@ def test_a_worker_that_is_killed_costs_one_row_at_most(script, tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A directory of 24 KiB, and the command in whose mount namespace it is that: nothing else sees it."""
+    """A directory, and the command that runs others in a mount namespace where it has only 24 KiB."""
     folder = tmp_path / "small"
     folder.mkdir()
     shell = f'mount -t tmpfs -o size=24k tmpfs {folder} && exec "$@"'
-    for user in (["--user", "--map-root-user"], []):  # without, where only root may have a namespace
+    for user in (["--user", "--map-root-user"], []):  # the latter if only root may create namespaces
         inside = ["unshare", *user, "--mount", "sh", "-c", shell, "sh"]
         if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode == 0:
             return folder, inside
@@ -138,6 +138,6 @@ def test_a_full_disk_is_one_message_and_leaves_nothing_half_written(script, smal
     left = [Path(line).relative_to(folder / "stat") for line in ran.stdout.splitlines()]
     raw = [path for path in left if path.parts[0] == "raw"]
     rows = [path for path in left if path.parts[0] == "rows"]
-    assert 1 <= len(rows) <= len(raw) < len(models)  # some were recorded before
+    assert 1 <= len(rows) <= len(raw) < len(models)  # some were recorded before the disk was full
     assert {path.stem for path in rows} <= {path.stem for path in raw}
     assert [path for path in left if path.name.endswith(".tmp")] == []

@@ -1,4 +1,4 @@
-"""A survey records every model that works; one that does not costs its own row, with the reason."""
+"""A survey records every model that works; one that does not affects only its own row, which says why."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ WORKING = ("works", "branches", "works_too")
 
 @pytest.fixture(scope="module")
 def surveyed(tmp_path_factory):
-    """One survey of models that work and of those that do not, in between."""
+    """One survey of models that work, with failing ones in between."""
     output = tmp_path_factory.mktemp("survey")
     names = ("works", *FAULTY, "branches", "works_too")
     with pytest.MonkeyPatch.context() as patch:
@@ -71,7 +71,7 @@ def counted(output):
 
 
 @pytest.mark.parametrize("name", FAULTY)
-def test_a_model_that_fails_costs_its_own_row_with_the_reason(surveyed, name):
+def test_a_model_that_fails_affects_only_its_own_row_which_says_why(surveyed, name):
     status, error = FAULTY[name]
     row = surveyed[1][name]
     assert row.status == status
@@ -84,7 +84,7 @@ def test_those_that_work_are_recorded_and_counted_once(surveyed):
     assert {name: row.status for name, row in rows.items() if row.status == "ok"} == dict.fromkeys(
         WORKING, "ok"
     )
-    # t, addmm, relu and what is kept of it; and their gradients.
+    # t, addmm, relu and the detached tensor saved for backward; and their gradients.
     assert (rows["works"].forward_ops, rows["works"].graphs) == (4, 2)
     assert counted(output) == {
         (name, direction): ops
@@ -117,7 +117,7 @@ def test_a_survey_that_is_run_again_repeats_nothing(surveyed):
 
 
 @pytest.mark.usefixtures("forked_python")
-def test_failures_are_tried_again_if_asked_and_what_fails_now_is_no_longer_counted(tmp_path):
+def test_retry_repeats_failures_and_a_new_failure_removes_the_old_records(tmp_path):
     model, output, told = tmp_path / "model.py", tmp_path / "stat", Told()
     model.write_text(FILE.read_text())
     names = [f"{model}::works", f"{model}::raises"]
@@ -126,12 +126,12 @@ def test_failures_are_tried_again_if_asked_and_what_fails_now_is_no_longer_count
     assert told.began == ["works", "raises", "raises"]
     assert counted(output) == {("works", "fw"): 3}
     model.write_text("def works():\n    raise ValueError('no more')\n")
-    [row] = run_survey(names[:1], output=output, progress=told)  # the file has changed: it is not done yet
+    [row] = run_survey(names[:1], output=output, progress=told)  # the file has changed, so the row is stale
     assert (told.began[-1], row.status) == ("works", "raised")
     assert list((output / "raw").iterdir()) == []
 
 
-def test_a_row_is_taken_for_done_only_with_the_same_settings_and_its_records(tmp_path):
+def test_a_row_counts_as_done_only_with_the_same_settings_and_its_records(tmp_path):
     item = WorkItem("torchvision:resnet18", SurveySettings(backward=True))
     row = SurveyRow(item.model, "ok", raw="r.parquet").to_json()
     directory = SurveyDirectory(tmp_path)
@@ -143,7 +143,7 @@ def test_a_row_is_taken_for_done_only_with_the_same_settings_and_its_records(tmp
     assert directory.row_of(item) is None
     directory.keep(ItemOutcome(item, row, {"raw/r.parquet": b"ops"}))
     path = tmp_path / "rows" / file_name(item.model)
-    path.write_text(path.read_text()[:100])  # as a crash of the machine could leave it
+    path.write_text(path.read_text()[:100])  # as after a crash of the machine
     assert directory.row_of(item) is None
 
 
@@ -173,7 +173,7 @@ def test_a_profile_can_be_opened_in_a_trace_viewer_and_a_target_gives_a_results_
     assert (tmp_path / "raw" / row.raw).exists()
 
 
-def test_what_cannot_be_is_refused_before_anything_runs(tmp_path):
+def test_impossible_settings_are_rejected_before_anything_runs(tmp_path):
     for arguments, error, message in (
         ({"models": []}, SurveyError, "no model"),
         ({"settings": SurveySettings("opnvino")}, TargetError, "openvino"),

@@ -1,4 +1,4 @@
-"""What a survey does where a fork is not safe, and where the system has no POSIX: each by a switch."""
+"""Surveys where forking is not safe, and on systems that are not POSIX, both simulated."""
 
 import os
 import subprocess

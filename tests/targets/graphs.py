@@ -1,4 +1,4 @@
-"""Graphs for the tests of targets: made by hand, or captured from a function."""
+"""Graphs for target tests: built by hand, or captured from a function."""
 
 import torch
 from torch import fx
@@ -13,7 +13,7 @@ aten = torch.ops.aten
 
 
 class HandMade:
-    """A graph written node by node; each node's fake value is computed on meta tensors."""
+    """Builds a graph node by node; each node's fake value is computed on meta tensors."""
 
     def __init__(self):
         self.graph = fx.Graph()
@@ -43,7 +43,7 @@ class HandMade:
 
 
 def planned(function, *args, target="openvino", **kwargs):
-    """Return the graph of a function as the target is asked about it."""
+    """Return the graph of a function as a target's verdicts see it."""
     found = find(target)
     graph = normalise(capture.export(function, args, kwargs), found)
     fold(graph)
@@ -61,7 +61,7 @@ def verdict_on(op, function, *args, target="openvino", **kwargs):
 
 
 def island_of(function, *args, target="openvino"):
-    """Return a whole function as one island."""
+    """Return a function as one island."""
     graph = planned(function, *args, target=target)
     weights = {
         node.target: getattr(graph.owning_module, node.target)

@@ -1,4 +1,4 @@
-"""torch's decompositions, as data."""
+"""torch's decompositions, and ops by name."""
 
 import pytest
 import torch

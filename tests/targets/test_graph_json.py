@@ -1,4 +1,4 @@
-"""The one format of graphs: what is read is what was written, and no text of it becomes code."""
+"""The JSON format of graphs: it round-trips, and none of its text becomes code."""
 
 import json
 import operator
@@ -16,7 +16,7 @@ X = torch.tensor([[1.0, -2.0], [3.0, -4.0]])
 
 
 def example():
-    """A graph with an attribute, keywords, a result of several tensors, and names as a user may have them."""
+    """A graph with an attribute, keywords, a result of several tensors, and names as users may choose."""
     graph = fx.Graph()
     x = graph.placeholder("x")
     weight = graph.create_node("get_attr", "layer_weight")
@@ -80,7 +80,7 @@ def test_no_text_becomes_code(change):
     [
         (lambda data: data["calls"][0].update(op="aten.relu_.default"), "writes to its arguments"),
         (lambda data: data["calls"][0].update(op="aten.copy_.default"), "writes to its arguments"),
-        (lambda data: data["calls"][0].update(op="torchport.island.default"), "not of torch"),
+        (lambda data: data["calls"][0].update(op="torchport.island.default"), "not from torch"),
         (lambda data: data["calls"][0]["args"].__setitem__(0, {"value": 2}), "not computed before"),
         (lambda data: data["calls"][0]["args"].__setitem__(0, {"value": -1}), "not computed before"),
         (lambda data: data["calls"][0]["args"].__setitem__(0, {"value": 1e3}), "is malformed"),
@@ -88,10 +88,10 @@ def test_no_text_becomes_code(change):
         (lambda data: data["calls"][1]["kwargs"].update(dtype={"dtype": "quint8"}), "not a dtype"),
         (lambda data: data["calls"][1]["kwargs"].update(device={"device": "meta"}), "is malformed"),
         (lambda data: data["calls"][1]["kwargs"].update(layout={"layout": "sparse_coo"}), "is malformed"),
-        (lambda data: data["calls"][0]["args"].append(1), "no such arguments"),
+        (lambda data: data["calls"][0]["args"].append(1), "does not take"),
         (lambda data: data["calls"][0]["args"].pop(), "without its argument 'mat2'"),
         (lambda data: data["calls"][3].update(args=[{"value": 0}, 0]), "getitem takes"),
-        (lambda data: data["calls"][3].update(op="size.mul"), "sizes and numbers alone"),
+        (lambda data: data["calls"][3].update(op="size.mul"), "only sizes and numbers"),
         (lambda data: data.update(inputs=2**40), "how many inputs"),
         (lambda data: data.update(calls={}), "no list of"),
         (lambda data: data["outputs"].append([{"value": 0}]), "not a value"),
@@ -112,5 +112,5 @@ def test_a_host_graph_writes_its_inputs_and_buffers_alone():
     assert torch.equal(x, torch.ones(2))
     copy = {"op": "aten.relu.default", "args": [{"value": 0}], "kwargs": {}}
     data.update(calls=[copy, {**write, "args": [{"value": 2}, {"value": 1}]}])
-    with pytest.raises(TargetError, match="not to an input or buffer"):
+    with pytest.raises(TargetError, match="only write to an input or buffer"):
         decode_graph(data, {"t": torch.ones(2)}, of_host=True)

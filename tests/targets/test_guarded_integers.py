@@ -1,4 +1,4 @@
-"""Bounds of integers that count only where a comparison chooses them, by what eager torch gives."""
+"""Bounds of integers that matter only where a comparison selects them, compared with eager torch."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ PLACES = torch.arange(-3, 1000)
 
 
 def buckets(x):
-    """Small numbers as they are, larger ones by their logarithm."""
+    """Keep small numbers, and map larger ones to their logarithm."""
     far = 16 + (torch.log(x.float() / 16) / 2.08 * 16).to(torch.int64)
     return torch.where(x < 16, x, torch.minimum(far, torch.full_like(far, 31)))
 

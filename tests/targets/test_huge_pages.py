@@ -1,4 +1,4 @@
-"""Memory that is taken is moved into huge pages, holds what it held, and what was there before stays."""
+"""Newly allocated memory is moved into huge pages and keeps its contents; older memory stays."""
 
 import mmap
 import sys
@@ -25,7 +25,7 @@ MAPS = """\
 
 
 def _in_huge_pages(address, size):
-    """Return how many bytes of the mappings around a place are in huge pages; None if nobody says so."""
+    """Return how many bytes of the mappings around an address are in huge pages; None if unknown."""
     inside, total = False, 0
     try:
         with open("/proc/self/smaps") as file:
@@ -42,13 +42,13 @@ def _in_huge_pages(address, size):
 
 
 def _room(size):
-    """Return memory that nobody has asked to be in huge pages, as numpy does for its own."""
+    """Return memory for which no huge pages were requested, as numpy does for its own."""
     room = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return numpy.frombuffer(room, dtype=numpy.uint8)
 
 
 class _Library:
-    """The system's calls, of which those that move memory are noted and refused for some blocks."""
+    """A fake of the system calls: those that move memory are recorded, and refused for some blocks."""
 
     def __init__(self, refused=lambda start, size: False):
         self.refused, self.asked = refused, []
@@ -60,7 +60,7 @@ class _Library:
 
 
 def _covered(ranges, values):
-    """Return how many bytes of an array ranges cover."""
+    """Return how many bytes of an array the ranges cover."""
     start, end = values.ctypes.data, values.ctypes.data + values.nbytes
     return sum(max(min(last, end) - max(first, start), 0) for first, last in ranges)
 
@@ -86,7 +86,7 @@ def test_what_was_taken_is_moved_and_nothing_else(library):
     assert _covered(library.asked, before) == 0
     assert moved == sum(last - first for first, last in library.asked)
     library.asked.clear()
-    assert taken.move_to_huge_pages() == 0  # nothing more was taken
+    assert taken.move_to_huge_pages() == 0  # nothing more was allocated
     assert library.asked == []
 
 
@@ -113,13 +113,13 @@ def test_memory_that_is_moved_holds_what_it_held():
     assert numpy.array_equal(values, numpy.arange(len(values), dtype=numpy.uint64).astype(numpy.uint8))
     assert (before == 3).all()
     assert moved == 0 or huge_pages.huge_page_size()
-    if moved > 3 * WORTHWHILE // 2:  # how much the system moves is its own matter
+    if moved > 3 * WORTHWHILE // 2:  # how much is moved is up to the system
         assert _in_huge_pages(values.ctypes.data, values.nbytes)
 
 
 def test_memory_that_is_not_in_use_stays_so():
     taken = TakenMemory()
-    values = _room(8 * WORTHWHILE)  # the system gives pages when they are written
+    values = _room(8 * WORTHWHILE)  # pages are allocated when they are written
     values[: 2 * WORTHWHILE] = 1
     assert taken.move_to_huge_pages() < 3 * WORTHWHILE
     assert not values[2 * WORTHWHILE :].any()

@@ -1,4 +1,4 @@
-"""An island in files is the island: built from them, it gives what it gave."""
+"""Islands round-trip through files: built from them, they compute the same results."""
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def test_an_island_survives_its_files(target, tmp_path):
         assert (again.name, again.inputs, again.outputs) == (island.name, island.inputs, island.outputs)
         options = found.make_options({})
         ours, theirs = found.build(again, options), found.build(island, options)
-        sizes = {"xml_bytes", "xml_size"}  # names in the XML are counted anew
+        sizes = {"xml_bytes", "xml_size"}  # names in the XML are numbered anew
         assert {key: ours.properties[key] for key in ours.properties.keys() - sizes} == {
             key: theirs.properties[key] for key in theirs.properties.keys() - sizes
         }

@@ -1,4 +1,4 @@
-"""Payloads that lie in files: the system can take their memory back."""
+"""File-backed payloads: the system can reclaim their memory."""
 
 import os
 
@@ -13,7 +13,7 @@ SIZE = 1 << 25
 
 
 def _held() -> int:
-    """Return the bytes of this process that no file has, and those that one has."""
+    """Return this process's anonymous and file-backed memory in bytes."""
     with open("/proc/self/status") as file:
         return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(("RssAnon", "RssFile")))
 
@@ -48,5 +48,5 @@ def test_what_is_gone_is_not_released_again():
     made = new_payload(SIZE)
     address = made.ctypes.data
     del made
-    assert address not in mapped_payload._rooms
+    assert address not in mapped_payload._mappings
     release_pages(numpy.ones(5, dtype=numpy.uint8))

@@ -1,4 +1,4 @@
-"""A new target's project works as it is: its tests pass, in an empty folder, before anything is installed."""
+"""A new target's project works at once: its tests pass, in an empty folder, before anything is installed."""
 
 import os
 import re
@@ -24,7 +24,7 @@ def test_its_own_tests_pass_at_once(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     rules = (tmp_path / "my_chip" / "my_chip_target.py").read_text().count("RULES.add(")
-    assert f"{rules + 3 + 3} passed" in done.stdout  # a test an op, three of models, three of explain
+    assert f"{rules + 3 + 3} passed" in done.stdout  # a test per op, three of models, three of explain
 
 
 def test_the_target_is_a_hundred_lines_and_nothing_is_left_of_the_template(tmp_path):
@@ -71,4 +71,4 @@ def test_what_is_there_stays(tmp_path):
         new_target("my_chip", tmp_path / "file")
     with pytest.raises(TargetError, match="cannot be written"):
         new_target("my_chip", tmp_path / "file" / "below")
-    assert {path.name for path in tmp_path.iterdir()} == {"mine", "file"}  # and nothing half written
+    assert {path.name for path in tmp_path.iterdir()} == {"mine", "file"}  # and nothing partially written

@@ -1,4 +1,4 @@
-"""A run that looks at values leaves no trace in what another thread captures meanwhile."""
+"""Running a graph node by node leaves no trace in what another thread captures meanwhile."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import torchport
 from torchport.targets.node_by_node import NodeByNode
 
 SOURCE = Path(torchport.__file__).parent
-CAPTURED = {"compiler/inference_graph.py", "compiler/training_graph.py"}  # their runs are captured themselves
+CAPTURED = {"compiler/inference_graph.py", "compiler/training_graph.py"}  # their runs are themselves captured
 
 
 class Model(nn.Module):

@@ -1,4 +1,4 @@
-"""Checks that hold for every op of a target."""
+"""Checks that apply to every op of a target."""
 
 import pytest
 import torch

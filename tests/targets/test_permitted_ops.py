@@ -1,4 +1,4 @@
-"""Which ops a file may call: by permission, derived from their schemas."""
+"""Which ops a file may call, as derived from their schemas."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from torchport.targets.permitted_ops import find_permitted, permitting, why_refu
 
 
 def all_aten_ops():
-    """Every overload of ATen that this torch has, TorchScript's own functions among them."""
+    """Every ATen overload in this torch, including TorchScript's own functions."""
     names = {
         name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if "aten::" in name
     }

@@ -1,4 +1,4 @@
-"""The targets that there are."""
+"""The registry of targets, and plug-ins."""
 
 from importlib.metadata import EntryPoint
 
@@ -19,7 +19,7 @@ BROKEN = object()
 
 @pytest.fixture
 def plug_ins(monkeypatch):
-    """Pretends that another distribution brings targets."""
+    """Fake another distribution that provides targets."""
 
     def install(**entries):
         found = [EntryPoint(name, value, "torchport.targets") for name, value in entries.items()]
@@ -40,7 +40,7 @@ def test_the_built_in_ones_are_there():
     ("name", "advice"),
     [
         ("opnvino", "did you mean 'openvino'?"),
-        ("tpu", "known are auto, host, inductor, onnxruntime, openvino, ttnn"),
+        ("tpu", "choose from auto, host, inductor, onnxruntime, openvino, ttnn"),
     ],
 )
 def test_an_unknown_one_names_the_nearest(name, advice):

@@ -1,4 +1,4 @@
-"""A target that goes by rules: an engine of forty lines does all that a target does."""
+"""A rule-based target: an engine of forty lines does all that a target must do."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def _(x):
     return torch.empty_like(x)
 
 
-# The engine: a rule with what it computes, options, and five methods.
+# The engine: a rule with its kernel, options, and five methods.
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class ToyTarget(RuleTarget[ToyOptions, ToyRule]):
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    """The engine, as another distribution would bring it."""
+    """The engine, as another distribution would provide it."""
     entry = EntryPoint("toy", f"{__name__}:ToyTarget", "torchport.targets")
     monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
     registry._all.cache_clear()
@@ -132,7 +132,7 @@ def test_what_it_compiled_is_saved_and_loaded(tmp_path):
 
 
 def test_a_choice_that_there_is_not_is_refused():
-    with pytest.raises(torchport.TorchportError, match="toy: no mode 'lowd': did you mean 'loud'"):
+    with pytest.raises(torchport.TorchportError, match="toy: unknown mode 'lowd': did you mean 'loud'"):
         torchport.explain(Model(), (X,), target="toy", options={"mode": "lowd"})
 
 

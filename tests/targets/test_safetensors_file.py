@@ -1,4 +1,4 @@
-"""Files of tensors: the safetensors library reads what is written."""
+"""Files of tensors: the safetensors library can read what is written."""
 
 import weakref
 

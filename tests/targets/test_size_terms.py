@@ -1,4 +1,4 @@
-"""Sizes as data: what they are for some tensors, and the same computed in a graph."""
+"""Sizes as data: their values for given tensors, and the same computed in a graph."""
 
 import pytest
 import torch

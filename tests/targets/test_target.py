@@ -1,4 +1,4 @@
-"""Options: given as values or as texts from a command line, and refused by name."""
+"""Options: given as values or as strings from a command line, and rejected by name."""
 
 import pytest
 
@@ -40,14 +40,14 @@ def test_none_gives_the_defaults(target):
     [
         ({"keep_op": ()}, "openvino: the target has no option 'keep_op': did you mean 'keep_ops' or"),
         ({"presicion": "float32"}, "the target has no option 'presicion': did you mean 'precision'?"),
-        ({"precision": "bfloat"}, "openvino: no precision 'bfloat': did you mean 'bfloat16' or"),
-        ({"precision": 16}, "the option 'precision' takes text, not 16"),
-        ({"threads": "many"}, "the option 'threads' takes a whole number, not 'many'"),
-        ({"threads": "²"}, "the option 'threads' takes a whole number, not '²'"),
-        ({"threads": "--5"}, "the option 'threads' takes a whole number, not '--5'"),
-        ({"threads": True}, "the option 'threads' takes a whole number, not True"),
+        ({"precision": "bfloat"}, "openvino: unknown precision 'bfloat': did you mean 'bfloat16' or"),
+        ({"precision": 16}, "the option 'precision' takes a string, not 16"),
+        ({"threads": "many"}, "the option 'threads' takes an integer, not 'many'"),
+        ({"threads": "²"}, "the option 'threads' takes an integer, not '²'"),
+        ({"threads": "--5"}, "the option 'threads' takes an integer, not '--5'"),
+        ({"threads": True}, "the option 'threads' takes an integer, not True"),
         ({"cache": 1}, "the option 'cache' takes true or false, not 1"),
-        ({"keep_ops": 3}, "the option 'keep_ops' takes a list of texts, not 3"),
+        ({"keep_ops": 3}, "the option 'keep_ops' takes a list of strings, not 3"),
         ({"config": "x"}, "the option 'config' takes a dict, not 'x'"),
         ({"keep_ops": ["aten.sofmax.int"]}, "torch has no such op: did you mean 'aten.softmax.int'"),
         ({"keep_ops": ["aten.tanh", "relu"]}, "the option keep_ops names 'relu', and torch has no such op"),

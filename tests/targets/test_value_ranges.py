@@ -1,4 +1,4 @@
-"""Bounds of integers, on graphs made by hand; what is claimed must hold for what eager torch computes."""
+"""Bounds of integers, on graphs built by hand; the bounds must hold for what eager torch computes."""
 
 import operator
 
@@ -163,7 +163,7 @@ def test_what_fits():
 
 
 class TestInputs:
-    """What is assumed of integers from outside, and checked on each call."""
+    """The assumed bounds of integers from outside, which each call checks."""
 
     def test_by_default_they_are_assumed_to_be_small(self):
         graph = HandMade()

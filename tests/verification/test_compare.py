@@ -48,7 +48,7 @@ def test_each_structure_names_its_tensor_once(make, path):
     assert (other.outputs[0].path, other.max_absolute) == (path, 1.0)
 
 
-def test_the_whole_is_as_good_as_its_worst_output():
+def test_the_comparison_is_as_good_as_its_worst_output():
     expected = {"good": ONE, "bad": torch.tensor([1.0, 2.0, 3.0])}
     comparison = compare({"good": ONE, "bad": torch.tensor([3.0, 2.0, 1.0])}, expected)
     assert not comparison.ok

@@ -1,4 +1,4 @@
-"""The distribution of differences, by decades."""
+"""The distribution of differences by decade."""
 
 import torch
 
@@ -19,7 +19,7 @@ def test_elements_are_counted_by_their_decade():
 def test_integers_and_complex_numbers():
     assert difference_histograms(torch.tensor([3, 5]), torch.tensor([3, 4]))[0].zero == 1
     [found] = difference_histograms(torch.tensor([3 + 4j]), torch.tensor([0j]))
-    assert found.decades[1 - LEAST_DECADE] == 1  # the distance is 5
+    assert found.decades[1 - LEAST_DECADE] == 1  # |3 + 4i| is 5
 
 
 def test_outputs_that_do_not_match_are_left_out():

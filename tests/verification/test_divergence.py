@@ -1,4 +1,4 @@
-"""The op at which two runs part."""
+"""The op at which two runs diverge."""
 
 import pytest
 import torch
@@ -35,14 +35,14 @@ def test_the_first_op_has_none_before_it():
     assert (found.position, found.last_alike) == (0, "")
 
 
-def test_ops_that_one_run_does_not_show_are_passed_over():
+def test_ops_that_one_run_does_not_report_are_skipped():
     device = run(island=[0.0], out=[2.0])
     eager = run(conv=[1.0], relu=[1.0], out=[1.0])
     found = first_divergence(device, eager)
     assert (found.op, found.position) == ("out", 2)
 
 
-def test_a_name_met_again_is_its_next_occurrence():
+def test_a_repeated_name_is_matched_with_its_next_occurrence():
     good = [("step", torch.tensor([1.0])), ("step", torch.tensor([2.0]))]
     bad = [("step", torch.tensor([1.0])), ("step", torch.tensor([3.0]))]
     found = first_divergence(bad, good)

@@ -1,4 +1,4 @@
-"""As close to float32 as eager torch in half precision: what is right, and what is not."""
+"""Accuracy in half precision: results about as close to float32 as eager torch's, and others."""
 
 import pytest
 import torch
@@ -18,15 +18,15 @@ def off(actual, eager, wide, ops=1, dtype=torch.bfloat16):
     ("actual", "eager", "wide"),
     [
         ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0]),
-        ([1.0, 2.015], [1.0, 2.0], [1.0, 2.0]),  # one step
-        ([1.0, 3.0], [1.0, 1.5], [1.0, 2.0]),  # twice as far off as eager torch
+        ([1.0, 2.015], [1.0, 2.0], [1.0, 2.0]),  # one rounding step
+        ([1.0, 3.0], [1.0, 1.5], [1.0, 2.0]),  # twice eager torch's error
         ([1.0, INF], [1.0, INF], [1.0, 3e5]),
         ([1.0, 3e5], [1.0, INF], [1.0, 3e5]),  # eager torch overflows, float32 does not
         ([NAN, 1.0], [NAN, 1.0], [NAN, 1.0]),
         ([], [], []),
     ],
 )
-def test_what_is_close_enough(actual, eager, wide):
+def test_results_that_are_close_enough(actual, eager, wide):
     assert off(actual, eager, wide) == ""
 
 
@@ -40,11 +40,11 @@ def test_what_is_close_enough(actual, eager, wide):
         ([0.0, 1.0], [NAN, 1.0], [NAN, 1.0], "finite where eager torch is not"),
     ],
 )
-def test_what_is_not(actual, eager, wide, problem):
+def test_results_that_are_not_close_enough(actual, eager, wide, problem):
     assert problem in off(actual, eager, wide)
 
 
-def test_rounding_of_many_ops_adds_up_to_the_root_of_their_number():
+def test_rounding_grows_with_the_square_root_of_the_number_of_ops():
     assert off([1.05], [1.0], [1.0]) != ""
     assert off([1.05], [1.0], [1.0], ops=400) == ""
     assert off([1.2], [1.0], [1.0], ops=400) != ""

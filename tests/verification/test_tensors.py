@@ -1,4 +1,4 @@
-"""One tensor against another: PCC, errors and tolerance on every kind of value."""
+"""One tensor compared with another: PCC, errors and tolerance for every kind of value."""
 
 import math
 
@@ -97,7 +97,7 @@ def test_zero_dimensional():
 
 
 def test_small_values_are_not_taken_for_a_constant():
-    """Probabilities below the absolute tolerance still show that they have nothing in common."""
+    """The PCC reveals wrong probabilities even if all of them are below the absolute tolerance."""
     expected = torch.tensor([1e-4, 2e-4, 3e-4, 4e-4])
     row = compare_tensors(expected.flip(0), expected)
     assert row.pcc == pytest.approx(-1.0)
@@ -157,7 +157,7 @@ def test_a_single_complex_number_off_has_no_correlation():
     assert compare_tensors(torch.tensor([1 + 2j]), torch.tensor([10 + 20j])).pcc == 0.0
 
 
-def test_the_relative_error_is_of_places_that_are_not_zero():
+def test_the_relative_error_ignores_expected_zeros():
     row = compare_tensors(torch.tensor([1e-9, 2.0]), torch.tensor([0.0, 1.0]))
     assert row.max_relative == 1.0
 
@@ -200,9 +200,9 @@ def test_a_tensor_may_be_close_as_a_whole():
     assert not compare_tensors(noisy, expected, tolerance=Tolerance(0.0, 0.0)).ok
     assert compare_tensors(noisy, expected, tolerance=allowed).ok
     wrong = expected.clone()
-    wrong[:30] = 0  # the PCC of it is 0.9
+    wrong[:30] = 0  # its PCC is 0.9
     assert not compare_tensors(wrong, expected, tolerance=allowed).ok
-    # The PCC of these is 1: it sees neither a factor nor a shift.
+    # The PCC of these is 1: it ignores scale and offset.
     assert not compare_tensors(expected * 1.2, expected, tolerance=allowed).ok
     assert not compare_tensors(expected + 0.2, expected, tolerance=allowed).ok
     odd = expected.clone()
@@ -210,7 +210,7 @@ def test_a_tensor_may_be_close_as_a_whole():
     assert not compare_tensors(odd, expected, tolerance=allowed).ok
 
 
-def test_what_varies_less_than_the_device_can_resolve_is_judged_by_its_error():
+def test_variation_below_the_devices_resolution_is_judged_by_its_error():
     wanted = 0.65 + 0.001 * torch.rand(64, generator=torch.Generator().manual_seed(0))
     got = wanted.to(torch.bfloat16).float()
     assert compare_tensors(got, wanted).pcc < 0.9
@@ -220,14 +220,14 @@ def test_what_varies_less_than_the_device_can_resolve_is_judged_by_its_error():
     assert (far.ok, far.pcc) == (False, 0.0)
 
 
-def test_a_device_that_gives_a_constant_for_what_varies_has_no_correlation_to_show():
+def test_a_constant_result_for_varying_values_has_a_pcc_of_zero():
     wanted = torch.linspace(0.62, 0.68, 64)
     row = compare_tensors(torch.full_like(wanted, 0.9), wanted, tolerance=LOW_PRECISION)
     assert (row.ok, row.pcc) == (False, 0.0)
 
 
-def test_what_is_as_near_as_the_device_can_store_it_is_right_whatever_its_correlation():
-    # A few rounding steps of bfloat16 apart: stored so, the right values have a PCC of 0.96.
+def test_results_as_close_as_the_storage_dtype_allows_are_accurate_whatever_the_pcc():
+    # The values are a few rounding steps of bfloat16 apart: stored in it, their PCC is 0.96.
     wanted = 0.5 + 0.015 * torch.rand(4096, generator=torch.Generator().manual_seed(0))
     stored = wanted.to(torch.bfloat16).float()
     row = compare_tensors(stored, wanted, tolerance=LOW_PRECISION)

@@ -1,4 +1,4 @@
-"""The models that a survey of a library goes through."""
+"""The models of a library that a survey covers."""
 
 import pytest
 

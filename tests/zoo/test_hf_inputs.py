@@ -1,4 +1,4 @@
-"""Inputs from a signature and a configuration."""
+"""Inputs made from a signature and a configuration."""
 
 import pytest
 import torch
@@ -74,7 +74,7 @@ def test_of_two_possible_forms_the_one_that_runs_is_taken():
     assert make_inputs(Speech(), config, SIZES)["input_features"].shape == (2, 40, 80)
 
 
-def test_what_is_optional_and_needed_is_found_out():
+def test_optional_inputs_that_the_model_needs_are_found():
     class Dual(Text):
         def forward(self, input_ids=None, pixel_values=None):
             return self.embedding(input_ids).sum() + pixel_values.sum()
@@ -106,7 +106,7 @@ def test_a_model_that_takes_nothing_says_why():
             raise IndexError("out of luck")
 
     with pytest.raises(
-        ZooError, match=r"takes none of the inputs .* it says IndexError: out of luck"
+        ZooError, match=r"accepts none of the inputs .* it raised IndexError: out of luck"
     ) as caught:
         make_inputs(Broken(), BertConfig(vocab_size=10), SIZES, try_out=True)
     assert isinstance(caught.value.__cause__, IndexError)

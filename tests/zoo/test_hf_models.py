@@ -1,4 +1,4 @@
-"""transformers models: built in, from a folder, from the hub."""
+"""transformers models: built-in ones, from a folder, from the hub."""
 
 import json
 import subprocess
@@ -38,13 +38,13 @@ def test_a_built_in_model_runs_without_network(monkeypatch):
     with torch.no_grad():
         output = model.module(**model.kwargs)
     assert output.logits.shape == (2, 128, 1000)
-    assert output.past_key_values.get_seq_length() == 128  # the cache is part of what the model returns
+    assert output.past_key_values.get_seq_length() == 128  # the KV cache is part of the result
 
 
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        # As their authors publish them; BERT's without the decoder, which is tied to the embeddings.
+        # The published numbers; BERT's without the decoder, which is tied to the embeddings.
         ("bert-base-uncased", 109_514_298),
         ("bert-large-uncased", 335_174_458),
         ("gpt2", 124_439_808),
@@ -81,7 +81,7 @@ def test_a_folder_gives_the_class_it_names(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(TINY_BERT))
     model = load(f"hf:{tmp_path}", weights=False)
     assert type(model.module).__name__ == "BertForSequenceClassification"
-    assert model.kwargs["input_ids"].shape == (1, 64)  # no longer than its positions
+    assert model.kwargs["input_ids"].shape == (1, 64)  # limited by its number of positions
     assert model.module(**model.kwargs).logits.shape == (1, 3)
 
 
@@ -104,12 +104,12 @@ def test_weights_that_a_checkpoint_lacks_are_not_made_up(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(TINY_BERT))
     load(f"hf:{tmp_path}", weights=False).module.bert.save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(TINY_BERT))
-    with pytest.raises(ZooError, match=r"cannot be fetched \(its checkpoint lacks 2: classifier\.bias, …\)"):
+    with pytest.raises(ZooError, match=r"fetched \(its checkpoint lacks 2 tensors: classifier\.bias, …\)"):
         load(f"hf:{tmp_path}")
 
 
 def test_a_folder_without_configuration_is_refused(tmp_path):
-    with pytest.raises(ZooError, match=r"it holds no config\.json"):
+    with pytest.raises(ZooError, match=r"it has no config\.json"):
         load(f"hf:{tmp_path}")
     with pytest.raises(ZooError, match="there is no such folder"):
         load(f"hf:{tmp_path}/nowhere")
@@ -150,7 +150,7 @@ def refuse(*_, **__):
 
 @pytest.mark.usefixtures("forked_python")
 def test_loading_says_nothing():
-    """Other libraries that transformers imports, such as torchao, log what is no concern of the caller's."""
+    """Libraries that transformers imports, such as torchao, log messages irrelevant to the caller."""
     code = "from torchport import zoo; zoo.load('hf-small:bert', weights=False)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")

@@ -1,4 +1,4 @@
-"""Configurations made small by general rules."""
+"""Configurations reduced by general rules."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def test_depth_width_and_vocabulary_come_down_together():
     assert small.vocab_size == 500
 
 
-def test_what_is_smaller_already_stays():
+def test_smaller_values_are_kept():
     small = shrink_config(BertConfig(num_hidden_layers=1, hidden_size=16, vocab_size=7), ALL)
     assert (small.num_hidden_layers, small.hidden_size, small.vocab_size) == (1, 16, 7)
 
@@ -40,7 +40,7 @@ def test_stages_keep_their_number_and_lose_depth():
     assert small.num_heads == [3, 6, 12, 24]
 
 
-def test_widths_stay_where_they_are_to_stay():
+def test_a_head_of_zero_keeps_the_widths():
     small = shrink_config(BertConfig(), Shrink(depths=True, head=0, images=True))
     assert (small.num_hidden_layers, small.hidden_size) == (2, 768)
 

@@ -1,4 +1,4 @@
-"""What all sources have in common."""
+"""Loading models: what all sources have in common."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def test_a_name_without_a_scheme_is_found_where_it_is():
 
 
 def test_a_scheme_without_a_name_is_refused():
-    with pytest.raises(ZooError, match="timm:: it names no model: write timm:NAME"):
+    with pytest.raises(ZooError, match="timm:: the model's name is missing: write timm:NAME"):
         load("timm:")
 
 

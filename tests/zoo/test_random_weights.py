@@ -1,4 +1,4 @@
-"""Random weights: the same each time, never silent."""
+"""Random weights: the same each time, and never all zero."""
 
 import torch
 from torch import nn
@@ -17,7 +17,7 @@ def test_the_block_is_seeded_and_the_state_comes_back():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_zero_matrix_is_drawn_anew_and_a_zero_vector_stays():
+def test_a_zero_matrix_is_reinitialized_and_a_zero_vector_is_kept():
     layer = nn.Linear(100, 100)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)

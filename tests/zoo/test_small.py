@@ -1,4 +1,4 @@
-"""Any transformers architecture, small."""
+"""Small versions of transformers architectures."""
 
 import pytest
 import torch

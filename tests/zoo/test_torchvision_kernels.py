@@ -1,4 +1,4 @@
-"""torchvision's ops in Python, against arithmetic by hand and torchvision's own Python form."""
+"""torchvision's ops in Python, compared with hand calculation and torchvision's own Python versions."""
 
 import importlib
 
@@ -12,7 +12,7 @@ from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 def test_nms_drops_what_overlaps_a_better_box():
     boxes = torch.tensor([[0.0, 0, 10, 10], [1, 0, 11, 10], [20, 20, 30, 30], [0, 5, 10, 15]])
     scores = torch.tensor([0.5, 0.9, 0.1, 0.4])
-    # Box 1 shares 90 of 110 with box 0, and 45 of 155 with box 3.
+    # Box 1 has an IoU of 90/110 with box 0, and of 45/155 with box 3.
     assert nms(boxes, scores, 0.5).tolist() == [1, 3, 2]
     assert nms(boxes, scores, 0.25).tolist() == [1, 2]
     assert nms(boxes, scores, 0.9).tolist() == [1, 0, 3, 2]
@@ -46,7 +46,7 @@ def test_roi_align_of_a_ramp_is_the_ramp_at_the_bins_centres():
     box = torch.tensor([[0.0, 1.0, 1.0, 5.0, 5.0]])
     # Without alignment, x from 1 to 5 in two bins: their centres are 2 and 4.
     assert roi_align(ramp, box, 1.0, 1, 2, 2, False).tolist() == [[[[2.0, 4.0]]]]
-    # With it, half a pixel less.
+    # With alignment, half a pixel less.
     assert roi_align(ramp, box, 1.0, 1, 2, 2, True).tolist() == [[[[1.5, 3.5]]]]
 
 

@@ -24,13 +24,13 @@ def test_a_classifier_gets_images_of_its_size(name, shape):
     assert output.std() > 0
 
 
-def test_a_vision_transformers_size_is_its_own_and_its_head_speaks():
+def test_a_vision_transformer_has_its_own_size_and_a_head_that_is_not_zero():
     model = load("torchvision:vit_b_32", weights=False, batch=2)
     assert model.args[0].shape == (2, 3, 224, 224)
     with torch.no_grad():
         output = model.module(*model.args)
     assert output.shape == (2, 1000)
-    assert output.std() > 0.01  # torchvision starts this head at zero
+    assert output.std() > 0.01  # torchvision initializes this head with zeros
 
 
 def test_the_same_name_gives_the_same_model():

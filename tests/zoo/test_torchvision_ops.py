@@ -1,4 +1,4 @@
-"""torchvision imports, and its ops run, next to any torch."""
+"""torchvision imports, and its ops run, with any build of torch."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from torchport.zoo.torchvision_ops import KERNELS, SCHEMAS, closed_to_dynamo, ensure_torchvision_ops
+from torchport.zoo.torchvision_ops import KERNELS, SCHEMAS, ensure_torchvision_ops, opaque_to_dynamo
 
 
 def run(code):
@@ -20,7 +20,7 @@ def test_every_op_is_there_once_and_again():
     ensure_torchvision_ops()
     import torchvision
 
-    # An extension that loads has the ops of its own version, which may be fewer.
+    # If the extension loads, it has the ops of its own version, which may be fewer.
     own = torchvision.extension._load_library("_C")
     wanted = {op for op, _ in KERNELS} if own else SCHEMAS.keys()
     assert [op for op in wanted if not hasattr(torch.ops.torchvision, op)] == []
@@ -29,8 +29,8 @@ def test_every_op_is_there_once_and_again():
 
 
 @pytest.mark.usefixtures("forked_python")
-def test_it_mends_an_import_that_failed_before():
-    # In the builds where the extension loads, the first import works, and nothing is left to mend.
+def test_it_fixes_an_import_that_failed_before():
+    # In builds where the extension loads, the first import works and there is nothing to fix.
     code = """
 try:
     import torchvision
@@ -56,7 +56,7 @@ from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 ensure_torchvision_ops()
 print(torch.ops.torchvision.nms(torch.zeros(1, 4), torch.zeros(1), 0.5).item())
 """
-    import torchvision  # the real extension would clash with the one that this test plays
+    import torchvision  # the real extension would clash with the one that this test imitates
 
     if torchvision.extension._load_library("_C"):
         pytest.skip("torchvision's own extension loads here, so its kernels cannot be played by others")
@@ -86,7 +86,7 @@ def test_torch_compile_does_not_look_into_a_kernel():
         graphs.append([str(node.target) for node in graph_module.graph.nodes])
         return graph_module
 
-    kernel = closed_to_dynamo(lambda x: torch.cos(x).numpy().sum())
+    kernel = opaque_to_dynamo(lambda x: torch.cos(x).numpy().sum())
     compiled = torch.compile(lambda x: torch.sin(x) * float(kernel(x)), backend=keep)
     x = torch.ones(3)
     torch.testing.assert_close(compiled(x), torch.sin(x) * float(torch.cos(x).sum()))

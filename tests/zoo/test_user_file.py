@@ -146,7 +146,7 @@ def test_no_inputs_says_how_to_give_them(tmp_path):
     assert "--inputs" in text
 
 
-def test_a_loader_that_returns_no_module_is_told_what_it_returned(tmp_path):
+def test_the_error_for_a_loader_that_returns_no_module_names_its_result(tmp_path):
     path = write(tmp_path, "def net(): return 3, 4\ndef nothing(): pass\n")
     assert "it returned a tuple of int, int, not a model" in refusal(f"{path}::net")
     assert "it returned None, not a model" in refusal(f"{path}::nothing")
@@ -189,4 +189,4 @@ def test_a_file_that_does_not_import_is_located(tmp_path, body, line, says):
 
 def test_a_file_sets_its_own_batch(tmp_path):
     path = write(tmp_path, NET)
-    assert "a batch size cannot be set for a file" in refusal(f"{path}::net", batch=2)
+    assert "the batch size of a model from a file cannot be set" in refusal(f"{path}::net", batch=2)

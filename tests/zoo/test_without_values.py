@@ -1,4 +1,4 @@
-"""Parameters without values: built at once, tied as they were, beside tensors that keep theirs."""
+"""Parameters without values: built at once, still tied, next to tensors that keep their values."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""torchport under the names of the tools that it stands in for; the names themselves are in `names/`."""
+"""torchport under the names of the tools that it replaces; the packages with these names are in `names/`."""
 
 from torchport_compat.naming import NAMES, NameTaken, claim, locate
 

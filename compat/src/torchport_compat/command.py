@@ -1,4 +1,4 @@
-"""`torchport-compat`: which of the names are torchport's here."""
+"""`torchport-compat`: shows which of the names refer to torchport here."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torchport_compat.naming import FOLDER, NAMES, comes_first, locate
 @click.command(cls=Command)
 @click.pass_obj
 def names(output: Output) -> int:
-    """Say of each name whether it is torchport's here, or the real package's.
+    """Show for each name whether it refers to torchport's package here, or to the real one.
 
-    A real package is used where there is one; torchport's of that name then refuses to be imported. Exits
-    with 0 if all names are torchport's, 1 if one is not.
+    A real package takes precedence; torchport's package of that name then refuses to be imported. Exits
+    with 0 if all names refer to torchport's packages, 1 if one does not.
 
     \b
     Examples:
@@ -36,7 +36,7 @@ def _describe(name: str) -> dict[str, str | bool]:
     if other is None:
         found = comes_first(name)
         path = str(FOLDER / name) if found else ""
-        detail = "torchport's" if found else "not on Python's path: install torchport-compat again"
+        detail = "torchport's" if found else "not on Python's path: reinstall torchport-compat"
         return {"name": name, "ok": found, "path": path, "detail": detail}
     detail = "the real package; torchport's is not used"
     if comes_first(name):
@@ -49,7 +49,7 @@ def _show(found: list[dict[str, str | bool]], console: Console) -> None:
     for entry in found:
         mark = "✅" if entry["ok"] else "❌"
         line = Text(f"{mark}  {entry['name']:<{width}}  {entry['detail']}  {entry['path']}")
-        console.print(line, soft_wrap=True)  # a path that is to be copied must stay whole
+        console.print(line, soft_wrap=True)  # not wrapped, so that the path can be copied
 
 
 def main() -> None:

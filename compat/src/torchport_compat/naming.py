@@ -1,4 +1,4 @@
-"""Whose package a name is: torchport's, or the real one's, which is never shadowed."""
+"""Determines whether a name refers to torchport's package or to the real one, which is never shadowed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ NAMES = ("torch_ttnn", "torch_neuron", "tinynn", "model_analysis")
 
 
 class NameTaken(TorchportError, ImportError):
-    """A package of this name is installed that is not torchport's."""
+    """Another package of this name, which is not torchport's, is installed."""
 
 
 def claim(name: str) -> None:
-    """Let torchport's package of a name be imported, if there is no other.
+    """Allow torchport's package of a name to be imported, if there is no other.
 
     Raises:
-        NameTaken: there is another; this one, found first, would shadow it.
+        NameTaken: there is another package of this name, which torchport's would shadow.
 
     Example:
         >>> claim("torch_ttnn")
@@ -29,14 +29,14 @@ def claim(name: str) -> None:
     other = locate(name)
     if other is not None:
         raise NameTaken(
-            f"{name} is torchport's here, and would shadow the package of that name",
+            f"torchport's {name} is found first, and would shadow the real package",
             where=str(other),
-            remedy="uninstall one of them: `pip uninstall torchport-compat` leaves the real one",
+            remedy="uninstall one of them: `pip uninstall torchport-compat` keeps the real one",
         )
 
 
 def locate(name: str) -> Path | None:
-    """Return where a package of this name is that is not torchport's; nothing if there is none."""
+    """Return the path of a package of this name that is not torchport's; None if there is none."""
     for spec in _found(name):
         place = Path(spec.origin).resolve() if spec.origin else None
         if place is not None and not place.is_relative_to(FOLDER):
@@ -45,15 +45,15 @@ def locate(name: str) -> Path | None:
 
 
 def comes_first(name: str) -> bool:
-    """Say whether `import NAME` finds torchport's package."""
+    """Whether `import NAME` finds torchport's package."""
     first = next((spec for spec in _found(name) if spec.origin), None)
     return first is not None and Path(str(first.origin)).resolve().is_relative_to(FOLDER)
 
 
 def _found(name: str) -> Iterator[ModuleSpec]:
-    """Yield every package of a name, in the order in which Python looks; folders without code are none."""
+    """Yield the import specs of a name, in Python's search order."""
     for finder in sys.meta_path:
-        # The path's finder says only what is first: it is asked for each entry.
+        # PathFinder returns only the first match, so it is called for each path entry.
         for path in [[entry] for entry in sys.path] if finder is PathFinder else [None]:
             find = getattr(finder, "find_spec", None)
             spec = find(name, path) if find is not None else None

@@ -22,10 +22,10 @@ COLUMNS: dict[str, Callable[[BenchRecord], object]] = {
 
 
 def render_results(rows: Sequence[BenchRecord]) -> str:
-    """Return the table of results as Markdown: times in seconds, of a simulated device an estimate.
+    """Return the table of results as Markdown: times in seconds, estimates for a simulated device.
 
     Args:
-        rows: what `torchport bench`, or a survey on a target, recorded.
+        rows: the records of `torchport bench`, or of a survey on a target.
     """
     cells = [[_text(column(row)) for column in COLUMNS.values()] for row in rows]
     return "\n".join(align(list(COLUMNS), cells, [False, False] + [True] * (len(COLUMNS) - 2)))

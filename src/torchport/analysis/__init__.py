@@ -1,4 +1,4 @@
-"""Views of a model → what it is made of and what it costs."""
+"""A model and its inputs → its unique modules, its unique ops and its cost."""
 
 from torchport.analysis.analyze_model import analyze
 from torchport.analysis.cost import CallCost, bytes_of, call_of, cost_of, flops_of, known_flops

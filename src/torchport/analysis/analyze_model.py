@@ -1,4 +1,4 @@
-"""A model and its inputs → its analysis: unique modules, unique ops, cost."""
+"""Analyzes a model on its inputs: unique modules, unique ops, cost."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def analyze(
     name: str = "",
     origin: ModelOrigin | None = None,
 ) -> Analysis:
-    """Say what a model is made of and what one run of it costs.
+    """Return a model's unique modules and ops, and what one run of it costs.
 
-    The run is on fake tensors: neither weights nor memory are needed, and a model on the meta device will do.
-    Where its path depends on values it runs on copies of the real ones, and `note` says so. The model is left
-    as it was.
+    The run uses fake tensors: it needs neither weights nor memory, and the model may be on the meta device.
+    If control flow depends on values, the run uses copies of the real tensors, and `note` says so. The model
+    is not modified.
 
     Args:
         model: a module, or any callable on tensors.
         args, kwargs: example inputs, of any class.
-        backward: whether the backward pass is wanted too: its ops, their cost, and the memory of both.
+        backward: whether to include the backward pass: its ops, their cost, and the memory of both passes.
         name: the model's name in the record.
         origin: where the model comes from, for the metadata.
 
@@ -68,7 +68,7 @@ def analyze(
 
 
 def _backward_ops(training: OpStream | None, before: int) -> list[StreamedOp]:
-    """Return the backward pass's ops, numbered after `before` others; the forward ones are there already."""
+    """Return the backward pass's ops, with sources renumbered to follow the `before` forward ops."""
     if training is None:
         return []
     numbers = [number for number, op in enumerate(training.ops) if op.phase == "backward"]

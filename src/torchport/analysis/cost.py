@@ -1,4 +1,4 @@
-"""What one op costs, floating-point operations and bytes read and written: the one place that counts."""
+"""The cost of one op: floating-point operations, and bytes read and written. All costs are counted here."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from torchport.torch_private import HigherOrderOperator, OpOverload
 
 @dataclass(frozen=True, slots=True)
 class CallCost:
-    """What a call of an op costs.
+    """The cost of a call of an op.
 
     Args:
         flops: the floating-point operations of its matrix products, convolutions and attention.
-        vector_flops: its other ones.
-        read, written: bytes.
-        known: whether anyone could say what it computes; its FLOPs are 0 if not.
+        vector_flops: its other floating-point operations.
+        read, written: the bytes that it reads and writes.
+        known: whether its FLOPs are known; they are 0 if not.
     """
 
     flops: int
@@ -34,14 +34,14 @@ class CallCost:
 
     @classmethod
     def sum(cls, costs: Iterable[CallCost]) -> CallCost:
-        """Return what several calls cost together."""
+        """Return the total cost of several calls."""
         parts = [(cost.flops, cost.vector_flops, cost.read, cost.written) for cost in costs]
         flops, vector_flops, read, written = map(sum, zip(*parts, strict=True)) if parts else (0, 0, 0, 0)
         return cls(flops, vector_flops, read, written)
 
 
 def cost_of(call: OpCall) -> CallCost:
-    """Return what a call costs.
+    """Return the cost of a call.
 
     Example:
         >>> x = torch.ones(2, 3)
@@ -50,7 +50,7 @@ def cost_of(call: OpCall) -> CallCost:
     """
     read, written = bytes_moved(call)
     if any(min(spec.shape, default=0) < 0 for _, spec in call.tensors()):
-        return CallCost(0, 0, read, written, known=False)  # sizes that are known at run time only
+        return CallCost(0, 0, read, written, known=False)  # sizes known only at run time
     products = _products(call)
     if products is not None:
         return CallCost(products, 0, read, written)
@@ -62,19 +62,19 @@ def _products(call: OpCall) -> int | None:
     try:
         return product_flops(call)
     except (KeyError, IndexError):
-        return None  # an overload with other arguments than its op's formula knows
+        return None  # an overload whose arguments differ from those in the op's formula
 
 
 def flops_of(node: fx.Node) -> int:
-    """Return the floating-point operations of a graph's node: those of matrix products and the like."""
+    """Return the floating-point operations of a graph node's matrix products, convolutions and attention."""
     call = call_of(node)
     return 0 if call is None else cost_of(call).flops
 
 
 def known_flops(node: fx.Node) -> int | None:
-    """Return the floating-point operations of a graph's node as `flops_of` does; None if nobody knows them.
+    """Return the floating-point operations of a graph's node like `flops_of`; None if they are unknown.
 
-    What is no op, such as taking one of several results, computes nothing.
+    A node that is not an op, such as taking one of several results, computes nothing.
     """
     call = call_of(node)
     if call is None:
@@ -90,7 +90,7 @@ def bytes_of(node: fx.Node) -> int:
 
 
 def call_of(node: fx.Node) -> OpCall | None:
-    """Return the call of an op that a graph's node is; None if it is something else."""
+    """Return the op call that a graph's node represents; None if it is not an op."""
     if not isinstance(node.target, OpOverload):
         return None
     values = functools.partial(fx.map_arg, fn=lambda source: source.meta.get("val"))

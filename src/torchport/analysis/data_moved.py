@@ -1,4 +1,4 @@
-"""The bytes that an op reads and writes: each tensor once, a view none, a look-up what it looks up."""
+"""The bytes that an op reads and writes: each tensor once, none for a view, only the rows of a look-up."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torchport.capture import OpCall, schema_arguments
 from torchport.records import ITEM_SIZES, TensorSpec
 from torchport.torch_private import OpOverload
 
-# These read as many elements of their first tensor as they return.
+# Ops that read as many elements of their first tensor as they return.
 _LOOK_UPS = frozenset(
     "embedding index_select gather index take take_along_dim _unsafe_index embedding_bag".split()
 )
-# These write their first tensor without looking at it.
+# Ops that overwrite their first tensor without reading it.
 _OVERWRITES = frozenset(
     "copy_ fill_ zero_ normal_ uniform_ bernoulli_ random_ exponential_ set_ resize_ arange".split()
 )
-# These give memory without touching it, or the same memory in another shape.
+# Ops that allocate memory without accessing it, or return a view.
 _FREE = frozenset(
     """
     empty empty_like empty_strided empty_permuted new_empty new_empty_strided _unsafe_view alias detach
@@ -28,7 +28,7 @@ _FREE = frozenset(
 def bytes_moved(call: OpCall) -> tuple[int, int]:
     """Return how many bytes an op reads, and how many it writes.
 
-    A tensor whose size is known at run time only counts nothing.
+    A tensor whose size is known only at run time counts as 0 bytes.
     """
     base = call.name.partition("::")[2]
     if base in _FREE or is_view(call.op):
@@ -48,15 +48,15 @@ def bytes_moved(call: OpCall) -> tuple[int, int]:
 
 
 def tensor_bytes(spec: TensorSpec) -> int:
-    """Return a tensor's bytes; 0 where a size is known at run time only."""
+    """Return a tensor's bytes; 0 if a size is known only at run time."""
     if min(spec.shape, default=0) < 0:
         return 0
-    return spec.elements * ITEM_SIZES.get(spec.dtype, 1)  # what torch packs into bits counts as bytes
+    return spec.elements * ITEM_SIZES.get(spec.dtype, 1)  # dtypes narrower than a byte count as one
 
 
 @functools.lru_cache(maxsize=4096)
 def is_view(op: OpOverload) -> bool:
-    """Whether an op returns the same memory in another shape, and no other."""
+    """Return whether all of an op's results are views of its arguments."""
     returns = op._schema.returns
     return bool(returns) and all(
         entry.alias_info is not None and not entry.alias_info.is_write for entry in returns

@@ -1,4 +1,4 @@
-"""From a function that loads a model to files: its unique modules, then its unique ops."""
+"""Writes the unique modules, then the unique ops, of a model that a function loads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def extract_unique_modules(
     """Write the unique modules of a model as JSON.
 
     Args:
-        load_fn: returns the model; it is analysed in evaluation mode.
+        load_fn: returns the model; it is analyzed in evaluation mode.
         get_sample_input: returns its input: a tensor, a tuple of arguments, a dict of keyword arguments, or
             a tuple and a dict.
         output_path: the file to write.
@@ -42,8 +42,8 @@ def extract_unique_modules(
         The unique modules.
 
     Raises:
-        TorchportError: a function raises or returns no model, the inputs do not fit, or the file cannot be
-            written; then there is none.
+        TorchportError: a function raises, `load_fn` does not return a model, the inputs do not fit, or the
+            file cannot be written.
 
     Example:
         >>> extract_unique_modules(lambda: nn.ReLU(), lambda: torch.ones(2), "modules.json")[0].class_name
@@ -63,15 +63,15 @@ def extract_pytorch_ops(
     """Write the unique ops of a model as JSON, with the modules that call them.
 
     Args:
-        modules_json_path: what `extract_unique_modules` wrote for the same model and input.
-        load_fn, get_sample_input: as there.
+        modules_json_path: the file that `extract_unique_modules` wrote for the same model and input.
+        load_fn, get_sample_input: as in `extract_unique_modules`.
         output_path: the file to write.
 
     Returns:
         The unique ops.
 
     Raises:
-        TorchportError: as there; or the modules are those of another model.
+        TorchportError: as in `extract_unique_modules`; or the modules are those of another model.
 
     Example:
         >>> modules = extract_unique_modules(load_model, get_inputs, "modules.json")
@@ -112,7 +112,7 @@ def _call(function: Callable[[], object], where: str) -> object:
 
 
 def origin_of(function: Callable[..., object]) -> ModelOrigin:
-    """Return where a function is defined, for the metadata: its file as seen from here, and its name."""
+    """Return where a function is defined, for the metadata: its file's relative path, and its name."""
     name = getattr(function, "__name__", type(function).__name__)
     try:
         file = inspect.getsourcefile(inspect.unwrap(function))
@@ -125,20 +125,20 @@ def origin_of(function: Callable[..., object]) -> ModelOrigin:
 
 
 def _check_same(known: ModuleTable, found: ModuleTable, path: Path) -> None:
-    """Refuse modules of another model or input: ids would point to the wrong entries."""
+    """Reject the modules of another model or input, since ids would refer to the wrong entries."""
     ours = [replace(module, like=None) for module in found.modules]
     theirs = [replace(module, like=None) for module in known.modules]
     for mine, given in zip(ours, theirs, strict=False):
         if mine.to_json() != given.to_json():
             raise AnalysisError(
-                f"{given.id} is {given.class_name} at {given.module_path}, and the model has another "
+                f"{given.id} is {given.class_name} at {given.module_path}, but the model has a different "
                 f"{mine.class_name} at {mine.module_path}",
                 where=str(path),
                 remedy="extract the unique modules of this model, on this input, first",
             )
     if len(ours) != len(theirs):
         raise AnalysisError(
-            f"it has {len(theirs)} modules, and the model {len(ours)}",
+            f"it has {len(theirs)} modules, but the model has {len(ours)}",
             where=str(path),
             remedy="extract the unique modules of this model, on this input, first",
         )

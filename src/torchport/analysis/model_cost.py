@@ -1,4 +1,4 @@
-"""The stream of a model's ops → what the model costs, per op, per module and in all."""
+"""Computes a model's cost from the stream of its ops: per op, per module and in total."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MOST_NAMED = 3
 
 
 class OpCosts:
-    """Counts what ops cost, each configuration once."""
+    """Computes the costs of ops, each configuration once."""
 
     def __init__(self) -> None:
         self._known: dict[object, CallCost] = {}
         self.uncounted: Counter[str] = Counter()
 
     def of(self, op: StreamedOp) -> CallCost:
-        """Return what an op costs: all of its kernels together."""
+        """Return the cost of an op: all of its kernels together."""
         costs = [(kernel.call.op, self._of_call(kernel.call)) for kernel in op.kernels]
         self.uncounted.update(str(called) for called, cost in costs if not cost.known)
         return CallCost.sum(cost for _, cost in costs)
@@ -45,15 +45,15 @@ def measure_cost(
     inputs: Sequence[torch.Tensor],
     uncounted: Counter[str],
 ) -> Cost:
-    """Count what a run of a model costs.
+    """Compute the cost of a run of a model.
 
     Args:
-        stream: the run that the modules' calls are of.
-        memory: the run to take the memory over time from: the same, or one with the backward pass.
+        stream: the run whose module calls are counted.
+        memory: the run that the memory timeline is taken from: the same, or one with the backward pass.
         placed: the ops to count.
-        names: for each of them its entry in the table of ops, and the name of the call.
+        names: for each op, the id of its entry in the table of ops, and the name of the call.
         inputs: the model's inputs.
-        uncounted: the ops whose operations nobody knows.
+        uncounted: the ops whose FLOPs are unknown, with their numbers of calls.
     """
     module = stream.module
     timeline = tuple(kernel.live + kernel.workspace.bytes for op in memory.ops for kernel in op.kernels)
@@ -95,7 +95,7 @@ def _distinct(tensors: Iterator[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _bytes(tensors: Sequence[torch.Tensor]) -> int:
-    """Return the bytes of tensors; of a sparse one those that it would have if it were not."""
+    """Return the bytes of tensors; a sparse tensor counts as if it were dense."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
@@ -118,16 +118,14 @@ def _peak(memory: OpStream, timeline: Sequence[int]) -> MemoryPeak | None:
 
 
 def _why_estimated(memory: OpStream, kernels: Sequence[Kernel]) -> str:
-    """Say why more or less memory may live on a real run than was counted; empty if it cannot."""
+    """Return why the live memory of a real run may differ from the count; empty if it is exact."""
     if any(op.phase == "backward" for op in memory.ops):
-        return (
-            "autograd takes some of its formulas apart when it is watched, and these hold memory of their own"
-        )
+        return "autograd decomposes some of its formulas while it is traced, and these allocate extra memory"
     unknown = Counter(str(kernel.call.op) for kernel in kernels if not kernel.workspace.known)
     if not unknown:
         return ""
     named = ", ".join(sorted(unknown)[:_MOST_NAMED]) + (", …" if len(unknown) > _MOST_NAMED else "")
-    return f"how much memory these kernels take for themselves is not known on this processor: {named}"
+    return f"the workspace of these kernels is not known on this processor: {named}"
 
 
 def _op_costs(placed: Sequence[PlacedOp], names: Sequence[tuple[str, str]]) -> Iterator[OpCost]:
@@ -175,7 +173,7 @@ def _module_costs(
 
 
 def _totals_by_path(placed: Sequence[PlacedOp]) -> dict[str, tuple[int, int, int, int, int]]:
-    """Return FLOPs, vector FLOPs, bytes read and written, and backward FLOPs, of each module and below."""
+    """Return FLOPs, vector FLOPs, bytes read and written, and backward FLOPs, of each module's subtree."""
     own: dict[str, list[int]] = {}
     for item in placed:
         sums = own.setdefault(item.op.path, [0] * 5)
@@ -193,7 +191,7 @@ def _totals_by_path(placed: Sequence[PlacedOp]) -> dict[str, tuple[int, int, int
 
 
 def _peaks_by_path(memory: OpStream, timeline: Sequence[int]) -> dict[str, int]:
-    """Return the most that lived while each module, or one in it, ran."""
+    """Return the peak of live bytes while each module, or one inside it, ran."""
     peaks: dict[str, int] = {}
     step = 0
     for op in memory.ops:
@@ -207,7 +205,7 @@ def _peaks_by_path(memory: OpStream, timeline: Sequence[int]) -> dict[str, int]:
 
 
 def _levels(path: str) -> Iterator[str]:
-    """Yield a path and those of all modules above it."""
+    """Yield a module's path and the paths of all modules that contain it, the outermost first."""
     yield ""
     parts = path.split(".") if path else []
     for depth in range(1, len(parts) + 1):

@@ -1,4 +1,4 @@
-"""An analysis → the files that Model Explorer opens: a graph of the ops in their modules, and their costs."""
+"""Exports an analysis for Model Explorer: a graph of the ops in their modules, and the ops' costs."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 
 from torchport.records import JSON, ROOT, Analysis, OpCost, TensorType, UniqueOp, write_texts
 
-# What can be painted on the graph, by the name of the file's last part.
+# The costs that can color the graph; each name is part of its file's name.
 _COSTS = ("flops", "vector_flops", "bytes_read", "bytes_written", "allocated_bytes")
 _GRADIENT: JSON = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#f06a4f"}]
 
 
 def export_model_explorer(analysis: Analysis, path: str | Path) -> tuple[Path, ...]:
-    """Write an analysis for Model Explorer: `path` is the graph, and beside it one file of node data a cost.
+    """Write an analysis for Model Explorer: a graph, and next to it a file of node data for each cost.
 
     Args:
         analysis: the analysis.
         path: the graph's file, such as `resnet.json`; the FLOPs are then in `resnet.flops.json`, and so on.
 
     Returns:
-        Where the files are, the graph first.
+        The paths of the files, the graph first.
 
     Raises:
-        RecordError: a file cannot be written; then none is.
+        RecordError: a file cannot be written.
 
     Example:
         >>> export_model_explorer(analyze(model, args), "resnet.json")
@@ -35,7 +35,7 @@ def export_model_explorer(analysis: Analysis, path: str | Path) -> tuple[Path, .
 
 
 def model_explorer_files(analysis: Analysis, path: str | Path) -> dict[Path, str]:
-    """Return what `export_model_explorer` writes: the text of each file."""
+    """Return the path and text of each file that `export_model_explorer` writes."""
     graph = Path(path)
     texts = {graph: _text(graph_json(analysis))}
     for name, data in node_data_json(analysis).items():
@@ -61,7 +61,7 @@ def graph_json(analysis: Analysis) -> JSON:
 
 
 def node_data_json(analysis: Analysis) -> dict[str, JSON]:
-    """Return the node data of each cost, by its name: a value for each node."""
+    """Return the node data of each cost by name: a value for each node."""
     return {
         name: {
             analysis.cost.model_class: {

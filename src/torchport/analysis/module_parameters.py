@@ -1,4 +1,4 @@
-"""The arguments that a module was constructed with, as far as it keeps them: torch's, or a user's own."""
+"""Reads the arguments that a module was constructed with, as far as it stores them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import nn
 from torchport.capture import tensor_spec
 from torchport.records import shape_text
 
-# Where a module is and in which dtype says nothing of what it does; its inputs and outputs have dtypes.
+# A module's device and dtype do not change what it computes, and its inputs and outputs have dtypes.
 _PLACEMENT = frozenset({"device", "dtype", "_weight", "_bias"})
 _DEEPEST = 5
 _EVERY_MODULE = frozenset(vars(nn.Module()))
@@ -23,13 +23,13 @@ _MISSING = object()
 
 
 class ParameterReader:
-    """Reads modules' constructor arguments; an object that many modules keep, as a configuration, once."""
+    """Reads modules' constructor arguments; an object that modules share, such as a configuration, once."""
 
     def __init__(self) -> None:
         self._objects: dict[int, tuple[object, object]] = {}
 
     def read(self, module: nn.Module) -> dict[str, object]:
-        """Return a module's arguments by name, as values that JSON has.
+        """Return a module's arguments by name, as JSON values.
 
         Example:
             >>> ParameterReader().read(torch.nn.Linear(2, 3))
@@ -59,7 +59,7 @@ class ParameterReader:
         return self._objects[id(value)][1]
 
     def _object(self, value: object, depth: int) -> object:
-        """Return an object as its class and what it holds, so that two with other contents differ."""
+        """Return an object as its class and public attributes, so that objects with other contents differ."""
         content: Mapping[str, object]
         if dataclasses.is_dataclass(value):
             content = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
@@ -71,7 +71,7 @@ class ParameterReader:
 
 
 def plain_value(value: object) -> object:
-    """Return a value that JSON has no list or object for; `_MISSING` for anything else."""
+    """Return the JSON value of a scalar, tensor, module or function; `_MISSING` for anything else."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, enum.Enum):
@@ -93,12 +93,12 @@ def plain_value(value: object) -> object:
 
 
 def is_plain(value: object) -> bool:
-    """Whether `plain_value` knew what to do."""
+    """Return whether `plain_value` could convert the value that it returned."""
     return value is not _MISSING
 
 
 def _argument_names(kind: type) -> Iterator[str]:
-    """Yield a class's constructor arguments; where it hands `*args` or `**kwargs` on, its base's too."""
+    """Yield a class's constructor arguments; if it takes `*args` or `**kwargs`, those of its base too."""
     seen: set[str] = set()
     for base in kind.__mro__:
         if base is nn.Module or base is object:
@@ -121,12 +121,12 @@ def _argument_names(kind: type) -> Iterator[str]:
 
 
 def _kept(module: nn.Module, name: str) -> object:
-    """Return what a module keeps of an argument: of a tensor that it learns, whether there is one."""
+    """Return the value that a module stores for an argument; for a parameter or buffer, whether it exists."""
     for held in (module._parameters, module._buffers):
         if name in held:
             return held[name] is not None
     if name in module._modules:
-        return _MISSING if module._modules[name] is not None else None  # it stands in the tree itself
+        return _MISSING if module._modules[name] is not None else None  # submodules have entries of their own
     for spelling in (name, f"_{name}"):
         if spelling in vars(module) and spelling not in _EVERY_MODULE:
             return vars(module)[spelling]

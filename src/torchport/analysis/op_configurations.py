@@ -1,4 +1,4 @@
-"""Analyses of one model or many → every configuration that their ops are called with, the dearest first."""
+"""Turns analyses of models into the configurations that their ops are called with, most expensive first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Row:
 
 
 def op_configurations(analyses: Iterable[Analysis]) -> OpConfigurations:
-    """Gather the configurations of the ops of some models: op, input shapes and dtypes, attributes.
+    """Collect the configurations of several models' ops: op, input shapes and dtypes, attributes.
 
     Example:
         >>> table = op_configurations([analyze(model, args), analyze(torch.nn.Linear(4, 2), args)])
@@ -46,7 +46,7 @@ def op_configurations(analyses: Iterable[Analysis]) -> OpConfigurations:
 
 
 def configurations_csv(table: OpConfigurations) -> str:
-    """Return the table as CSV: one row a configuration."""
+    """Return the table as CSV, one row for each configuration."""
     rows: list[Sequence[object]] = [
         "op_name phase inputs attributes count flops flop_share bytes models examples".split()
     ]

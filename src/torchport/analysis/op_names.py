@@ -1,4 +1,4 @@
-"""How ops are called in Python: `aten::conv2d` is `torch.conv2d`."""
+"""The Python names of ops: `aten::conv2d` is `torch.conv2d`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMESPACES = {"fft_": "torch.fft", "linalg_": "torch.linalg", "special_": "torc
 
 @functools.lru_cache(maxsize=4096)
 def python_name(op: OpOverload) -> str:
-    """Return the public name under which Python calls an op; torch's own where there is none.
+    """Return the public Python name of an op; its name in `torch.ops` if there is none.
 
     Example:
         >>> python_name(torch.ops.aten.conv2d.default), python_name(torch.ops.aten.linear.default)

@@ -1,6 +1,6 @@
-"""The floating-point operations of matrix products, convolutions and attention: two a multiply and add.
+"""The floating-point operations of matrix products, convolutions and attention: two per multiply-add.
 
-One formula an op, on the shapes of its arguments. A bias counts nothing: the sum begins with it.
+Each op has one formula, on the shapes of its arguments. A bias adds nothing: accumulation starts from it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ Formula = Callable[[OpCall], int]
 
 
 def product_flops(call: OpCall) -> int | None:
-    """Return the operations of an op's products; None for an op that multiplies no matrices.
+    """Return the operations of an op's products; None for an op without matrix products.
 
-    An op that torch itself was taught a formula for, with `register_flop_formula`, is counted by it.
+    An op for which a formula was registered in torch, with `register_flop_formula`, is counted by it.
     """
     formula = FORMULAS.get(call.name)
     if formula is not None:
         return formula(call)
-    taught = flop_registry.get(call.op.overloadpacket)
-    return None if taught is None else _by_torch(taught, call)
+    registered = flop_registry.get(call.op.overloadpacket)
+    return None if registered is None else _by_torch(registered, call)
 
 
-def _by_torch(taught: Callable[..., int], call: OpCall) -> int | None:
+def _by_torch(formula: Callable[..., int], call: OpCall) -> int | None:
     def bare(value: object) -> object:
         if isinstance(value, TensorSpec):
             return _Shaped(value.shape)
@@ -38,13 +38,13 @@ def _by_torch(taught: Callable[..., int], call: OpCall) -> int | None:
     results = [None if result is None else _Shaped(result.shape) for result in call.results]
     positional = [bare(value) for value in call.arguments.values()]
     try:
-        return int(taught(*positional, out_val=results[0] if len(results) == 1 else tuple(results)))
+        return int(formula(*positional, out_val=results[0] if len(results) == 1 else tuple(results)))
     except (TypeError, ValueError, AttributeError, AssertionError, IndexError, RuntimeError):
-        return None  # a formula that wants more than shapes
+        return None  # the formula needs more than shapes
 
 
 class _Shaped:
-    """What torch's formulas look at of a tensor."""
+    """A stand-in for a tensor in torch's formulas, with a shape only."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -60,7 +60,7 @@ def _result(call: OpCall) -> tuple[int, ...]:
 
 
 def _rows_by_matrix(rows: str, matrix: str) -> Formula:
-    """Every element of the rows meets one row of the matrix: (…, k) and (…, k, n)."""
+    """Return the formula of (…, k) times (…, k, n): each element is multiplied with one row of the matrix."""
     return lambda call: 2 * math.prod(_sizes(call, rows)) * _sizes(call, matrix)[-1]
 
 
@@ -70,12 +70,12 @@ def _matmul(call: OpCall) -> int:
 
 
 def _linear(source: str, weight: str) -> Formula:
-    """Every row meets every row of the weight: (…, k) and (n, k)."""
+    """Return the formula of (…, k) times a transposed weight (n, k)."""
     return lambda call: 2 * math.prod(_sizes(call, source)) * math.prod(_sizes(call, weight)[:-1])
 
 
 def _by_result(source: str) -> Formula:
-    """A packed weight has a shape of its own; the result tells how many columns it stands for."""
+    """Return the formula of a packed weight, whose number of columns only the result's shape reveals."""
     return lambda call: 2 * math.prod(_sizes(call, source)) * _result(call)[-1]
 
 
@@ -88,20 +88,20 @@ def _transposed_convolution(call: OpCall) -> int:
 
 
 def _filtered(call: OpCall, result: tuple[int, ...], transposed: bool) -> int:
-    """Each element of the result (of the input, if transposed) meets the filter: channels × size."""
+    """Count each element of the result (of the input, if transposed) times the filter's channels × size."""
     weight = _sizes(call, "weight")
     return 2 * math.prod(_sizes(call, "input") if transposed else result) * math.prod(weight[1:])
 
 
 def _convolution_backward(call: OpCall) -> int:
-    """As many as the forward pass, for the gradient of the input and for that of the weight."""
+    """Count the forward pass once for the gradient of the input, and once for that of the weight."""
     forward = _filtered(call, _sizes(call, "grad_output"), bool(call.arguments["transposed"]))
     to_input, to_weight = cast("Sequence[bool]", call.arguments["output_mask"])[:2]
     return forward * (int(to_input) + int(to_weight))
 
 
 def _by_filter(weight: str, elements: str = "") -> Formula:
-    """Each element of the result, or of what is named, meets the filter."""
+    """Return the formula of a filter applied to each element of the result, or of the named argument."""
     return lambda call: (
         2
         * math.prod(_sizes(call, elements) if elements else _result(call))
@@ -110,25 +110,25 @@ def _by_filter(weight: str, elements: str = "") -> Formula:
 
 
 def _attention_scores(call: OpCall) -> tuple[int, int, int]:
-    """Return how many scores there are, and the widths of keys and values."""
+    """Return the number of scores, and the widths of keys and values."""
     query, key, value = (_sizes(call, name) for name in ("query", "key", "value"))
     return math.prod(query[:-1]) * key[-2], query[-1], value[-1]
 
 
 def _attention(call: OpCall) -> int:
-    """Queries with keys, and their scores with values."""
+    """Count the products of queries and keys, and of scores and values."""
     scores, key, value = _attention_scores(call)
     return 2 * scores * (key + value)
 
 
 def _attention_backward(call: OpCall) -> int:
-    """The scores once more, and the gradients of scores, values, queries and keys."""
+    """Count recomputing the scores, and the gradients of scores, values, queries and keys."""
     scores, key, value = _attention_scores(call)
     return 2 * scores * (3 * key + 2 * value)
 
 
 def _recurrent(call: OpCall) -> int:
-    """Every step of every sequence meets all of the layers' matrices."""
+    """Count all matrices of the layers for every step of every sequence."""
     source = _sizes(call, "input" if "input" in call.arguments else "data")
     return 2 * math.prod(source[:-1]) * _matrices(call, "params")
 
@@ -139,7 +139,7 @@ def _recurrent_layer(call: OpCall) -> int:
 
 
 def _recurrent_layer_backward(call: OpCall) -> int:
-    """Twice the forward pass: the gradients of what the matrices met, and of the matrices."""
+    """Count twice the forward pass: the gradients of the inputs, and those of the matrices."""
     matrices = sum(math.prod(_sizes(call, name)) for name in ("weight1", "weight2"))
     return 4 * math.prod(_sizes(call, "input")[:-1]) * matrices
 
@@ -154,7 +154,7 @@ def _matrices(call: OpCall, argument: str) -> int:
 
 
 def _fused_attention(call: OpCall) -> int:
-    """The three projections, the attention and the output's projection of a multi-head attention."""
+    """Count a multi-head attention: the three input projections, the attention and the output projection."""
     batch, length, width = _sizes(call, "query")
     keys = _sizes(call, "key")[1]
     weights = math.prod(_sizes(call, "qkv_weight")) + math.prod(_sizes(call, "proj_weight"))
@@ -162,7 +162,7 @@ def _fused_attention(call: OpCall) -> int:
 
 
 def _fused_encoder_layer(call: OpCall) -> int:
-    """A whole encoder layer: its attention, and its feed-forward part."""
+    """Count a whole encoder layer: its attention and its feed-forward part."""
     batch, length, width = _sizes(call, "src")
     weights = sum(
         math.prod(_sizes(call, name))

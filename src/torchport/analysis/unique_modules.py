@@ -1,4 +1,4 @@
-"""The calls of a model's modules → its unique modules: one entry for each class, shapes and parameters."""
+"""Turns the calls of a model's modules into its unique modules: one per class, shapes and parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ModelOrigin:
 
     Args:
         location: the file and the function that made it, such as `my_model.py:load_model`.
-        function: the function alone.
+        function: the function's name alone.
     """
 
     location: str = ""
@@ -37,7 +37,7 @@ class ModelOrigin:
 
 @dataclass(slots=True)
 class _Entry:
-    """An entry while its occurrences are gathered."""
+    """An entry under construction."""
 
     module: nn.Module
     path: str
@@ -72,7 +72,7 @@ class UniqueModules:
             if id(module) not in parameters:
                 parameters[id(module)] = reader.read(module)
             if not calls.get(path) and id(module) in called:
-                elsewhere.append((path, module))  # it is held here too, and called by another path
+                elsewhere.append((path, module))  # a shared module, called through another path
                 continue
             for call in calls.get(path) or [ModuleCall(path, module, ())]:
                 self._add(call, parameters[id(module)], counted=bool(calls.get(path)))
@@ -103,7 +103,7 @@ class UniqueModules:
         self._key_of_path.setdefault(call.path, key)
 
     def id_of(self, call: ModuleCall | None, path: str) -> str:
-        """Return the entry of a module's call; that of the path's first call if there is none."""
+        """Return the id of a call's entry, or else that of the path's first call; empty if there is none."""
         key = self._key_of_call.get(id(call)) if call is not None else None
         key = key or self._key_of_path.get(path)
         return self._ids[key] if key is not None else ""
@@ -158,7 +158,7 @@ def _calls_by_path(stream: OpStream) -> dict[str, list[ModuleCall]]:
 
 
 def _without_its_number(key: str, entry: _Entry) -> tuple[str, bool]:
-    """Return an entry's key without parameters that only say which of a list of modules it is in."""
+    """Return an entry's key without parameters that equal an index in its path, and whether it has any."""
     numbers = {int(part) for part in entry.path.split(".") if part.isdecimal()}
     places = [name for name, value in entry.parameters.items() if type(value) is int and value in numbers]
     if not places:

@@ -1,4 +1,4 @@
-"""The stream of a model's ops → its unique ops, with every call of each."""
+"""Turns the stream of a model's ops into its unique ops, with every call of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torchport.records import (
 
 @dataclass(frozen=True, slots=True)
 class PlacedOp:
-    """An op of the stream with the module entry that it belongs to and what it costs."""
+    """An op of the stream, with the id of its module's entry and its cost."""
 
     op: StreamedOp
     module_id: str
@@ -41,7 +41,7 @@ class UniqueOps:
     """The unique ops of one run.
 
     Args:
-        ops: the ops in order.
+        ops: the ops in execution order.
         classes: the class names of the module entries, by id.
     """
 
@@ -49,7 +49,7 @@ class UniqueOps:
         self._classes = classes
         self._entries: dict[object, _Entry] = {}
         self._names: dict[tuple[str, str], int] = {}
-        # For each op of the stream, its entry and the name of the call.
+        # For each op of the stream, the id of its entry and the name of the call.
         self.placed: list[tuple[str, str]] = []
         numbers: dict[object, str] = {}
         for placed in ops:
@@ -94,15 +94,15 @@ class UniqueOps:
 
 
 def call_key(call: OpCall) -> object:
-    """Return what two calls must share to be the same: 1, 1.0 and True are three things."""
+    """Return a key that is equal for identical calls; it distinguishes 1, 1.0 and True."""
     arguments = tuple((type(value), value) for value in call.arguments.values())
     return (call.op, arguments, call.results)
 
 
 def attributes_of(call: OpCall) -> dict[str, object]:
-    """Return a call's arguments that are no tensors, as values that JSON has.
+    """Return a call's non-tensor arguments as JSON values.
 
-    An optional tensor that is not given is here, as None.
+    An optional tensor that is omitted is included as None.
     """
     return {
         name: _plain(value)
@@ -112,7 +112,7 @@ def attributes_of(call: OpCall) -> dict[str, object]:
 
 
 def tensor_types_of(call: OpCall) -> dict[str, TensorType]:
-    """Return a call's tensors by name: its arguments', and those that it returned."""
+    """Return a call's tensors by name: those among its arguments, and those that it returned."""
     types = {
         ("output (argument)" if name == "output" else name): _tensor_type(spec)
         for name, spec in call.tensors()

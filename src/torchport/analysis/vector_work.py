@@ -1,7 +1,7 @@
-"""The floating-point operations of what is no matrix product: one an element, or as many as it takes.
+"""The floating-point operations of ops other than matrix products.
 
-What an op does to each element is a table here, so that a norm costs more than a sum. Moving data costs none,
-and neither do whole numbers.
+Tables give the operations per element, so that a norm costs more than a sum; other arithmetic counts one.
+Moving data costs nothing, and neither does integer arithmetic.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def _by_op(ops: Mapping[int, str]) -> dict[str, int]:
     return {f"aten::{name}": steps for steps, names in ops.items() for name in names.split()}
 
 
-# Operations for each element of the first tensor: what a norm or a softmax does to every one of them.
-#   softmax: the largest, the difference, the exponential, the sum, the quotient
-#   a norm's statistics: the sum, the difference, its square and the sum of those; its use: the difference,
-#   the product with 1/σ, and the product and sum of the affine part
+# Operations per element of the first tensor, as for a norm or a softmax.
+#   softmax: maximum, difference, exponential, sum, quotient
+#   a norm: sum, difference, square and sum of squares for its statistics; to apply it, the difference, the
+#   product with 1/σ, and the affine part's product and sum
 _FOR_EACH_INPUT = _by_op(
     {
         0: "embedding_bag",
@@ -35,8 +35,8 @@ _FOR_EACH_INPUT = _by_op(
         14: "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward",
     }
 )
-_NOT_TRAINING = 4  # a batch norm that is handed its statistics
-# Operations for each element of the result.
+_NOT_TRAINING = 4  # a batch norm that uses running statistics
+# Operations per element of the result.
 _FOR_EACH_RESULT = _by_op(
     {
         2: "addcmul addcdiv addcmul_ addcdiv_",
@@ -46,7 +46,7 @@ _FOR_EACH_RESULT = _by_op(
         63: "upsample_bicubic2d",
     }
 )
-# These reduce: each element of the input is met once, however small the result.
+# Reductions: one operation per element of the input, however small the result.
 _REDUCTIONS = frozenset(
     """
     sum mean prod amax amin max min aminmax argmax argmin all any logsumexp cumsum cumprod logcumsumexp
@@ -57,7 +57,7 @@ _REDUCTIONS = frozenset(
     trace
     """.split()
 )
-# These say `pointwise` of themselves and compute nothing.
+# Ops that are tagged `pointwise` but compute nothing.
 _COPIES = frozenset(
     "clone copy copy_ _to_copy fill fill_ zero_ zeros_like ones_like full_like detach alias where "
     "masked_fill masked_fill_ bernoulli bernoulli_ uniform_ normal_ isnan isinf logical_not positive".split()
@@ -70,7 +70,7 @@ _UNKNOWN_PREFIXES = tuple(
 
 
 def vector_flops(call: OpCall) -> int | None:
-    """Return an op's floating-point operations beside its products; None where nobody knows them."""
+    """Return the floating-point operations of an op without matrix products; None if they are unknown."""
     if not any(_is_floating(spec) for _, spec in call.tensors()):
         return 0 if call.op.namespace == "aten" else None
     name = call.name
@@ -94,11 +94,11 @@ def vector_flops(call: OpCall) -> int | None:
         return _elements(call.results[0] if call.results else source)
     if call.op.namespace not in ("aten", "prims") or name.startswith(_UNKNOWN_PREFIXES):
         return None
-    return 0  # the rest of ATen moves data
+    return 0  # all other ATen ops only move data
 
 
 def _fourier(call: OpCall, elements: int) -> int:
-    """The usual count for a fast transform: 5 n log₂ n."""
+    """Return the usual count for a fast Fourier transform: 5 n log₂ n."""
     source = call.tensor("self")
     dims = call.arguments.get("dim")
     length = math.prod(source.shape[dim] for dim in dims) if isinstance(dims, tuple) else elements

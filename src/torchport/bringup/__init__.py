@@ -1,6 +1,6 @@
 """One model on one target → a record: run, compared, timed; and what works on this machine.
 
-Everything here is imported when it is first used: who asks about the machine waits for no compiler.
+Names are imported lazily, so that asking about the machine does not import the compiler.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Benchmarks one model on one target: time before and after, and whether it is still right."""
+"""Benchmarks one model on one target: times before and after compiling, and accuracy."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ class BenchSettings:
     """How to measure.
 
     Args:
-        runs: how many runs of each the medians are of; by default as many as `budget` allows.
-        warmup: how many runs of each go before, uncounted.
-        budget: about how many seconds to time for; at least five runs are made in any case.
-        pcc_threshold: what the accuracy must reach.
-        new_tokens: how many tokens a model is to generate, which is measured then; 0 for its forward.
-        quantize: the method by which models are quantized first, as `torchport.quantize` takes it.
-        calibration: gives calibration data for that; without it the example inputs serve, but for `ptq`.
+        runs: the number of timed runs of each; by default as many as `budget` allows.
+        warmup: the number of warm-up runs of each, which are not timed.
+        budget: about how many seconds to spend timing; at least five runs are made in any case.
+        pcc_threshold: the required accuracy (PCC).
+        new_tokens: how many tokens to generate, to time generation; 0 to time the forward.
+        quantize: the method to quantize models with first, as in `torchport.quantize`.
+        calibration: returns the calibration data; without it, the example inputs are used, except for `ptq`,
+            which requires it.
     """
 
     runs: int | None = None
@@ -57,13 +58,13 @@ class BenchSettings:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A row of the results table, and as far as it came to that what its target took of the model.
+    """A row of the results table, with the details that were obtained before any failure.
 
     Args:
         record: the row.
-        coverage: what the target took.
+        coverage: which ops run on the target.
         graph: the same, op by op.
-        accuracy: how far the results are off, output by output.
+        accuracy: the error of each output.
     """
 
     record: BenchRecord
@@ -83,14 +84,14 @@ def run_bench(
     """Run a model before and after compiling it for a target, and compare results and times.
 
     Args:
-        model: what to measure, as `zoo.load` returns it.
+        model: the model to measure, as `zoo.load` returns it.
         target: the target's name.
         options: the target's options.
         dynamic_shapes: as in `torchport.compile`.
         settings: how to measure.
 
     Returns:
-        The row. A model that fails, whatever the reason, gives a row that says so.
+        The row. A model that fails for any reason gives a row with the error.
 
     Raises:
         TargetError: there is no such target.
@@ -112,7 +113,7 @@ def measure(
     dynamic_shapes: object = None,
     settings: BenchSettings | None = None,
 ) -> Measurement:
-    """Like `run_bench`, and return the coverage too."""
+    """Like `run_bench`, but also return the coverage."""
     chosen = settings or BenchSettings()
     row = BenchRecord(
         model.name,
@@ -130,19 +131,19 @@ def measure(
         trial = try_out(
             model, target=target, options=options, dynamic_shapes=dynamic_shapes, compiled_instead=quantized
         )
-        # Named as the row is: for `auto` they are of the engine that it chose.
+        # Named after the row: with `auto`, their target is the engine that it chose.
         coverage = replace(trial.record.coverage, target=target)
         found = Measurement(row, coverage, replace(trial.compiled.graph, target=target), trial.accuracy)
         row = _with_findings(row, trial.record)
         row = _with_times(row, model, trial, chosen)
         return replace(found, record=_with_status(row, trial.record))
-    except Exception as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
+    except Exception as error:  # noqa: BLE001  # a model may raise anything; only its own row fails
         _log.debug("%s failed on %s", model.name, target, exc_info=True)
         return replace(found, record=replace(row, error=one_line(error)))
 
 
 def _quantized(model: Model, target: str, settings: BenchSettings) -> QuantizedModel | None:
-    """Return the model, quantized, if that is asked for."""
+    """Return the quantized model, if the settings ask for quantization."""
     if settings.quantize is None:
         return None
     if settings.calibration is not None:
@@ -151,7 +152,7 @@ def _quantized(model: Model, target: str, settings: BenchSettings) -> QuantizedM
         data = [item_of(model.module, model.args, model.kwargs)]
     else:
         raise QuantizationError(
-            "ptq needs calibration data", where=model.name, remedy="give some, or use dynamic or weight_only"
+            "ptq needs calibration data", where=model.name, remedy="pass some, or use dynamic or weight_only"
         )
     return quantize(model.module, data, method=settings.quantize, target=target, name=model.name)
 
@@ -161,7 +162,7 @@ def _with_quantization(row: BenchRecord, quantized: QuantizedModel | None) -> Be
         return row
     plan, report = quantized.plan, quantized.report
     count = len(plan.layers) - plan.count("float")
-    # Where all went back to floats, what was timed is what was given up.
+    # If all layers went back to floating point, the timed model is not the one that is used.
     timed_both = count and report.seconds_float and report.seconds
     return replace(
         row,
@@ -174,7 +175,7 @@ def _with_quantization(row: BenchRecord, quantized: QuantizedModel | None) -> Be
 
 
 def batch_of(model: Model) -> int | None:
-    """Return the size of the first input's first dimension."""
+    """Return the first dimension's size of the first input tensor that has dimensions."""
     for _, tensor in tensors_in((model.args, dict(model.kwargs))):
         if tensor.dim():
             return tensor.shape[0]
@@ -201,7 +202,7 @@ def _with_findings(row: BenchRecord, found: BringUp) -> BenchRecord:
 def _with_times(row: BenchRecord, model: Model, trial: Trial, settings: BenchSettings) -> BenchRecord:
     estimate = trial.record.simulated_time
     ours = _clocked(trial.compiled, model)
-    if estimate is not None:  # a simulator takes long, which says nothing
+    if estimate is not None:  # the simulator's own run time is meaningless
         ours = functools.partial(float, estimate)
     with buffers_kept(model.module):
         timing = time_interleaved(

@@ -1,4 +1,4 @@
-"""Benchmarks many models on many targets; writes one file a row, as each is done."""
+"""Benchmarks many models on many targets; writes one file per row, as each is done."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Progress:
         """A model is being loaded."""
 
     def started(self, model: str, target: str) -> None:
-        """A row is begun."""
+        """A row is started."""
 
     def finished(self, record: BenchRecord) -> None:
         """A row is done and written."""
@@ -46,26 +46,25 @@ def run_benches(
 ) -> tuple[BenchRecord, ...]:
     """Benchmark each model on each target.
 
-    Each row is written to `directory/bench/` when it is done, and what its target took of the model
-    to `directory/coverage/`, op by op to `directory/graph/`, and how far its outputs are off to
-    `directory/accuracy/`, each file atomically. A model that cannot be loaded or run
-    costs its own rows and no others.
+    Each row is written to `directory/bench/` when it is done, its coverage to `directory/coverage/`, the
+    coverage op by op to `directory/graph/`, and its outputs' errors to `directory/accuracy/`, each file
+    atomically. A model that cannot be loaded or run fails only its own rows.
 
     Args:
         models: the models' names, as `zoo.load` takes them.
         targets: the targets' names.
-        directory: where records go; a row that is there already is replaced.
-        options: for a target's name, its options.
+        directory: where records go; existing rows are replaced.
+        options: each target's options, by target name.
         settings: how to measure.
-        load: gives the model of a name; `zoo.load`, or one with its keywords set.
-        progress: is told of each row.
+        load: loads a model by name; `zoo.load`, or the same with keywords set.
+        progress: is notified of each row.
 
     Returns:
         The rows, in the order of models and targets.
 
     Raises:
         SurveyError: no model or no target is named.
-        TargetError: a target or an option is unknown: nothing is run.
+        TargetError: a target or an option is unknown; nothing has been run.
         RecordError: a record cannot be written.
 
     Example:
@@ -92,9 +91,9 @@ def run_benches(
 
 
 def _load(name: str, load: Load) -> Model | str:
-    """Return the model, or why there is none."""
+    """Return the model, or why it cannot be loaded."""
     try:
-        return replace(load(name), name=name)  # a row is found again by the name that was asked for
+        return replace(load(name), name=name)  # rows are identified by the requested name
     except (Exception, SystemExit) as error:  # noqa: BLE001  # a user's file may do anything when it is run
         _log.debug("%s cannot be loaded", name, exc_info=True)
         return one_line(error)
@@ -117,7 +116,7 @@ def _measure(
 
 def _write(measured: Measurement, directory: Path) -> None:
     name = file_name(measured.record.model, measured.record.target)
-    if measured.record.quantization:  # beside the row of the model as it is, which has the coverage
+    if measured.record.quantization:  # kept apart from the float model's row, which has the coverage
         quantized = file_name(measured.record.model, measured.record.target, measured.record.quantization)
         write_record(measured.record, directory / "bench" / quantized)
         return
@@ -126,5 +125,5 @@ def _write(measured: Measurement, directory: Path) -> None:
         record = getattr(measured, part)
         if record is not None:
             write_record(record, directory / part / name)
-        else:  # one from an earlier run would not belong to this row
+        else:  # a file from an earlier run would not belong to this row
             (directory / part / name).unlink(missing_ok=True)

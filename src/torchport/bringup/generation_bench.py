@@ -1,4 +1,4 @@
-"""Benchmarks how a model generates on a target: times before and after, and whether the logits are right."""
+"""Benchmarks generation on a target: times before and after compiling, and the accuracy of the logits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def measure_generation(
     """Generate with a model before and after compiling it, from the first sequence of its example inputs.
 
     Returns:
-        The row. A model that fails, whatever the reason, gives a row that says so.
+        The row. A model that fails for any reason gives a row with the error.
     """
     row = BenchRecord(
         model.name,
@@ -48,7 +48,7 @@ def measure_generation(
     try:
         check_generates(model)
         return _measure(row, model, target, options, settings)
-    except Exception as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
+    except Exception as error:  # noqa: BLE001  # a model may raise anything; only its own row fails
         _log.debug("%s failed on %s", model.name, target, exc_info=True)
         return Measurement(replace(row, error=one_line(error)))
 
@@ -74,11 +74,11 @@ def _measure(
     compiled = compile(
         original, (prompt,), target=target, options=options, name=model.name, max_length=length
     )
-    assert isinstance(compiled, GeneratingModel)  # as was checked
+    assert isinstance(compiled, GeneratingModel)  # `check_generates` has passed
     result = compiled.generate(prompt, return_dict_in_generate=True, output_logits=True, **wanted)
     first_run_time = time.perf_counter() - start
     after = held_memory()
-    if not compiled.generation_programs:  # eager torch generated: what stays is seen in programs all the same
+    if not compiled.generation_programs:  # eager torch generated; build programs to report their coverage
         compiled.build_generation()
     step = min(compiled.generation_programs, key=_tokens_taken)
     compared = compare(
@@ -86,7 +86,7 @@ def _measure(
         {"logits": _forced_logits(original, prompt, result.sequences)},
     )
     speeds: tuple[list[GenerationSpeed], list[GenerationSpeed]] = ([], [])
-    simulated = _is_simulated(compiled, target, options)  # its time says nothing of the device's
+    simulated = _is_simulated(compiled, target, options)  # its run time says nothing about the device
     timing = time_interleaved(
         _clock(original.generate, prompt, wanted, speeds[0]),
         (lambda: 0.0) if simulated else _clock(compiled.generate, prompt, wanted, speeds[1]),
@@ -135,24 +135,24 @@ def _prompt(model: Model) -> torch.Tensor:
     found = model.kwargs.get(name, model.args[0] if model.args else None)
     if not isinstance(found, torch.Tensor) or not found.numel():
         raise SurveyError(
-            f"the example inputs have no {name}", where=model.name, remedy="give them with --inputs"
+            f"the example inputs have no {name}", where=model.name, remedy="provide them with --inputs"
         )
     return found[:1]
 
 
 def _forced_logits(model: Any, prompt: torch.Tensor, sequences: torch.Tensor) -> torch.Tensor:
-    """Return the logits of the model itself for tokens that it is given."""
+    """Return the original model's logits for given tokens (teacher forcing)."""
     with torch.no_grad():
         if model.config.is_encoder_decoder:
             given = {model.main_input_name: prompt, "decoder_input_ids": sequences[:, :-1]}
-            return model(**given).logits.float()  # type: ignore[no-any-return]  # the library's
+            return model(**given).logits.float()  # type: ignore[no-any-return]  # transformers is untyped
         return model(sequences[:, :-1]).logits[:, prompt.shape[1] - 1 :].float()  # type: ignore[no-any-return]  # as above
 
 
 def _tokens_taken(record: ProgramRecord) -> int:
-    """Return how many tokens a program takes, by the sizes of its integers; an encoder takes most.
+    """Return how many tokens a program takes, judging by its integer inputs; encoders rank highest.
 
-    One for any number of tokens counts for more than a step's, if there are both.
+    A program for any number of tokens ranks above a step's.
     """
     specs = [spec for spec in record.inputs.values() if spec.dtype == "int64"]
     whole = [1 << 31 if -1 in spec.shape else spec.elements for spec in specs]

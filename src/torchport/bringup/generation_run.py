@@ -1,4 +1,4 @@
-"""Generates text with a model on a target, tokens as they come, and says how fast they came."""
+"""Generates text with a model on a target, streaming tokens, and measures the speed."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def run_generation(
     output: str | os.PathLike[str] | None = None,
     on_text: Callable[[str], None] | None = None,
 ) -> GenerationRun:
-    """Compile a model, generate from a prompt with it, the likeliest token each time, and time that.
+    """Compile a model, generate from a prompt with it by greedy decoding, and time that.
 
     Args:
-        model: what generates, as `zoo.load` returns it; or a file of `torchport.save`, which says all that is
-            said of targets and lengths below.
-        prompt: a text for a model that has a tokenizer, else the numbers of tokens: `"5 17 3"`.
-        target, options: where it runs.
-        max_new_tokens: how many tokens are wanted.
-        max_length: prompt and new ones together, at most; by default just those of this prompt.
-        compare: whether the model itself generates with eager torch too, to be compared and timed.
-        output: a file that the compiled model is written to, as `torchport.save` does.
-        on_text: is given each piece of text as it comes; numbers of tokens, where there is no tokenizer.
+        model: the model, as `zoo.load` returns it; or a file from `torchport.save`, which determines target,
+            options and maximum length itself.
+        prompt: text, for a model that has a tokenizer, or token ids: `"5 17 3"`.
+        target, options: where to run it, and with which options.
+        max_new_tokens: how many tokens to generate.
+        max_length: the maximum sequence length to build for; by default the prompt's plus `max_new_tokens`.
+        compare: whether to generate with eager torch too, and compare tokens and times.
+        output: a file to write the compiled model to, as `torchport.save` does.
+        on_text: is called with each piece of text as it is generated; with token ids, if the prompt is ids.
 
     Raises:
-        TorchportError: the model does not generate, the prompt is none, or it cannot be compiled.
+        TorchportError: the model does not generate, the prompt is invalid, or the model cannot be compiled.
     """
     wanted = {"max_new_tokens": max_new_tokens, "do_sample": False, "num_beams": 1}
     if max_new_tokens < 1:
@@ -60,13 +60,13 @@ def run_generation(
     if isinstance(model, (str, os.PathLike)):
         if compare or output is not None:
             raise SurveyError(
-                "a file holds no model to compare with or to compile",
+                "a file contains no model to compare with or to compile",
                 where=os.fspath(model),
-                remedy="name the model",
+                remedy="pass the model's name",
             )
         return _run_file(model, prompt, wanted, on_text)
     if output is not None:
-        check_package_name(Path(output))  # before minutes are spent on compiling
+        check_package_name(Path(output))  # before spending minutes on compiling
     check_generates(model)
     tokenizer, ids = _tokens(model.name, _vocabulary(model.module), prompt)
     length = max_length or ids.shape[1] + max_new_tokens
@@ -74,7 +74,7 @@ def run_generation(
     compiled = compile(
         model.module, (ids,), target=target, options=options, name=model.name, max_length=length
     )
-    assert isinstance(compiled, GeneratingModel)  # who cannot generate is refused with `max_length`
+    assert isinstance(compiled, GeneratingModel)  # `compile` refuses `max_length` for other models
     compiled.generate(ids, **{**wanted, "max_new_tokens": min(2, max_new_tokens)})
     build_time = time.perf_counter() - start
     heard = Listener(tokenizer, on_text)
@@ -83,7 +83,7 @@ def run_generation(
     memory = peak_memory()
     original, same = None, None
     if compare:
-        model.module.generate(ids, **{**wanted, "max_new_tokens": min(2, max_new_tokens)})  # type: ignore[operator]  # one that generates
+        model.module.generate(ids, **{**wanted, "max_new_tokens": min(2, max_new_tokens)})  # type: ignore[operator]  # `check_generates` has passed
         eager = Listener(None, None)
         expected = model.module.generate(ids, streamer=eager, **wanted)[0].tolist()[-eager.count :]  # type: ignore[operator]  # as above
         original = eager.speed
@@ -114,12 +114,12 @@ def _run_file(
     wanted: Mapping[str, Any],
     on_text: Callable[[str], None] | None,
 ) -> GenerationRun:
-    """Generate with a model from a file: nothing is built, and loading takes the place of it."""
+    """Generate with a model from a file: it is loaded, not built."""
     start = time.perf_counter()
     loaded = load(path)
     if not isinstance(loaded, LoadedGeneratingModel):
         raise SurveyError(
-            "the file holds a model's forward, and not what generate needs",
+            "the file contains a model's forward, but not what generate needs",
             where=os.fspath(path),
             remedy="write it with torchport generate MODEL --prompt TEXT -o FILE",
         )
@@ -147,8 +147,8 @@ def _run_file(
 
 
 def same_tokens(tokens: Sequence[int], expected: Sequence[int]) -> int:
-    """Return how many tokens are the same, from the first on; one row may end earlier."""
-    pairs = enumerate(zip(tokens, expected))  # noqa: B905  # as said
+    """Return the length of the common prefix; the sequences may have different lengths."""
+    pairs = enumerate(zip(tokens, expected))  # noqa: B905  # lengths may differ
     differing = (index for index, pair in pairs if pair[0] != pair[1])
     return next(differing, min(len(tokens), len(expected)))
 
@@ -157,13 +157,13 @@ def check_generates(model: Model) -> None:
     """Refuse a model that does not generate.
 
     Raises:
-        SurveyError: says which would.
+        SurveyError: the model does not generate.
     """
     if not can_generate(model.module):
         raise SurveyError(
             "the model does not generate",
             where=model.name,
-            remedy="name one of transformers' with a head for language, such as hf-small-lm:gpt2",
+            remedy="use a transformers model with a language-model head, such as hf-small-lm:gpt2",
         )
 
 
@@ -174,39 +174,40 @@ def _vocabulary(module: object) -> object:
 def _tokens(
     model: str, vocabulary: object, prompt: str, *, of_file: bool = False
 ) -> tuple[Any, torch.Tensor]:
-    """Return the tokenizer of a model of that name, if the prompt is a text, and the prompt's tokens.
+    """Return the model's tokenizer, or None if the prompt is token ids, and the prompt's tokens.
 
-    A name that a file says has nothing fetched: the tokenizer must be on this machine.
+    For a name from a file nothing is downloaded: the tokenizer must be on this machine.
     """
     if _NUMBERS.fullmatch(prompt):
         ids = [int(number) for number in re.findall(r"\d+", prompt)]
         beyond = [number for number in ids if isinstance(vocabulary, int) and number >= vocabulary]
         if beyond:
             raise SurveyError(
-                f"the prompt names the token {beyond[0]}, and the model has {vocabulary}", where=model
+                f"the prompt has the token id {beyond[0]}, but the model has only {vocabulary} tokens",
+                where=model,
             )
         return None, torch.tensor([ids])
-    remedy = 'give the numbers of tokens, such as "5 17 3"'
+    remedy = 'pass token ids, such as "5 17 3"'
     if of_file and model.startswith("hf:"):
-        remedy += "; a file has nothing fetched: `hf download NAME` gets a tokenizer that you trust"
+        remedy += "; nothing is downloaded for a file: get a tokenizer that you trust with `hf download NAME`"
     scheme, _, name = model.partition(":")
     if not prompt.strip():
         raise SurveyError("the prompt is empty", where=model, remedy=remedy)
     if scheme != "hf":
-        raise SurveyError("the model has no tokenizer, and the prompt is a text", where=model, remedy=remedy)
+        raise SurveyError("the prompt is text, but the model has no tokenizer", where=model, remedy=remedy)
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, local_files_only=of_file)
         return tokenizer, tokenizer(prompt, return_tensors="pt").input_ids
-    except Exception as error:  # a hub that is not there, files that are not a tokenizer's
+    except Exception as error:  # an unreachable hub, files that are not a tokenizer's
         raise SurveyError(
             f"its tokenizer cannot be loaded: {one_line(error)}", where=model, remedy=remedy
         ) from error
 
 
 class Listener:
-    """A streamer of the library's: hears of each token when it comes."""
+    """A transformers streamer that records when each token arrives."""
 
     def __init__(self, tokenizer: Any, on_text: Callable[[str], None] | None) -> None:
         self._tokenizer = tokenizer
@@ -217,18 +218,18 @@ class Listener:
 
     @property
     def count(self) -> int:
-        """How many new tokens came."""
+        """How many new tokens have arrived."""
         return len(self._tokens)
 
     @property
     def speed(self) -> GenerationSpeed:
-        """How fast they came; the call began when this was made."""
+        """The speed of generation; the call is assumed to start when this listener is created."""
         first, last = self._times[2], self._times[-1]
         rate = (self.count - 1) / (last - first) if last > first else None
         return GenerationSpeed(first - self._times[0], rate)
 
     def put(self, value: torch.Tensor) -> None:
-        """Hear of tokens; the first are the prompt."""
+        """Receive tokens; the first call receives the prompt."""
         self._times.append(time.perf_counter())
         if len(self._times) == 2:
             return
@@ -239,9 +240,9 @@ class Listener:
             self._on_text(f"{self._tokens[-1]} ")
             return
         text = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
-        if not text.endswith("\ufffd"):  # a sign may take several tokens
+        if not text.endswith("\ufffd"):  # a character may take several tokens
             self._on_text(text[len(self._said) :])
             self._said = text
 
     def end(self) -> None:
-        """Hear that there are no more."""
+        """Do nothing: generation has ended."""

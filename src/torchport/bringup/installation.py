@@ -1,4 +1,4 @@
-"""Finds out what is installed and which targets work here, for `doctor` and `targets`."""
+"""Determines what is installed and which targets work here, for `doctor` and `targets`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REINSTALL = "install torchport again: pip install --force-reinstall --no-deps t
 
 
 def describe_installation() -> Installation:
-    """Say what is installed, which targets work here, and whether torch knows of torchport.
+    """Describe what is installed, which targets work here, and whether torch finds torchport.
 
     Example:
         >>> describe_installation().versions["torch"] == torch.__version__
@@ -44,7 +44,7 @@ def describe_installation() -> Installation:
 
 
 def describe_targets() -> tuple[TargetStatus, ...]:
-    """Say of each target whether it works here, and why not.
+    """Describe for each target whether it works here, and if not, why.
 
     Example:
         >>> "host" in [target.name for target in describe_targets() if target.ok]
@@ -88,7 +88,7 @@ def _island_op() -> Check:
 
 
 def _size(directory: Path) -> int:
-    """Return how many bytes the files under a directory take; one that vanishes meanwhile counts nothing."""
+    """Return the total size in bytes of a directory's files; files that vanish meanwhile are skipped."""
     total = 0
     for path in directory.rglob("*"):
         try:

@@ -18,15 +18,15 @@ def versions_for(target: str) -> dict[str, str]:
     """Return the versions that a measurement on a target depends on."""
     found = {"python": platform.python_version(), "torch": torch.__version__, "torchport": __version__}
     library = targets.find(target).version()
-    if library and library != torch.__version__:  # a target that runs on torch has its version
+    if library and library != torch.__version__:  # a target based on torch has torch's version
         found[target] = library
     return found
 
 
 def package_version(name: str) -> str:
-    """Return the version of an installed distribution without importing it; empty if there is none."""
+    """Return the version of an installed distribution without importing it; empty if not installed."""
     if name == "torch":
-        return torch.__version__  # with the build's own part, which the distribution need not name
+        return torch.__version__  # includes the local build tag, which the distribution may omit
     try:
         return version(name)
     except PackageNotFoundError:
@@ -46,10 +46,10 @@ def describe_machine() -> dict[str, str]:
 def _processor() -> str:
     try:
         facts = Path("/proc/cpuinfo").read_text()
-        if "model name" not in facts:  # ARM's kernels give numbers only; lscpu knows the names
+        if "model name" not in facts:  # on ARM, the kernel gives only numbers; lscpu knows the names
             facts = subprocess.run(["lscpu"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.SubprocessError):
-        facts = ""  # no Linux
+        facts = ""  # not Linux
     for line in facts.splitlines():
         if line.lower().startswith("model name"):
             return line.partition(":")[2].strip()

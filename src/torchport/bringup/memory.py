@@ -1,4 +1,4 @@
-"""How much memory this process holds, as the system counts it."""
+"""Memory use of this process, as reported by the system."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def peak_memory() -> int | None:
-    """Return the most bytes that this process held so far; None where the system does not say."""
+    """Return this process's peak resident memory in bytes; None where the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -18,7 +18,7 @@ def peak_memory() -> int | None:
 
 
 def held_memory() -> int | None:
-    """Return how many bytes this process holds now; None where the system does not say."""
+    """Return this process's resident memory in bytes; None where the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):  # not Linux

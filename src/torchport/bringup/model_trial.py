@@ -1,4 +1,4 @@
-"""Compiles a model and holds its results against the model's own."""
+"""Compiles a model and compares its results with the original's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from torchport import targets
-from torchport.bringup.separate_runs import RunOutcome, copy_inputs, run_alone
+from torchport.bringup.separate_runs import RunOutcome, copy_inputs, run_isolated
 from torchport.capture import buffers_kept
 from torchport.compiler import CompiledModel, compile
 from torchport.compiler.speed_trial import noting_time
@@ -25,7 +25,7 @@ from torchport.zoo.model import Model
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A model that was compiled, and what came of it."""
+    """A compiled model with its record and its accuracy."""
 
     compiled: CompiledModel
     record: BringUp
@@ -43,21 +43,21 @@ def bring_up(
     contents: FileContents = PLAIN,
     emit: Path | None = None,
 ) -> BringUp:
-    """Compile a model for a target, run both on the model's inputs, and compare what they give.
+    """Compile a model for a target, run both on the model's inputs, and compare their results.
 
     Args:
-        model: what to bring up, as `zoo.load` returns it.
+        model: the model to bring up, as `zoo.load` returns it.
         target: the target's name.
         options: the target's options.
         dynamic_shapes: as in `torchport.compile`.
-        tolerance: what is allowed; by default that of each output's dtype, or what a device's own
-            lower precision adds up to.
-        emit: where to write the program that the target runs, if it is wanted.
-        output: a file to keep the compiled model in, `.pt2` or `.pt`; see `torchport.save` and `trace`.
-        contents: what that file holds.
+        tolerance: the allowed error; by default that of each output's dtype, or a wider one for a target that
+            computes in lower precision.
+        emit: a file to write the target's program to, if given.
+        output: a file to write the compiled model to, `.pt2` or `.pt`; see `torchport.save` and `trace`.
+        contents: what to store in that file.
 
     Returns:
-        The coverage and the comparison. Inputs that the model writes into are compared as well.
+        The coverage and the comparison. Inputs that the model mutates are compared as well.
 
     Raises:
         TorchportError: the model raises, or cannot be compiled.
@@ -67,7 +67,7 @@ def bring_up(
         True
     """
     if output is not None:
-        check_file_name(output, contents)  # before minutes are spent on compiling
+        check_file_name(output, contents)  # before spending minutes on compiling
     trial = try_out(model, target=target, options=options, dynamic_shapes=dynamic_shapes, tolerance=tolerance)
     if emit is not None:
         trial.compiled.emit(emit)
@@ -85,11 +85,11 @@ def try_out(
     tolerance: Tolerance | None = None,
     compiled_instead: nn.Module | None = None,
 ) -> Trial:
-    """Like `bring_up`, and return the compiled model too.
+    """Like `bring_up`, but also return the compiled model.
 
     Args:
-        model, target, options, dynamic_shapes, tolerance: as there.
-        compiled_instead: what is compiled in the model's place, such as the same quantized.
+        model, target, options, dynamic_shapes, tolerance: as in `bring_up`.
+        compiled_instead: a module to compile in the model's place, such as its quantized version.
     """
     found = targets.find(target)
     if tolerance is None and found.is_low_precision(found.make_options(options)):
@@ -106,10 +106,10 @@ def try_out(
             options=options,
             name=model.name,
         )
-        coverage = compiled.coverage  # a model that generates is compiled when something is asked
+        coverage = compiled.coverage  # a generating model is compiled lazily: this triggers it
     compile_time = time.perf_counter() - start
     expected = _run_original(model)
-    actual = run_alone(compiled, model)
+    actual = run_isolated(compiled, model)
     comparison = _compare(model, actual, expected, tolerance)
     record = BringUp(
         model.name,
@@ -128,7 +128,7 @@ def try_out(
 
 def _run_original(model: Model) -> RunOutcome:
     try:
-        return run_alone(model.module, model)
+        return run_isolated(model.module, model)
     except Exception as error:
         raise SurveyError(
             f"the model itself raises {one_line(error)}",
@@ -140,7 +140,7 @@ def _run_original(model: Model) -> RunOutcome:
 def _compare(
     model: Model, actual: RunOutcome, expected: RunOutcome, tolerance: Tolerance | None
 ) -> Comparison:
-    """Compare the results, and the inputs that the model changed or should not have."""
+    """Compare the results, the inputs that the model mutates, and any that differ though it does not."""
     results = compare(actual.result, expected.result, tolerance=tolerance)
     inputs = compare({"inputs": actual.inputs}, {"inputs": expected.inputs}, tolerance=tolerance)
     changed = _changed_inputs(model, expected)

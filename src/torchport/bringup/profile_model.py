@@ -1,4 +1,4 @@
-"""Where a model's time goes on a target: the engine's own times, folded to ops, modules and source lines."""
+"""Profiles a model on a target: the engine's own times, attributed to ops, modules and source lines."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from torchport.targets import Options, Target
 from torchport.targets.host.profile import eager_op_times
 
 _RUNS = 7
-_SIZE = 1024  # of the product by which a machine's arithmetic is measured
-_BYTES = 2**26  # of the copy by which its memory is
+_SIZE = 1024  # of the square matrices whose product measures peak FLOP/s
+_BYTES = 2**26  # of the copy that measures memory bandwidth
 _REPEATS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class RooflineLimits:
-    """What a machine can do at most.
+    """The limits of a machine.
 
     Args:
-        peak_flops: operations a second.
-        bandwidth: bytes a second.
+        peak_flops: floating-point operations per second.
+        bandwidth: bytes per second.
     """
 
     peak_flops: float
@@ -57,15 +57,15 @@ def profile(
 ) -> Profile:
     """Compile a model for a target and measure how long each of its ops takes there.
 
-    Islands are measured by their engine: OpenVINO's counters, onnxruntime's profile, torch's profiler. What
-    stays on the host is measured by torch's profiler.
+    Islands are measured by their engine: OpenVINO's counters, onnxruntime's profile, torch's profiler. Ops
+    that stay on the host are measured by torch's profiler.
 
     Args:
         model: a module, or any callable on tensors.
         args, kwargs: example inputs.
         target: the target's name.
         options: the target's options.
-        roofline: what the machine can do at most; measured unless given.
+        roofline: the machine's limits; measured if None.
         name: the model's name in the record.
 
     Returns:
@@ -73,7 +73,7 @@ def profile(
 
     Raises:
         CaptureError: the model cannot be captured.
-        TargetError: no such target, option or device.
+        TargetError: the target, option or device does not exist.
 
     Example:
         >>> found = profile(torch.nn.Linear(64, 64), (torch.ones(8, 64),), target="host")
@@ -85,7 +85,7 @@ def profile(
     if roofline is not None and not (roofline.peak_flops > 0 and roofline.bandwidth > 0):
         raise SurveyError(
             f"peak FLOP/s and bandwidth must be positive, not {roofline.peak_flops} and {roofline.bandwidth}",
-            remedy="give FLOP/s and bytes per second, such as 1e12 and 1e11",
+            remedy="pass FLOP/s and bytes per second, such as 1e12 and 1e11",
         )
     captured = capture.export(model, args, kwargs, name=name)
     graph = normalise(captured, found)
@@ -111,7 +111,7 @@ def profile(
 
 
 def measure_limits(leaves: Sequence[torch.Tensor]) -> RooflineLimits:
-    """Measure what the device of these tensors can do: a product of float32 matrices, and a copy."""
+    """Measure the limits of these tensors' device: with a float32 matrix product, and a copy."""
     device = leaves[0].device if leaves else torch.device("cpu")
     left, right = (torch.rand(_SIZE, _SIZE, device=device) for _ in range(2))
     source, sink = (torch.zeros(_BYTES, dtype=torch.uint8, device=device) for _ in range(2))
@@ -132,12 +132,12 @@ class _Timed:
 
 
 class _Measured:
-    """A program whose parts are timed.
+    """Times the parts of a program.
 
     Args:
-        program, plan: what was compiled.
-        leaves: what it is run on.
-        target, options: what it was compiled for.
+        program, plan: the compiled program and its plan.
+        leaves: the input tensors to run it on.
+        target, options: the target and options that it was compiled for.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class _Measured:
         self._options = options
 
     def call_seconds(self) -> float:
-        """Return how long a call takes."""
+        """Return the median duration of a call."""
         taken = []
         with torch.random.fork_rng(devices=[]):
             for _ in range(_RUNS + 1):
@@ -165,7 +165,7 @@ class _Measured:
         return statistics.median(taken[1:])
 
     def op_times(self) -> list[_Timed]:
-        """Return what every op takes, in the order of the graph."""
+        """Return every op's times, in graph order."""
         whole = self._plan.graph.graph_module
         leaves = [leaf.clone() for leaf in self._leaves]
         pieces = list(self._plan.pieces.values())
@@ -179,7 +179,7 @@ class _Measured:
             if node not in inside and is_op(node):
                 found.setdefault(node, []).append(_Timed(node, "host", [entry]))
         for piece in pieces:
-            arguments: list[torch.Tensor] = [values[node] for node in piece.inputs]  # type: ignore[misc]  # by the verdicts
+            arguments: list[torch.Tensor] = [values[node] for node in piece.inputs]  # type: ignore[misc]  # ensured by the verdicts
             for timed in self._piece_times(piece, arguments):
                 found.setdefault(timed.node or piece.nodes[-1], []).append(timed)
         return [timed for node in whole.graph.nodes for timed in found.get(node, ())]
@@ -219,17 +219,17 @@ class _Measured:
 
 
 def _op_of(node: fx.Node | None) -> fx.Node | None:
-    """Return the op whose result a node is: of several results, a node takes one."""
+    """Return the op whose result a node is, or selects one of."""
     while node is not None and not is_op(node):
         node = next(iter(node.all_input_nodes), None)
     return node
 
 
 def _owner(node: fx.Node, timed: Mapping[fx.Node, _Timed], inside: set[fx.Node]) -> fx.Node | None:
-    """Return the op in whose kernel another one is computed.
+    """Return the op whose kernel computes `node`.
 
-    An engine names a kernel by one of the ops that it fused. What multiplies is fused with what comes after
-    it; what is cheap, with what comes before.
+    An engine names a kernel after one of the ops that it fused. Ops with FLOPs (products) are assumed to be
+    fused with a later op, cheap ops with an earlier one.
     """
     if node in timed:
         return node

@@ -1,4 +1,4 @@
-"""Keeps two runs of one model from disturbing each other: own inputs, the same random numbers and buffers."""
+"""Isolates two runs of one model from each other: copied inputs, the same random seed, restored buffers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torchport.zoo.model import Model
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What a call did.
+    """The outcome of a call.
 
     Args:
-        result: what it returned.
-        inputs: its inputs as it left them, by name.
+        result: its result.
+        inputs: its inputs after the call, by name.
         seconds: how long it took.
     """
 
@@ -29,25 +29,25 @@ class RunOutcome:
     seconds: float
 
 
-def run_alone(call: Callable[..., object], model: Model) -> RunOutcome:
-    """Call a model, or what was compiled from it, so that nothing of the call is left behind.
+def run_isolated(call: Callable[..., object], model: Model) -> RunOutcome:
+    """Call a model, or its compiled version, without lasting side effects.
 
     Args:
-        call: the module, or the compiled one.
-        model: whose inputs it is called with, and whose buffers it may write.
+        call: the module, or the compiled model.
+        model: the model whose inputs are passed, and whose buffers may be mutated.
     """
     args, kwargs = copy_inputs(model)
     with torch.random.fork_rng(devices=[]), buffers_kept(model.module):
         torch.manual_seed(0)
         seconds, result = timed(call, args, kwargs)
-        # The result may be a buffer, which is about to be put back as it was.
+        # The result may be a buffer, which is about to be restored.
         return RunOutcome(copy_tensors(result), {"args": args, **kwargs}, seconds)
 
 
 def timed(
     call: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[float, object]:
-    """Call without gradients; return the seconds that it took, and the result."""
+    """Call without gradients; return the duration in seconds, and the result."""
     with torch.no_grad():
         start = time.perf_counter()
         result = call(*args, **kwargs)
@@ -55,6 +55,6 @@ def timed(
 
 
 def copy_inputs(model: Model) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return a model's inputs with tensors of their own: a model may write into its inputs."""
+    """Return a model's inputs with copied tensors: a model may mutate its inputs."""
     copied = copy_tensors((model.args, dict(model.kwargs)))
-    return cast("tuple[tuple[object, ...], dict[str, object]]", copied)  # as it came
+    return cast("tuple[tuple[object, ...], dict[str, object]]", copied)  # copying keeps the structure

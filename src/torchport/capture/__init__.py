@@ -1,5 +1,5 @@
-"""A model and its inputs → views of it: the exported graph, the graphs of training, the ops
-that it runs, the calls that it makes."""
+"""A model and its inputs → views of it: the exported graph, the training graphs, the stream of ops
+that it runs, the graph of calls that its code makes."""
 
 from torchport.capture.aot.aten_graph import AtenGraph, ops_of
 from torchport.capture.aot.capture_graphs import capture_graphs

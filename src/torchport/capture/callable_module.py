@@ -1,4 +1,4 @@
-"""What is captured is a module, of which all weights have shapes: a plain function becomes one."""
+"""Prepares what is to be captured: wraps a plain function in a module, and refuses lazy modules."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class CallableModule(nn.Module):
 
 
 def as_module(model: nn.Module | Callable[..., object]) -> nn.Module:
-    """Return a module, or one that calls the function."""
+    """Return a module as is; wrap a function in a module that calls it."""
     return model if isinstance(model, nn.Module) else CallableModule(model)
 
 
 def check_not_lazy(module: nn.Module, name: str) -> None:
-    """Refuse a module whose weights get their shapes by its first call.
+    """Refuse a lazy module, whose parameters get their shapes on the first call.
 
     Raises:
-        CaptureError: names the weight.
+        CaptureError: a parameter has no shape yet; the message names it.
     """
     for path, parameter in module.named_parameters():
         if is_lazy(parameter):

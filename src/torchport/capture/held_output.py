@@ -1,4 +1,4 @@
-"""Holds back what one thread prints and warns of; what others do meanwhile is theirs, and is shown."""
+"""Suppresses the output and warnings of individual threads; those of other threads are still shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 
 class HeldStream:
-    """One of the process's streams, in whose place another stands while any thread holds it back.
+    """A standard stream of the process, replaced by a filter while any thread suppresses its output.
 
     Args:
         name: `stdout` or `stderr`.
@@ -25,12 +25,12 @@ class HeldStream:
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """Drop what this thread prints."""
+        """Drop everything that this thread writes to the stream."""
         thread = threading.get_ident()
         with self._lock:
             here = getattr(sys, self._name)
             if here is not None and not self._is_ours(here):
-                setattr(sys, self._name, _OfOthers(here, self._threads))
+                setattr(sys, self._name, _FilteredStream(here, self._threads))
             self._threads[thread] += 1
         try:
             yield
@@ -38,27 +38,27 @@ class HeldStream:
             with self._lock:
                 self._threads -= Counter([thread])
                 here = getattr(sys, self._name)
-                # Somebody else may have put a stream there, and may put ours back: it drops nothing then.
+                # Other code may have replaced the stream, and may restore ours later: it drops nothing then.
                 if not self._threads and self._is_ours(here):
                     setattr(sys, self._name, here.stream)
 
     def _is_ours(self, stream: object) -> bool:
-        return isinstance(stream, _OfOthers) and stream.silent is self._threads
+        return isinstance(stream, _FilteredStream) and stream.silent is self._threads
 
 
-class _OfOthers:
-    """A stream, for all but some threads."""
+class _FilteredStream:
+    """A stream that drops the output of some threads."""
 
     def __init__(self, stream: TextIO, silent: Counter[int]) -> None:
         self.stream = stream
         self.silent = silent
 
     def write(self, text: str) -> int:
-        """Write a text, or drop it."""
+        """Write text, or drop it if this thread is silenced."""
         return len(text) if threading.get_ident() in self.silent else self.stream.write(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write texts, or drop them."""
+        """Write lines, or drop them if this thread is silenced."""
         for line in lines:
             self.write(line)
 
@@ -67,7 +67,10 @@ class _OfOthers:
 
 
 class HeldWarnings:
-    """Python's warnings. `warnings.catch_warnings` is for one thread: two may leave its filters behind."""
+    """Python's warnings, suppressed per thread.
+
+    `warnings.catch_warnings` is not thread-safe: two threads that overlap may leave filters behind.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -77,11 +80,11 @@ class HeldWarnings:
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """Drop what is warned of in this thread."""
+        """Drop the warnings that this thread issues."""
         thread = threading.get_ident()
         with self._lock:
             self._threads[thread] += 1
-            filters: list[Any] = warnings.filters  # type: ignore[assignment]  # a list, which is said to be a sequence
+            filters: list[Any] = warnings.filters  # type: ignore[assignment]  # a list, typed as a sequence
             if not any(item is self._filter for item in filters[:1]):
                 filters.insert(0, self._filter)
                 self._lists.append(filters)
@@ -91,13 +94,13 @@ class HeldWarnings:
             with self._lock:
                 self._threads -= Counter([thread])
                 if not self._threads:
-                    # Somebody else may have copied them meanwhile, and may put the others back.
+                    # Other code may have replaced the list by a copy, and may restore the original later.
                     for filters in (*self._lists, warnings.filters):  # type: ignore[assignment]  # as above
                         filters[:] = [item for item in filters if item is not self._filter]
                     self._lists.clear()
 
     def match(self, text: str) -> bool:
-        """Say whether a warning is dropped; the filter asks as it would ask a pattern."""
+        """Return whether to drop a warning; `warnings` calls this as the `match` of a message pattern."""
         return threading.get_ident() in self._threads
 
 

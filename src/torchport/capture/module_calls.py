@@ -1,4 +1,4 @@
-"""Follows which module runs: the path of the module that calls an op, and what each call took and gave."""
+"""Tracks which module is running, and records the inputs and outputs of each module call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ModuleCall:
     Args:
         path: the module's path; empty for the model itself.
         module: the module.
-        inputs: the tensors that it was given, each with its name.
+        inputs: the tensors passed to it, each with its name.
         outputs: the tensors that it returned.
     """
 
@@ -29,15 +29,15 @@ class ModuleCall:
     module: nn.Module
     inputs: tuple[tuple[str, TensorSpec], ...]
     outputs: tuple[TensorSpec, ...] = ()
-    # How often each module was called from here, to tell a shared module's places apart.
+    # How often this call has called each module, by id: tells the paths of a shared module apart.
     counts: dict[int, int] = field(default_factory=dict)
 
 
 class ModuleCalls:
-    """Hooks on every module that note its calls.
+    """Records module calls through hooks on every module.
 
     Args:
-        root: a model's stand-in, which keeps the hooks.
+        root: a model's stand-in; the hooks are never removed from it.
     """
 
     def __init__(self, root: nn.Module) -> None:
@@ -45,7 +45,7 @@ class ModuleCalls:
         self.recording = True
         self._stack: list[ModuleCall] = []
         self._paths: dict[int, list[str]] = {}
-        self._names: dict[type[nn.Module], tuple[str, ...]] = {}  # of the arguments of each class's forward
+        self._names: dict[type[nn.Module], tuple[str, ...]] = {}  # the argument names of each class's forward
         for path, module in root.named_modules(remove_duplicate=False):
             if id(module) not in self._paths:
                 self._listen(module)
@@ -53,12 +53,12 @@ class ModuleCalls:
 
     @property
     def current(self) -> ModuleCall | None:
-        """The innermost call that runs now."""
+        """The innermost call in progress, if any."""
         return self._stack[-1] if self._stack else None
 
     def _listen(self, module: nn.Module) -> None:
         if isinstance(module, torch.jit.ScriptModule):
-            return  # torch takes no hooks on one: its ops are those of the module that calls it
+            return  # it does not support hooks: its ops are attributed to the module that calls it
         # Around the user's own hooks, so that their ops count as the module's.
         module.register_forward_pre_hook(self._begin, prepend=True, with_kwargs=True)
         module.register_forward_hook(self._end)
@@ -90,7 +90,7 @@ class ModuleCalls:
                 return
 
     def _path(self, module: nn.Module) -> str:
-        """Return the path by which a module is called; one that is held in several places has several."""
+        """Return the path by which a module is called; a shared module has several."""
         paths = self._paths[id(module)]
         caller = self.current
         if len(paths) == 1 or caller is None:
@@ -103,7 +103,7 @@ class ModuleCalls:
 
 
 def _argument_names(kind: type[nn.Module]) -> tuple[str, ...]:
-    """Return the names of the positional arguments of a module's forward, as far as it has any."""
+    """Return the names of the positional parameters of a module class's forward."""
     try:
         parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
     except (AttributeError, TypeError, ValueError):  # a scripted module has no signature
@@ -127,8 +127,8 @@ def _named_tensors(
 def walk_tensors(value: object, path: str) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors of a value with their paths.
 
-    Only plain containers are opened. A cache that every layer is handed holds what earlier layers left in
-    it: that is the model's state, and no input of the layer.
+    Only plain containers are traversed. A KV cache that is passed to every layer contains what earlier layers
+    stored in it: that is the model's state, not an input of the layer.
     """
     if isinstance(value, torch.Tensor):
         yield path, value

@@ -1,4 +1,4 @@
-"""Where a node of a graph comes from: the module that called it, and the user's line."""
+"""Where a node of a graph comes from: the module that called it, and the user's source line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from torch import fx
 
-# The wrapper that `export` captures holds the user's module under this name.
+# The attribute under which the wrapper that `export` captures holds the user's module.
 WRAPPED = "model"
 
 _PREFIX = re.compile(rf"^({WRAPPED}|L\['\w+'\])(\.|$)")
@@ -16,16 +16,16 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<functio
 def module_path(node: fx.Node) -> str:
     """Return the path of the module that called the node, such as `layer1.0.conv1`.
 
-    For an op of a backward graph it is the module that called the forward op.
+    For an op in a backward graph, this is the module that called the forward op.
     """
     modules = modules_around(node)
     return modules[-1][0] if modules else ""
 
 
 def modules_around(node: fx.Node) -> list[tuple[str, str]]:
-    """Return the path and the class of every module whose call the node is in, the model itself first."""
+    """Return the path and class of every module whose call encloses the node, outermost first."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    found = {}  # the wrapper that was captured stands where the user's own module does, which comes after it
+    found = {}  # the wrapper and the user's module have the same path here; the later one, the module, wins
     for path, kind in stack.values():
         class_name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
         found[user_name(path.split("@")[0])] = class_name.rpartition(".")[2]
@@ -33,12 +33,12 @@ def modules_around(node: fx.Node) -> list[tuple[str, str]]:
 
 
 def user_name(name: str) -> str:
-    """Return a parameter's or module's name without the wrapper's, or Dynamo's name of the model."""
+    """Return the name of a parameter or module without the prefix that the wrapper or Dynamo adds."""
     return _PREFIX.sub("", name)
 
 
 def source_line(node: fx.Node) -> str:
-    """Return the user's line that called the node, as `file.py:12 in forward`."""
+    """Return the user's source line that called the node, as `file.py:12 in forward`."""
     trace = node.meta.get("stack_trace")
     frames = _FRAME.findall(trace) if isinstance(trace, str) else []
     if not frames:

@@ -1,4 +1,4 @@
-"""What a capture runs under: torch quiet, in one thread, eager, and without collections of garbage."""
+"""Contexts for captures: torch kept quiet, one thread at a time, eager mode, no garbage collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchport.capture.held_output import STDERR, WARNINGS
 from torchport.capture.untouched.torch_state import torch_as_it_was
 from torchport.torch_private import DYNAMO, EXPORT_LOGGER, FAKE_TENSOR_LOGGER
 
-# These log whole tracebacks for errors that are raised as well.
+# These log full tracebacks for errors that are also raised.
 _LOUD = (
     FAKE_TENSOR_LOGGER,
     "torch.fx.experimental.symbolic_shapes",
@@ -26,11 +26,11 @@ _LOUD = (
 
 @contextlib.contextmanager
 def quiet_torch() -> Iterator[None]:
-    """Hold back what torch warns of, logs and prints to the error stream, and leave torch as it was.
+    """Suppress torch's warnings, logs and stderr output, and restore torch's state on exit.
 
-    Only one thread is in here at a time: torch's tracing is not made for more.
+    Only one thread can be inside at a time: torch's tracing is not thread-safe.
     """
-    # Imported here, since it takes seconds; Dynamo traces under the same lock.
+    # Imported here, since the import takes seconds; Dynamo traces under the same lock.
     from torchport.torch_private import compile_lock
 
     with compile_lock, quiet_streams(), torch_as_it_was():
@@ -38,7 +38,7 @@ def quiet_torch() -> Iterator[None]:
 
 
 class _Held:
-    """The process's logs, held back for as long as anybody wants them to be."""
+    """The process's logs, suppressed while anyone is inside `quiet_streams`."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -51,7 +51,7 @@ _held = _Held()
 
 @contextlib.contextmanager
 def quiet_streams() -> Iterator[None]:
-    """Hold back warnings, logs and prints, for any number of threads: for runs that trace nothing."""
+    """Suppress warnings, logs and stderr output, in any number of threads; for runs that do not trace."""
     with _held.lock:
         _held.users += 1
         if _held.users == 1:
@@ -81,7 +81,7 @@ def _without_logs() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
-    """Keep Python from looking for cycles meanwhile: among so many new objects that takes its time."""
+    """Disable Python's cyclic garbage collector: with this many new objects, its passes are slow."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -93,11 +93,11 @@ def without_collections() -> Iterator[None]:
 
 @contextlib.contextmanager
 def as_eager() -> Iterator[None]:
-    """Let every module run as its Python says: no fused fast path, and nothing compiled."""
+    """Run every module as its Python code says: without fused fast paths or compiled code."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        if DYNAMO in sys.modules:  # else nothing can have been compiled
+        if DYNAMO in sys.modules:  # otherwise nothing can have been compiled
             with torch.compiler.set_stance("force_eager"):
                 yield
         else:

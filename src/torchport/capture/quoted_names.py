@@ -1,8 +1,8 @@
-"""Lets graphs hold modules and weights of any name.
+"""Lets graphs contain modules and weights of any name.
 
-torch.fx writes a graph as Python text, and puts the names of modules and weights into it: bare if they look
-like identifiers, which `class` does, and else between quotes, whatever quotes they hold themselves. A key of
-a `ModuleDict` would then be a syntax error, or code. Here the same is written with names that are quoted.
+torch.fx prints a graph as Python code that contains the names of modules and weights: bare if they look like
+identifiers, as `class` does, and otherwise in quotes, without escaping quotes within the name. A `ModuleDict`
+key could then be a syntax error, or inject code. Here, such names are printed as properly quoted strings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torchport.torch_private import replace_target_format
 
 
 def format_target(base: str, target: str) -> str:
-    """Return the code for an attribute of an attribute of something; as `torch.fx` writes it where it can.
+    """Return the code for a nested attribute access; for plain identifiers, the same as torch.fx's.
 
     Example:
         >>> format_target("self", "parts.class.weight")
@@ -27,5 +27,5 @@ def format_target(base: str, target: str) -> str:
 
 
 def quote_names() -> None:
-    """Have torch.fx write names so, in the whole process; what it could write before stays the same."""
+    """Make torch.fx quote names in this way, process-wide; code that was valid before means the same."""
     replace_target_format(format_target)

@@ -1,4 +1,4 @@
-"""Finds the buffers that a model replaces, `self.count = self.count + 1`: a graph can show a write alone."""
+"""Finds buffers that a model reassigns (`self.count = self.count + 1`): a graph can only show writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldBuffer:
-    """A buffer with the place where a module holds it."""
+    """A buffer, with the dict and name under which a module holds it."""
 
     path: str
     holder: dict[str, torch.Tensor | None]
@@ -20,7 +20,7 @@ class HeldBuffer:
 
 
 def held_buffers(module: nn.Module) -> list[HeldBuffer]:
-    """Return the buffers of a module and of those in it."""
+    """Return the buffers of a module and its submodules."""
     return [
         HeldBuffer(f"{path}.{name}" if path else name, part._buffers, name, tensor)
         for path, part in module.named_modules()
@@ -29,30 +29,32 @@ def held_buffers(module: nn.Module) -> list[HeldBuffer]:
 
 
 def replaced(before: Sequence[HeldBuffer]) -> Iterator[tuple[HeldBuffer, torch.Tensor, torch.Tensor]]:
-    """Yield each buffer that the model put another in the place of: where, the old one, the new one.
+    """Yield each buffer that the model reassigned: its place, the old tensor, the new tensor.
 
     Args:
-        before: the buffers as they were before the call.
+        before: the buffers before the call.
 
     Raises:
-        ValueError: what was put there is of another shape or dtype.
+        ValueError: the new tensor has a different shape or dtype.
     """
     for held in before:
         new, old = held.holder.get(held.name), held.tensor
         if new is old:
             continue
         if new is None or old is None or new.shape != old.shape or new.dtype != old.dtype:
-            raise ValueError(f"the model replaces its buffer {held.path!r} by one of another shape or dtype")
+            raise ValueError(
+                f"the model replaces its buffer {held.path!r} with one of another shape or dtype"
+            )
         yield held, old, new
 
 
 def write_replaced(before: Sequence[HeldBuffer]) -> None:
-    """Write into each buffer what the model put in its place, and put the buffer back.
+    """Turn reassignments into writes: copy each new value into the original buffer, and reinstall that.
 
     Raises:
         ValueError: as `replaced` does.
     """
-    # Copies: a new one may be another buffer, which is written as well.
+    # Clone first: a new value may itself be a buffer that gets overwritten, as in a swap.
     writes = [(held, old, new.clone()) for held, old, new in replaced(before)]
     for held, old, new in writes:
         old.copy_(new)

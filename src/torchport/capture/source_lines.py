@@ -1,7 +1,7 @@
-"""Gives each captured node the user's source line that called it.
+"""Annotates each captured node with the user's source line that called it.
 
-`torch.export` records the frames named `forward` alone, and pays for a whole traceback at each
-node. This mode looks for the innermost frame outside torch, which is both cheaper and nearer.
+`torch.export` records only frames named `forward`, and computes a whole traceback for each node.
+This mode finds the innermost frame outside torch, which is both cheaper and more precise.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torchport.torch_private import peek_interpreter_stack
 
 
 class SourceLines(TorchFunctionMode):
-    """While active, nodes that torch traces get the line of the innermost frame of the user's.
+    """While active, annotates the nodes that torch traces with the line of the innermost user frame.
 
     Args:
-        outermost: the frame at which the user's code ends; frames beyond it called torchport.
+        outermost: the frame that bounds the user's code; frames beyond it called torchport.
     """
 
     def __init__(self, outermost: FrameType) -> None:
         super().__init__()
         self._outermost = outermost
-        self.saw_transforms = False  # whether something was called within functorch's vmap, grad and the like
+        self.saw_transforms = False  # whether anything was called inside a functorch transform, such as vmap
 
     def __torch_function__(
         self,
@@ -38,6 +38,6 @@ class SourceLines(TorchFunctionMode):
         if peek_interpreter_stack() is not None:
             self.saw_transforms = True
         line = describe_frame(user_frame(self._outermost)) or torch_line(self._outermost)
-        if line:  # a graph that is captured again brings lines of its own
+        if line:  # a graph that is captured again comes with its own lines
             torch.fx.traceback.current_meta["stack_trace"] = line
         return func(*args, **(kwargs or {}))

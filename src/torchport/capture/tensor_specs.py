@@ -1,4 +1,4 @@
-"""What is known of a tensor, real or fake, without its values."""
+"""Describes a tensor, real or fake, without its values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 
 from torchport.records import TensorSpec
 
-UNKNOWN_SIZE = -1  # a size that is known at run time only
+UNKNOWN_SIZE = -1  # a size that is known only at run time
 
 
 def tensors_within(value: object) -> Iterator[torch.Tensor]:
-    """Yield the tensors of a value, in plain containers."""
+    """Yield the tensors in a value, traversing plain containers."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -24,14 +24,14 @@ def tensors_within(value: object) -> Iterator[torch.Tensor]:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is an array of numbers, and neither sparse, nested nor quantized."""
+    """Whether a tensor is a plain dense array: neither sparse, nested nor quantized."""
     return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
 
 
 def tensor_spec(tensor: torch.Tensor) -> TensorSpec:
-    """Return a tensor's shape and dtype; a size known at run time only is `UNKNOWN_SIZE`."""
+    """Return a tensor's shape and dtype; a size known only at run time is `UNKNOWN_SIZE`."""
     if tensor.is_nested:
-        return _spec((UNKNOWN_SIZE,) * tensor.dim(), tensor.dtype)  # its parts have sizes of their own
+        return _spec((UNKNOWN_SIZE,) * tensor.dim(), tensor.dtype)  # its components may differ in size
     sizes = tensor.shape
     for size in sizes:
         if type(size) is not int:
@@ -45,7 +45,7 @@ def _spec(shape: tuple[int, ...], dtype: torch.dtype) -> TensorSpec:
 
 
 def _size(size: int | torch.SymInt) -> int:
-    """Return a size as a number, without torch taking note that anyone asked."""
+    """Return a size as a number, without making torch add a guard on it."""
     if isinstance(size, int):
         return size
     node = size.node

@@ -1,4 +1,4 @@
-"""Finds the user's code that is calling torch: its line, and what it calls its values."""
+"""Finds the user's code that is calling torch: its source line, and its names for values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def _is_users(code: CodeType) -> bool:
 
 
 def user_frame(outermost: FrameType | None = None) -> FrameType | None:
-    """Return the innermost frame outside torch and torchport, or None.
+    """Return the innermost frame outside torch and torchport's capture code, or None.
 
     Args:
-        outermost: the frame that called torchport; those beyond it are none of the model's.
+        outermost: the frame that called torchport; frames beyond it do not belong to the model.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame is not outermost:
@@ -35,14 +35,14 @@ def user_frame(outermost: FrameType | None = None) -> FrameType | None:
 
 
 def describe_frame(frame: FrameType | None) -> str:
-    """Return a frame's line as tracebacks write it."""
+    """Return a frame's line in the format of tracebacks."""
     if frame is None:
         return ""
     return f'File "{frame.f_code.co_filename}", line {frame.f_lineno}, in {frame.f_code.co_name}'
 
 
 def torch_line(outermost: FrameType) -> str:
-    """Return the innermost line of torch's own modules, as tracebacks write it; empty if there is none."""
+    """Return the innermost line within `torch.nn`, in the format of tracebacks; empty if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame is not outermost:
         file = frame.f_code.co_filename
@@ -61,7 +61,7 @@ def line_of(frame: FrameType | None) -> str:
 
 
 def user_line(error: BaseException) -> str:
-    """Return `file.py:12 in forward` for the innermost frame of the user's in an error's traceback."""
+    """Return `file.py:12 in forward` for the innermost user frame in an error's traceback."""
     found = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         if _is_users(frame.f_code):
@@ -70,7 +70,7 @@ def user_line(error: BaseException) -> str:
 
 
 def local_names(frame: FrameType | None) -> dict[int, str]:
-    """Return what a frame calls the values that it holds, by their ids."""
+    """Return the names of a frame's local variables, keyed by the ids of their values."""
     if frame is None:
         return {}
     return {
@@ -81,7 +81,7 @@ def local_names(frame: FrameType | None) -> dict[int, str]:
 
 
 def attribute_name(value: object) -> str:
-    """Return what the user's code that is running calls a value, or the attribute that holds it."""
+    """Return the name of the local variable or attribute that holds a value in the user's running code."""
     frame = user_frame()
     while frame is not None:
         if _is_users(frame.f_code):

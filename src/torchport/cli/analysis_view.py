@@ -1,4 +1,4 @@
-"""Shows an analysis: the tree of modules with costs, the totals, the most expensive ops."""
+"""Shows an analysis: the module tree with costs, the totals, the most expensive ops."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def show_analyses(
     console: Console,
     depth: int,
 ) -> None:
-    """Print the tree, the totals and the dearest ops of each model; several models' ops are in one table.
+    """Print each model's tree and totals, and one table of the most expensive ops across the models.
 
     Args:
-        analyses: the models.
+        analyses: the models' analyses.
         table: the configurations of their ops.
-        estimates: a roofline's estimate for each, or none.
+        estimates: a roofline estimate for each model; may be empty.
         console: where to print.
-        depth: how deep the tree is shown.
+        depth: how many levels of the tree to show.
     """
     for place, analysis in enumerate(analyses):
         console.print(f"{analysis.model}", style="bold", markup=False)

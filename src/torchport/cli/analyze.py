@@ -1,4 +1,4 @@
-"""`torchport analyze`: what a model is made of, and what one run of it costs."""
+"""`torchport analyze`: a model's modules and ops, and the cost of one run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What to write, and where."""
+    """The output files that were requested."""
 
     directory: Path | None
     configurations: Path | None
@@ -62,14 +62,16 @@ class _Wanted:
     "--bandwidth", type=Number(), metavar="N", help="Memory bandwidth of that device, in bytes per second."
 )
 @click.option(
-    "--generate", is_flag=True, help="Count a prompt, a step with a cache, and the cache; writes no files."
+    "--generate",
+    is_flag=True,
+    help="Cost of generation: the prompt, a decoding step, the KV cache; writes no files.",
 )
 @click.option(
     "--length",
     type=click.IntRange(min=1),
     default=2048,
     show_default=True,
-    help="Tokens of that prompt, and in the cache at the step.",
+    help="With --generate: tokens in the prompt, and in the KV cache at the step.",
 )
 @html_option
 @click.pass_obj
@@ -90,10 +92,11 @@ def analyze(
     length: int,
     html_path: Path | None,
 ) -> int:
-    """Say what MODEL is made of, and what one run of it costs.
+    """Show MODEL's modules and ops, and the cost of one run.
 
-    Writes unique_modules.json, pytorch_ops.json and cost.json. A library's model is built without weights;
-    they are loaded only if its path depends on values. With several models, each has a folder in DIR.
+    Writes unique_modules.json, pytorch_ops.json and cost.json. A library model is built without weights;
+    they are loaded only if its control flow depends on tensor values. With several models, each gets its own
+    folder in DIR.
     In Python: torchport.analyze or, for --generate, torchport.analyze_generation.
 
     \b
@@ -106,7 +109,7 @@ def analyze(
       torchport analyze hf:llama-3.1-405b --generate --length 4096 --peak-flops 1e15 --bandwidth 3e12
     """
     if (peak_flops is None) != (bandwidth is None):
-        raise click.UsageError("--peak-flops and --bandwidth go together")
+        raise click.UsageError("--peak-flops and --bandwidth must be given together")
     if model_explorer is not None and len(models) > 1:
         raise click.UsageError("--model-explorer takes one model")
     request = ModelRequest(inputs, weights, batch)
@@ -158,7 +161,7 @@ def _analyze_generation(
 
 
 def _write(output: Output, analyses: list[Analysis], wanted: _Wanted) -> OpConfigurations:
-    """Write everything that is wanted, or nothing."""
+    """Write every requested file, or none."""
     from torchport.analysis import configurations_csv, model_explorer_files, op_configurations
 
     table = op_configurations(analyses)

@@ -1,4 +1,4 @@
-"""`torchport bench`: runs models before and after, and writes one record each."""
+"""`torchport bench`: times models before and after compiling, and writes one record each."""
 
 from __future__ import annotations
 
@@ -79,17 +79,21 @@ _EXIT_CODES = {"ok": exit_codes.FINE, "inaccurate": exit_codes.FINDING, "failed"
     show_default=True,
     help="Required accuracy (PCC).",
 )
-@click.option("--generate", is_flag=True, help="Generate tokens from the example inputs, and time that.")
+@click.option("--generate", is_flag=True, help="Time token generation from the example inputs.")
 @click.option(
-    "--max-new-tokens", type=click.IntRange(min=1), default=32, show_default=True, help="How many tokens."
+    "--max-new-tokens",
+    type=click.IntRange(min=1),
+    default=32,
+    show_default=True,
+    help="With --generate: how many tokens to generate.",
 )
 @click.option(
     "--quantize", "method", type=click.Choice(["ptq", "dynamic", "weight_only"]),
-    help="Quantize each model first, by this method.",
+    help="Quantize each model first, with this method.",
 )  # fmt: skip
 @click.option(
     "--calibration", metavar="FILE.py::FUNCTION",
-    help="A function that returns inputs, with --quantize; ptq needs one.",
+    help="With --quantize: a function that returns calibration inputs; required by ptq.",
 )  # fmt: skip
 @html_option
 @click.pass_obj
@@ -112,10 +116,10 @@ def bench(
     calibration: str | None,
     html_path: Path | None,
 ) -> int:
-    """Run each MODEL before and after compiling it, and write one record each to DIR/bench.
+    """Time each MODEL before and after compiling it, and write one record each to DIR/bench.
 
-    Times are medians of interleaved runs and never include loading a model. A model that fails costs its
-    own row. Exits with 0 if every row is ok, 1 if one is inaccurate, 2 if one failed. In Python:
+    Times are medians of interleaved runs and never include loading a model. A model that fails affects only
+    its own row. Exits with 0 if every row is ok, 1 if one is inaccurate, 2 if one failed. In Python:
     torchport.run_benches.
 
     \b
@@ -159,17 +163,17 @@ def bench(
     report = Report(rows)
     output.result(report.to_json(), lambda _: output.text(render_markdown(report)))
     if not output.json:
-        output.message(f"records are in {directory}; `torchport report {directory}` shows them again")
+        output.message(f"records are in {directory}; show them again with `torchport report {directory}`")
     return max(_EXIT_CODES[row.status] for row in rows)
 
 
 def _check(method: str | None, calibration: str | None, generate: bool) -> None:
     if method is None and calibration is not None:
-        raise click.UsageError("--calibration goes with --quantize")
+        raise click.UsageError("--calibration requires --quantize")
     if method == "ptq" and calibration is None:
-        raise click.UsageError("--quantize ptq needs --calibration: a function that returns inputs")
+        raise click.UsageError("--quantize ptq requires --calibration: a function that returns inputs")
     if method is not None and generate:
-        raise click.UsageError("--quantize and --generate measure two things: choose one")
+        raise click.UsageError("--quantize and --generate cannot be combined")
 
 
 def _data(calibration: str) -> Iterable[object]:
@@ -180,7 +184,7 @@ def _data(calibration: str) -> Iterable[object]:
 
 @contextmanager
 def _progress(output: Output, total: int) -> Iterator[BenchProgress]:
-    """Show a bar on a terminal, and nothing elsewhere."""
+    """Show a progress bar if stderr is a terminal."""
     from torchport.bringup.benches import Progress as BenchProgress
 
     if not output.err.is_terminal:

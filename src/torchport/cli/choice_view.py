@@ -1,4 +1,4 @@
-"""Shows what `auto` does: each engine as it is tried, and the table of all."""
+"""Shows what `auto` does: each engine as it is tried, then a table of all engines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchport.report.tries_table import TRIES_HEADER, TRIES_NUMERIC, tries_cell
 
 @contextmanager
 def showing_choice(output: Output, model: str, show: Callable[[str], None]) -> Iterator[None]:
-    """Show on a terminal which engine is being tried, and a line for each that was."""
+    """Show on a terminal which engine is being tried, and a line for each one tried."""
     from torchport.compiler.engine_choice import ChoiceProgress, telling
 
     class OnTerminal(ChoiceProgress):
@@ -38,11 +38,11 @@ def showing_choice(output: Output, model: str, show: Callable[[str], None]) -> I
 def _line(row: EngineTry) -> str:
     if row.seconds is None or row.ratio is None:
         return f"{row.engine}: {row.status}: {row.reason}"
-    return f"{row.engine}: {seconds(row.seconds)} a call, {row.ratio:.2f} of eager torch's"
+    return f"{row.engine}: {seconds(row.seconds)} per call, {row.ratio:.2f}x eager torch's time"
 
 
 def show_tries(tries: Tries, console: Console) -> None:
-    """Print the table of all engines that were tried."""
+    """Print a table of the engines that were tried."""
     how = "measured here before" if tries.remembered else f"tried in {seconds(tries.seconds)}"
     head = f"auto chose {tries.chosen} by {tries.objective}; {how}"
     console.print(head, style="bold", markup=False)

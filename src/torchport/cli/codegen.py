@@ -15,13 +15,15 @@ from torchport.records import GeneratedCode
 
 @click.command(cls=Command, epilog=MODEL_FORMS, short_help="Write a model as one readable Python file.")
 @click.argument("model")
-@click.option("-o", "--output", "code_path", metavar="FILE.py", help="The file; printed if not given.")
-@click.option("--weights", "weights_path", metavar="FILE", help="Its weights: .pth or .safetensors.")
-@click.option("--class-name", metavar="NAME", default="", help="The name of the model's class.")
-@click.option("--flat", is_flag=True, help="One flat class, no classes for submodules.")
-@click.option("--shapes", is_flag=True, help="Add the shapes of results as comments.")
-@click.option("--specialize", is_flag=True, help="Keep a path that depends on values, guarded.")
-@click.option("--meta", is_flag=True, help="Build without weights, for models of any size.")
+@click.option(
+    "-o", "--output", "code_path", metavar="FILE.py", help="Output file; by default the code is printed."
+)
+@click.option("--weights", "weights_path", metavar="FILE", help="Weights file: .pth or .safetensors.")
+@click.option("--class-name", metavar="NAME", default="", help="Name of the model's class.")
+@click.option("--flat", is_flag=True, help="Write one flat class, without classes for submodules.")
+@click.option("--shapes", is_flag=True, help="Add result shapes as comments.")
+@click.option("--specialize", is_flag=True, help="Specialize data-dependent control flow, with guards.")
+@click.option("--meta", is_flag=True, help="Build on the meta device, for models of any size.")
 @model_options
 @click.pass_obj
 def codegen(
@@ -40,8 +42,9 @@ def codegen(
 ) -> int:
     """Trace MODEL and write it as one Python file that a person could have written, and its weights.
 
-    The file is imported, loaded, run and compared with the model bit for bit before it is written. Exits
-    with 0 if it is written, 2 if it failed. In Python: torchport.codegen.write_model.
+    Before it is written, the file is imported, its weights are loaded, and its results are compared with the
+    model's bit for bit. Exits with 0 if it is written, 2 if it failed. In Python:
+    torchport.codegen.write_model.
 
     \b
     Examples:
@@ -86,6 +89,6 @@ def _show(found: GeneratedCode, console: Console) -> None:
     for label, text in rows.items():
         console.print(f"  {label:<10}  {text}", markup=False, highlight=False, soft_wrap=True)
     if found.verified:
-        console.print("✅ gives the model's results, bit for bit")
+        console.print("✅ reproduces the model's results bit for bit")
     else:
         console.print("⚠️ not run: the model has no weights")

@@ -1,4 +1,4 @@
-"""Shows how a compiled model's results differ from the model's own."""
+"""Shows how a compiled model's results differ from the original model's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_ROWS = 20
 
 
 def show_comparison(comparison: Comparison, console: Console) -> None:
-    """Print a row for each output; of very many, those that are off come first."""
+    """Print a row per output; if there are too many, failing outputs come first."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("Output", overflow="fold")
     table.add_column("", no_wrap=True)

@@ -1,4 +1,4 @@
-"""`torchport compile`: brings a model up on a target and holds it against eager torch."""
+"""`torchport compile`: brings a model up on a target and compares it with eager torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torchport.records import EAGER, BringUp
     cls=Command,
     epilog=MODEL_FORMS,
     name="compile",
-    short_help="Compile a model, and verify it against eager torch.",
+    short_help="Compile a model and verify it against eager torch.",
 )
 @click.argument("model")
 @target_option
@@ -51,12 +51,12 @@ from torchport.records import EAGER, BringUp
     flag_value=False,
     type=bool,
     default=True,
-    help="Leave out the device's compiled form; the model is compiled again when loaded.",
+    help="Omit the device's compiled form; the model is recompiled when loaded.",
 )
 @click.option(
     "--emit",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the target's program to this file, its weights next to it (ttnn).",
+    help="Write the target's program to this file, with its weights next to it (ttnn only).",
 )
 @click.pass_obj
 def compile_command(
@@ -77,8 +77,8 @@ def compile_command(
 ) -> int:
     """Compile MODEL for a target, run it, and compare its results with eager torch.
 
-    Exits with 0 if all of it is on the target and right, 1 if an op stays or a result is off, 2 if it
-    failed. In Python: torchport.bringup.bring_up.
+    Exits with 0 if all ops run on the target with correct results, 1 if an op stays on the host or a result
+    is inaccurate, 2 if it failed. In Python: torchport.bringup.bring_up.
 
     \b
     Examples:
@@ -96,7 +96,7 @@ def compile_command(
         "separate_weights": separate_weights,
     }
     if file is None and (with_graph or separate_weights or not compiled_form):
-        raise click.UsageError("--with-graph, --separate-weights and --no-compiled-form go with -o FILE")
+        raise click.UsageError("--with-graph, --separate-weights and --no-compiled-form require -o FILE")
     with output.working(f"Loading {model}"):
         from torchport.bringup import bring_up
         from torchport.packaging.write_file import FileContents
@@ -119,7 +119,7 @@ def compile_command(
             emit=emit,
         )
     output.result(found.to_json(), lambda console: _show(found, console))
-    no_gain = found.tries is not None and found.tries.chosen == EAGER  # an ordinary answer
+    no_gain = found.tries is not None and found.tries.chosen == EAGER  # not a finding
     good = found.comparison.ok and (found.coverage.complete or no_gain)
     return exit_codes.FINE if good else exit_codes.FINDING
 
@@ -130,7 +130,7 @@ def _show(found: BringUp, console: Console) -> None:
     times = f"{seconds(found.compile_time)}{trial}, first call {seconds(found.first_call_time)}"
     facts = {"Compiled in": times}
     if found.simulated_time is not None:
-        facts["Simulated"] = f"no device here; an estimate for it is {seconds(found.simulated_time)} a call"
+        facts["Simulated"] = f"no device here; estimated {seconds(found.simulated_time)} per call on one"
     show_coverage(found.coverage, console, facts)
     console.print()
     if found.tries is not None:
@@ -145,8 +145,8 @@ def _verdict(found: BringUp) -> str:
     if wrong:
         return f"❌ {count(wrong, 'output')} of {len(found.comparison.outputs)} differ from eager torch"
     if found.tries is not None and found.tries.chosen == EAGER:
-        return "✅ equals eager torch, which is the best here: no engine gains"
+        return "✅ matches eager torch, which is best here: no engine improves on it"
     if not found.coverage.complete:
         stay = "stays" if found.coverage.ops_remain == 1 else "stay"
-        return f"❌ equals eager torch, but {count(found.coverage.ops_remain, 'op')} {stay} on the host"
-    return f"✅ equals eager torch, all of it on {found.coverage.target}"
+        return f"❌ matches eager torch, but {count(found.coverage.ops_remain, 'op')} {stay} on the host"
+    return f"✅ matches eager torch, all of it on {found.coverage.target}"

@@ -1,4 +1,4 @@
-"""Shows what a target takes of a model, and why the rest stays."""
+"""Shows how much of a model runs on a target, and why the rest stays on the host."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torchport.report import StayedGroup, group_stayed
 _MOST_PLACES = 3
 
 
-def show_coverage(coverage: Coverage, console: Console, facts_too: Mapping[str, str] | None = None) -> None:
-    """Print the counts, and what stays; `facts_too` are shown with the counts."""
+def show_coverage(coverage: Coverage, console: Console, extra_facts: Mapping[str, str] | None = None) -> None:
+    """Print the counts, with `extra_facts` below them, and the ops that stay on the host."""
     taken = coverage.ops_before - coverage.ops_remain
     facts = facts_table()
     facts.add_row("Torch ops", f"{coverage.ops_before} ({coverage.unique_before} unique)")
@@ -34,9 +34,9 @@ def show_coverage(coverage: Coverage, console: Console, facts_too: Mapping[str, 
         facts.add_row("Views", f"{count(len(coverage.host_views), 'op')} on the host that move no data")
     if coverage.conditional:
         facts.add_row(
-            "If indices fit", f"{count(len(coverage.conditional), 'op')}: the weights have no values here"
+            "If indices fit", f"{count(len(coverage.conditional), 'op')}: the weights have no values to check"
         )
-    for name, value in (facts_too or {}).items():
+    for name, value in (extra_facts or {}).items():
         facts.add_row(name, value)
     console.print(facts)
     if coverage.stayed:
@@ -46,7 +46,7 @@ def show_coverage(coverage: Coverage, console: Console, facts_too: Mapping[str, 
 
 
 def facts_table() -> Table:
-    """Return a table for names and values without lines."""
+    """Return a borderless two-column table for names and values."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True, min_width=14)
     table.add_column(overflow="fold")
@@ -54,7 +54,7 @@ def facts_table() -> Table:
 
 
 def _show_group(group: StayedGroup, console: Console) -> None:
-    """Print a block rather than a table's row: module paths and source lines are too long for columns."""
+    """Print a block, not a table row: module paths and source lines are too long for columns."""
     head = (
         Text(f"  {group.count} × ").append(group.op, style="bold").append(f"  {group.reason}", style="yellow")
     )
@@ -66,7 +66,7 @@ def _show_group(group: StayedGroup, console: Console) -> None:
         place = Text(f"      at {module_path or '(the model itself)'}")
         if source:
             place.append(f"\n         {source}", style="dim")
-        # Not broken into lines: a path that is to be copied must stay whole.
+        # Not wrapped, so that the path can be copied in one piece.
         console.print(place, soft_wrap=True)
     more = len(group.places) - _MOST_PLACES
     if more > 0:

@@ -1,4 +1,4 @@
-"""`torchport doctor`: what is installed, what works here, and why the rest does not."""
+"""`torchport doctor`: shows what is installed, what works here, and why the rest does not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchport.records import Check, Installation
 @click.command(cls=Command, short_help="Show what is installed, and what works here.")
 @click.pass_obj
 def doctor(output: Output) -> int:
-    """Say what is installed, which targets work here and why not, and whether torch knows of torchport.
+    """Show what is installed, which targets work here and why others do not, and if torch finds torchport.
 
     Exits with 1 if something needs a fix. In Python: torchport.bringup.describe_installation.
 

@@ -1,6 +1,6 @@
-"""What a command's exit code says."""
+"""The exit codes of the commands."""
 
 FINE = 0
-FINDING = 1  # it ran, and found something: an op that stays, a result that is off
+FINDING = 1  # it ran, and found something: an op that stays on the host, an inaccurate result
 FAILED = 2
-INTERRUPTED = 130  # as shells have it: 128 and SIGINT
+INTERRUPTED = 130  # the shells' convention: 128 + SIGINT

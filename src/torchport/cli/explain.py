@@ -1,4 +1,4 @@
-"""`torchport explain`: what a target would take of a model, without building anything."""
+"""`torchport explain`: shows which ops of a model a target supports, without building anything."""
 
 from __future__ import annotations
 
@@ -30,20 +30,22 @@ if TYPE_CHECKING:
 @click.command(
     cls=Command,
     epilog=MODEL_FORMS,
-    short_help="Show what a target supports of a model, and why not the rest.",
+    short_help="Show which ops of a model a target supports, and why not the rest.",
 )
 @click.argument("model")
 @target_option
 @settings_option
 @model_options
+@click.option("--measure", is_flag=True, help="Also compile and run it, and show each op's kernel and time.")
 @click.option(
-    "--measure", is_flag=True, help="Also build it, and show each op's kernel and time on the target."
+    "--generate",
+    is_flag=True,
+    help="Explain the graphs used for generation: a prompt chunk, and a decoding step.",
 )
 @click.option(
-    "--generate", is_flag=True, help="Explain what the model generates with: a piece of a prompt, and a step."
-)
-@click.option(
-    "--max-length", type=click.IntRange(min=4), help="For --generate: tokens of a sequence; by default 512."
+    "--max-length",
+    type=click.IntRange(min=4),
+    help="With --generate: maximum tokens in a sequence; 512 by default.",
 )
 @html_option
 @click.pass_obj
@@ -60,10 +62,10 @@ def explain(
     max_length: int | None,
     html_path: Path | None,
 ) -> int:
-    """Say what a target would take of MODEL, and why the rest would stay on the host.
+    """Show which ops of MODEL would run on a target, and why the rest would stay on the host.
 
-    Nothing is built and no device is needed, but for --measure. Exits with 0 if everything is covered, 1 if
-    an op stays, 2 if it failed. In Python: torchport.explain or, for --generate,
+    Without --measure, nothing is built and no device is needed. Exits with 0 if everything is covered, 1 if
+    an op stays on the host, 2 if it failed. In Python: torchport.explain or, for --generate,
     torchport.explain_generation.
 
     \b
@@ -77,9 +79,9 @@ def explain(
       torchport explain my_whisper.py::load --inputs my_whisper.py::sounds --generate
     """
     if generate and (measure or html_path is not None):
-        raise click.UsageError("--generate goes without --measure and --html")
+        raise click.UsageError("--generate cannot be combined with --measure or --html")
     if max_length is not None and not generate:
-        raise click.UsageError("--max-length goes with --generate")
+        raise click.UsageError("--max-length requires --generate")
     if generate:
         request = ModelRequest(inputs, weights, batch)
         return _explain_generation(output, model, request, target, settings, max_length)
@@ -130,7 +132,7 @@ def _explain_generation(
 
 
 def _prompt_of(loaded: Model) -> dict[str, torch.Tensor] | None:
-    """Return what an encoder of sounds or pictures takes, from the model's own inputs; None for tokens."""
+    """Return an audio or image encoder's input from the model's own inputs; None if it takes tokens."""
     import torch
 
     name = getattr(loaded.module, "main_input_name", "input_ids")
@@ -159,7 +161,7 @@ def _show(coverage: Coverage, measured: Profile | None, console: Console) -> Non
         console.print()
         show_profile(measured, console)
     if coverage.complete:
-        console.print(f"\n✅ {coverage.target} takes all of it")
+        console.print(f"\n✅ {coverage.target} supports all of it")
     else:
         stay = "stays" if coverage.ops_remain == 1 else "stay"
         console.print(f"\n❌ {count(coverage.ops_remain, 'op')} {stay} on the host")

@@ -1,4 +1,4 @@
-"""`torchport generate`: text from a language model on a target, tokens as they come."""
+"""`torchport generate`: generates text with a language model on a target, streaming tokens."""
 
 from __future__ import annotations
 
@@ -22,24 +22,30 @@ from torchport.records import GenerationRun
     cls=Command, epilog=MODEL_FORMS, short_help="Generate text with a model on a target, and time it."
 )
 @click.argument("model")
-@click.option("--prompt", required=True, metavar="TEXT", help='A text, or numbers of tokens: "5 17 3".')
+@click.option("--prompt", required=True, metavar="TEXT", help='Text, or token ids: "5 17 3".')
 @target_option
 @settings_option
 @model_options
 @click.option(
-    "--max-new-tokens", type=click.IntRange(min=1), default=32, show_default=True, help="How many tokens."
+    "--max-new-tokens",
+    type=click.IntRange(min=1),
+    default=32,
+    show_default=True,
+    help="How many tokens to generate.",
 )
 @click.option(
-    "--max-length", type=click.IntRange(min=1), help="Prompt and new tokens at most; by default just these."
+    "--max-length",
+    type=click.IntRange(min=1),
+    help="Maximum sequence length to build for; by default, this prompt plus the new tokens.",
 )
 @click.option(
     "-o",
     "--output",
     "file",
     type=click.Path(path_type=Path),
-    help="Write the compiled model to this file, .pt2, which can be given as MODEL.",
+    help="Write the compiled model to this .pt2 file, which can then be given as MODEL.",
 )
-@click.option("--compare", is_flag=True, help="Let eager torch generate too; compare tokens and times.")
+@click.option("--compare", is_flag=True, help="Also generate with eager torch; compare tokens and times.")
 @click.pass_context
 def generate(
     context: click.Context,
@@ -55,12 +61,11 @@ def generate(
     file: Path | None,
     compare: bool,
 ) -> int:
-    """Generate from a prompt with MODEL on a target, the likeliest token each time, tokens as they come.
+    """Generate from a prompt with MODEL on a target, by greedy decoding, printing tokens as they come.
 
-    MODEL may also be a file that -o wrote, which has its target and length: nothing is built then.
-    Says how long the first token took, how many come in a second, what was built and how much memory it
-    took. Exits with 0; with 1 if --compare finds another token; with 2 if it failed. In Python:
-    torchport.run_generation.
+    MODEL may also be a file that -o wrote: nothing is built, and target and length are the file's. Reports
+    the time to the first token, tokens per second, what was built, and the memory used. Exits with 0; with 1
+    if --compare finds a different token; with 2 if it failed. In Python: torchport.run_generation.
 
     \b
     Examples:
@@ -94,13 +99,13 @@ def generate(
 
 
 def _file(model: str, context: click.Context) -> Path | None:
-    """Return the file that a model is in, if it is one: what is in it is not chosen any more."""
+    """Return the path if the model is a compiled file, whose options can no longer be chosen; else None."""
     if not model.endswith(".pt2"):
         return None
     for name in ("target", "settings", "inputs", "weights", "batch", "max_length", "file", "compare"):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(
-                f"{model} is compiled already: --{name.replace('_', '-')} goes with a model"
+                f"{model} is already compiled: --{name.replace('_', '-')} applies only to a model"
             )
     return Path(model)
 
@@ -114,15 +119,15 @@ def _show(run: GenerationRun, console: Console) -> None:
     rate = run.speed.tokens_per_second
     lines = [
         f"first token     {run.speed.first_token_time * 1000:.0f} ms",
-        f"tokens a second {rate:.1f}" if rate else "tokens a second -",
+        f"tokens/second   {rate:.1f}" if rate else "tokens/second   -",
         f"builds          {run.builds}, {run.build_time:.1f} s"
         if run.builds
         else f"loaded          {run.build_time:.1f} s",
-        f"memory          {run.memory / 2**20:,.0f} MiB at most" if run.memory else "memory          unknown",
+        f"peak memory     {run.memory / 2**20:,.0f} MiB" if run.memory else "peak memory     unknown",
     ]
     if run.original is not None:
         eager = run.original.tokens_per_second
-        lines.append(f"eager torch     {eager:.1f} tokens a second" if eager else "eager torch     -")
+        lines.append(f"eager torch     {eager:.1f} tokens/second" if eager else "eager torch     -")
         lines.append(f"same tokens     {run.same_tokens} of {len(run.tokens)}")
     if run.fallbacks is not None and run.fallbacks.fallbacks:
         lines.append(f"fallbacks       {run.fallbacks}")

@@ -1,4 +1,4 @@
-"""Shows what it costs to generate: a prompt, a step with a cache, and the cache."""
+"""Shows the cost of generation: the prompt, a decoding step, and the KV cache."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torchport.records import GenerationCost, PhaseCost
 
 
 def show_generation_costs(costs: Sequence[GenerationCost], console: Console) -> None:
-    """Print what each model costs.
+    """Print each model's generation costs.
 
     Args:
-        costs: the models.
+        costs: the models' costs.
         console: where to print.
     """
     for cost in costs:
@@ -31,7 +31,7 @@ def show_generation_costs(costs: Sequence[GenerationCost], console: Console) -> 
         facts.add_row(
             "Cache",
             f"{size} ({cost.cache_dtype}) in {count(cost.cache_layers, 'layer')}, for "
-            f"{count(cost.batch, 'sequence')} of {count(cost.length, 'token')}; {more} a further token",
+            f"{count(cost.batch, 'sequence')} of {count(cost.length, 'token')}; {more} per additional token",
         )
         console.print(facts)
         console.print(_phases(cost))

@@ -1,4 +1,4 @@
-"""`--html FILE`: the report of what a command found, as one self-contained page."""
+"""`--html FILE`: a command's report as one self-contained page."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ html_option = click.option(
 
 
 def write_page(output: Output, report: Report, path: Path, baseline: Report | None = None) -> None:
-    """Write a report as a page, and say so."""
+    """Write a report as an HTML page, and print a message with its path."""
     write_text(render_html(report, baseline=baseline), path)
     output.message(f"wrote {path}")

@@ -1,4 +1,4 @@
-"""`torchport inspect`: what is in a compiled model's file; nothing of it is run."""
+"""`torchport inspect`: shows what is in a compiled model's file, without running any of it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from torchport.records import ITEM_SIZES, GenerationForm, PackageSummary
 @click.argument("file", type=click.Path(path_type=Path))
 @click.pass_obj
 def inspect(output: Output, file: Path) -> int:
-    """Say what is in FILE (.pt2 or .pt): built by what, for which inputs and device. Runs nothing of it.
+    """Show what is in FILE (.pt2 or .pt): what built it, for which inputs and device. Runs nothing in it.
 
-    Exits with 0, or 2 if it is damaged or something else. In Python: torchport.inspect_package.
+    Exits with 0, or 2 if it is damaged or not a compiled model. In Python: torchport.inspect_package.
 
     \b
     Examples:
@@ -63,11 +63,11 @@ def _show(found: PackageSummary, console: Console) -> None:
 
 
 def _generation(form: GenerationForm) -> str:
-    """Say how much a model generates, and how."""
+    """Describe how the model generates: length, prompt chunks, KV cache."""
     size = form.cache_elements() * ITEM_SIZES.get(form.dtype, 0)
-    cache = f", cache of {quantity(size, 'B', base=1024)} a sequence ({form.dtype})" if size else ""
+    cache = f", KV cache of {quantity(size, 'B', base=1024)} per sequence ({form.dtype})" if size else ""
     alone = "" if form.library_only else "; prefill and step without transformers"
-    return f"up to {count(form.max_length, 'token')}, prompts in pieces of {form.width}{cache}{alone}"
+    return f"up to {count(form.max_length, 'token')}, prompts in chunks of {form.width}{cache}{alone}"
 
 
 def _options(found: PackageSummary) -> list[tuple[str, object]]:
@@ -76,7 +76,7 @@ def _options(found: PackageSummary) -> list[tuple[str, object]]:
 
 
 def _compiled_forms(found: PackageSummary) -> str:
-    """Say which islands hold the device's own compiled form, and for which device."""
+    """Say how many islands hold the device's own compiled form, and for which device."""
     islands = [island for record in found.programs for island in record.islands]
     forms = [island.properties.get("compiled") for island in islands]
     made = [form for form in forms if isinstance(form, dict)]

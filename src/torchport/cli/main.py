@@ -1,4 +1,4 @@
-"""The entry of the command `torchport`: finds the command, and turns every failure into one line."""
+"""Entry point of the command `torchport`: dispatches to a command, and turns every failure into one line."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ def main() -> None:
 
 
 def run_process(command: click.Command, name: str) -> NoReturn:
-    """Run a program's command with the arguments of the process, and exit.
+    """Run a command with the process's arguments, and exit.
 
     Args:
-        command: what it runs.
+        command: the command to run.
         name: the program's name, as its help shows it.
     """
     arguments = sys.argv[1:]
@@ -96,12 +96,12 @@ def run_process(command: click.Command, name: str) -> NoReturn:
 def run(
     arguments: Sequence[str], output: Output, command: click.Command = cli, name: str = "torchport"
 ) -> int:
-    """Run a command and return its exit code; whatever fails is said in one line.
+    """Run a command and return its exit code; any failure is reported in one line.
 
     Args:
         arguments: the command line, without the program's name.
-        output: where it writes.
-        command, name: the program; `torchport` by default.
+        output: where the command writes.
+        command, name: the command and the program's name; `torchport` by default.
     """
     try:
         code = command.main(args=list(arguments), prog_name=name, standalone_mode=False, obj=output)
@@ -139,7 +139,7 @@ def _usage_error(error: click.ClickException) -> dict[str, str]:
 
 
 def _fail(output: Output, data: dict[str, str], text: str = "") -> int:
-    """Say what failed: as JSON where the result would have been, or in a line on stderr."""
+    """Report a failure: as JSON in place of the result, or in one line on stderr."""
     if output.json:
         output.json_text(data, indent=2)
     else:

@@ -1,4 +1,4 @@
-"""Analyses models by their names; a library's without their values, where that will do."""
+"""Analyzes models by name; library models without weights where possible."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 
 def analyze_named(output: Output, name: str, request: ModelRequest, *, backward: bool = False) -> Analysis:
-    """Load a model and analyse it."""
-    with output.working(f"Analysing {name}"):
+    """Load a model and analyze it."""
+    with output.working(f"Analyzing {name}"):
         model = request.load(name, without_values=True)
         try:
             return _of(model, name, backward)
         except CaptureError:
             if not any(parameter.is_meta for parameter in model.module.parameters()):
                 raise
-        output.message(f"{name}: it does not run without values; loading them")
+        output.message(f"{name}: cannot be traced without weights; loading them")
         return _of(request.load(name), name, backward)
 
 
 def analyses_for_page(output: Output, names: Iterable[str], request: ModelRequest) -> tuple[Analysis, ...]:
-    """Analyse models for the page of another command; one that cannot be is named, and left out."""
+    """Analyze models for another command's page; a model that fails is reported and left out."""
     found = []
     for name in dict.fromkeys(names):
         try:
             found.append(analyze_named(output, name, request))
         except (Exception, SystemExit) as error:  # noqa: BLE001  # a user's file may do anything when it is run
-            output.message(f"{name} is not analysed: {one_line(error)}")
+            output.message(f"{name} was not analyzed: {one_line(error)}")
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""The options for models that commands share: `--inputs`, `--no-weights`, `--batch`."""
+"""Model options shared by commands: `--inputs`, `--no-weights`, `--batch`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-# The end of the help of every command that takes a model.
+# Shown at the end of the help of every command that takes a model.
 MODEL_FORMS = """\b
 MODEL is one of
   FILE.py::FUNCTION    a function that returns a module, or (module, args)
@@ -22,18 +22,18 @@ MODEL is one of
   hf:NAME_OR_DIR       a transformers model, from the hub or a folder
   hf-small:MODEL_TYPE  a transformers architecture in a small configuration
   hf-small-lm:MODEL_TYPE
-                       the same with the head that generates
+                       the same with its language-model head
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """How a model is to be loaded.
+    """How to load a model.
 
     Args:
-        inputs: `FILE.py::FUNCTION` that gives the inputs, in place of the model's own.
-        weights: whether pretrained weights are wanted.
-        batch: how many samples the inputs hold.
+        inputs: `FILE.py::FUNCTION` that returns the inputs, in place of the model's own.
+        weights: whether to load pretrained weights.
+        batch: the batch size of the inputs.
     """
 
     inputs: str | None
@@ -41,8 +41,8 @@ class ModelRequest:
     batch: int | None
 
     def load(self, name: str, *, without_values: bool = False) -> Model:
-        """Load a model by its name; a library's one without values, if that will do."""
-        from torchport import zoo  # not before it is needed: it imports torch
+        """Load a model by name; with `without_values`, a library model is built on the meta device."""
+        from torchport import zoo  # imported late, since it imports torch
 
         if without_values and "::" not in name and not name.endswith(".py"):
             return zoo.load(name, inputs=self.inputs, weights=False, batch=self.batch, device="meta")

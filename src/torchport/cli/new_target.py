@@ -1,4 +1,4 @@
-"""`torchport new-target`: writes a project with a new target, whose tests pass at once."""
+"""`torchport new-target`: writes a project for a new target, whose tests already pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchport.cli.command import Command
 from torchport.cli.output import Output
 
 
-@click.command("new-target", cls=Command, short_help="Write a project with a new target, whose tests pass.")
+@click.command("new-target", cls=Command, short_help="Write a project for a new target, with passing tests.")
 @click.argument("name")
 @click.option(
     "-o",
@@ -24,10 +24,10 @@ from torchport.cli.output import Output
 )
 @click.pass_obj
 def new_target(output: Output, name: str, directory: Path | None) -> int:
-    """Write a project with the target NAME: a hundred lines that run with NumPy, an entry point, and tests.
+    """Write a project with the target NAME: a hundred lines on top of NumPy, an entry point, and tests.
 
-    Its tests pass as they are: a sweep of its ops, whole models, and what `explain` says. Replace the kernels
-    by the device's, one at a time.
+    Its tests pass as they are: a sweep of its ops, whole models, and the output of `explain`. Replace the
+    kernels with the device's, one at a time.
 
     In Python: torchport.targets.new_target.
 

@@ -1,4 +1,4 @@
-"""Numbers on a command line: finite ones, which a limit or a rate must be."""
+"""A click type for finite numbers, as limits and rates must be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 class Number(click.FloatRange):
-    """A floating-point number, perhaps within a range; `nan` and `inf` are refused."""
+    """A floating-point number, optionally within a range; `nan` and `inf` are rejected."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number."""

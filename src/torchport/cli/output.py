@@ -13,23 +13,24 @@ from typing import TextIO, cast
 from rich.console import Console
 from rich.text import Text
 
-from torchport.cli.stream import ToleratingStream
+from torchport.cli.stream import TolerantStream
 from torchport.cli.terminal import guard, json_text, printable
 from torchport.records import JSON
 
-# Wide enough for a module path next to a sentence, if there is no terminal.
+# Used without a terminal: wide enough for a module path next to a sentence.
 _WIDTH_WITHOUT_TERMINAL = 140
 
 
 class Output:
-    """The two consoles of a command, and how it was asked to write.
+    """A command's two consoles, and the output format it was asked for.
 
     Args:
         out: where results go.
         err: where messages and progress go.
-        json: whether the result is to be one JSON document.
-        debug: whether tracebacks, warnings and logs are wanted.
-        owns_process: whether the process runs this command alone, so that its stdout and logs are ours.
+        json: whether to write the result as one JSON document.
+        debug: whether to show tracebacks, warnings and logs.
+        owns_process: whether the process runs only this command, which may then redirect stdout and
+            configure logging.
     """
 
     def __init__(
@@ -49,19 +50,19 @@ class Output:
 
     @classmethod
     def of_process(cls, *, json: bool, debug: bool) -> Output:
-        """Return the output of a real command; failures of its streams no longer raise."""
-        sys.stdout, sys.stderr = _tolerating(sys.stdout), _tolerating(sys.stderr)
+        """Return the output for this process; errors writing to its streams no longer raise."""
+        sys.stdout, sys.stderr = _tolerant(sys.stdout), _tolerant(sys.stderr)
         width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH_WITHOUT_TERMINAL
         out = Console(highlight=False, width=width)
         err = Console(stderr=True, highlight=False)
         return cls(out, err, json=json, debug=debug, owns_process=True)
 
     def take_process(self) -> None:
-        """Make this process the command's: nothing but results on stdout, no chatter on stderr.
+        """Reserve stdout for the command's results, and silence logs and warnings on stderr.
 
-        It is the file descriptor of stdout that is taken, so that C++ libraries and child processes,
-        which know nothing of `sys.stdout`, are kept out too; what they write goes to stderr. It is not
-        given back: what they have buffered is written when the process ends.
+        Redirects the file descriptor of stdout, so that what C++ libraries and child processes write,
+        bypassing `sys.stdout`, goes to stderr too. It is never restored: what those libraries have
+        buffered is only written when the process ends.
         """
         if not self._owns_process:
             return
@@ -69,7 +70,7 @@ class Output:
         sys.stdout.flush()
         results = os.dup(1)
         os.dup2(2, 1)
-        self.out.file = _tolerating(os.fdopen(results, "w", encoding="utf-8", newline=""))
+        self.out.file = _tolerant(os.fdopen(results, "w", encoding="utf-8", newline=""))
         if self.debug:
             _show_logs()
         else:
@@ -78,18 +79,18 @@ class Output:
             os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
     def result(self, data: JSON, render: Callable[[Console], None]) -> None:
-        """Write a command's result: as JSON if that was asked for, else as it is rendered."""
+        """Write a command's result, as JSON or as `render` prints it."""
         if self.json:
             self.json_text(data, indent=2)
         else:
             render(self.out)
 
     def text(self, text: str) -> None:
-        """Write a text as it is, but for signs that a terminal would act upon: no wrapping, no markup."""
+        """Write text without wrapping or markup; terminal control characters are made visible."""
         self._write(printable(text))
 
     def json_text(self, data: JSON, *, indent: int | None = None) -> None:
-        """Write a JSON document, by default on a line."""
+        """Write a JSON document, by default on one line."""
         self._write(json_text(data, indent=indent))
 
     def _write(self, text: str) -> None:
@@ -109,7 +110,7 @@ class Output:
 
     @contextmanager
     def working(self, text: str) -> Iterator[Callable[[str], None]]:
-        """Show on a terminal that something takes its time; give what shows another text in its place."""
+        """Show a spinner on a terminal; yields a function that changes its text."""
         if not self.err.is_terminal:
             yield lambda text: None
             return
@@ -117,14 +118,14 @@ class Output:
             yield lambda text: status.update(Text(text))
 
 
-def _tolerating(stream: TextIO | None) -> TextIO:
-    """Return a stream that drops what cannot be delivered; a process may have been started without one."""
+def _tolerant(stream: TextIO | None) -> TextIO:
+    """Wrap a stream so that write errors do not raise; None if the process was started without one."""
     file = open(os.devnull, "w", encoding="utf-8") if stream is None else stream  # noqa: SIM115  # until the end
-    return cast("TextIO", ToleratingStream(file))
+    return cast("TextIO", TolerantStream(file))
 
 
 def _show_logs() -> None:
-    """Show logs and warnings, which quote names of files and models too."""
+    """Show logs and warnings, sanitized, since they too quote names of files and models."""
 
     class Printable(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:

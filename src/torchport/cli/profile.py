@@ -1,4 +1,4 @@
-"""`torchport profile`: the time of each op on a target, by the engine's own clock."""
+"""`torchport profile`: measures the time of each op on a target, by the engine's own clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from torchport.records import Profile, write_text
     type=click.Choice((BY_OP, "op", "module", "line", "kernel")),
     default=BY_OP,
     show_default=True,
-    help="What times are added up by.",
+    help="What to sum times by.",
 )
 @click.option(
     "--rows", type=click.IntRange(min=1), default=30, show_default=True, help="How many rows to show."
@@ -38,7 +38,9 @@ from torchport.records import Profile, write_text
 @click.option(
     "--peak-flops", type=Number(), metavar="N", help="Peak FLOP/s of the roofline; measured if not given."
 )
-@click.option("--bandwidth", type=Number(), metavar="N", help="Its memory bandwidth, in bytes per second.")
+@click.option(
+    "--bandwidth", type=Number(), metavar="N", help="Memory bandwidth of the roofline, in bytes per second."
+)
 @click.option(
     "--chrome-trace",
     "trace",
@@ -61,10 +63,11 @@ def profile_command(
     bandwidth: float | None,
     trace: Path | None,
 ) -> int:
-    """Compile MODEL for a target and say how long each of its ops takes there.
+    """Compile MODEL for a target and show how long each of its ops takes there.
 
-    The times are the engine's own, of the kernels that really ran; what stays on the host is timed by torch's
-    profiler. Reference kernels are warned of. Exits with 0, or 2 if it failed. In Python: torchport.profile.
+    The times are the engine's own, of the kernels that actually ran; ops that stay on the host are timed by
+    torch's profiler. Warns of slow reference kernels. Exits with 0, or 2 if it failed. In Python:
+    torchport.profile.
 
     \b
     Examples:
@@ -73,7 +76,7 @@ def profile_command(
       torchport profile hf:gpt2 --no-weights --chrome-trace gpt2.json --json
     """
     if (peak_flops is None) != (bandwidth is None):
-        raise click.UsageError("--peak-flops and --bandwidth go together")
+        raise click.UsageError("--peak-flops and --bandwidth must be given together")
     with output.working(f"Loading {model}"):
         from torchport.bringup import RooflineLimits, profile
 

@@ -1,4 +1,4 @@
-"""Shows a profile: where the time goes, op by op or folded, beside the roofline."""
+"""Shows a profile: where the time goes, by op or aggregated, compared with the roofline."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ BY_OP = "each"
 
 
 def show_profile(profile: Profile, console: Console, by: FoldKey | str = BY_OP, most: int = 30) -> None:
-    """Print the profile: the facts, a table, and what runs in reference kernels.
+    """Print a profile: the facts, a table, and a warning about reference kernels.
 
     Args:
-        profile: what was measured.
-        console: where to.
-        by: what rows are: `each` kernel, or those of an `op`, a `module`, a `line` or a `kernel` together.
-        most: how many rows there are at most; the longest times come first.
+        profile: the measured profile.
+        console: where to print.
+        by: a row per kernel (`each`), or the times summed by `op`, `module`, `line` or `kernel`.
+        most: the maximum number of rows; the longest times come first.
     """
     facts = facts_table()
-    facts.add_row("A call", seconds(profile.seconds))
+    facts.add_row("Per call", seconds(profile.seconds))
     facts.add_row(
         "In kernels", f"{seconds(profile.measured_seconds)}, in {count(len(profile.ops), 'kernel')}"
     )
     limits = f"{quantity(profile.peak_flops, 'FLOP/s')}, {quantity(profile.bandwidth, 'B/s')}"
     facts.add_row("Roofline", limits)
     for island, spent in profile.unmeasured.items():
-        facts.add_row(island, f"{seconds(spent)}; its engine does not say where they go")
+        facts.add_row(island, f"{seconds(spent)}; its engine reports no times per kernel")
     console.print(facts)
     console.print()
     if by == BY_OP:
@@ -85,12 +85,12 @@ def _times(profile: Profile, spent: float, roofline: float) -> tuple[str, str, s
 
 
 def _warn(profile: Profile, console: Console) -> None:
-    """Say what runs in plain loops, and how much time that takes."""
+    """Warn which ops run in reference kernels, and how much time they take."""
     found = profile.reference_ops
     spent = sum(row.seconds for row in found)
     names = ", ".join(dict.fromkeys(row.op or row.kernel for row in found))
     text = (
         f"\n⚠ reference kernels of {profile.target}, which are plain loops, take {seconds(spent)} "
-        f"in {names}; name these in keep_ops to leave them to torch"
+        f"in {names}; list these ops in keep_ops to run them in torch"
     )
     console.print(Text(text, style="yellow"))

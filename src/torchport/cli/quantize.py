@@ -1,4 +1,4 @@
-"""`torchport quantize`: a model in eight bits where that is accurate enough, with a reason for each layer."""
+"""`torchport quantize`: quantizes a model where that is accurate enough, with a reason for each layer."""
 
 from __future__ import annotations
 
@@ -33,45 +33,48 @@ _MOST_ROWS = 20
 @click.option(
     "--calibration",
     metavar="FILE.py::FUNCTION",
-    help="A function that returns inputs; only ptq needs one.",
+    help="A function that returns calibration inputs; required only by ptq.",
 )
 @click.option(
     "--method", type=click.Choice(["ptq", "dynamic", "weight_only"]), default="ptq",
-    show_default=True, help="By calibration, by ranges at each call, or weights alone.",
+    show_default=True, help="Ranges from calibration, ranges computed at each call, or weights only.",
 )  # fmt: skip
 @click.option(
     "--bits", type=click.Choice(["4", "8"]), default="8", show_default=True,
-    help="Of weights, with --method weight_only.",
+    help="Bits per weight, with --method weight_only.",
 )  # fmt: skip
 @click.option(
     "--group-size", type=click.IntRange(min=2), default=64, show_default=True,
-    help="How many inputs share a scale, with --bits 4.",
+    help="Inputs per scale, with --bits 4.",
 )  # fmt: skip
 @click.option(
-    "--eval", "evaluate", metavar="FILE.py::FUNCTION", help="A function that gives a model's score."
+    "--eval", "evaluate", metavar="FILE.py::FUNCTION", help="A function that returns a model's score."
 )  # fmt: skip
 @click.option(
-    "--max-drop", type=Number(min=0), help="How much lower the score may be; 0 by default."
+    "--max-drop", type=Number(min=0), help="Allowed drop of the --eval score; 0 by default."
 )  # fmt: skip
-@click.option("--pcc", type=Number(0, 1), help="What the results' PCC must reach, without --eval.")
-@click.option("--keep", multiple=True, metavar="GLOB", help="Keep layers or ops in floats; may be repeated.")
+@click.option("--pcc", type=Number(0, 1), help="Without --eval: the PCC that the results must reach.")
+@click.option(
+    "--keep", multiple=True, metavar="GLOB", help="Keep layers or ops in floating point; may be repeated."
+)
 @click.option(
     "--half", type=click.Choice(["bfloat16", "float16"]),
-    help="What layers compute in that cannot compute in eight bits; float32 by default.",
+    help="Dtype of layers that cannot compute in eight bits; float32 by default.",
 )  # fmt: skip
 @click.option(
-    "--plan", type=click.Path(path_type=Path, dir_okay=False), help="A plan to follow, from --save-plan."
+    "--plan", type=click.Path(path_type=Path, dir_okay=False), help="Follow this plan, from --save-plan."
 )
 @click.option(
     "--save-plan", type=click.Path(path_type=Path, dir_okay=False), help="Write the plan to this file."
 )
 @click.option(
-    "--no-speed", "speed", flag_value=False, default=True, type=bool, help="Time nothing on this machine."
+    "--no-speed", "speed", flag_value=False, default=True, type=bool, help="Skip timing on this machine."
 )
 @target_option
 @model_options
 @click.option(
-    "-o", "--output", "file", type=click.Path(path_type=Path), help="Compile it, and write it to this file."
+    "-o", "--output", "file", type=click.Path(path_type=Path),
+    help="Compile the quantized model and write it to this file.",
 )  # fmt: skip
 @html_option
 @click.pass_obj
@@ -99,8 +102,9 @@ def quantize(
 ) -> int:
     """Quantize MODEL: layers compute in eight bits where that is accurate enough and no slower.
 
-    Shows each layer with its precision and reason, those that lose most first. Exits with 0; with 1 if every
-    layer stays in floats; with 2 if it failed, or the accuracy cannot be kept. In Python: torchport.quantize.
+    Shows each layer with its precision and reason, those that lose most accuracy first. Exits with 0; with 1
+    if every layer stays in floating point; with 2 if it failed or the accuracy cannot be met. In Python:
+    torchport.quantize.
 
     \b
     Examples:
@@ -111,11 +115,11 @@ def quantize(
       torchport quantize model.py::load --calibration data.py::data --html layers.html
     """
     if method == "ptq" and calibration is None:
-        raise click.UsageError("--calibration is missing: a function that returns inputs")
+        raise click.UsageError("--method ptq requires --calibration: a function that returns inputs")
     if max_drop is not None and evaluate is None:
-        raise click.UsageError("--max-drop goes with --eval")
+        raise click.UsageError("--max-drop requires --eval")
     if pcc is not None and evaluate is not None:
-        raise click.UsageError("--pcc and --eval are two budgets: give one")
+        raise click.UsageError("--pcc and --eval cannot be combined: each sets the accuracy budget")
     with output.working(f"Loading {model}"):
         from torchport import zoo
         from torchport.compiler import compile
@@ -124,7 +128,7 @@ def quantize(
         from torchport.quantization import quantize as quantize_model
 
         if file is not None:
-            check_package_name(file)  # before minutes are spent on quantizing
+            check_package_name(file)  # before spending minutes on quantizing
         loaded = ModelRequest(inputs, weights, batch).load(model)
         data = zoo.load_value(calibration) if calibration is not None else ()
         if method == "dynamic" and calibration is None:
@@ -169,7 +173,7 @@ def quantize(
 
 @contextmanager
 def _progress(output: Output, model: str) -> Iterator[Callable[[str, int, int | None], None]]:
-    """Show on a terminal what is being done, and how much of it."""
+    """Show on a terminal the current step and its progress."""
     if not output.err.is_terminal:
         yield lambda what, done, total: None
         return
@@ -189,11 +193,11 @@ def _show(plan: QuantizationPlan, report: QuantizationReport, console: Console) 
     if report.note:
         console.print(f"note      {report.note}", markup=False)
     if report.pcc is not None:
-        console.print(f"results   PCC {report.pcc:.5f} on {report.judged_on} items that were held back")
+        console.print(f"results   PCC {report.pcc:.5f} on {report.judged_on} held-out items")
     if report.score is not None:
         console.print(f"score     {report.score_float:.4g} → {report.score:.4g}")
     if report.seconds is not None and report.seconds_float is not None:
-        console.print(f"a call    {1e3 * report.seconds_float:.3g} → {1e3 * report.seconds:.3g} ms")
+        console.print(f"per call  {1e3 * report.seconds_float:.3g} → {1e3 * report.seconds:.3g} ms")
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for title in ("Layer", "Precision", "Why"):
         table.add_column(title, overflow="fold")

@@ -1,4 +1,4 @@
-"""`torchport report`: shows the records of a directory, and answers questions about a survey."""
+"""`torchport report`: shows a directory's records, and runs queries on a survey."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--baseline",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Records of an earlier run: the HTML file shows what changed since.",
+    help="Records of an earlier run; the HTML file shows what has changed since.",
 )
-@click.option("--plots/--no-plots", default=True, help="Draw a survey's distributions (default).")
+@click.option("--plots/--no-plots", default=True, help="Plot a survey's distributions (default).")
 @click.option("--sql", metavar="SELECT", help="Run this SQL query on a survey; writes no files.")
 @click.option(
     "--timeout",
@@ -48,7 +48,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     default=DEFAULT_LIMITS.seconds,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds that reading or querying a survey may take.",
+    help="Time limit for reading or querying a survey.",
 )
 @click.pass_obj
 def report(
@@ -63,11 +63,11 @@ def report(
 ) -> int:
     """Show the records under DIR as Markdown.
 
-    If DIR holds a survey, writes what ops its models use into it: how often each appears, and the
-    distributions of its sizes and arguments, as CSV files with plots. --sql asks any other question; the
+    If DIR holds a survey, also writes op statistics into it: how often each op appears, and the
+    distributions of its sizes and arguments, as CSV files with plots. --sql answers any other question; the
     tables are ops, models, arguments, inputs, outputs, op_counts and configurations.
 
-    Exits with 0, or 1 if a file there cannot be read; the others are shown all the same. In Python:
+    Exits with 0, or 1 if a file there cannot be read; the others are still shown. In Python:
     torchport.report.read_report.
 
     \b
@@ -81,10 +81,10 @@ def report(
     """
     if sql is not None:
         if csv_path is not None or html_path is not None:
-            raise click.UsageError("--sql writes no file: leave out --csv and --html")
+            raise click.UsageError("--sql writes no files: leave out --csv and --html")
         return _answer(output, directory, sql, Limits(seconds=timeout))
     if baseline is not None and html_path is None:
-        raise click.UsageError("--baseline is for the page: name its file with -o")
+        raise click.UsageError("--baseline requires an HTML file: name it with -o")
     for path in (csv_path, html_path):
         _refuse_link(directory, path)
     with output.working("reading"):
@@ -106,20 +106,20 @@ def report(
 
 
 def _refuse_link(directory: Path, path: Path | None) -> None:
-    """Refuse to write through a link in an untrusted directory."""
+    """Refuse to write through a symbolic link in an untrusted directory."""
     if path is not None and path.is_relative_to(directory):
         refuse_links(directory, path)
 
 
 def _answer(output: Output, directory: Path, sql: str, limits: Limits) -> int:
-    with output.working("asking"):
+    with output.working("querying"):
         answer = query_survey(directory, sql, limits)
     output.result(answer.to_json(), lambda _: output.text(render_answer(answer)))
     return _name(output, answer.problems)
 
 
 def _name(output: Output, problems: tuple[Problem, ...]) -> int:
-    """Name the files that could not be shown; say whether there are any."""
+    """Report the files that could not be read, and return the exit code."""
     for problem in problems:
         output.message(f"{problem.path}: {problem.detail}")
     return exit_codes.FINDING if problems else exit_codes.FINE

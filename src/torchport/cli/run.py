@@ -1,4 +1,4 @@
-"""`torchport run`: loads a package, runs it, and shows what came out."""
+"""`torchport run`: loads a compiled model from a file, runs it, and shows its results."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from torchport.records import PackageRun, TensorSpec
 )
 @click.pass_obj
 def run_command(output: Output, file: Path, inputs: str | None, namespaces: tuple[str, ...]) -> int:
-    """Load the compiled model in FILE (.pt2), run it twice, and show what the first call gave.
+    """Load the compiled model in FILE (.pt2), run it twice, and show the first call's results.
 
-    Without --inputs, it runs on random numbers (and integers that are 0). Exits with 0, or 2 if it failed.
+    Without --inputs, it runs on random floats and on zeros for integers. Exits with 0, or 2 if it failed.
     In Python: torchport.run_package.
 
     \b

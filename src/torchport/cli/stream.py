@@ -1,4 +1,4 @@
-"""A stream that a command writes to, even if its reader goes away."""
+"""An output stream that survives a closed pipe or a full disk."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import os
 from typing import TextIO
 
 
-class ToleratingStream(io.TextIOBase):
-    """Passes text on until that fails; then the rest is dropped, and the command still does its work.
+class TolerantStream(io.TextIOBase):
+    """Writes text until that fails, then drops the rest, so that the command still finishes its work.
 
-    A closed pipe, as with `head`, is not a failure. A full disk is: `failure` says so.
+    A closed pipe, as with `head`, is not a failure. A full disk is: `failure` holds the error.
 
     Args:
-        file: where the text goes.
+        file: the stream to write to.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -22,7 +22,7 @@ class ToleratingStream(io.TextIOBase):
         self._file = file
 
     def write(self, text: str) -> int:
-        """Write a text, or drop it if there is no reader."""
+        """Write text, or drop it if writing has failed."""
         if not isinstance(text, str):
             raise TypeError(f"expected text, not {type(text).__name__}")
         try:
@@ -32,7 +32,7 @@ class ToleratingStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Pass on what is held back."""
+        """Flush the buffer."""
         if self._file.closed:
             return
         try:
@@ -41,7 +41,7 @@ class ToleratingStream(io.TextIOBase):
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """Send what is held back, and all that comes, to where it is lost: it would fail again at the end."""
+        """Redirect the descriptor to /dev/null: buffered text would fail again when the process ends."""
         if error.errno != errno.EPIPE and self.failure is None:
             self.failure = error
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -55,7 +55,7 @@ class ToleratingStream(io.TextIOBase):
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]  # the base has an attribute
-        """What becomes of signs that the encoding lacks."""
+        """How characters that the encoding lacks are handled."""
         return self._file.errors
 
     def fileno(self) -> int:
@@ -63,9 +63,9 @@ class ToleratingStream(io.TextIOBase):
         return self._file.fileno()
 
     def isatty(self) -> bool:
-        """Whether a person is looking."""
+        """Whether the file is a terminal."""
         return self._file.isatty()
 
     def writable(self) -> bool:
-        """Whether it can be written: always."""
+        """Return True."""
         return True

@@ -42,32 +42,34 @@ _GB = 1_000_000_000
 @click.command(cls=Command, epilog=MODEL_FORMS, short_help="Record the ops of many models, or bring them up.")
 @click.argument("models", nargs=-1, metavar="[MODEL...]")
 @click.option(
-    "--model", "named", multiple=True, metavar="NAME", help="A model; a bare name is one on the hub."
+    "--model", "named", multiple=True, metavar="NAME", help="A model; a bare name is looked up on the hub."
 )
 @click.option("--zoo", "zoos", multiple=True, metavar="ZOO", help="torchvision, timm or transformers.")
 @click.option(
-    "--filter", "pattern", default="*", metavar="GLOB", help="Pattern of model names in the zoo: 'resnet*'."
+    "--filter", "pattern", default="*", metavar="GLOB", help="Glob for model names in the zoo: 'resnet*'."
 )
 @click.option(
     "--backend",
     default="stat",
     show_default=True,
     metavar="stat|TARGET",
-    help="`stat` records ops; a target's name records its results.",
+    help="`stat` records ops; a target's name records results on that target.",
 )
 @settings_option
 @click.option("--backward", is_flag=True, help="Also record the backward graphs.")
 @click.option("--train", is_flag=True, help="Trace models in training mode.")
-@click.option("--profile", is_flag=True, help="Also profile a run on real values.")
+@click.option("--profile", is_flag=True, help="Also profile a run with real values.")
 @model_options
 @click.option(
     "--engine", default="local", show_default=True, metavar="local|ray", help="Engine that runs the models."
 )
-@click.option("--address", metavar="HOST:PORT", help="The Ray cluster; without it one is started here.")
+@click.option(
+    "--address", metavar="HOST:PORT", help="Ray cluster to use; without it, one is started on this machine."
+)
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Models at a time; by default one per processor, or one on a target.",
+    help="Models to run in parallel; by default one per processor, or one at a time on a target.",
 )
 @click.option(
     "--timeout",
@@ -80,7 +82,7 @@ _GB = 1_000_000_000
     "--memory",
     type=Number(min=0, min_open=True),
     metavar="GB",
-    help="GB that a model's process may use; by default its share of the machine's memory.",
+    help="Memory limit per model process, in GB; by default its share of the machine's memory.",
 )
 @click.option("--retry", is_flag=True, help="Retry models that failed before.")
 @click.option(
@@ -118,13 +120,13 @@ def survey(
     directory: Path,
     html_path: Path | None,
 ) -> int:
-    """Record every op of each MODEL, as AOTAutograd hands them to a device, in DIR/raw.
+    """Record every op of each MODEL, as AOTAutograd passes them to a compiler, in DIR/raw.
 
-    Each model has a process of its own, with a limit of time and memory; one that fails costs its own row. A
-    survey that was ended goes on where it was. Models are traced on fake tensors: nothing is computed and no
-    weights are needed. With a target as backend they are brought up there, as `torchport bench` does. With
-    --json there is a line for each model as it is done, and one for all. Exits with 0 if every model is
-    recorded, 1 if one is not, 2 if the survey failed. In Python: torchport.run_survey.
+    Each model runs in its own process, with time and memory limits; one that fails affects only its own row.
+    An interrupted survey resumes where it stopped. Models are traced on fake tensors: nothing is computed
+    and no weights are needed. With a target as backend, models are brought up there, as `torchport bench`
+    does. With --json, writes one line per model as it finishes, and a summary line. Exits with 0 if every
+    model is recorded, 1 if one is not, 2 if the survey failed. In Python: torchport.run_survey.
 
     \b
     Examples:
@@ -147,8 +149,8 @@ def survey(
         if not chosen:
             raise click.UsageError("name a MODEL or a --zoo")
         if pattern != "*" and not zoos:
-            raise click.UsageError("--filter chooses models of a --zoo")
-        one = 1 if backend != "stat" else None  # two at a time would disturb each other's times
+            raise click.UsageError("--filter requires --zoo")
+        one = 1 if backend != "stat" else None  # parallel runs would distort each other's times
         runner = make_engine(engine, workers=workers or one, address=address)
     with _progress(output) as progress:
         rows = run_survey(
@@ -173,12 +175,12 @@ def survey(
         try:
             write_page(output, read_report(directory), html_path)
         except ReportError as error:  # no model is ok: the rows say why
-            output.message(f"there is no page: {error}")
+            output.message(f"no HTML file was written: {error}")
     return exit_codes.FINE if all(row.status == "ok" for row in rows) else exit_codes.FINDING
 
 
 def _with_scheme(name: str) -> str:
-    """Return a model's name; one without a library is a name on the hub."""
+    """Return a model's name, prefixed with `hf:` if it names no library or file."""
     return name if ":" in name or name.endswith(".py") else f"hf:{name}"
 
 
@@ -227,7 +229,7 @@ def _render(rows: Sequence[SurveyRow], console: Console) -> None:
 
 @contextmanager
 def _progress(output: Output) -> Iterator[SurveyProgress]:
-    """Show a bar on a terminal; write a line of JSON for each model if that is asked for."""
+    """Show a progress bar on a terminal; with `--json`, write a line of JSON for each model."""
     from torchport.survey import SurveyProgress
 
     class InLines(SurveyProgress):

@@ -1,4 +1,4 @@
-"""The options for targets that commands share: `--target` and `--option KEY=VALUE`."""
+"""Target options shared by commands: `--target` and `--option KEY=VALUE`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def target_option(function: Function) -> Function:
-    """Add `--target`, once."""
+    """Add `--target`, which may be given once."""
     option = click.option(
         "--target", default=DEFAULT_TARGET, show_default=True, metavar="TARGET", help="Target to run on."
     )
@@ -24,7 +24,7 @@ def target_option(function: Function) -> Function:
 
 
 def settings_option(function: Function) -> Function:
-    """Add `--option KEY=VALUE`, any number of times."""
+    """Add `--option KEY=VALUE`, which may be given any number of times."""
     option = click.option(
         "--option",
         "settings",
@@ -36,21 +36,21 @@ def settings_option(function: Function) -> Function:
 
 
 def options_of(settings: Sequence[str], target: str) -> dict[str, object]:
-    """Return what `--option` gave for one target, checked.
+    """Return the validated `--option` values for one target.
 
     Raises:
-        TargetError: the target is unknown, or has no such option; names the nearest.
+        TargetError: the target is unknown, or has no such option; suggests the nearest name.
     """
     return options_by_target(settings, [target])[target]
 
 
 def options_by_target(settings: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, object]]:
-    """Return what `--option` gave, for each of several targets: each takes the options that it has.
+    """Return the validated `--option` values for each of several targets; each gets the options that it has.
 
     Raises:
-        TargetError: a target is unknown, or no target has such an option; names the nearest.
+        TargetError: a target is unknown, or no target has such an option; suggests the nearest name.
     """
-    from torchport import targets  # not before it is needed: it imports torch
+    from torchport import targets  # imported late, since it imports torch
 
     known = {
         name: {field.name for field in dataclasses.fields(targets.find(name).options_type)} for name in names
@@ -69,10 +69,10 @@ def options_by_target(settings: Sequence[str], names: Sequence[str]) -> dict[str
 
 
 def split_settings(settings: Sequence[str]) -> dict[str, object]:
-    """Return `KEY=VALUE` texts as a dict; a value in braces is read as JSON.
+    """Parse `KEY=VALUE` settings into a dict; a value in braces is parsed as JSON.
 
     Raises:
-        click.UsageError: one has no key, no `=`, or braces that are not JSON.
+        click.UsageError: a setting has no key, no `=`, or a value in braces that is not JSON.
     """
     given: dict[str, object] = {}
     for setting in settings:
@@ -82,5 +82,5 @@ def split_settings(settings: Sequence[str]) -> dict[str, object]:
         try:
             given[key] = json.loads(value) if value.startswith("{") else value
         except ValueError as error:
-            raise click.UsageError(f"--option {key}: the value is not JSON: {error}") from error
+            raise click.UsageError(f"--option {key}: the value is not valid JSON: {error}") from error
     return given

@@ -1,4 +1,4 @@
-"""`torchport targets`: which targets there are, which work here, and their options."""
+"""`torchport targets`: lists the targets, which of them work here, and their options."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torchport.cli.output import Output
 from torchport.records import TargetStatus
 
 
-@click.command(cls=Command, short_help="List the targets, whether they work here, and their options.")
+@click.command(cls=Command, short_help="List targets, whether they work here, and their options.")
 @click.pass_obj
 def targets(output: Output) -> int:
-    """List the targets: which work here, why others do not, and the options of each.
+    """List the targets: which work here, why others do not, and each target's options.
 
     In Python: torchport.bringup.describe_targets.
 

@@ -1,4 +1,4 @@
-"""How numbers and texts of files are written for a person."""
+"""Formats numbers, and text from untrusted files, for display."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torchport.records import JSON
 
 
 def printable(text: str) -> str:
-    r"""Return a text that a terminal only shows: what would steer it is written as an escape.
+    r"""Return text with unprintable characters, except newlines, written as escapes.
 
     Example:
         >>> printable("\x1b[2Jresnet")
@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def printable_json(data: JSON) -> JSON:
-    """Return untrusted JSON with every text in it printable."""
+    """Return untrusted JSON with every string in it made printable."""
     if isinstance(data, str):
         return printable(data)
     if isinstance(data, Mapping):
@@ -34,12 +34,12 @@ def printable_json(data: JSON) -> JSON:
 
 
 def percent(part: int, whole: int) -> str:
-    """Return a part as a percentage; all of nothing is everything."""
+    """Return a part as a percentage of the whole; 100% if the whole is 0."""
     return f"{100 * part / whole:.1f}%" if whole else "100.0%"
 
 
 def seconds(value: float) -> str:
-    """Return a time in the unit that suits it.
+    """Return a time in a suitable unit.
 
     Example:
         >>> seconds(0.0123), seconds(2.5)
@@ -51,7 +51,7 @@ def seconds(value: float) -> str:
 
 
 def quantity(value: float, unit: str, base: int = 1000) -> str:
-    """Return a large number with a prefix.
+    """Return a large number with a unit prefix.
 
     Example:
         >>> quantity(3_640_000_000, "FLOPs"), quantity(1536, "B", base=1024)

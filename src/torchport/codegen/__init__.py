@@ -1,4 +1,4 @@
-"""A model and its inputs → a graph of the calls it makes → one readable Python file and its weights."""
+"""A model and its inputs → a graph of the calls that it makes → one readable Python file and its weights."""
 
 from torchport.codegen.trace_graph import TraceGraph, trace_graph
 from torchport.codegen.tracer import model_tracer

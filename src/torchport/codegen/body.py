@@ -1,4 +1,4 @@
-"""The statements of a scope: what stands in a `forward`."""
+"""Writes the statements of a scope: the body of a `forward`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Statement:
     """One statement.
 
     Args:
-        head: what stands before the expression: targets, `return`.
+        head: the text before the expression: assignment targets, `return`.
         code: the expression.
-        depth: how many `with` blocks it is in.
-        tail: what stands behind: the colon of a block.
-        comment: what is said of it.
+        depth: how many enclosing blocks it is nested in.
+        tail: the text after the expression: the colon of a block.
+        comment: a comment for its line.
     """
 
     head: str
@@ -47,7 +47,7 @@ class Body:
 
     Args:
         parameters: the names of its inputs.
-        statements: what it does.
+        statements: its statements.
     """
 
     parameters: tuple[str, ...]
@@ -60,11 +60,11 @@ class BodyContext:
 
     Args:
         imports: the file's imports.
-        module_code: how a scope calls the module at a path.
-        weight_code: how a scope names the weight at a path.
-        method_of: the method that a call of a module is.
-        taken: names that mean something else in the file.
-        shapes: whether statements say the shapes of what they give.
+        module_code: returns the code by which a scope refers to the module at a path.
+        weight_code: returns the code by which a scope refers to the weight at a path.
+        method_of: returns the name of the method that implements a call of a module.
+        taken: names with another meaning in the file.
+        shapes: whether to add the shapes of results as comments.
     """
 
     imports: Imports
@@ -81,8 +81,8 @@ def write_body(scope: Scope, returned: list[fx.Node], result: object, context: B
     Args:
         scope: the scope.
         returned: the nodes that it returns.
-        result: what it returns, with nodes in it; None for the nodes themselves.
-        context: what else it depends on.
+        result: the returned value, a structure that contains nodes; None to return the nodes themselves.
+        context: what else the statements depend on.
     """
     separate: set[fx.Node] = set()
     while True:
@@ -106,7 +106,7 @@ class _Writer:
         self._inlined: list[fx.Node] = []
 
     def statements(self, result: object) -> list[Statement]:
-        """Return the statements, with blocks for other modes than those of the call."""
+        """Return the statements, with `with` blocks where torch's modes differ from the call's."""
         ambient = self._plan.scope.call.modes
         found: list[Statement] = []
         modes = ambient
@@ -137,7 +137,7 @@ class _Writer:
         return [statement]
 
     def _special(self, node: fx.Node, depth: int) -> list[Statement] | None:
-        """Write what is a statement and no expression."""
+        """Write a node that is a statement rather than an expression; None for any other node."""
         argument = self._expressions.argument
         if node.target is hold:
             return self._guard(node, depth)
@@ -149,7 +149,7 @@ class _Writer:
         if node.target is operator.setitem:
             place = self._expressions.of(_like(node, operator.getitem, node.args[:2]))[0]
             return [Statement(f"{flat(place)} = ", argument(node.args[2]), depth)]
-        if node.target in AUGMENTED and self.variables.goes_on(node):
+        if node.target in AUGMENTED and self.variables.keeps_variable(node):
             sign = AUGMENTED[node.target]
             return [Statement(f"{self.variables.names[node]} {sign} ", argument(node.args[1]), depth)]
         return None
@@ -161,16 +161,16 @@ class _Writer:
         wanted = constant(expected, self._context.imports)
         if isinstance(expected, bool):
             condition: Code = code if not expected else self._negated(actual)
-            message = f"this code holds {'if' if expected else 'unless'} {flat(code)} ({line})"
+            message = f"this code is specialized to {flat(code)} being {expected} ({line})"
         else:
             sign = "is not" if expected is None else "!="
             condition = (*code, f" {sign} ", *wanted)
-            message = f"this code holds for {flat(code)} = {flat(wanted)} only ({line})"
+            message = f"this code is specialized to {flat(code)} = {flat(wanted)} ({line})"
         raised = call(("ValueError",), [(text(message),)])
         return [Statement("if ", condition, depth, ":"), Statement("raise ", raised, depth + 1)]
 
     def _negated(self, value: object) -> Code:
-        """Return the code for that something does not hold."""
+        """Return the code of a condition's negation."""
         if isinstance(value, fx.Node) and value.target in _OPPOSITES and value not in self.variables.names:
             opposite = _like(value, _OPPOSITES[value.target], value.args)
             return self._expressions.of(opposite)[0]
@@ -252,14 +252,14 @@ _OPPOSITES = {
 
 
 def _like(node: fx.Node, target: Callable[..., object], args: tuple[fx.node.Argument, ...]) -> fx.Node:
-    """Return a node to be written and not run, which does not become a user of its arguments."""
+    """Return a node for code generation only, which is not registered as a user of its arguments."""
     copy = fx.Node(fx.Graph(), node.name, "call_function", target, (), {})
     set_arguments(copy, args)
     return copy
 
 
 def _joined(parts: list[Code]) -> Code:
-    """Return a tuple that needs no parentheses as long as it fits into its line."""
+    """Return a tuple that is written without parentheses if it fits on one line."""
     return (Group("", tuple(parts), "", literal=True),)
 
 
@@ -271,7 +271,7 @@ def _bare(code: Code) -> Code:
 
 
 def _blocks(ambient: object, modes: object) -> list[Code]:
-    """Return the `with` blocks that lead from one state of torch's modes to another."""
+    """Return the `with` blocks that switch from one state of torch's modes to another."""
     assert isinstance(ambient, Modes)
     assert isinstance(modes, Modes)
     found: list[Code] = []

@@ -1,4 +1,4 @@
-"""Finds the `nn.Sequential`s that only call their parts one after another, and stay what they are."""
+"""Finds the `nn.Sequential` modules that just call their children in order, and can be kept as they are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchport.codegen.scopes import Scope
 
 
 def find_chains(top: Scope, model: nn.Module) -> set[str]:
-    """Return the paths of modules whose every call is a chain of their children."""
+    """Return the paths of `nn.Sequential` modules whose calls are all plain chains of their children."""
     found: dict[str, bool] = {}
     for scope in top.scopes():
         module = find_module(model, scope.path)
@@ -34,13 +34,13 @@ def _is_chain(scope: Scope, module: nn.Sequential) -> bool:
         else:
             return False
         prefix, _, name = path.rpartition(".")
-        if prefix != scope.path or name not in names:  # `in` goes on from the last one found
+        if prefix != scope.path or name not in names:  # `in` advances the iterator past the match
             return False
         value = result
-    return scope.outputs == [value] and _modes_are_one(scope)
+    return scope.outputs == [value] and _has_uniform_modes(scope)
 
 
-def _modes_are_one(scope: Scope) -> bool:
+def _has_uniform_modes(scope: Scope) -> bool:
     return all(
         (item.call.modes if isinstance(item, Scope) else item.meta.get("modes")) == scope.call.modes
         for item in scope.items

@@ -1,4 +1,4 @@
-"""The classes of a generated file: modules that do the same are one class, what differs are its arguments."""
+"""The classes of a generated file: modules with the same code share a class; differences become arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchport.codegen.code import (
     Code,
     Literal,
     call,
-    counted,
+    collapse_repeats,
     fill,
     free_name,
     identifier,
@@ -29,8 +29,8 @@ class Instance:
     Args:
         path: its path.
         type_name: the name of its class in the model.
-        members: what it holds; made again when the classes of its parts are known.
-        methods: what it does, by the name of the method.
+        members: its members; set once the classes of its parts are known.
+        methods: its methods' bodies, by name.
     """
 
     path: str
@@ -39,7 +39,7 @@ class Instance:
     members: list[Member] = field(default_factory=list)
 
     def literals(self) -> Iterator[tuple[str, Literal]]:
-        """Yield the literals of its code, each with the name of the member that it is in."""
+        """Yield the literals of its code, each with the name of the member that contains it."""
         for member in self.members:
             for literal in literals(member.code):
                 yield member.name, literal
@@ -49,7 +49,7 @@ class Instance:
                     yield "", literal
 
     def own_shape(self) -> tuple[object, ...]:
-        """Return what must be equal for two modules to be of one class, their members' classes aside."""
+        """Return a key that two modules must share to be of one class, apart from their members."""
         methods = tuple(
             (
                 name,
@@ -67,11 +67,11 @@ class ClassDefinition:
 
     Args:
         name: its name.
-        parameters: the arguments of its constructor.
-        kept: those of them that `forward` needs.
-        members: what it holds, with the arguments in place.
-        methods: what it does, with the arguments in place.
-        values: the arguments of each of its instances, by path.
+        parameters: its constructor's parameters.
+        kept: the parameters that `forward` needs, which become attributes.
+        members: its members, with parameters substituted for literals.
+        methods: its methods, with attributes substituted for literals.
+        values: the constructor arguments of each of its instances, by path.
     """
 
     name: str
@@ -82,21 +82,22 @@ class ClassDefinition:
     values: dict[str, list[Literal]] = field(default_factory=dict)
 
     def instance(self, path: str) -> Code:
-        """Return how the instance at a path is made."""
+        """Return the constructor call for the instance at a path."""
         return call((self.name,), [(literal,) for literal in self.values[path]])
 
 
 def define_class(
     name: str, instances: list[Instance], settings: Sequence[Mapping[str, str]]
 ) -> ClassDefinition:
-    """Make one class of modules that do the same.
+    """Define one class for modules that have the same code.
 
-    What differs between them becomes an argument; what always differs in the same way, the same one.
+    Literals that differ between them become parameters; literals with the same values in every instance share
+    one.
 
     Args:
         name: the name of the class.
         instances: the modules.
-        settings: the numbers that each module keeps in the model, whose names are the best.
+        settings: each module's numeric attributes in the model, whose names are preferred for parameters.
     """
     columns = [list(instance.literals()) for instance in instances]
     rows = list(zip(*columns, strict=True))
@@ -130,7 +131,7 @@ def define_class(
 def _fill(definition: ClassDefinition, example: Instance, texts: list[str]) -> None:
     values = iter(texts)
     definition.members = [
-        Member(member.name, counted(fill(member.code, values)), member.statement)
+        Member(member.name, collapse_repeats(fill(member.code, values)), member.statement)
         for member in example.members
     ]
     for name, body in example.methods.items():
@@ -141,7 +142,7 @@ def _fill(definition: ClassDefinition, example: Instance, texts: list[str]) -> N
 
 
 def _setting(values: tuple[str, ...], settings: Sequence[Mapping[str, str]]) -> str:
-    """Return the name by which every module keeps its value; empty if there is none."""
+    """Return the attribute under which every module keeps its value; empty if there is none."""
     for name in settings[0]:
         if all(own.get(name) == value for own, value in zip(settings, values, strict=True)):
             return name
@@ -157,11 +158,11 @@ def _parameter_name(member: str, hint: str, taken: set[str]) -> str:
 
 
 def class_name(instance: Instance, known: list[tuple[str, Instance]], taken: set[str]) -> str:
-    """Return a free name for a class: the model's own, or made of the attribute that holds the module.
+    """Return a free name for a class: the model's own, or one derived from the module's path.
 
     Args:
         instance: one of its modules.
-        known: the classes that have a name, each with one of its modules.
+        known: the classes that already have a name, each with one of its modules.
         taken: names that are not free.
     """
     base = instance.type_name

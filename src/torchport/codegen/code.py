@@ -1,4 +1,4 @@
-"""Python expressions as trees of text that can be broken into lines as ruff breaks them."""
+"""Python expressions as trees of text, which can be wrapped as ruff wraps lines."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WIDTH = 88  # ruff's own default
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number or text of the code that may differ between two instances of a class.
+    """A number in the code that may differ between two instances of a class.
 
     Args:
-        text: how it is written.
-        hint: what it is: the name of the argument that it is given for.
+        text: its source text.
+        hint: the name of the parameter that it is passed for.
     """
 
     text: str
@@ -28,15 +28,15 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What stands between brackets: where lines may be broken."""
+    """A bracketed group, inside which lines may be broken."""
 
     opening: str
     items: tuple[Code, ...]
     closing: str
-    comma: bool = False  # a tuple of one has a comma
-    modules: bool = False  # modules that are called one after another: alike ones may be counted
-    literal: bool = False  # a list, tuple or dict: broken, it has an item on each line
-    loop: str = ""  # what a comprehension goes over
+    comma: bool = False  # a one-element tuple needs a trailing comma
+    modules: bool = False  # modules in sequence: repeated ones may become a comprehension
+    literal: bool = False  # a list, tuple or dict: when wrapped, it has one item per line
+    loop: str = ""  # the `for` clause of a comprehension
 
 
 Part: TypeAlias = str | Literal | Group
@@ -69,7 +69,7 @@ def literals(code: Code) -> Iterator[Literal]:
 
 
 def fill(code: Code, values: Iterator[str]) -> Code:
-    """Return code with other texts in place of its literals, in order."""
+    """Return code with its literals replaced by the given texts, in order."""
     filled: list[Part] = []
     for part in code:
         if isinstance(part, Literal):
@@ -82,20 +82,20 @@ def fill(code: Code, values: Iterator[str]) -> Code:
     return tuple(filled)
 
 
-def counted(code: Code) -> Code:
-    """Return code with `[Block() for _ in range(3)]` in place of modules that are made alike."""
+def collapse_repeats(code: Code) -> Code:
+    """Return code with repeated identical modules replaced by `[Block() for _ in range(3)]`."""
     found: list[Part] = []
     for part in code:
         if isinstance(part, Group):
-            items = tuple(counted(item) for item in part.items)
+            items = tuple(collapse_repeats(item) for item in part.items)
             part = replace(part, items=items)
             if part.modules:
-                part = _counted_group(part)
+                part = _collapse_group(part)
         found.append(part)
     return tuple(found)
 
 
-def _counted_group(group: Group) -> Group:
+def _collapse_group(group: Group) -> Group:
     runs: list[tuple[Code, int]] = []
     for item in group.items:
         if runs and runs[-1][0] == item:
@@ -113,7 +113,7 @@ def _counted_group(group: Group) -> Group:
 
 
 def shape(code: Code) -> str:
-    """Return code without its literals' values: equal for code that differs in nothing else."""
+    """Return code without its literals' values: equal for code that differs only in these."""
     return flat(fill(code, iter(lambda: "□", None)))
 
 
@@ -123,19 +123,19 @@ def call(function: Code, args: Sequence[Code], opening: str = "(", closing: str 
 
 
 def lines(code: Code, indent: int, tail: str = "", head: str = "") -> list[str]:
-    """Return code in lines of at most `WIDTH` characters, where brackets allow it.
+    """Wrap code into lines of at most `WIDTH` characters, where brackets allow it.
 
     Args:
         code: the code.
-        indent: how far it is indented.
-        tail: what follows on its last line.
-        head: what precedes on its first line.
+        indent: its indentation.
+        tail: the text after it on its last line.
+        head: the text before it on its first line.
     """
     pad = " " * indent
     whole = head + flat(code) + tail
     if indent + len(whole) <= WIDTH:
         return [pad + whole]
-    # The last bracket behind a first line that fits; the rest goes behind its closing.
+    # Break at the last bracket whose first line fits; the rest follows the closing bracket.
     for index in range(len(code) - 1, -1, -1):
         group = code[index]
         if isinstance(group, Group) and group.items:
@@ -160,14 +160,14 @@ def _inside(group: Group, indent: int) -> list[str]:
 
 def text(value: str) -> str:
     """Return a string as ruff quotes it."""
-    quoted = str.__repr__(value)  # a class of the user's may write itself differently
+    quoted = str.__repr__(value)  # a user's subclass of str may override __repr__
     if quoted.startswith("'") and '"' not in value:
         return '"' + quoted[1:-1].replace("\\'", "'") + '"'
     return quoted
 
 
 def docstring(value: str) -> str:
-    """Return a string as a docstring, which it does not end."""
+    """Return a string as a docstring, escaped so that it cannot end it."""
     inside = value.replace("\\", "\\\\").replace('"', '\\"')
     return '"""' + "".join(sign if sign.isprintable() else _escape(sign) for sign in inside) + '"""'
 
@@ -177,17 +177,17 @@ def _escape(sign: str) -> str:
 
 
 def is_name(value: str) -> bool:
-    """Whether a text can stand in code as a name."""
+    """Whether a text can be used as a name in code."""
     return value.isidentifier() and not keyword.iskeyword(value) and _normal(value) == value
 
 
 def _normal(name: str) -> str:
-    """Return a name as Python reads it: signs that mean the same become one."""
+    """Return a name as Python normalizes identifiers (NFKC)."""
     return unicodedata.normalize("NFKC", name)
 
 
 def identifier(value: str) -> str:
-    """Return a text as a name of Python's.
+    """Convert a text to a Python identifier.
 
     Example:
         >>> identifier("layer1.0.conv")
@@ -202,18 +202,18 @@ def identifier(value: str) -> str:
 
 
 def free_name(wanted: str, taken: Container[str]) -> str:
-    """Return a name, with a number if it is taken."""
+    """Return a name, with a number appended if it is taken."""
     names = itertools.chain([wanted], (f"{wanted}{number}" for number in itertools.count(2)))
     return next(name for name in names if name not in taken)
 
 
 def attribute(owner: Code, name: str) -> Code:
-    """Return the code for an attribute of something."""
+    """Return the code for an attribute access."""
     return (*owner, f".{name}") if is_name(name) else call(("getattr",), [owner, (text(name),)])
 
 
 def keywords(arguments: Mapping[str, Code]) -> list[Code]:
-    """Return the arguments of a call that are given by name; any text may be one."""
+    """Return the keyword arguments of a call; names that are not identifiers are passed with `**`."""
     found: list[Code] = [(f"{name}=", *code) for name, code in arguments.items() if is_name(name)]
     others = [(text(name), ": ", *code) for name, code in arguments.items() if not is_name(name)]
     return found + ([("**", Group("{", tuple(others), "}", literal=True))] if others else [])

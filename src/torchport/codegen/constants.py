@@ -1,4 +1,4 @@
-"""Python values as the code that gives them."""
+"""Writes Python values as code that evaluates to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def constant(value: object, imports: Imports, hint: str = "") -> Code:
     """Return the code of a value.
 
     Raises:
-        CodegenError: there is none.
+        CodegenError: the value cannot be written as code.
     """
     if isinstance(value, bool) or value is None or value is Ellipsis:
         return ("..." if value is Ellipsis else repr(value),)
@@ -43,17 +43,17 @@ def constant(value: object, imports: Imports, hint: str = "") -> Code:
         return (Group("{", entries, "}", literal=True),)
     if isinstance(value, type) or callable(value):
         return (imports.name_of(value),)
-    if hasattr(value, "item") and hasattr(value, "dtype"):  # a number of NumPy's
+    if hasattr(value, "item") and hasattr(value, "dtype"):  # a NumPy scalar
         return constant(value.item(), imports, hint)
     raise CodegenError(
-        f"a {type(value).__name__} has no form in code",
+        f"a {type(value).__name__} cannot be written as code",
         where=hint,
-        remedy="let the model use numbers, texts, tensors and containers of them",
+        remedy="have the model use numbers, strings, tensors and containers of them",
     )
 
 
 def number(value: int | float) -> str:
-    """Return a number as people write it."""
+    """Return a number as Python source code."""
     if isinstance(value, float):
         if math.isinf(value):
             return 'float("inf")' if value > 0 else '-float("inf")'

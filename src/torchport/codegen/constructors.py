@@ -1,4 +1,4 @@
-"""The constructor arguments of torch's own modules, read back from them: those that are no defaults."""
+"""Recovers the non-default constructor arguments of torch's own modules from the modules."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torch import nn
 
 from torchport.errors import CodegenError
 
-# Not arguments that a module is described by: the weights' own, which come from the weights file, and two of
-# losses that only say what `reduction` is, and are not kept.
+# Arguments that do not describe a module: those about its weights, which come from the weights file, and two
+# deprecated ones of losses, which only determine `reduction` and are not stored.
 _IGNORED = frozenset(
     {"self", "device", "dtype", "args", "kwargs", "_weight", "_freeze", "size_average", "reduce"}
 )
 
 
 def constructor_arguments(module: nn.Module) -> dict[str, object]:
-    """Return the arguments with which a module like this one is made, without those that are defaults.
+    """Return the constructor arguments that recreate a module, without those that equal their defaults.
 
     Raises:
-        CodegenError: what the module was made with cannot be read from the module.
+        CodegenError: an argument cannot be recovered from the module.
 
     Example:
         >>> constructor_arguments(nn.Conv2d(3, 8, 3, padding=1, bias=False))
@@ -36,7 +36,7 @@ def constructor_arguments(module: nn.Module) -> dict[str, object]:
         value = _read(module, name)
         if value is _MISSING:
             raise CodegenError(
-                f"the argument {name!r} of a {type(module).__name__} cannot be read from the module",
+                f"the constructor argument {name!r} of a {type(module).__name__} cannot be recovered from it",
                 remedy="trace through it: wrap it in a module of your own",
             )
         default = parameter.default
@@ -64,12 +64,12 @@ def _parameters(kind: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def is_required(kind: Any, name: str) -> bool:
-    """Whether a class's constructor has no default for an argument."""
+    """Whether a constructor's argument has no default."""
     return _parameters(kind)[name].default is inspect.Parameter.empty
 
 
 def _read(module: nn.Module, name: str) -> object:
-    """Return the value that a constructor's argument had."""
+    """Return the value that was passed for a constructor argument."""
     special = _SPECIAL.get(type(module).__name__, {}).get(name)
     if special is not None:
         return special(module)
@@ -88,7 +88,7 @@ def _activation(layer: nn.Module) -> object:
     return "gelu" if activation is nn.functional.gelu else activation
 
 
-# Arguments that a module does not keep under their names.
+# Arguments that a module does not store under their own names.
 _LAYER: dict[str, Callable[[Any], object]] = {
     "d_model": lambda layer: layer.self_attn.embed_dim,
     "nhead": lambda layer: layer.self_attn.num_heads,
@@ -126,11 +126,11 @@ _SPECIAL: dict[str, dict[str, Callable[[Any], object]]] = {
 
 
 def _simplest(module: nn.Module, name: str, value: object) -> object:
-    """Return a value as one writes it: 3 for (3, 3), where the constructor takes both."""
+    """Return the simplest equivalent of a value: 3 for (3, 3), where the constructor takes both."""
     if isinstance(value, torch.Size):
         value = tuple(value)
     if name == "stride" and "Pool" in type(module).__name__ and value == module.kernel_size:
-        return None  # as the default has it
+        return None  # the default
     if isinstance(value, tuple) and value and all(item == value[0] for item in value):
         spread = (
             "kernel_size",

@@ -1,4 +1,4 @@
-"""A node as the Python expression that a person would write for it."""
+"""Writes a node as the Python expression that a person would write for it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Expressions:
 
     Args:
         imports: the file's imports.
-        operand: writes the nodes that a node uses.
+        operand: writes a node that is used as an operand.
     """
 
     def __init__(self, imports: Imports, operand: Operand) -> None:
@@ -56,7 +56,7 @@ class Expressions:
         self._operand = operand
 
     def of(self, node: fx.Node) -> Expression:
-        """Return a node's expression and how tightly it binds."""
+        """Return a node's expression and its operator precedence."""
         if node.op == "call_method":
             return self._method(node)
         target = node.target
@@ -114,18 +114,18 @@ class Expressions:
         return call(attribute(receiver, str(node.target)), args), ATOM
 
     def keywords(self, kwargs: Mapping[str, object]) -> list[Code]:
-        """Return arguments that are given by name."""
+        """Return the code of keyword arguments."""
         return keywords({name: self.argument(value, name) for name, value in kwargs.items()})
 
     def _binary(self, sign: str, strength: int, left: object, right: object) -> Expression:
-        if sign == "**":  # binds to the right, and stands close between names and numbers
+        if sign == "**":  # right-associative; written without spaces between names and numbers
             base, power = self._tight(left, strength + 1), self._tight(right, 12)
             close = _SIMPLE.fullmatch(flat(base)) and _SIMPLE.fullmatch(flat(power))
             return (*base, "**" if close else " ** ", *power), strength
         return (*self._tight(left, strength), f" {sign} ", *self._tight(right, strength + 1)), strength
 
     def _tight(self, value: object, strength: int) -> Code:
-        """Return an operand, in parentheses if it binds less tightly than that."""
+        """Return an operand, in parentheses if its precedence is lower than `strength`."""
         if isinstance(value, fx.Node):
             code, own = self._operand(value)
         else:
@@ -135,7 +135,7 @@ class Expressions:
         return code if own >= strength else (Group("(", (code,), ")"),)
 
     def _slice(self, value: slice) -> Code:
-        """Return a slice; its colons stand apart where a bound is more than a name or a number."""
+        """Return a slice, with spaces around its colons if a bound is more than a name or a number."""
         bounds = [value.start, value.stop] + ([value.step] if value.step is not None else [])
         parts = [() if bound is None else self.argument(bound) for bound in bounds]
         apart = any(not _SIMPLE.fullmatch(flat(part)) for part in parts if part)
@@ -156,7 +156,7 @@ class Expressions:
 def dropped_defaults(
     target: Callable[..., object], kwargs: dict[str, fx.node.Argument]
 ) -> dict[str, fx.node.Argument]:
-    """Return keyword arguments without those that are the function's defaults."""
+    """Return keyword arguments without those that equal the function's defaults."""
     defaults = _defaults(target)
     return {
         name: value
@@ -165,7 +165,7 @@ def dropped_defaults(
     }
 
 
-# Functions in C++ do not tell theirs.
+# C++ functions have no signature to read defaults from.
 _BUILTIN_DEFAULTS: dict[str, dict[str, object]] = {
     "scaled_dot_product_attention": {
         "attn_mask": None, "dropout_p": 0.0, "is_causal": False, "scale": None, "enable_gqa": False,

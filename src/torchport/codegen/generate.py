@@ -1,4 +1,4 @@
-"""A graph of calls becomes the classes of a file and the weights that they load."""
+"""Turns a graph of calls into the classes of a file and the weights that they load."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from torchport.codegen.scopes import Scope, build_scopes
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What a graph becomes.
+    """The result of generating code from a graph.
 
     Args:
-        classes: the classes, each after those that it uses; the last is the model.
-        imports: what the file imports.
+        classes: the classes in dependency order; the last is the model.
+        imports: the file's imports.
         weights: the tensors of the weights file, by their names in it.
-        ties: parts that are one and the same: the later is set to the earlier.
-        lengths: how many modules the lists of each class hold.
+        ties: pairs of tied parts: the first is assigned the second.
+        lengths: the lengths of each class's module lists.
     """
 
     classes: list[ClassDefinition]
@@ -40,14 +40,14 @@ class Generated:
 
 
 class Generator:
-    """Makes classes of a graph.
+    """Generates classes from a graph.
 
     Args:
         graph: the graph.
         model: the model that it was captured from.
         name: the name of the model's class.
         hierarchy: whether submodules become classes.
-        shapes: whether statements say the shapes of what they give.
+        shapes: whether to add the shapes of results as comments.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Generator:
         self._find_parts()
 
     def _find_parts(self) -> None:
-        """Find which modules and weights are used, and which class holds them."""
+        """Find the modules and weights that are used, and the class that holds each."""
         self._modules: dict[str, dict[str, None]] = defaultdict(dict)
         self._weights: dict[str, dict[str, None]] = defaultdict(dict)
         for scope in self._top.scopes():
@@ -96,14 +96,14 @@ class Generator:
             self._places.whole.add(path)
         parent = path.rpartition(".")[0]
         if parent in self._places.chains and path not in self._places.aliases:
-            return  # made with the chain
+            return  # created with the chain
         if path not in self._places.aliases or path not in self._places.classes:
             self._modules[self._places.owner_of(path)].setdefault(path)
 
     def _use_weight(self, path: str) -> None:
         parent, _, _ = path.rpartition(".")
         module = find_module(self._model, parent)
-        if parent not in self._scopes and parent and _holds_plainly(module, path):
+        if parent not in self._scopes and parent and _is_torch_module_weight(module, path):
             self._use(parent, whole=True)
         else:
             self._weights[self._places.owner_of(path)].setdefault(path)
@@ -116,7 +116,7 @@ class Generator:
 
     def generate(self) -> Generated:
         """Return the classes and weights."""
-        # Parts first: the methods of a module are named before those that call them are written.
+        # Submodules first: a module's methods must be named before code that calls them is written.
         paths = self._in_order()
         self._instances = {path: self._instance(path) for path in paths}
         groups: dict[object, list[str]] = {}
@@ -145,7 +145,7 @@ class Generator:
         return Generated(classes, self._imports, weights, ties, lengths)
 
     def _in_order(self) -> list[str]:
-        """Return the paths of the classes, each after those whose instances it makes."""
+        """Return the paths of the classes, each after the classes that it instantiates."""
         parts: dict[str, set[str]] = defaultdict(set)
         for path in self._scopes:
             if path:
@@ -194,7 +194,7 @@ class Generator:
         return writer.members(path, [*self._modules[path]], weights, inlined)
 
     def _member_shape(self, path: str, kinds: dict[str, object]) -> object:
-        """Return what must be equal of two modules' members for them to be of one class."""
+        """Return a key that two modules' members must share for the modules to be of one class."""
         members = self._made_with(path, lambda inner: (f"<{kinds[inner]}>",))
         return tuple((member.name, shape(member.code)) for member in members)
 
@@ -205,12 +205,12 @@ class Generator:
         )
 
     def _state(self) -> tuple[dict[str, torch.Tensor], list[tuple[str, str]]]:
-        """Return the weights by their names in the file, and the parts that are the same."""
+        """Return the weights by their names in the file, and the pairs of tied parts."""
         places = self._places
         weights: dict[str, torch.Tensor] = {}
-        codes: dict[str, str] = {}  # how a weight is reached from the model
+        codes: dict[str, str] = {}  # the code that accesses a weight from the model
         ties: list[tuple[str, str]] = []
-        tied: list[str] = []  # what the names of weights in a part that is tied begin with
+        tied: list[str] = []  # the prefixes of weight names in tied parts
         for alias, path in sorted(places.aliases.items()):
             module = find_module(self._model, path)
             if module is not None and next(iter(module.state_dict()), None) is not None:
@@ -242,7 +242,7 @@ class Generator:
         return weights, ties
 
     def _settings(self, path: str) -> dict[str, str]:
-        """Return the numbers that a module of the model keeps, by their names."""
+        """Return a module's public numeric attributes as code, by name."""
         module = find_module(self._model, path)
         return {
             name: number(value)
@@ -261,9 +261,9 @@ class Generator:
         }
 
 
-def _holds_plainly(module: nn.Module | None, path: str) -> bool:
-    """Whether a weight is one of a module of torch's own, which can be made as it was."""
-    if module is None or type(module) is nn.Module:  # which holds what others gave it
+def _is_torch_module_weight(module: nn.Module | None, path: str) -> bool:
+    """Whether a weight belongs to one of torch's own modules, which can be recreated by its constructor."""
+    if module is None or type(module) is nn.Module:  # a plain holder, filled by others
         return False
     if not type(module).__module__.startswith("torch.nn.modules"):
         return False
@@ -277,5 +277,5 @@ def _natural(path: str) -> list[tuple[int, object]]:
 
 
 def _attribute(key: str) -> str:
-    """Return how a weight is reached from one of torch's own modules."""
+    """Return the code that accesses a weight from one of torch's own modules."""
     return "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in key.split("."))

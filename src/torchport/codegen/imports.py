@@ -1,4 +1,4 @@
-"""The imports of a generated file, and the names by which functions and classes are known in it."""
+"""The imports of a generated file, and the names by which it refers to functions and classes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HOMES = (
 
 @functools.cache
 def _public_names() -> dict[int, str]:
-    """Return by what name torch's functions are called, by their ids; the first home is the best."""
+    """Return the names of torch's functions, keyed by id; earlier entries of `_HOMES` take precedence."""
     names: dict[int, str] = {}
     for private in (False, True):
         for prefix, module in _HOMES:
@@ -45,7 +45,7 @@ def _public_names() -> dict[int, str]:
 
 
 class Imports:
-    """Collects what a file imports."""
+    """Collects the imports of a file."""
 
     def __init__(self) -> None:
         self.taken: dict[str, object] = {}
@@ -55,7 +55,7 @@ class Imports:
         self.assembles = False
 
     def name_of(self, value: object) -> str:
-        """Return how a function or class is called in the file.
+        """Return the name of a function or class in the file, importing it if necessary.
 
         Raises:
             CodegenError: it cannot be imported.
@@ -73,7 +73,7 @@ class Imports:
         return known if known is not None else self._import(value)
 
     def module_class(self, kind: type) -> str:
-        """Return how one of torch's module classes is called in the file."""
+        """Return the name of one of torch's module classes in the file, importing it if necessary."""
         if getattr(nn, kind.__name__, None) is kind:
             return f"nn.{kind.__name__}"
         return self._import(kind)
@@ -84,10 +84,10 @@ class Imports:
         self._lines.setdefault(module, set()).add(name)
 
     def third_party(self, words: set[str], *, safetensors: bool) -> list[str]:
-        """Return the lines that import torch and others, in ruff's order.
+        """Return the lines that import torch and other packages, in ruff's order.
 
         Args:
-            words: the words of the file: what is not among them is not imported.
+            words: the words of the file: names that are not among them are not imported.
             safetensors: whether the weights are loaded with safetensors.
         """
         froms = {module: {name for name in names if name in words} for module, names in self._lines.items()}
@@ -105,7 +105,7 @@ class Imports:
         return imported
 
     def _custom_op(self, op: OpOverload | OpOverloadPacket, name: str) -> str:
-        """Name an op, and import who registers it."""
+        """Return an op's name, and import the module that registers it."""
         qualified = qualified_name(op)
         namespace = qualified.split("::")[0]
         if namespace in ("aten", "prims"):
@@ -137,7 +137,7 @@ class Imports:
             found = None
         if found is not value:
             raise _not_importable(value)
-        if module in ("torch", "torch.return_types"):  # by their names alone, `max` would be another
+        if module in ("torch", "torch.return_types"):  # unqualified, `max` would be the builtin
             return f"{module}.{name}"
         first = name.split(".")[0]
         if self.taken.setdefault(first, module) != module:
@@ -148,7 +148,7 @@ class Imports:
 
 
 def _is_path(text: str) -> bool:
-    """Whether a text can stand in code as names with dots between: a file's name need not."""
+    """Whether a text is a valid dotted name in code; a module's file name need not be."""
     return all(is_name(part) for part in text.split("."))
 
 

@@ -1,4 +1,4 @@
-"""Turns statements that repeat for one block after another into a loop."""
+"""Turns statements that repeat for consecutive blocks into a loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST = 6
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A statement as text: what it says for any index, and the indices that it names."""
+    """A statement as text: its pattern with indices removed, and the lists and indices that it uses."""
 
     pattern: str
     lists: tuple[str, ...]
@@ -22,15 +22,15 @@ class _Unit:
 def roll_loops(
     statements: Sequence[str], lengths: Mapping[str, int], names: set[str]
 ) -> list[tuple[str, list[str]]]:
-    """Return statements with those that repeat under a loop's head.
+    """Group repeated statements into loops.
 
     Args:
-        statements: a statement each, on one line.
-        lengths: how many modules each list holds.
-        names: names that a loop's variable must not have.
+        statements: the statements, each on one line.
+        lengths: the lengths of the module lists.
+        names: names that a loop variable must not have.
 
     Returns:
-        Pairs of a loop's head and what is in it; the head is empty for what is in no loop.
+        Pairs of a loop's head and its body; the head is empty for statements outside a loop.
     """
     units = [_unit(statement) for statement in statements]
     found: list[tuple[str, list[str]]] = []
@@ -64,7 +64,7 @@ def _unit(statement: str) -> _Unit:
 
 
 def _repetition(units: list[_Unit], start: int) -> tuple[int, int]:
-    """Return the length of what repeats from a statement on, and how often it does."""
+    """Return the length of the block that repeats from a statement on, and how many times it occurs."""
     for period in range(1, _LONGEST + 1):
         block = units[start : start + period]
         lists = {name for unit in block for name in unit.lists}

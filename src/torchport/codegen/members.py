@@ -1,4 +1,4 @@
-"""The members of a generated class: how its modules, parameters and buffers are made."""
+"""Writes the members of a generated class: code that creates its modules, parameters and buffers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchport.codegen.constructors import constructor_arguments, is_required
 from torchport.codegen.imports import Imports
 from torchport.codegen.places import Places, find_module, find_tensor, find_used, is_list
 
-_BY_NAME = ("kernel_size",)  # given by its name, though it has no default
+_BY_NAME = ("kernel_size",)  # passed by keyword, though it has no default
 INLINED_ELEMENTS = 16
 
 
@@ -24,8 +24,8 @@ class Member:
 
     Args:
         name: its attribute.
-        code: how it is made.
-        statement: whether `code` is a statement, and no value to be assigned.
+        code: the code that creates it.
+        statement: whether `code` is a complete statement rather than a value to assign.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Member:
 
 
 class MemberWriter:
-    """Writes how the members of classes are made.
+    """Writes the code that creates the members of classes.
 
     Args:
-        places: where parts stand.
+        places: where modules and weights are in the generated classes.
         imports: the file's imports.
-        instance: writes how an instance of a generated class is made.
+        instance: returns the code that creates the instance of a generated class at a path.
     """
 
     def __init__(self, places: Places, imports: Imports, instance: Callable[[str], Code]) -> None:
@@ -51,10 +51,10 @@ class MemberWriter:
         """Return the members of the class at a path.
 
         Args:
-            owner: the class.
+            owner: the path of the class.
             modules: the paths of the modules that it holds.
-            weights: the paths of the parameters and buffers that it holds itself.
-            inlined: those of them whose values stand in the code.
+            weights: the paths of the parameters and buffers that it holds directly.
+            inlined: the weights whose values are written into the code.
         """
         found: dict[str, Member] = {}
         for path in modules:
@@ -68,7 +68,7 @@ class MemberWriter:
         return members + [self._weight(path, path in inlined) for path in weights]
 
     def module(self, path: str) -> Code:
-        """Return how the module at a path is made."""
+        """Return the code that creates the module at a path."""
         path = self._places.aliases.get(path, path)
         if path in self._places.classes:
             return self._instance(path)
@@ -80,7 +80,7 @@ class MemberWriter:
         return self.constructor(module)
 
     def constructor(self, module: nn.Module) -> Code:
-        """Return the call that makes one of torch's own modules."""
+        """Return the constructor call for one of torch's own modules."""
         arguments = constructor_arguments(module)
         args: list[Code] = []
         positional = True
@@ -111,7 +111,7 @@ class MemberWriter:
         return call(("nn.Identity",), [])
 
     def _container(self, owner: str, path: str) -> str:
-        """Return the path of the container in a class that a module is in."""
+        """Return the path of the outermost container in a class that contains a module."""
         names = path[len(owner) + 1 if owner else 0 :].split(".")
         current = owner
         for name in names:

@@ -1,4 +1,4 @@
-"""Where the modules and weights of a model stand in the generated classes."""
+"""Maps the modules and weights of a model to their places in the generated classes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from torchport.codegen.scopes import Scope
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One step on the way to a part.
+    """One step of the access path to a part.
 
     Args:
-        name: what it is called where weights are named: in the weights file.
-        code: how it is written, such as `.layer1`, `[0]` or `["class"]`.
+        name: its name in the keys of the weights file.
+        code: its code, such as `.layer1`, `[0]` or `["class"]`.
     """
 
     name: str
     code: str
 
 
-# What generated classes have from `nn.Module`, and must keep.
+# Attributes that generated classes inherit from `nn.Module` and must not override.
 _RESERVED = frozenset(dir(nn.Module())) | {"forward"}
 
 
@@ -35,13 +35,13 @@ class Places:
 
     Args:
         model: the model.
-        graph: its graph, which holds what it uses.
-        classes: the paths of modules that become classes; the model's own is empty.
+        graph: its graph, which holds the modules and weights that it uses.
+        classes: the paths of modules that become classes; the model's own path is empty.
         chains: the paths of modules that become `nn.Sequential`.
         whole: the paths of modules that are kept as they are.
-        used: the paths of modules that are called.
-        aliases: paths that stand for the module at another path.
         hierarchy: whether there are classes for submodules.
+        used: the paths of modules that are called.
+        aliases: paths that refer to the module at another path.
     """
 
     model: nn.Module
@@ -56,7 +56,7 @@ class Places:
     _dissolved: dict[str, bool] = field(default_factory=dict)
 
     def owner_of(self, path: str) -> str:
-        """Return the path of the class that holds a part: the nearest around it."""
+        """Return the path of the class that holds a part: the nearest enclosing one."""
         parent = path
         while parent:
             parent = parent.rpartition(".")[0]
@@ -65,7 +65,7 @@ class Places:
         return ""
 
     def segments(self, path: str) -> list[Segment]:
-        """Return how a part is reached from its class, such as by `.layer1` and `[0]`."""
+        """Return the access path of a part from its class, such as `.layer1` and `[0]`."""
         owner = self.owner_of(path)
         names = path[len(owner) + 1 if owner else 0 :].split(".")
         found: list[Segment] = []
@@ -77,24 +77,24 @@ class Places:
                 found.append(self._member(above, name))
             elif position and self._is_dict(above):
                 found.append(Segment(name, f"[{text(name)}]"))
-            else:  # a module that only holds others: its name becomes a part of theirs
+            else:  # a module that only holds others: its name is merged into theirs
                 held = f"{held}.{name}" if position else name
                 attribute = self._attribute(owner, held)
                 found[-1:] = [Segment(attribute, f".{attribute}")]
         return found
 
     def _member(self, container: str, name: str) -> Segment:
-        """Return how a part of one of torch's own modules is reached."""
+        """Return the access path step to a child of one of torch's own modules."""
         module = find_module(self.model, container)
         if container in self.whole or not isinstance(module, (nn.ModuleList, nn.Sequential)):
             return Segment(name, f".{name}")
         place = list(module._modules).index(name)
         if is_list(module):
-            return Segment(str(place), f"[{place}]")  # made anew, its parts are numbered from 0
+            return Segment(str(place), f"[{place}]")  # recreated, so renumbered from 0
         return Segment(name, f".{name}" if is_name(name) else f"[{place}]")
 
     def _attribute(self, owner: str, held: str) -> str:
-        """Return the attribute of a class for what a model calls by one or several names; no two share it."""
+        """Return a unique attribute of a class for the dotted name that a part has in the model."""
         known = self.attributes.setdefault(owner, {})
         if held not in known:
             wanted = candidate = identifier(held) if not is_name(held) else held
@@ -106,15 +106,15 @@ class Places:
         return known[held]
 
     def code(self, scope: Scope, path: str) -> Code:
-        """Return how a scope names the part at a path."""
+        """Return the code by which a scope refers to the part at a path."""
         return ("self" + self.route_code(scope.path, path),)
 
     def route_code(self, start: str, path: str) -> str:
-        """Return how a part is reached from the class at `start`, as code."""
+        """Return the access path of a part from the class at `start`, as code."""
         return "".join(segment.code for segment in self.route(start, path))
 
     def route(self, start: str, path: str) -> list[Segment]:
-        """Return how a part is reached from the class at `start`."""
+        """Return the access path of a part from the class at `start`."""
         chain: list[Segment] = []
         while path != start:
             owner = self.owner_of(path)
@@ -125,13 +125,13 @@ class Places:
         return chain
 
     def within(self, scope_path: str, path: str) -> str:
-        """Return the path by which a scope reaches a module: its own name for one that is shared."""
+        """Return the path by which a scope refers to a module: a path of its own for a shared module."""
         if not scope_path or path.startswith(scope_path + "."):
             return path
         return self.aliases_of(scope_path, path)
 
     def aliases_of(self, scope_path: str, path: str) -> str:
-        """Return a path inside a scope that stands for a module outside of it."""
+        """Return a path inside a scope that is an alias of a module outside of it."""
         module = find_module(self.model, path)
         every: Iterable[tuple[str, nn.Module]] = self.model.named_modules(remove_duplicate=False)
         for other, found in every:
@@ -153,9 +153,9 @@ class Places:
         return not self._is_dissolved(path)
 
     def _is_dissolved(self, path: str) -> bool:
-        """Whether a container holds a module that is no part of the code, though what is in that one is.
+        """Whether a container holds a module that does not occur in the code, though its children do.
 
-        So it is where `layer.forward(x)` is called in place of `layer(x)`: nothing can be put into the list.
+        This happens if `layer.forward(x)` is called instead of `layer(x)`: nothing can be put in the list.
         """
         if path not in self._dissolved:
             inside = path + "."
@@ -182,12 +182,12 @@ class Places:
 
 
 def is_list(module: nn.Module | None) -> bool:
-    """Whether a module holds others by their numbers."""
+    """Whether a module is a list or sequential with numbered children."""
     return isinstance(module, (nn.ModuleList, nn.Sequential)) and all(map(str.isdigit, module._modules))
 
 
 def find_module(model: nn.Module, path: str) -> nn.Module | None:
-    """Return the module at a path; None where there is none."""
+    """Return the module at a path; None if there is none."""
     found: object = model
     for name in path.split(".") if path else ():
         found = getattr(found, name, None)
@@ -197,9 +197,9 @@ def find_module(model: nn.Module, path: str) -> nn.Module | None:
 
 
 def find_used(graph: fx.GraphModule, model: nn.Module, path: str) -> nn.Module | None:
-    """Return the module at a path that a graph calls: the graph's own, which may have been replaced."""
+    """Return the module that a graph calls at a path: the graph's own, which may have been replaced."""
     found = find_module(graph, path)
-    # A graph holds an empty module where it uses nothing but a weight.
+    # A graph holds a plain nn.Module where it uses only a weight.
     return found if found is not None and type(found) is not nn.Module else find_module(model, path)
 
 

@@ -1,4 +1,4 @@
-"""The nodes of a graph by the module's call that they are in: a tree, as the calls were."""
+"""Groups the nodes of a graph by the module call that they belong to, as a tree of nested calls."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torchport.capture import TracedCall
 
 @dataclass(eq=False, slots=True)
 class Scope:
-    """What one call of a module does.
+    """The contents of one call of a module.
 
     Args:
         call: the call.
-        items: its nodes, and the calls in it, in order.
-        inputs: the nodes that it uses and that come from outside.
+        items: its nodes and nested calls, in order.
+        inputs: the nodes from outside that it uses.
         outputs: its nodes that are used outside.
-        names: what the user's code calls its nodes.
+        names: the user's variable names for its nodes.
     """
 
     call: TracedCall
@@ -34,7 +34,7 @@ class Scope:
         return self.call.path
 
     def nodes(self) -> Iterator[fx.Node]:
-        """Yield the nodes in this call and those in it."""
+        """Yield the nodes of this call and of nested calls."""
         for item in self.items:
             if isinstance(item, Scope):
                 yield from item.nodes()
@@ -42,7 +42,7 @@ class Scope:
                 yield item
 
     def scopes(self) -> Iterator[Scope]:
-        """Yield this scope and those in it."""
+        """Yield this scope and nested scopes."""
         yield self
         for item in self.items:
             if isinstance(item, Scope):
@@ -53,8 +53,8 @@ def build_scopes(graph: fx.Graph, *, hierarchy: bool) -> Scope:
     """Return the tree of a graph's calls.
 
     Args:
-        graph: a graph of calls; nodes that were added by hand belong to the call of the one before.
-        hierarchy: whether calls of modules are scopes of their own; if not, all is in one.
+        graph: a graph of calls; nodes that were added by hand belong to the preceding node's call.
+        hierarchy: whether each module call gets its own scope; if not, there is a single scope.
     """
     root = _root_call(graph)
     top = Scope(root)
@@ -76,7 +76,7 @@ def build_scopes(graph: fx.Graph, *, hierarchy: bool) -> Scope:
 
 
 def _all_names(graph: fx.Graph) -> dict[fx.Node, str]:
-    """Return what the code of any module calls the nodes of a graph; their own module's first."""
+    """Return the variable names of a graph's nodes in any module's code, preferably their own module's."""
     names: dict[fx.Node, str] = {}
     for node in graph.nodes:
         for part in (node, *node.users):
@@ -124,7 +124,7 @@ def _find_borders(scope: Scope) -> None:
 
 
 def _is_own_weight(node: fx.Node, scope: Scope) -> bool:
-    """Whether a node is a weight that the scope's module holds."""
+    """Whether a node is a weight held by the scope's module or a submodule."""
     if node.op != "get_attr":
         return False
     owner: TracedCall = node.meta["module_call"]

@@ -1,4 +1,4 @@
-"""Puts a generated file together: imports, classes, a loader, a main part that runs it."""
+"""Assembles a generated file: imports, classes, a loader, and a main section that runs the model."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Loading:
 
     Args:
         weights: the name of the weights file; empty if there is none.
-        mode: `.eval()`, or nothing for a model in training mode.
-        assign: whether the weights' own dtypes are taken over.
+        mode: `.eval()`, or empty for a model in training mode.
+        assign: whether to load with `assign=True`, which keeps the weights' dtypes.
         arguments: the example inputs.
     """
 
@@ -128,8 +128,8 @@ def _one_line(statement: Statement) -> str:
 
 
 def _wrapped(line: str, indent: int) -> list[str]:
-    """Return a line of a loop's body, broken at its last bracket where it is too long."""
-    quotes = '"' in line or "'" in line  # a bracket or comma in a text is no place to break at
+    """Return a line of a loop's body, broken at its last bracket if it is too long."""
+    quotes = '"' in line or "'" in line  # brackets and commas in strings are not break points
     if indent + len(line) <= WIDTH or "(" not in line or not line.endswith(")") or quotes:
         return [" " * indent + line]
     depth = 0
@@ -206,7 +206,7 @@ def _main(generated: Generated, loading: Loading) -> list[str]:
 
 
 def _example(value: object, generated: Generated) -> Code | None:
-    """Return an input like the example, of random values."""
+    """Return the code of an input like the example, with random values; None if it cannot be written."""
     if isinstance(value, torch.Tensor):
         given: list[Code] = [(str(size),) for size in value.shape] or [("()",)]
         if value.dtype != torch.float32:

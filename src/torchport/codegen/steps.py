@@ -1,4 +1,4 @@
-"""What a scope does, step by step: each step becomes a statement, or a part of one."""
+"""Plans a scope as a sequence of steps, each of which becomes a statement or part of one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Step:
 
     Args:
         item: the node, or the call of a module.
-        operands: the nodes that it uses, as Python would evaluate them.
-        results: the nodes that it gives; None for a part of a result that nobody uses.
-        modes: the modes of torch that it runs in.
+        operands: the nodes that it uses, in Python's evaluation order.
+        results: the nodes that it produces; None for an unused part of an unpacked result.
+        modes: the torch modes in which it runs.
         unpacked: whether `results` are the parts of one result.
-        inlined: whether it is a part of the statement of the step that uses it.
+        inlined: whether it is part of the statement of the step that uses it.
     """
 
     item: fx.Node | Scope
@@ -43,10 +43,10 @@ class Plan:
 
     Args:
         scope: the scope.
-        steps: its steps, in order; those that are inlined too.
-        reads: nodes that are written where they are used: sizes, dtypes, parts of results.
+        steps: its steps in order, including inlined ones.
+        reads: nodes that are written at each use: sizes, dtypes, parts of results.
         returned: the nodes that it returns.
-        inputs: the nodes that it is given.
+        inputs: its input nodes.
     """
 
     scope: Scope
@@ -56,7 +56,7 @@ class Plan:
     inputs: frozenset[fx.Node] = frozenset()
 
     def roots(self, nodes: Iterable[fx.Node]) -> Iterator[fx.Node]:
-        """Yield the nodes that are needed for some, with reads taken apart."""
+        """Yield the nodes that the given nodes depend on, looking through reads."""
         for node in nodes:
             if node in self.reads:
                 yield from self.roots(node.all_input_nodes)
@@ -64,17 +64,17 @@ class Plan:
                 yield node
 
     def step_of(self) -> dict[fx.Node, Step]:
-        """Return the step that gives a node."""
+        """Map each node to the step that produces it."""
         return {node: step for step in self.steps for node in step.results if node is not None}
 
 
 def plan_scope(scope: Scope, returned: list[fx.Node], separate: set[fx.Node]) -> Plan:
-    """Say which steps of a scope are statements, and which are parts of others.
+    """Decide which steps of a scope become statements, and which are inlined into others.
 
     Args:
         scope: the scope.
         returned: the nodes that it returns.
-        separate: nodes that must have a statement of their own, as their users' would be too long.
+        separate: nodes that need their own statement, since their users' lines would be too long.
     """
     plan = Plan(scope, returned=returned, inputs=frozenset(scope.inputs))
     unpacked = _find_unpacked(scope, returned)
@@ -111,7 +111,7 @@ def _node_step(node: fx.Node, unpacked: dict[fx.Node, fx.Node]) -> Step:
 
 
 def _find_unpacked(scope: Scope, returned: list[fx.Node]) -> dict[fx.Node, fx.Node]:
-    """Return the parts of results that get their names where the result comes: `a, b = f(x)`."""
+    """Return the parts of results that are unpacked where the result is produced: `a, b = f(x)`."""
     found: dict[fx.Node, fx.Node] = {}
     inside = {item for item in scope.items if isinstance(item, fx.Node)}
     for node in inside:
@@ -129,7 +129,7 @@ def _find_unpacked(scope: Scope, returned: list[fx.Node]) -> dict[fx.Node, fx.No
 
 
 def _is_read(node: fx.Node, scope: Scope) -> bool:
-    """Whether a node asks something that is written where it is needed."""
+    """Whether a node is a cheap query that is written at each use."""
     if "item" in node.meta:
         return True
     if node in scope.names or len(node.users) == 0:
@@ -142,7 +142,7 @@ def _is_read(node: fx.Node, scope: Scope) -> bool:
 
 
 def _inline(plan: Plan, separate: set[fx.Node]) -> None:
-    """Let steps be parts of the next statement where Python evaluates them in the same order."""
+    """Inline steps into the next statement where Python evaluates them in the same order."""
     uses: dict[fx.Node, int] = {}
     for operands in [*[step.operands for step in plan.steps], plan.returned]:
         for node in plan.roots(operands):
@@ -161,7 +161,7 @@ def _inline(plan: Plan, separate: set[fx.Node]) -> None:
 
 
 def _take(plan: Plan, operands: list[fx.Node], pending: list[Step], user: Step | None) -> None:
-    """Inline the last pending steps that are used in the order in which they stand."""
+    """Inline the longest suffix of the pending steps that is used in the same order."""
     wanted = [node for node in plan.roots(operands) if any(node in step.results for step in pending)]
     if user is not None and isinstance(user.item, fx.Node) and user.item.target in AUGMENTED:
         wanted = [node for node in wanted if node is not user.item.args[0]]
@@ -171,7 +171,7 @@ def _take(plan: Plan, operands: list[fx.Node], pending: list[Step], user: Step |
     first = len(pending) - count
     for step in pending[first:]:
         step.inlined = True
-    # One that is used otherwise is a statement before this one, and so are those before it.
+    # A step used in another order becomes a statement before this one, as do all steps before it.
     flushed = max((i + 1 for i in range(first) if pending[i].results[0] in wanted), default=0)
     pending[:] = pending[flushed:first]
 

@@ -1,4 +1,4 @@
-"""A model as a graph that can be walked, changed, run, and written back as Python."""
+"""A model as a graph that can be traversed, changed, run, and written back as Python."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from torchport.records import write_text
 
 
 class TraceGraph(fx.GraphModule):
-    """A model as the calls that its code makes.
+    """A model as a graph of the calls that its code makes.
 
-    A `torch.fx.GraphModule`: `graph.graph.nodes` are its nodes, and what is done to them is run by the next
-    call after `recompile()`. A node's `meta` has the shapes and dtypes of its result (`val`), the module that
-    called it (`nn_module_stack`) and the user's line (`stack_trace`).
+    A `torch.fx.GraphModule`: `graph.graph.nodes` are its nodes; changes to them take effect after
+    `recompile()`. A node's `meta` has the shapes and dtypes of its result (`val`), the module that called it
+    (`nn_module_stack`) and the user's source line (`stack_trace`).
     """
 
     model: nn.Module
@@ -32,10 +32,10 @@ class TraceGraph(fx.GraphModule):
 
     @classmethod
     def of(cls, captured: CallGraph) -> TraceGraph:
-        """Make one of a captured model.
+        """Create a graph from a captured model.
 
         Raises:
-            CodegenError: an input's name cannot stand in a signature.
+            CodegenError: an input's name is not a valid parameter name.
         """
         for argument in captured.arguments:
             if not is_name(argument.name):
@@ -46,7 +46,7 @@ class TraceGraph(fx.GraphModule):
                 )
         made = cls(captured.parts, captured.graph, type(captured.model).__name__)
         made.train(captured.model.training)
-        # Not as submodules: the graph holds what it uses, and no more.
+        # Stored in `__dict__` so that they do not become submodules: the graph holds only what it uses.
         made.__dict__["model"] = captured.model
         made.__dict__["arguments"] = captured.arguments
         made.__dict__["free"] = captured.free
@@ -54,19 +54,19 @@ class TraceGraph(fx.GraphModule):
         return made
 
     def source(self) -> nn.Module:
-        """Return what generated code is compared with: the model, or this graph once it was changed."""
+        """Return what generated code is compared with: the model, or this graph if it has been changed."""
         return self.model if self.code == self.__dict__["original_code"] else self
 
     def to_code(
         self, class_name: str = "Model", *, weights: str = "", hierarchy: bool = True, shapes: bool = False
     ) -> str:
-        """Return the text of a file with this model.
+        """Return this model as the text of a Python file.
 
         Args:
             class_name: the name of the model's class.
-            weights: the name of the weights file that it loads; none is loaded if it is empty.
-            hierarchy: whether submodules become classes of their own, or all stands in one.
-            shapes: whether statements say the shapes of what they give.
+            weights: the name of the weights file to load; empty to load none.
+            hierarchy: whether submodules become classes of their own; if not, there is one flat class.
+            shapes: whether to add the shapes of results as comments.
         """
         return self._write(class_name, weights, hierarchy, shapes)[0]
 
@@ -80,21 +80,21 @@ class TraceGraph(fx.GraphModule):
         shapes: bool = False,
         check: bool = True,
     ) -> str:
-        """Write this model as a Python file and a weights file, and prove that they do what it does.
+        """Write this model as a Python file and a weights file, and verify that they reproduce its results.
 
         Args:
             code_path: the Python file.
-            weights_path: the weights file, `.pth` or `.safetensors`; beside the code if not given.
+            weights_path: the weights file, `.pth` or `.safetensors`; by default `.pth` beside the code.
             class_name: the name of the model's class.
-            hierarchy: whether submodules become classes of their own, or all stands in one.
-            shapes: whether statements say the shapes of what they give.
-            check: whether the file is imported, loaded, run and compared with the model before it is written.
+            hierarchy: whether submodules become classes of their own; if not, there is one flat class.
+            shapes: whether to add the shapes of results as comments.
+            check: whether to import, load and run the code and compare it with the model before writing it.
 
         Returns:
             The file's text.
 
         Raises:
-            CodegenError: the model cannot be written, or what is written differs from it.
+            CodegenError: the model cannot be written, or the generated code's results differ.
 
         Example:
             >>> graph = trace_graph(torch.nn.Sequential(torch.nn.Linear(2, 3)), (torch.ones(1, 2),))
@@ -145,17 +145,17 @@ def trace_graph(
 
     Args:
         model: a module or function.
-        args: its positional inputs; one tensor stands for itself.
+        args: its positional inputs; a single tensor need not be wrapped in a tuple.
         kwargs: its keyword inputs.
-        on_data_dependent: what happens where the model's path depends on a tensor's values: `error`, or
-            `specialize`, which keeps the path with a guard.
+        on_data_dependent: what to do if control flow depends on a tensor's values: `error`, or `specialize`,
+            which keeps the path taken, with a guard.
 
     Returns:
-        The graph, which runs.
+        The graph, which can be called.
 
     Raises:
-        CaptureError: the model raises, or its path depends on values.
-        CodegenError: an input's name cannot stand in a signature.
+        CaptureError: the model raises, or its control flow depends on values.
+        CodegenError: an input's name is not a valid parameter name.
 
     Example:
         >>> graph = trace_graph(torch.nn.Sequential(torch.nn.Linear(2, 3)), (torch.ones(1, 2),))

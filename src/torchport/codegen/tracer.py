@@ -1,4 +1,4 @@
-"""`with model_tracer(): graph = trace(model, inputs)`: the tracer as a block of code."""
+"""`with model_tracer(): graph = trace(model, inputs)`: the tracer as a context manager."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torchport.codegen.trace_graph import TraceGraph, trace_graph
 
 @contextlib.contextmanager
 def model_tracer() -> Iterator[None]:
-    """Open a block in which models are traced.
+    """Open a block in which to trace models.
 
-    Nothing is changed in it: models may be made inside or outside, and as many be traced as one likes.
+    The block itself has no effect: models may be created inside or outside, and any number can be traced.
 
     Example:
         >>> with model_tracer():
@@ -25,5 +25,5 @@ def model_tracer() -> Iterator[None]:
 
 
 def trace(model: nn.Module, dummy_input: torch.Tensor | Sequence[object]) -> TraceGraph:
-    """Trace a model on an input or several; the same as `torchport.trace_graph`."""
+    """Trace a model on one or several inputs; the same as `torchport.trace_graph`."""
     return trace_graph(model, dummy_input)

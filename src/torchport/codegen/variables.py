@@ -1,4 +1,4 @@
-"""Names for the values of a scope: the user's own where they are free, never numbered nodes."""
+"""Names for the values of a scope: the user's own where possible, never numbered node names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESERVED = frozenset({*keyword.kwlist, *dir(builtins), "torch", "nn", "self", "
     "hash",
     "filter",
 }
-# What the result of a function is, where the function's name does not say it.
+# Names for the results of functions whose own name would not make a good one.
 _NOUNS = {
     "add": "total", "iadd": "total", "sub": "difference", "mul": "product", "imul": "product",
     "truediv": "ratio", "matmul": "product", "getitem": "part", "cat": "joined", "concat": "joined",
@@ -38,7 +38,7 @@ class Variables:
 
     Args:
         plan: the scope's steps.
-        taken: names that mean something else in the file.
+        taken: names with another meaning in the file.
     """
 
     def __init__(self, plan: Plan, taken: Collection[str]) -> None:
@@ -84,10 +84,10 @@ class Variables:
             if node is not None:
                 self._assign(node, self._free(list(self._candidates(node, step, position)), position))
 
-    def goes_on(self, node: fx.Node) -> bool:
-        """Whether a node that changes a value in place gives it under the name that it had: `x += y`.
+    def keeps_variable(self, node: fx.Node) -> bool:
+        """Whether an in-place update keeps the variable of the value that it changes: `x += y`.
 
-        A weight has none: what changes it, `self.count.add_(1)`, is an expression.
+        A weight has no variable: its update, `self.count.add_(1)`, is an expression.
         """
         changed = node.args[0]
         return isinstance(changed, fx.Node) and node in self.names and changed in self.names
@@ -108,7 +108,7 @@ class Variables:
             yield _noun(node)
             return
         inner = node.meta["module_call"].names.get(node)
-        if step.unpacked and inner:  # what the module calls it says more than the module's name
+        if step.unpacked and inner:  # the callee's variable name says more than the module's name
             yield identifier(inner)
         yield _attribute(step.item.path)
 
@@ -130,7 +130,7 @@ class Variables:
 
 
 def _last_uses(plan: Plan) -> dict[fx.Node, int]:
-    """Return the position of the last statement that uses a node; what is inlined counts where it goes."""
+    """Return each node's last use as a statement position; inlined steps count where they are inlined."""
     last: dict[fx.Node, int] = {}
     end = len(plan.steps)
     for node in plan.roots(plan.returned):
@@ -149,7 +149,7 @@ def _last_uses(plan: Plan) -> dict[fx.Node, int]:
             giver = givers.get(node)
             if giver is not None and giver.inlined:
                 statement[id(giver)] = where
-    for step in plan.steps:  # `x += y` goes on with the same variable
+    for step in plan.steps:  # `x += y` keeps the same variable alive
         if isinstance(step.item, fx.Node) and step.item.target in AUGMENTED:
             changed = step.item.args[0]
             if isinstance(changed, fx.Node):

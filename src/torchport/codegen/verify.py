@@ -1,4 +1,4 @@
-"""Proves generated code: imported fresh, loaded, run, and compared with the model bit for bit."""
+"""Verifies generated code: imports, loads and runs it, and compares it with the model bit for bit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from torchport.verification import compare
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """What code is generated from, as in `CallGraph`: the model, example inputs, sizes that may differ."""
+    """What the code was generated from, as in `CallGraph`: the model, example inputs, sizes that may vary."""
 
     model: nn.Module
     arguments: tuple[Argument, ...]
@@ -34,14 +34,14 @@ class Original:
 
 
 def verify_code(text: str, state: dict[str, torch.Tensor], original: Original, weights_name: str) -> None:
-    """Run generated code beside what it was generated from.
+    """Run generated code, and compare it with its original.
 
     Raises:
-        CodegenError: it cannot be imported, loaded or run, or its results differ.
+        CodegenError: the code cannot be imported, loaded or run, or its results differ.
     """
     tensors = [*state.values(), *_leaves(original.arguments)]
     if any(tensor.is_meta for tensor in tensors):
-        return  # nothing has values to compare
+        return  # there are no values to compare
     with temporary_folder("codegen") as folder:
         path = folder / "generated.py"
         path.write_text(text, encoding="utf-8")
@@ -56,11 +56,11 @@ def verify_code(text: str, state: dict[str, torch.Tensor], original: Original, w
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """Generated code while it is checked.
+    """Generated code that is being verified.
 
     Args:
         path: the file.
-        text: what is in it.
+        text: its contents.
     """
 
     path: Path
@@ -68,19 +68,19 @@ class _Code:
 
     @contextlib.contextmanager
     def explained(self, what: str) -> Iterator[None]:
-        """Turn whatever is raised into a refusal that names the statement.
+        """Turn any exception into an error that names the statement at fault.
 
         Raises:
-            CodegenError: something was raised.
+            CodegenError: the body raised.
         """
         try:
             yield
-        except Exception as error:  # whatever is wrong with the code is what is to be said
+        except Exception as error:  # any failure of the generated code is reported
             message = " ".join(str(error).split())[:300]
             raise CodegenError(
                 f"the generated code {what}: {type(error).__name__}: {message}",
                 where=self._statement(error),
-                remedy="nothing was written; report this statement and the model's code that it stands for",
+                remedy="nothing was written; report this statement and the model code that it came from",
             ) from error
 
     def _statement(self, error: Exception) -> str:
@@ -120,10 +120,10 @@ def _import(path: Path) -> ModuleType:
 
 
 def _compare(original: Original, made: nn.Module, code: _Code) -> None:
-    """Compare on the example, and on inputs of other sizes where the model takes them."""
+    """Compare on the example, and on inputs of other sizes if the model accepts them."""
     try:
         expected = _run(original.model, original.arguments)
-    except Exception as error:  # it ran on fake tensors, which does not say that it runs on these
+    except Exception as error:  # it ran on fake tensors, but may still fail on real ones
         raise CodegenError(
             f"the model itself raises {type(error).__name__} on its example inputs: {one_line(error)}",
             remedy="call the model on these inputs without torchport, and fix it or the inputs first",
@@ -132,26 +132,28 @@ def _compare(original: Original, made: nn.Module, code: _Code) -> None:
         actual = _run(made, original.arguments)
     difference = _difference(original, original.arguments, expected, actual)
     if difference:
-        raise CodegenError(f"the generated code gives another result: {difference}")
+        raise CodegenError(f"the generated code gives a different result: {difference}")
     for arguments, wanted in _others(original):
         sizes = [tuple(leaf.shape) for leaf in _leaves(arguments)]
         with code.explained(f"fails for inputs of {sizes}"):
             try:
                 actual = _run(made, arguments)
             except ValueError as refusal:
-                if "this code holds" not in str(refusal):
+                if "this code is specialized" not in str(refusal):
                     raise
-                continue  # it says itself what it does not hold for
+                continue  # a guard of the generated code refuses these inputs
         difference = _difference(original, arguments, wanted, actual)
         if difference:
-            raise CodegenError(f"the generated code gives another result for inputs of {sizes}: {difference}")
+            raise CodegenError(
+                f"the generated code gives a different result for inputs of {sizes}: {difference}"
+            )
 
 
 def _difference(original: Original, arguments: Sequence[Argument], expected: object, actual: object) -> str:
     """Return where the code's result differs from the model's; empty if it does not.
 
-    A model may ask whether it is compiled, and leave out a mask that hides nothing where it is not: other
-    ops, whose results are rounded differently. Code has the compiled path, and is then compared with that.
+    A model may check whether it is being compiled, and in eager mode skip a mask that masks nothing: other
+    ops, which round differently. The code has the compiled path, so it is then compared with that.
     """
     difference = first_difference(expected, actual)
     if not difference or not compare(actual, expected).ok:
@@ -159,13 +161,13 @@ def _difference(original: Original, arguments: Sequence[Argument], expected: obj
     try:
         with compiling():
             compiled = _run(original.model, arguments)
-    except Exception:  # noqa: BLE001  # it is not made to be compiled: what was found is to be said
+    except Exception:  # noqa: BLE001  # the model has no compiled path: report the difference found
         return difference
     return difference if first_difference(compiled, actual) else ""
 
 
 def _others(original: Original) -> Iterator[tuple[list[Argument], object]]:
-    """Yield inputs of other sizes that the model takes, with its results: those that change most."""
+    """Yield inputs of other sizes that the model accepts, with its results; most sizes changed first."""
     sizes = input_sizes(original.arguments)
     trials = [original.free] if original.free else []
     if original.free is None:
@@ -174,7 +176,7 @@ def _others(original: Original) -> Iterator[tuple[list[Argument], object]]:
         arguments = with_other_sizes(original.arguments, trial)
         try:
             wanted = _run(original.model, arguments)
-        except Exception:  # noqa: BLE001  # a model may refuse other sizes in any way
+        except Exception:  # noqa: BLE001  # a model may reject other sizes in any way
             continue
         yield arguments, wanted
         if len(trial) == len(sizes):
@@ -198,12 +200,12 @@ def _run(module: nn.Module, arguments: Sequence[Argument]) -> object:
 
 
 def first_difference(expected: object, actual: object) -> str:
-    """Return where two results part, bit for bit; empty if they do not."""
+    """Return where two results differ, bit for bit; empty if they do not."""
     if type(expected) is not type(actual):
-        return f"a {type(actual).__name__} in place of a {type(expected).__name__}"
+        return f"a {type(actual).__name__} instead of a {type(expected).__name__}"
     theirs, ours = flatten(expected), flatten(actual)
     if theirs.structure.paths != ours.structure.paths:
-        return f"tensors at {list(ours.structure.paths)} in place of {list(theirs.structure.paths)}"
+        return f"tensors at {list(ours.structure.paths)} instead of {list(theirs.structure.paths)}"
     for path, left, right in zip(theirs.structure.paths, theirs.leaves, ours.leaves, strict=True):
         if left.shape != right.shape or left.dtype != right.dtype:
             return f"{path} is {tuple(right.shape)} {right.dtype}, not {tuple(left.shape)} {left.dtype}"

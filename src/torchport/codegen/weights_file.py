@@ -1,4 +1,4 @@
-"""Writes and reads the weights of a generated file."""
+"""Writes the weights of a generated file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torchport.records.error_keeping_file import written_by_torch
 
 
 def check_weights_name(path: Path) -> None:
-    """Refuse a file of which the ending does not say what kind it is.
+    """Refuse a file name with an unknown extension.
 
     Raises:
-        CodegenError: says which endings do.
+        CodegenError: the extension is not `.pth`, `.pt` or `.safetensors`.
     """
     if path.suffix not in (".pth", ".pt", ".safetensors"):
         raise CodegenError(
@@ -28,10 +28,10 @@ def check_weights_name(path: Path) -> None:
 
 
 def write_weights(state: dict[str, torch.Tensor], path: Path) -> None:
-    """Write weights whole or not at all, as `.pth` or `.safetensors`.
+    """Write weights atomically, as `.pth` or `.safetensors`; nothing is written for meta tensors.
 
     Raises:
-        CodegenError: the file cannot be written, or its ending is none of those.
+        CodegenError: the file cannot be written, or its extension is unknown.
     """
     check_weights_name(path)
     if any(tensor.is_meta for tensor in state.values()):
@@ -40,12 +40,12 @@ def write_weights(state: dict[str, torch.Tensor], path: Path) -> None:
     try:
         with atomic_write(path) as temporary:
             if path.suffix == ".safetensors":
-                # The format knows no shared memory: what is tied stands in it twice.
+                # The format does not support shared memory: tied weights are written twice.
                 save_file({key: value.contiguous().clone() for key, value in values.items()}, temporary)
             else:
                 with written_by_torch(temporary) as file:
                     torch.save(values, file)  # type: ignore[arg-type]  # IO is abstract
     except RecordError as error:
         raise CodegenError(error.what, where=error.where) from error
-    except SafetensorError as error:  # what the library makes of a full disk
+    except SafetensorError as error:  # raised by the library if the disk is full
         raise CodegenError(f"cannot be written: {one_line(error)}", where=str(path)) from error

@@ -1,4 +1,4 @@
-"""Writes a model of the zoo as code, and says what came of it."""
+"""Writes a model from the zoo as code, and returns a record of the result."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def write_model(
 
     Args:
         model: the model, with example inputs.
-        code_path: the Python file; if it is not given, nothing is written or checked.
-        weights_path: the weights file, `.pth` or `.safetensors`; beside the code if not given.
-        class_name: the name of the model's class; by default made of the model's name.
-        hierarchy: whether submodules become classes of their own, or all stands in one.
-        shapes: whether statements say the shapes of what they give.
-        on_data_dependent: `error`, or `specialize` to keep a path that depends on values with a guard.
+        code_path: the Python file; if None, nothing is written or verified.
+        weights_path: the weights file, `.pth` or `.safetensors`; by default `.pth` beside the code.
+        class_name: the name of the model's class; by default derived from the model's name.
+        hierarchy: whether submodules become classes of their own; if not, there is one flat class.
+        shapes: whether to add the shapes of results as comments.
+        on_data_dependent: `error`, or `specialize` to keep data-dependent control flow with a guard.
 
     Returns:
-        The code, and what is to be said of it.
+        The code, and facts about it.
 
     Raises:
         CaptureError: the model cannot be traced.
-        CodegenError: it cannot be written, or what is written differs from it.
+        CodegenError: the model cannot be written, or the generated code's results differ.
     """
     class_name = class_name or _class_name(model.name)
     start = time.perf_counter()
@@ -70,7 +70,7 @@ def write_model(
 
 
 def _class_name(model: str) -> str:
-    """Return a name for the class of a model.
+    """Return a class name for a model.
 
     Example:
         >>> _class_name("torchvision:vit_b_16")

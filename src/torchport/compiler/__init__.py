@@ -1,4 +1,4 @@
-"""A captured model and a target → a compiled model; also torch.compile's backend, and the dry run."""
+"""A captured model and a target → a compiled model; also the torch.compile backend, and the dry run."""
 
 from torchport.compiler.compile_model import compile
 from torchport.compiler.compiled_model import CompiledModel

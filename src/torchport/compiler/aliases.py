@@ -1,7 +1,7 @@
-"""Finds the results that share memory with an input, a weight or another result.
+"""Finds the results that alias an input, a weight or another result.
 
-Such a view is made on the host: from a device it would come back as a copy, and who writes to it, or
-to what it is a view of, would see another result than with eager torch.
+Such views are made on the host: from a device they would come back as copies, and writes to a view or to its
+base would then have other effects than with eager torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torchport.compiler.views import base_of
 
 
 def aliasing_nodes(graph: NormalGraph) -> dict[fx.Node, str]:
-    """Return the nodes that must run on the host, with what each shares memory with."""
+    """Return the nodes that must run on the host, each with a description of what it shares memory with."""
     returned = [value for value in graph.returned if isinstance(value, fx.Node)]
     results = set(returned)
     found: dict[fx.Node, str] = {}

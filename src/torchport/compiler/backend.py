@@ -1,10 +1,10 @@
-"""torch.compile's backend: `torch.compile(model, backend="torchport", options={"target": …})`.
+"""The torch.compile backend: `torch.compile(model, backend="torchport", options={"target": …})`.
 
-torch finds it through the entry-point group `torch_dynamo_backends`, so it needs no import. Dynamo
-hands over one graph for each piece of Python without a break. Where no gradient is wanted, a graph
-goes the way of `torchport.compile`, its weights frozen; where one is, AOTAutograd makes a forward and
-a backward graph of it, and the target takes of each what it can. So it does of a graph with transforms
-of `torch.func`, which only AOTAutograd resolves. What cannot be compiled runs with eager torch.
+torch finds it through the entry-point group `torch_dynamo_backends`, so it needs no import. Dynamo hands over
+one graph for each stretch of Python without a graph break. Without gradients, a graph is compiled as in
+`torchport.compile`, with its weights frozen. With gradients, AOTAutograd splits it into a forward and a
+backward graph, and the target takes what it can of each. Graphs with transforms of `torch.func` take the same
+path, since only AOTAutograd resolves them. What cannot be compiled runs with eager torch.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ def backend(
     options: Mapping[str, object] | None = None,
     mode: str | None = None,
 ) -> Callable[..., object]:
-    """Compile one graph of Dynamo's.
+    """Compile one of Dynamo's graphs.
 
     Args:
         graph_module: the graph.
-        example_inputs: what it is called with first.
+        example_inputs: the inputs of its first call.
         options: `target`, the target's name (`openvino` if not given), and the target's own options.
         mode: ignored; torch.compile's modes are inductor's.
 
     Returns:
-        A function that takes what the graph takes and returns what it returns.
+        A function with the graph's inputs and outputs.
 
     Raises:
-        TargetError: no such target, option or device, or its library is not installed.
+        TargetError: there is no such target, option or device, or its library is not installed.
 
     Example:
         >>> compiled = torch.compile(torch.nn.ReLU(), backend=backend, options={"target": "host"})
@@ -53,16 +53,16 @@ def backend(
     target = targets.find_engine(str(given.pop("target", DEFAULT_TARGET)))
     chosen = target.make_options(given)
     target.check_ready(chosen)
-    # Weights of Dynamo's graphs are inputs; a graph that somebody else made may hold them.
+    # Dynamo's graphs take weights as inputs; a graph from another source may hold them.
     if _wants_gradients([*example_inputs, *graph_module.parameters()]) or _has_transforms(graph_module):
         if not isinstance(graph_module.graph.output_node().args[0], (tuple, list)):
             return _unpacked(backend(_packed(graph_module), example_inputs, options=options))
-        return _keeping_note(compile_training(graph_module, example_inputs, target, chosen))
-    return _keeping_note(InferenceGraph(graph_module, target, chosen))
+        return _keeping_annotations(compile_training(graph_module, example_inputs, target, chosen))
+    return _keeping_annotations(InferenceGraph(graph_module, target, chosen))
 
 
 def _packed(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """Return a copy of a graph, not one of Dynamo's, whose result is a tuple: AOTAutograd takes no other."""
+    """Return a copy of a graph that is not Dynamo's with its result in a tuple, as AOTAutograd requires."""
     graph = fx.Graph()
     graph.output((graph.graph_copy(graph_module.graph, {}),))
     return fx.GraphModule(graph_module, graph)
@@ -72,11 +72,11 @@ def _unpacked(run: Callable[..., object]) -> Callable[..., object]:
     return lambda *args: run(*args)[0]  # type: ignore[index]  # a graph that gives a tuple
 
 
-def _keeping_note(run: Callable[..., object]) -> Callable[..., object]:
-    """Return a function that leaves a note of torch's where torch will look for it.
+def _keeping_annotations(run: Callable[..., object]) -> Callable[..., object]:
+    """Return a function that restores the dict of custom annotations if an export removes it meanwhile.
 
-    While one thread exports, torch annotates the calls of compiled graphs in all threads, in one
-    global dict, and the end of the export puts another dict in its place.
+    While one thread exports, torch annotates calls of compiled graphs in all threads, in one global dict, and
+    the end of the export replaces that dict.
     """
 
     def call(*args: object) -> object:
@@ -97,7 +97,7 @@ def _wants_gradients(example_inputs: Sequence[object]) -> bool:
 
 
 def _has_transforms(graph_module: fx.GraphModule) -> bool:
-    """Whether a graph calls `torch.func`: `grad`, `vmap`, `jvp` and so on, taken apart by Dynamo."""
+    """Whether a graph has transforms of `torch.func` (`grad`, `vmap`, `jvp` …) as Dynamo lowers them."""
     return any(
         str(getattr(node.target, "__module__", "")).startswith(FUNCTORCH_MODULES)
         for node in graph_module.graph.nodes

@@ -1,4 +1,4 @@
-"""Plan → program: builds the islands, tries them, and plans again without what does not work."""
+"""Plan → program: builds the islands, tries them, and plans again without the ops that fail."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from torchport.version import __version__
 
 _log = logging.getLogger(__name__)
 
-# Each round takes at least one op from the target, so this many rounds mean that something is odd.
+# Each round moves at least one op to the host, so this many rounds mean that something is wrong.
 _ROUNDS = 20
 
 
@@ -47,10 +47,10 @@ class Source:
     Args:
         name: the model's name.
         graph: its graph.
-        leaves: the tensors that it is tried on.
-        paths: where each of them stands in the inputs.
-        result: the structure of what it returns.
-        sizes: the sizes that are open, if some are.
+        leaves: the example inputs' tensors.
+        paths: the path of each one in the inputs.
+        result: the structure of the results.
+        sizes: the open sizes, if there are any.
     """
 
     name: str
@@ -63,19 +63,19 @@ class Source:
 
 @without_autocast()
 def build_program(source: Source, target: Target, options: Options) -> tuple[RunnableProgram, Plan]:
-    """Build all islands of a graph and put the program together.
+    """Build all islands of a graph and assemble the program.
 
     Raises:
-        CompileError: the model has no weights in memory, or they are on another device than the CPU.
+        CompileError: the model has no weights in memory, or they are on a device that the target cannot use.
         TargetError: the target is not installed, or its device is absent.
         TimeoutExpired: a build took longer than the target's limit for it.
-        NotOpen: sizes are open, and one program cannot be for all of them.
+        NotOpen: sizes are open, and one program cannot serve all of them.
     """
     _refuse_other_memory(source, target)
     target.check_ready(options)
     if any(leaf.device.type == "cuda" for leaf in source.leaves):
         lay_out_as_recorded(source.graph.graph_module, source.leaves)
-    target = _trying_first(source, target, options)
+    target = _isolated_if_requested(source, target, options)
     began = time.perf_counter()
     planner = Planner(source.name, source.graph, target, options, source.sizes)
     tried = _inputs_to_try(source, planner)
@@ -85,12 +85,12 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
         made, failed = _build_all(plan, target, options)
         if options.check and made and not failed:
             values = values or _values(planner, plan, tried)
-            rough = _is_rough(source, target, options)
-            failed = _try_all(plan.pieces, made, values, rough)
+            low_precision = _is_low_precision(source, target, options)
+            failed = _try_all(plan.pieces, made, values, low_precision)
             if failed:
-                failed = _try_anew(plan, made, failed, values, target, options, rough)
+                failed = _rebuild_and_try(plan, made, failed, values, target, options, low_precision)
         slow: dict[fx.Node, Verdict] = {}
-        # What is left at the end is right, and used even if some of it is slower.
+        # In the later rounds, islands that are correct are used even if they are slower.
         if made and not failed and turn < _ROUNDS // 2 and speed_trial.is_wanted(target, options):
             values = values or _values(planner, plan, tried)
             slow = _time_all(plan.pieces, made, values[0], target, options, time.perf_counter() - began)
@@ -110,8 +110,8 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
     )
 
 
-def _trying_first(source: Source, target: Target, options: Options) -> Target:
-    """Return the target, which builds in a child process if that is asked for. A GPU's islands it cannot."""
+def _isolated_if_requested(source: Source, target: Target, options: Options) -> Target:
+    """Return the target, wrapped to build in a child process if requested; not possible for GPU tensors."""
     on_cpu = all(leaf.device.type == "cpu" for leaf in source.leaves)
     wanted = options.child_trial and on_cpu and not is_isolated(target)
     return isolated(target, run=True) if wanted else target
@@ -136,8 +136,8 @@ def _refuse_other_memory(source: Source, target: Target) -> None:
             )
 
 
-def _is_rough(source: Source, target: Target, options: Options) -> bool:
-    """Whether results may differ by more than float32's rounding: a GPU's own products are of TF32."""
+def _is_low_precision(source: Source, target: Target, options: Options) -> bool:
+    """Whether results may differ by more than float32 rounding: GPUs use TF32 for matrix products."""
     return target.is_low_precision(options) or any(leaf.is_cuda for leaf in source.leaves)
 
 
@@ -146,7 +146,7 @@ class _Made:
 
     def __init__(self, piece: Piece, built: Built, target: Target, options: Options) -> None:
         artifact = built.artifact
-        self.found = built.found  # in the cache
+        self.found = built.found  # in the disk cache
         self.key = built.key
         self.blob = torch.from_numpy(artifact.payload)
         self.record = IslandMeta(
@@ -160,13 +160,13 @@ class _Made:
             versions=versions(target),
         )
         self.meta = self.record.to_text()
-        # The user's own options, which may be others than a file's may be.
+        # The user's own options, which may differ from those that a file can hold.
         self.island = load_island(self.blob, self.meta, options, is_checked=True)
-        release_pages(artifact.payload)  # most engines have their weights in a form of their own now
+        release_pages(artifact.payload)  # most engines hold their own copy of the weights now
 
 
 def _make(piece: Piece, target: Target, options: Options, *, anew: bool = False) -> _Made:
-    """Build an island, or read it from disk; what is read and does not load is built anew."""
+    """Build an island, or read it from the disk cache; rebuild it if the entry does not load."""
     built = build_or_read(piece.island, target, options, anew=anew)
     try:
         return _Made(piece, built, target, options)
@@ -186,7 +186,7 @@ def _build_all(
         try:
             made[level] = _make(piece, target, options)
         except subprocess.TimeoutExpired:
-            raise  # who set a limit wants to know
+            raise  # the caller who set the limit should see it
         except Exception as error:  # noqa: BLE001  # a device's compiler may raise anything
             _log.info("%s cannot be built: %s", piece.island.name, error)
             failed.append((piece, Verdict(False, "build_failed", one_line(error))))
@@ -211,23 +211,23 @@ def _everything(planner: Planner) -> set[fx.Node]:
     return set(planner.graph.graph_module.graph.nodes)
 
 
-def _try_anew(
+def _rebuild_and_try(
     plan: Plan,
     made: dict[int, _Made],
     failed: list[tuple[Piece, Verdict]],
     values: list[dict[fx.Node, object]],
     target: Target,
     options: Options,
-    rough: bool,
+    low_precision: bool,
 ) -> list[tuple[Piece, Verdict]]:
-    """Build what failed and came from disk anew, since not the ops may be at fault; return what fails now."""
+    """Rebuild failed islands that came from the cache, which may be at fault; return what still fails."""
     pieces = [piece for piece, _ in failed]
     again = {level: piece for level, piece in plan.pieces.items() if piece in pieces and made[level].found}
     for level, piece in again.items():
         _log.warning("the cache entry of %s is wrong and is rebuilt", piece.island.name)
         made[level] = _make(piece, target, options, anew=True)
     kept = [(piece, verdict) for piece, verdict in failed if piece not in again.values()]
-    return kept + _try_all(again, made, values, rough)
+    return kept + _try_all(again, made, values, low_precision)
 
 
 def _try_all(
@@ -236,7 +236,7 @@ def _try_all(
     values: list[dict[fx.Node, object]],
     low_precision: bool,
 ) -> list[tuple[Piece, Verdict]]:
-    """Run each island on each of the inputs; return those that fail or differ on one."""
+    """Run each island on each set of inputs; return those that fail or differ on any."""
     failed = []
     for level, piece in pieces.items():
         for known in values:
@@ -248,7 +248,7 @@ def _try_all(
 
 
 def _try_one(piece: Piece, made: _Made, values: dict[fx.Node, object], low_precision: bool) -> Verdict | None:
-    # Tensors, by the verdicts.
+    # The verdicts guarantee that these are tensors.
     arguments = cast("list[torch.Tensor]", [values[node] for node in piece.inputs])
     expected = cast("list[torch.Tensor]", [values[node] for node in piece.outputs])
     try:
@@ -257,16 +257,16 @@ def _try_one(piece: Piece, made: _Made, values: dict[fx.Node, object], low_preci
     except GaveNaN as error:
         actual = error.results
     except OutOfRange:
-        return None  # such a call runs on the host
-    except Exception as error:  # noqa: BLE001  # as may a device
+        return None  # a call with these inputs runs on the host
+    except Exception as error:  # noqa: BLE001  # a device may raise anything
         return Verdict(False, "build_failed", one_line(error))
     problem = island_difference(
         piece.island, arguments, actual, expected, low_precision=low_precision, whole=True
     )
     if not problem:
         return None
-    _log.info("%s does not equal eager torch: %s", piece.island.name, problem)
-    detail = f"the island does not equal eager torch on the example inputs: {problem}"
+    _log.info("%s differs from eager torch: %s", piece.island.name, problem)
+    detail = f"the island differs from eager torch on the example inputs: {problem}"
     return Verdict(False, "inaccurate", detail)
 
 
@@ -278,7 +278,7 @@ def _time_all(
     options: Options,
     compiled_for: float,
 ) -> dict[fx.Node, Verdict]:
-    """Return the ops that are to stay on the host since their islands are slower than eager torch."""
+    """Return the ops to keep on the host because their islands are slower than eager torch."""
     share = compiled_for / len(pieces)
     found: dict[fx.Node, Verdict] = {}
     for level, piece in pieces.items():
@@ -294,11 +294,11 @@ def _blame(
     options: Options,
     values: list[dict[fx.Node, object]],
 ) -> None:
-    """Keep on the host the ops that fail alone; if none does, the whole island."""
+    """Keep the ops that fail on their own on the host; if none does, the whole island."""
     culprits: dict[fx.Node, Verdict] = {}
     for known in values:
         culprits = culprits or find_culprits(
-            piece, target, options, known, planner.alone, whatever_values=verdict.reason == "build_failed"
+            piece, target, options, known, planner.alone, ignore_values=verdict.reason == "build_failed"
         )
     for node, problem in (culprits or dict.fromkeys(piece.ops, verdict)).items():
         planner.force(node, problem)
@@ -332,7 +332,7 @@ def _program(
 
 
 def _inputs(source: Source) -> dict[str, TensorSpec]:
-    """Return the tensors that a program takes; an open size is -1."""
+    """Return the specs of a program's input tensors; an open size is -1."""
     specs = [spec_of(leaf) for leaf in source.leaves]
     if source.sizes is not None:
         specs = [

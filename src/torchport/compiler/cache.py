@@ -1,9 +1,9 @@
-"""Keeps built islands on disk, so that nothing is built twice; safe against whatever else writes there.
+"""Caches built islands on disk, so that nothing is built twice; safe against other writers.
 
-An entry is one file: a line of JSON and the payload, which is mapped, so that the memory of weights is the
-system's to take back. It is written under another name and renamed, so readers see all of it or nothing. Its
-digest is checked when it is read: a damaged entry is removed and built anew. Entries are the user's own: what
-others could have written is not read; see `user_directory.py`.
+An entry is one file: a line of JSON and the payload, which is memory-mapped, so that the system can reclaim
+the memory of weights. It is written under a temporary name and renamed atomically, so readers see all of it
+or nothing. Its digest is checked on reading: a damaged entry is removed and rebuilt. Entries are private to
+the user: files that others could have written are not read; see `user_directory.py`.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _log = logging.getLogger(__name__)
 
 _MAGIC = "torchport-island-4"
 _LONGEST_HEAD = 2**24
-_PIECE = 1 << 26  # bytes that are compared at a time
-_ALIGNMENT = 64  # payloads begin at multiples of it, as engines want their weights
+_PIECE = 1 << 26  # bytes compared at a time
+_ALIGNMENT = 64  # payloads are aligned to it, as engines require of weights
 _WRITING = ".writing-"
-# Options that decide what is built, or what becomes of it, but nothing in what is built.
+# Options that affect which islands are built, or how they are used, but not their contents.
 _NOT_BUILT_IN = frozenset(
     "cache check speed_trial child_trial frozen keep_ops keep_modules min_island_size".split()
 )
-_ABANDONED = 3600  # seconds after which a file that is being written is no longer
+_ABANDONED = 3600  # seconds after which a temporary file counts as abandoned
 
 
 def cache_limit() -> int:
-    """Return how many bytes entries may take in all: `TORCHPORT_CACHE_BYTES`, or 8 GiB."""
+    """Return the limit on the total size of all entries, in bytes: `TORCHPORT_CACHE_BYTES`, or 8 GiB."""
     try:
         return int(os.environ.get("TORCHPORT_CACHE_BYTES", ""))
     except ValueError:
@@ -60,10 +60,10 @@ def cache_limit() -> int:
 
 
 def island_key(island: Island, target: Target, options: Options) -> str:
-    """Return a digest of all that a built island depends on.
+    """Return a digest of everything that a built island depends on.
 
-    That is its topology, attributes, shapes, dtypes and weights, the options, and the versions of
-    torch, torchport and the target's library.
+    That is its topology, attributes, shapes, dtypes and weights, the options, and the versions of torch,
+    torchport and the target's library.
     """
     digest = hashlib.sha256()
     settings = {key: value for key, value in target.options_json(options).items() if key not in _NOT_BUILT_IN}
@@ -82,7 +82,7 @@ def island_key(island: Island, target: Target, options: Options) -> str:
         digest.update(repr((island.sizes, sorted(island.sizes.largest.values()))).encode())
     places = {node: index for index, node in enumerate(island.graph_module.graph.nodes)}
     for node in island.graph_module.graph.nodes:
-        place: Any = lambda source: _Place(places[source])  # noqa: E731  # no node, as map_arg would have it
+        place: Any = lambda source: _Place(places[source])  # noqa: E731  # not a node, as map_arg's types require
         arguments = fx.map_arg((node.args, node.kwargs), place)
         name = "" if node.op == "get_attr" else str(node.target) if node.op == "call_function" else node.op
         notes = node.meta.get("torchport_range") if node.op == "placeholder" else None
@@ -96,7 +96,7 @@ def island_key(island: Island, target: Target, options: Options) -> str:
 
 
 class _Place:
-    """A node in a key: its place, since names differ between captures of the same model."""
+    """A node in a key: its index, since names differ between captures of the same model."""
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -113,7 +113,7 @@ def _add_tensor(digest: hashlib._Hash, tensor: torch.Tensor) -> None:
 
 
 def read(key: str) -> Artifact | None:
-    """Return the entry of that key, or None if there is none that is whole and the user's own."""
+    """Return the entry of a key, or None if there is none that is intact and private to the user."""
     path = _path(key)
     try:
         for directory in (path.parent.parent, path.parent):
@@ -122,7 +122,7 @@ def read(key: str) -> Artifact | None:
         warn_once(cache_directory(), str(reason))
         return None
     except OSError:
-        return None  # nothing was ever kept
+        return None  # the cache does not exist yet
     try:
         return _read_entry(path)
     except FileNotFoundError:
@@ -138,20 +138,20 @@ def _read_entry(path: Path) -> Artifact:
         line = file.readline(_LONGEST_HEAD)
         head = json.loads(line)
         properties, size = head["properties"], os.fstat(file.fileno()).st_size - len(line)
-        # Before memory is taken: a head may say any number.
+        # Before memory is allocated: a damaged head may hold any number.
         if head["magic"] != _MAGIC or head["bytes"] != size or not isinstance(properties, dict):
             raise ValueError("its length or format does not match")
         payload = map_payload(file, len(line), size)
     artifact = Artifact(payload, properties, digest_of(payload.data))
     if _digest(artifact) != head["digest"]:
         raise ValueError("its checksum does not match")
-    with contextlib.suppress(OSError):  # a cache that is read-only is read all the same
-        os.utime(path)  # the oldest use is evicted first
+    with contextlib.suppress(OSError):  # the cache may be read-only
+        os.utime(path)  # the least recently used entry is evicted first
     return artifact
 
 
 def remove(key: str) -> None:
-    """Remove an entry that turned out to be wrong."""
+    """Remove an entry that turned out to be bad."""
     _remove(_path(key))
 
 
@@ -161,7 +161,7 @@ def _remove(path: Path) -> None:
 
 
 def write(key: str, artifact: Artifact) -> None:
-    """Keep an artefact; a disk that is full or read-only costs the entry, never the compilation."""
+    """Store an artefact; a full or read-only disk loses the entry, and never fails the compilation."""
     path = _path(key)
     head = {
         "magic": _MAGIC,
@@ -189,10 +189,10 @@ def write(key: str, artifact: Artifact) -> None:
 
 
 def _evict(newest: Path) -> None:
-    """Remove the entries that were used longest ago until the rest fit the limit.
+    """Remove the least recently used entries until the rest fit the limit.
 
-    Files that a process did not finish, since it was killed, count and go as well; what is being written now
-    is left alone.
+    Temporary files count too; those abandoned by a killed process are removed, those still being written are
+    left alone.
     """
     entries = []
     folder = newest.parent.parent
@@ -231,8 +231,8 @@ class Built:
 
     Args:
         artifact: the artefact, with its digest.
-        key: its key in the cache; empty if it is not kept.
-        found: whether it was found there, and not built now.
+        key: its key in the cache; empty if it is not cached.
+        found: whether it was a cache hit.
     """
 
     artifact: Artifact
@@ -241,11 +241,11 @@ class Built:
 
 
 def build_or_read(island: Island, target: Target, options: Options, *, anew: bool = False) -> Built:
-    """Return the built island, from disk if it was built before.
+    """Return the built island, from the cache if it was built before.
 
     Args:
         island, target, options: what to build.
-        anew: whether to build it even so, and keep that: what was on disk turned out to be wrong.
+        anew: whether to rebuild it and replace the entry, which turned out to be bad.
     """
     if not options.cache:
         return Built(_with_digest(target.build(island, options)))
@@ -261,12 +261,12 @@ def build_or_read(island: Island, target: Target, options: Options, *, anew: boo
 
 
 def _with_digest(artifact: Artifact) -> Artifact:
-    """Return an artefact whose digest is known: of weights of gigabytes it takes seconds."""
+    """Return an artefact with its digest computed once: for gigabytes of weights it takes seconds."""
     return dataclasses.replace(artifact, digest=digest_of(artifact.payload.data))
 
 
 def _mapped(key: str, artifact: Artifact) -> Artifact:
-    """Return an artefact that was just kept, its payload mapped; as it is, if it is not there."""
+    """Return an artefact that was just stored with its payload mapped; unchanged if there is no entry."""
     try:
         with open_private(_path(key)) as file:
             line = file.readline(_LONGEST_HEAD)

@@ -39,25 +39,26 @@ def compile(
     """Compile a model for a target.
 
     Args:
-        model: a module, or any callable on tensors. It is compiled in the mode that it is in.
+        model: a module, or any callable on tensors. It is compiled in its current mode, training or eval.
         args, kwargs: example inputs of any class; the result of each island is checked on them.
         target: the target's name; `torchport targets` lists them. `auto` tries all that work here, and
-            takes the fastest.
-        dynamic_shapes: which dimensions may vary, as `torch.export` takes it. Other shapes are then
-            refused, and one program is for all sizes if the target takes open ones. Without it, any shape is
-            taken, and each new one is compiled when it first comes.
+            picks the fastest.
+        dynamic_shapes: which dimensions may vary, in the format of `torch.export`. Other shapes are then
+            refused, and one program serves all sizes if the target supports open sizes. Without it, any shape
+            is accepted, and each new one is compiled when it first occurs.
         options: the target's options.
-        max_length: of a model that generates: how many tokens a sequence may have in `generate`, prompt and
-            new ones together; 512 unless given. A step looks at all of them, so that more cost time.
+        max_length: for a model that generates, the maximum number of tokens in a sequence in `generate`,
+            prompt and new tokens together; 512 by default. Where caches cannot grow, every step attends over
+            all of them, so a larger limit costs time.
         name: the model's name in records and messages.
 
     Returns:
-        A module that is called as the model is, and returns what it returns. That of a model of transformers'
-        which generates has `generate`, and is compiled when it is first used, or for `auto` at once.
+        A module that is called like the model and returns what it returns. For a transformers model that
+        generates, it has `generate`, and is compiled on first use; for `auto`, at once.
 
     Raises:
-        CaptureError: the model raises, or depends on its data in a way that a graph cannot show.
-        TargetError: no such target, option or device.
+        CaptureError: the model raises, or depends on its data in a way that a graph cannot express.
+        TargetError: there is no such target, option or device.
 
     Example:
         >>> model = torch.nn.Linear(2, 3).eval()
@@ -75,7 +76,7 @@ def compile(
     if chosen.serve_eager_while_building:
         if can_generate(model):
             raise CompileError(
-                "a model that generates is compiled when it is first used, and not beside eager torch",
+                "a model that generates is compiled on first use, so eager torch cannot serve it meanwhile",
                 where=name,
                 remedy="leave out serve_eager_while_building",
             )
@@ -86,7 +87,7 @@ def compile(
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What `compile` was given besides the target."""
+    """The arguments of `compile` other than the target and its options."""
 
     model: nn.Module | Callable[..., object]
     args: Sequence[object]
@@ -97,7 +98,7 @@ class _Request:
 
     @property
     def generates(self) -> bool:
-        """Whether the compiled model is to have `generate`."""
+        """Whether the compiled model will have `generate`."""
         return self.dynamic_shapes is None and can_generate(self.model)
 
 
@@ -120,7 +121,7 @@ def _compile_for(
 
 
 def _compile_best(options: AutoOptions, request: _Request) -> CompiledModel:
-    """Compile for the engine that is the best by measuring; if it fails here after all, for the next one."""
+    """Compile for the engine that measured best; if it fails here after all, for the next best."""
     auto = targets.find("auto")
     specialiser = Specialiser(request.model, auto, options, request.name)
     step = None
@@ -132,7 +133,7 @@ def _compile_best(options: AutoOptions, request: _Request) -> CompiledModel:
     compiled: dict[str, CompiledModel] = {}
     failed: set[str] = set()
     while True:
-        # Eager torch is always among those that are ranked.
+        # Eager torch is always among the ranked rows.
         row = next(each for each in rank(tries.rows, options.objective) if each.engine not in failed)
         try:
             if row.engine not in compiled:
@@ -144,7 +145,7 @@ def _compile_best(options: AutoOptions, request: _Request) -> CompiledModel:
         except Exception as error:  # an engine may raise anything
             if row.engine == EAGER:
                 raise
-            _log.warning("%s ran in its trial and fails here: %s", row.engine, error)
+            _log.warning("%s succeeded in its trial and fails in this process: %s", row.engine, error)
             failed.add(row.engine)
             continue
         compiled[row.engine].keep_tries(replace(tries, chosen=row.engine))
@@ -160,12 +161,12 @@ def _compile_chosen(
 
 
 def _is_to_generate(row: EngineTry, options: AutoOptions) -> bool:
-    """Whether an engine is to show how fast it generates, and has not yet."""
+    """Whether an engine's speed of generating is still to be measured."""
     return row.unit == "call" and options.objective == "latency"
 
 
 def _with_generation(tries: Tries, row: EngineTry, compiled: CompiledModel, request: _Request) -> Tries:
-    """Return the tries with an engine's times of generating, and what is the best by them."""
+    """Return the tries with an engine's measured time per token, ranked again."""
     prompt = example_prompt(request.model, request.args, request.kwargs)
     timed = time_tokens(row, compiled, request.model, prompt, request.max_length)
     _log.info("%s on %s: a token takes %.3g times eager torch's", tries.model, row.engine, timed.ratio)

@@ -1,4 +1,4 @@
-"""The compiled model: called as the model is, right for every input, or refusing with a reason."""
+"""The compiled model: called like the model; correct for every input, or refuses with a reason."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from torchport.structure import Flat, flatten_call
 
 _log = logging.getLogger(__name__)
 
-# Each holds its weights once more in the device's form; the least recently made goes first.
+# Each holds another copy of the weights in the device's format; the oldest is evicted first.
 _MOST_PROGRAMS = 16
-# How often a call builds anew while another thread goes on changing the weights.
+# How many times a call rebuilds while another thread keeps changing the weights.
 _MOST_BUILDS = 3
 
 TRAINING = 'call it under torch.no_grad(), or train with torch.compile(model, backend="torchport")'
@@ -37,15 +37,15 @@ class CompiledModel(nn.Module):
     """A model compiled for a target. Made by `torchport.compile`.
 
     Args:
-        specialiser: compiles the model for inputs.
+        specialiser: compiles the model for given inputs.
         args, kwargs: example inputs.
         dynamic_shapes: which dimensions may vary.
-        lazily: whether it is compiled when it is first called or asked about, rather than now.
-        captured: the model as it was captured for the example inputs, if it was.
+        lazily: whether to compile when it is first called or inspected, rather than now.
+        captured: the model captured for the example inputs, if it was already.
 
-    It holds the model's own parameters and buffers under their own names. A change of a weight is
-    noticed, and the islands are built again. Inputs of another shape are compiled for when they come, unless
-    there is a program for all sizes of the dimensions that vary.
+    It holds the model's own parameters and buffers under their own names. It detects changes to weights, and
+    rebuilds the islands. Inputs of another shape are compiled for when they first occur, unless there is a
+    program for all sizes of the dimensions that vary.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class CompiledModel(nn.Module):
 
     @property
     def _first(self) -> Specialised:
-        """The program for the example inputs, or what was called for before it was built."""
+        """The program for the example inputs, or the one that a call made first."""
         with self._lock:
             return self._made_first or self._build_first()
 
     def _build_first(self, captured: capture.CapturedModel | None = None) -> Specialised:
-        captured = captured if self._dynamic_shapes is None else None  # that one is for fixed sizes
+        captured = captured if self._dynamic_shapes is None else None  # it is for fixed sizes
         made = self._build_open()
         if made is None and captured is not None:
             made = self._specialiser.build_captured(captured)
@@ -95,35 +95,35 @@ class CompiledModel(nn.Module):
         return made
 
     def _capture_open(self) -> capture.CapturedModel:
-        """Capture the model for the sizes that may vary, and note what they may be."""
+        """Capture the model with open sizes, and record their limits."""
         module, name = self._specialiser.module, self._specialiser.name
         captured = capture.export(module, *self._examples, name=name, dynamic_shapes=self._dynamic_shapes)
         self._limits = capture.ShapeLimits.of(captured.program, captured.inputs.paths)
         return captured
 
     def _build_open(self) -> Specialised | None:
-        """Return one program for all sizes that may vary; None if there is none, from now on."""
+        """Return one program for all sizes that may vary; None, now and later, if that fails."""
         if not self._is_open:
             return None
         captured, self._captured = self._captured or self._capture_open(), None
         try:
             return self._specialiser.build_open(captured)
         except subprocess.TimeoutExpired:
-            raise  # who set a limit wants to know
+            raise  # the caller who set the limit should see it
         except Exception as error:  # noqa: BLE001  # if it is the model's fault, it is raised again
             reason = str(error) if isinstance(error, NotOpen) else one_line(error)
-            _log.warning("%s: each size is compiled for by itself: %s", self._specialiser.name, reason)
+            _log.warning("%s: each size is compiled separately: %s", self._specialiser.name, reason)
             self._is_open = False
             return None
 
     @property
     def coverage(self) -> Coverage:
-        """What the target took of the model, and why the rest stayed."""
+        """Which ops the target took, and why the rest stayed on the host."""
         return self.record.coverage
 
     @property
     def record(self) -> ProgramRecord:
-        """All that there is to know of the program for the example inputs."""
+        """The full record of the program for the example inputs."""
         return self._first.program.record
 
     @property
@@ -133,21 +133,21 @@ class CompiledModel(nn.Module):
 
     @property
     def programs(self) -> list[ProgramRecord]:
-        """The records of all programs that were compiled so far, one for each kind of input."""
+        """The records of all programs compiled so far, one for each kind of input."""
         return [specialised.program.record for specialised in self._programs]
 
     @property
     def fallbacks(self) -> Fallbacks:
-        """How many calls there were, how many of them eager torch ran after all, and why the last did."""
+        """How many calls there were, how many fell back to eager torch, and why the last one did."""
         return self._fallback.record
 
     @property
     def tries(self) -> Tries | None:
-        """What came of each engine, of a model that was compiled for `auto`; else None."""
+        """The result of trying each engine, for a model compiled for `auto`; otherwise None."""
         return self._tries
 
     def keep_tries(self, tries: Tries) -> None:
-        """Note what came of each engine, for who asks later."""
+        """Store the result of trying each engine."""
         self._tries = tries
 
     @property
@@ -156,7 +156,7 @@ class CompiledModel(nn.Module):
         return self._specialiser.module
 
     def prove_sizes_of_one(self) -> None:
-        """Find out for which sizes of 1 the programs with open sizes are right, before they are saved."""
+        """Find out for which sizes of 1 the programs with open sizes are correct, before they are saved."""
         with self._lock:
             for each in list(self._programs):
                 self._prove_sizes_of_one(each)
@@ -168,7 +168,7 @@ class CompiledModel(nn.Module):
             try:
                 captured = self._specialiser.capture_for(*call)
             except CaptureError:
-                continue  # the model does not take it
+                continue  # the model does not accept it
             widened = specialised.widened(flatten_call(*call), captured)
             if widened is not None:
                 self._made_first = widened if self._made_first is specialised else self._made_first
@@ -177,21 +177,21 @@ class CompiledModel(nn.Module):
 
     @property
     def current_programs(self) -> tuple[Specialised, ...]:
-        """The programs that hold the weights as they are now, that of the example inputs first."""
+        """The programs built with the current weights, that of the example inputs first."""
         first = self._first
         return tuple(sorted(self.built_programs, key=lambda made: made is not first))
 
     @property
     def built_programs(self) -> tuple[Specialised, ...]:
-        """Those that were built so far and hold the weights as they are now; none is built for this."""
+        """The programs built so far with the current weights; builds none."""
         return tuple(made for made in self._programs if made.guard.unchanged())
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """Run the model.
 
         Raises:
-            RuntimeRefusal: gradients are asked for, or the shape is outside `dynamic_shapes`.
-            CaptureError: the inputs are of another shape, and the model cannot be captured with it.
+            RuntimeRefusal: gradients are required, or the shape is outside `dynamic_shapes`.
+            CaptureError: the inputs have a new shape, and the model cannot be captured with it.
         """
         flat = flatten_call(args, kwargs)
         refuse_gradients(flat, self._specialiser.name, TRAINING)
@@ -218,14 +218,14 @@ class CompiledModel(nn.Module):
         """Write the program for the example inputs as files that run without torchport.
 
         Args:
-            path: the program's file; others, such as its weights, are written beside it.
+            path: the program's file; others, such as its weights, are written next to it.
 
         Returns:
             The files that were written.
 
         Raises:
-            CompileError: ops stay on the host, so that no program is all of the model.
-            TargetError: the target writes no programs.
+            CompileError: ops stay on the host, so no program covers the whole model.
+            TargetError: the target cannot write programs.
 
         Example:
             >>> compile(model, args, target="ttnn").emit("program.py")
@@ -234,11 +234,11 @@ class CompiledModel(nn.Module):
 
     @property
     def simulated_seconds(self) -> float | None:
-        """How long a call would take on the device, by an estimate, where it is only simulated here."""
+        """An estimate of a call's time on the device, if the device is only simulated here."""
         return simulated_seconds(self._first, self._specialiser.target, self._specialiser.options)
 
     def train(self, mode: bool = True) -> CompiledModel:
-        """Refuse to change the mode: the program was captured in the one that the model was in."""
+        """Refuse to change the mode: the program was captured in the model's mode at that time."""
         if mode != self.training:
             wanted, was = ("training", "evaluation") if mode else ("evaluation", "training")
             raise RuntimeRefusal(
@@ -256,7 +256,7 @@ class CompiledModel(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """Say what was compiled for what."""
+        """Return the model's name, the target, and how many ops it takes."""
         coverage = self.coverage
         return (
             f"{self._specialiser.name} on {coverage.target}: "
@@ -278,9 +278,9 @@ class CompiledModel(nn.Module):
         if self._limits is not None:
             self._limits.check(flat.leaves, self._specialiser.name)
         if len(current) < len(self._programs):
-            _log.info("%s: a weight changed, so its islands are built again", self._specialiser.name)
+            _log.info("%s: a weight changed, so its islands are rebuilt", self._specialiser.name)
         else:
-            _log.info("%s: inputs of another kind are compiled for", self._specialiser.name)
+            _log.info("%s: compiling for a new kind of inputs", self._specialiser.name)
         made, others = self._make(flat, args, kwargs, current)
         self._made_first = self._made_first or made
         self._programs = (made, *others)[:_MOST_PROGRAMS]
@@ -289,7 +289,7 @@ class CompiledModel(nn.Module):
     def _make(
         self, flat: Flat, args: Sequence[object], kwargs: Mapping[str, object], current: list[Specialised]
     ) -> tuple[Specialised, list[Specialised]]:
-        """Return a program for inputs that none was made for, if it can be for all sizes; and the others."""
+        """Return a program for new inputs, for all sizes if possible, and the other programs to keep."""
         if self._is_open and not any(each.is_open for each in current):
             made = self._build_open()
             if made is not None and made.fits(flat):

@@ -1,4 +1,4 @@
-"""Verdicts and islands → the record of what a target takes and why the rest stays."""
+"""Verdicts and islands → the coverage record: which ops a target takes, and why the rest stays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchport.compiler.partition import Partition
 from torchport.records import ConditionalOp, Coverage, IslandSummary, StayedOp, Verdict
 from torchport.targets.size_terms import is_size
 
-# What to do about a reason, where the verdict itself does not know better.
+# The default remedy for each reason, for verdicts without one of their own.
 _REMEDIES: dict[str, str] = {
     "no_lowering": "write it with ops that the target takes, or leave it to the host",
     "dtype": "cast to a dtype that the target takes, or leave it to the host",
@@ -26,7 +26,7 @@ _REMEDIES: dict[str, str] = {
     "island_too_small": "lower min_island_size",
     "build_failed": "report it to the target's maintainers",
     "inaccurate": "report it to the target's maintainers",
-    "slower": "pass speed_trial=False to run it on the target even so",
+    "slower": "pass speed_trial=False to run it on the target anyway",
 }
 
 
@@ -39,12 +39,12 @@ def measure(
     pieces: dict[int, Piece],
     verdicts: dict[fx.Node, Verdict],
 ) -> Coverage:
-    """Count what the target takes, and say why the rest stays.
+    """Count the ops that the target takes, and list why the rest stays.
 
     Args:
         model, target: their names.
         ops_before: the ops before anything was folded.
-        graph, cut, pieces, verdicts: what the earlier steps made.
+        graph, cut, pieces, verdicts: the results of the earlier steps.
     """
     on_host = [
         _stayed(node, verdicts[node])
@@ -79,14 +79,14 @@ def measure(
 
 
 def _read(graph: NormalGraph) -> int:
-    """Count the tensors that ops read and that may differ from call to call: inputs, and weights written."""
+    """Count the tensors that ops read and that may change between calls: inputs, and written weights."""
     nodes = graph.graph_module.graph.nodes
     changing = {node for node in nodes if node.op == "placeholder" and not is_size(node)} | set(graph.writes)
     return sum(any(is_op(user) for user in node.users) for node in changing)
 
 
 def _made(graph: NormalGraph, verdicts: dict[fx.Node, Verdict]) -> int:
-    """Count the tensors that ops make and that are returned or written; a view on the host is not one."""
+    """Count the tensors that ops compute and that are returned or written; views on the host do not count."""
     made = set()
     for node in graph.output.all_input_nodes:
         while node in verdicts and verdicts[node].reason == "alias":

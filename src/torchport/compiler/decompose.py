@@ -1,9 +1,9 @@
-"""Applies decompositions to an exported program: in pieces if that is the same, else as torch does.
+"""Applies decompositions to an exported program: in pieces if that gives the same result, else as torch does.
 
-`decompose_pieces.py` says which programs are taken apart in pieces. For the others,
-`ExportedProgram.run_decompositions` collects all composite ops of all libraries first, to find those
-that are to be kept. That takes longer than decomposing a small model. Which ones are kept is known
-here, so its inner step is called with just those.
+`decompose_pieces.py` decides which programs are decomposed in pieces. For the others,
+`ExportedProgram.run_decompositions` first collects all composite ops of all libraries to find those to keep,
+which takes longer than decomposing a small model. Here the kept ones are known, so its inner step is called
+with just those.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from torchport.torch_private import (
 
 _log = logging.getLogger(__name__)
 
-# It gives nothing and raises for a singular matrix. torch 2.11 would drop it as an op that nobody uses.
+# It has no result and raises for a singular matrix. torch 2.11 would remove it as dead code.
 has_side_effect(torch.ops.aten._linalg_check_errors.default)
 
 
 def decompose(
     program: ExportedProgram, decompositions: Decompositions, kept: Collection[OpOverload]
 ) -> ExportedProgram:
-    """Return the program in terms of ops that are not decomposed.
+    """Return the program with its ops decomposed.
 
     Args:
         program: the program.
-        decompositions: the ops that are taken apart, with how.
-        kept: the composite ops that stay whole; the others torch takes apart by itself.
+        decompositions: the ops to decompose, with their decompositions.
+        kept: the composite ops to keep; torch decomposes the others.
     """
-    return _undisturbed(program, decompositions, kept)  # type: ignore[no-any-return]  # torch's private names have no types
+    return _decompose(program, decompositions, kept)  # type: ignore[no-any-return]  # torch's private names have no types
 
 
 @without_fake_mode  # type: ignore[untyped-decorator]  # as above
-def _undisturbed(
+def _decompose(
     program: ExportedProgram, decompositions: Decompositions, kept: Collection[OpOverload]
 ) -> ExportedProgram:
     try:
         return decompose_pieces(program, decompositions, kept)
     except NotInPieces as reason:
-        _log.debug("torch takes the whole program apart: %s", reason)
+        _log.debug("torch decomposes the whole program: %s", reason)
     return decompose_exported_program(  # type: ignore[no-any-return]  # as above
         program,
         cia_to_decomp=dict.fromkeys(kept, preserve_composite),

@@ -1,11 +1,12 @@
-"""Takes apart the ops of a graph that are to be, each kind of call once.
+"""Decomposes only the ops of a graph that need it, tracing each kind of call once.
 
-torch takes a program apart by tracing all of it again, twice, though most ops stay as they are and layers
-repeat themselves. Here the calls that change are found first. One of each kind, which is an op with arguments
-of the same shapes, is traced, and what comes of it is put in the place of every such call.
+torch decomposes a program by retracing all of it, twice, though most ops stay as they are and layers repeat.
+Here the calls that change are found first. One call of each kind, which is an op with arguments of the same
+shapes, is traced, and the result replaces every call of that kind.
 
-Only graphs are taken that are sure to come out as torch has them: calls of ops without effects, on plain
-tensors. An op may write into its argument if nobody else sees that memory. Others are left to torch.
+Only graphs for which this is sure to give torch's own result are accepted: calls of ops without side effects,
+on plain tensors. An op may write in place to its argument if no other node reads that memory. Other graphs
+are left to torch.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from torchport.torch_private import (
 _TAKEN_INPUTS = frozenset(
     {InputKind.USER_INPUT, InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR}
 )
-# torch's functionalization has its own ways with them.
+# torch's functionalization handles these specially.
 _ALWAYS_TRACED = frozenset(
     {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
     | {torch.ops.aten.detach.default, torch.ops.aten.alias.default}
@@ -59,7 +60,7 @@ _SIZE_OPS = frozenset(
     | {torch.ops.aten.sym_storage_offset.default, torch.sym_max, torch.sym_min, torch.sym_not}
     | {operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg, operator.pow}
 )
-_OWN = ("val", "tensor_meta")  # what is known of a node of a piece; the rest is its call's
+_OWN = ("val", "tensor_meta")  # metadata that a node of a piece keeps; the rest comes from its call
 _CONSTANTS = (
     bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format
 )  # fmt: skip
@@ -67,13 +68,13 @@ _CONSTANTS = (
 
 @dataclass
 class _Kind:
-    """Calls that are alike.
+    """Calls that decompose in the same way.
 
     Args:
         first: the first of them.
         inputs: the values of its arguments that are nodes.
-        placeholders: the nodes of the trace that stand for them.
-        outputs: those that stand for what it gives: one, or a tuple. Numbers and None stand for themselves.
+        placeholders: the nodes of the trace for these inputs.
+        outputs: the nodes of the trace for its results: one, or a tuple. Numbers and None stay as they are.
     """
 
     first: fx.Node
@@ -85,15 +86,15 @@ class _Kind:
 def decompose_pieces(
     program: ExportedProgram, decompositions: Decompositions, kept: Collection[OpOverload]
 ) -> ExportedProgram:
-    """Return the program with its composite ops taken apart.
+    """Return the program with its composite ops decomposed.
 
     Args:
         program: the program.
-        decompositions: the ops that are taken apart, with how.
-        kept: the composite ops that stay whole.
+        decompositions: the ops to decompose, with their decompositions.
+        kept: the composite ops to keep.
 
     Raises:
-        NotInPieces: it is not known that this gives what torch would.
+        NotInPieces: it is not certain that this gives torch's own result.
     """
     graph = program.graph_module.graph
     kept = frozenset(kept)
@@ -105,7 +106,7 @@ def decompose_pieces(
         if node.op != "call_function" or not isinstance(node.target, OpOverload):
             continue
         writes = writes_in_place(node, aliases)
-        if not writes and not _is_taken_apart(node.target, decompositions, kept):
+        if not writes and not _is_decomposed(node.target, decompositions, kept):
             continue
         key, inputs = _key(node)
         if key not in kinds:
@@ -117,26 +118,26 @@ def decompose_pieces(
 
 
 def _check(program: ExportedProgram) -> FakeTensorMode:
-    """Return the mode of the graph's tensors; raise if it is none of those that are taken."""
+    """Return the fake mode of the graph's tensors; raise `NotInPieces` if the graph is not accepted."""
     modes = set()
     if is_casting():
-        raise NotInPieces("autocast is on, which casts what ops take while they are traced")
+        raise NotInPieces("autocast is on, which casts the inputs of ops while they are traced")
     if any(spec.kind not in _TAKEN_INPUTS for spec in program.graph_signature.input_specs):
-        raise NotInPieces("it has inputs of another kind")
+        raise NotInPieces("it has inputs of an unsupported kind")
     if any(spec.kind is not OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs):
-        raise NotInPieces("it has outputs of another kind")
+        raise NotInPieces("it has outputs of an unsupported kind")
     for tensor in (*program.state_dict.values(), *program.constants.values()):
         if not isinstance(tensor, torch.Tensor) or hasattr(tensor, "__tensor_flatten__"):
-            raise NotInPieces("a weight is no plain tensor")
+            raise NotInPieces("a weight is not a plain tensor")
     for node in program.graph_module.graph.nodes:
         if node.op not in ("placeholder", "call_function", "output"):
             raise NotInPieces(f"{node.name} is a {node.op}")
         if node.op == "call_function":
             if isinstance(node.target, OpOverload):
                 if has_effects(node.target):
-                    raise NotInPieces(f"{node.target} has effects")
+                    raise NotInPieces(f"{node.target} has side effects")
             elif node.target is not operator.getitem and node.target not in _SIZE_OPS:
-                raise NotInPieces(f"{node.target} is no op")
+                raise NotInPieces(f"{node.target} is not a torch op")
         if node.op == "output":
             continue
         for value in tree_leaves(node.meta.get("val")):
@@ -145,13 +146,13 @@ def _check(program: ExportedProgram) -> FakeTensorMode:
                 if value.layout is not torch.strided:
                     raise NotInPieces(f"{node.name} is not strided")
             elif isinstance(value, torch.Tensor):
-                raise NotInPieces(f"{node.name} is no tensor of the trace")
+                raise NotInPieces(f"{node.name} is not a fake tensor")
             elif not isinstance(value, int | float | bool | torch.SymInt | None):
-                raise NotInPieces(f"{node.name} is of another class")
+                raise NotInPieces(f"{node.name} is a {type(value).__name__}")
             if _has_symbols(value) and free_unbacked_symbols(value):
-                raise NotInPieces(f"{node.name} has a size that depends on values")
+                raise NotInPieces(f"{node.name} has a data-dependent size")
     if len(modes) != 1:
-        raise NotInPieces("its tensors are of several traces")
+        raise NotInPieces("its tensors come from several traces")
     return modes.pop()
 
 
@@ -162,7 +163,7 @@ def _has_symbols(value: object) -> bool:
     return isinstance(value, torch.SymInt)
 
 
-def _is_taken_apart(op: OpOverload, decompositions: Decompositions, kept: Collection[OpOverload]) -> bool:
+def _is_decomposed(op: OpOverload, decompositions: Decompositions, kept: Collection[OpOverload]) -> bool:
     if op in kept:
         return False
     if op in decompositions or op in _ALWAYS_TRACED:
@@ -172,12 +173,12 @@ def _is_taken_apart(op: OpOverload, decompositions: Decompositions, kept: Collec
 
 
 def _key(node: fx.Node) -> tuple[object, list[object]]:
-    """Return what decides how a call is taken apart, and the values of its arguments that are nodes."""
+    """Return everything that a call's decomposition depends on, and the values of its node arguments."""
     nodes = _argument_nodes(node)
     places = {each: place for place, each in enumerate(nodes)}
     inputs = [each.meta["val"] for each in nodes]
     if any(not isinstance(value, torch.Tensor | torch.SymInt | int | float) for value in inputs):
-        raise NotInPieces(f"{node.name} takes several tensors as one")
+        raise NotInPieces(f"{node.name} takes the tuple of another op's results")
 
     def of_argument(value: object) -> object:
         if isinstance(value, fx.Node):
@@ -218,7 +219,7 @@ def _trace(
     kept: Collection[OpOverload],
 ) -> None:
     """Trace one call of each kind."""
-    counts: list[int | None] = []  # how many tensors each gives; None: one, and not in a tuple
+    counts: list[int | None] = []  # the number of results of each call; None for one that is not in a tuple
 
     def call_all(*inputs: object) -> list[object]:
         left = iter(inputs)
@@ -240,36 +241,36 @@ def _trace(
             without_backend_decompositions(),
             torch.no_grad(),
             enable_python_dispatcher(),
-            compiling(),  # else calls of what torch.compile made, in other threads, raise meanwhile
+            compiling(),  # or calls of torch.compile's graphs in other threads would raise meanwhile
         ):
             stack.enter_context(context)
-        # Objects of their own: torch knows a tensor by its identity.
-        given = [_as_own(value) for kind in kinds for value in kind.inputs]
+        # Distinct objects: torch tracks a tensor by its identity.
+        given = [_distinct(value) for kind in kinds for value in kind.inputs]
         functional = dispatch_functionalize(call_all, FunctionalTensorMode())
         try:
             traced = make_fx(functional, decomposition_table=dict(decompositions))(*given)
         except NotInPieces:
             raise
-        except Exception as error:  # torch raises many kinds; on the whole program it raises its own
-            raise NotInPieces(f"a call cannot be traced alone: {error}") from error
-    _hand_out(traced.graph, kinds, counts)
+        except Exception as error:  # torch raises many kinds; decomposing the whole program raises its own
+            raise NotInPieces(f"a call cannot be traced on its own: {error}") from error
+    _split_trace(traced.graph, kinds, counts)
 
 
 def _check_writes(node: fx.Node, values: Mapping[fx.Node, object]) -> None:
-    """Raise if a call wrote to more than its op says: batch norms write to what they keep."""
+    """Raise if a call wrote to more than its schema says: batch norms write to their running statistics."""
     may_write = node.target._schema.is_mutable  # type: ignore[union-attr]  # an op
     for place, value in enumerate(values.values()):
         if isinstance(value, FunctionalTensor) and has_data_mutation(value.elem) and (place or not may_write):
             raise NotInPieces(f"{node.target} writes to an argument")
 
 
-def _as_own(value: object) -> object:
-    """Return a tensor as an object of its own; some ops ask whether their arguments are to have gradients."""
+def _distinct(value: object) -> object:
+    """Return a tensor as a new object with the same `requires_grad`, which some decompositions check."""
     return value.detach().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
 
 
-def _hand_out(traced: fx.Graph, kinds: list[_Kind], counts: list[int | None]) -> None:
-    """Tell each kind its part of a trace."""
+def _split_trace(traced: fx.Graph, kinds: list[_Kind], counts: list[int | None]) -> None:
+    """Assign to each kind its placeholders and outputs in the trace."""
     placeholders = iter(node for node in traced.nodes if node.op == "placeholder")
     outputs = iter(traced.output_node().args[0])  # type: ignore[arg-type]  # a list
     for kind, count in zip(kinds, counts, strict=True):
@@ -277,13 +278,13 @@ def _hand_out(traced: fx.Graph, kinds: list[_Kind], counts: list[int | None]) ->
         kind.outputs = next(outputs) if count is None else tuple(next(outputs) for _ in range(count))
         made = [each.meta["val"] if isinstance(each, fx.Node) else each for each in _as_tuple(kind.outputs)]
         if list(map(_layout, made)) != list(map(_layout, _as_tuple(kind.first.meta["val"]))):
-            raise NotInPieces(f"{kind.first.target} gives other strides in pieces")
+            raise NotInPieces(f"{kind.first.target} has other strides when traced on its own")
     used = set(_before(traced.output_node()))
     for node in traced.nodes:
         if node.op == "get_attr":
-            raise NotInPieces("a piece has a constant of its own")
+            raise NotInPieces("a piece has a constant")
         if node.op == "call_function" and node not in used and node.is_impure():
-            raise NotInPieces(f"{node.target} in a piece has effects")
+            raise NotInPieces(f"{node.target} in a piece has side effects")
 
 
 def _as_tuple(value: object) -> tuple[object, ...]:
@@ -291,19 +292,19 @@ def _as_tuple(value: object) -> tuple[object, ...]:
 
 
 def _layout(value: object) -> object:
-    """Return what those who read a tensor go by."""
+    """Return the properties of a value that later ops depend on, such as a tensor's dtype and strides."""
     if not isinstance(value, torch.Tensor):
         return _number(value)
     return value.dtype, value.device, tuple(map(_number, value.shape)), tuple(map(_number, value.stride()))
 
 
 def _is_needed(node: fx.Node) -> bool:
-    """Whether a node that nobody reads stays; torch does not draw random numbers for nobody either."""
+    """Whether a node without users is kept; like torch, unused random ops are not."""
     return bool(node.is_impure(impure_random=False))
 
 
 def _before(node: fx.Node) -> Iterator[fx.Node]:
-    """Yield all nodes that one depends on."""
+    """Yield all nodes that a node depends on."""
     seen: set[fx.Node] = set()
     left = list(node.all_input_nodes)
     while left:
@@ -323,7 +324,7 @@ class _Rewriting:
         self._aliases = aliases
         self._new = fx.Graph()
         self._values: dict[fx.Node, Any] = {}
-        # What the placeholders of a trace are in the first call of their kind: sizes may come from there.
+        # The arguments of each kind's first call, by the placeholders of the trace: sizes may refer to them.
         self._firsts: dict[fx.Node, fx.Node] = {
             placeholder: node
             for kind in {id(each): each for each in kind_of.values()}.values()
@@ -331,7 +332,7 @@ class _Rewriting:
         }
 
     def graph(self) -> fx.Graph:
-        """Return it."""
+        """Return the new graph."""
         for node in self._old.nodes:
             if node in self._kind_of:
                 value = self._put(node, self._kind_of[node])
@@ -347,7 +348,7 @@ class _Rewriting:
         return self._values[self._aliases.original(node)]
 
     def _put(self, node: fx.Node, kind: _Kind) -> object:
-        """Write what a call is made of in its place."""
+        """Write the decomposition of a call in its place."""
         found: dict[fx.Node, fx.Node] = {
             placeholder: self._value(argument)
             for placeholder, argument in zip(kind.placeholders, _argument_nodes(node), strict=True)
@@ -359,7 +360,7 @@ class _Rewriting:
             if each.op == "placeholder":
                 is_tensor = isinstance(each.meta["val"], torch.Tensor)
                 if is_tensor and any(user in needed and user.target not in _SIZE_OPS for user in each.users):
-                    raise NotInPieces(f"{node.target} reads what another call was given")
+                    raise NotInPieces(f"{node.target} reads an argument of another call")
                 found[each] = self._value(self._firsts[each])
                 continue
             made = self._new.node_copy(each, found.__getitem__)
@@ -371,7 +372,7 @@ class _Rewriting:
 
 
 def _with_graph(program: ExportedProgram, graph: fx.Graph) -> ExportedProgram:
-    """Return a program with another graph, of the same inputs and outputs."""
+    """Return a program with another graph that has the same inputs and outputs."""
     graph_module = fx.GraphModule({}, graph)
     graph_module.meta.update(program.graph_module.meta)
     returned = graph.output_node().args[0]

@@ -1,4 +1,4 @@
-"""A compiled program → files that run without torchport; and how long it would take on the device."""
+"""A compiled program → files that run without torchport; also estimates its time on a simulated device."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torchport.targets import Artifact, Options, Target
 
 
 def emit_program(specialised: Specialised, target: Target, options: Options, path: Path) -> list[Path]:
-    """Write a program that is one island as the target's own kind of program.
+    """Write a program that consists of one island as a program for the target.
 
     Raises:
         CompileError: it is more than one island.
-        TargetError: the target writes no programs.
+        TargetError: the target cannot write programs.
     """
     program = specialised.program
     record, call = _only_island(program)
@@ -43,9 +43,9 @@ def emit_program(specialised: Specialised, target: Target, options: Options, pat
 
 
 def _gives(program: RunnableProgram, call: torch.fx.Node) -> list[int]:
-    """Return the places of the island's outputs, in the order of the model's results.
+    """Return the indices of the island's outputs, in the order of the model's results.
 
-    Results that are inputs or weights as they are, the island does not give.
+    Results that are unchanged inputs or weights are not outputs of the island.
     """
     results = program.graph_module.graph.output_node().args[0]
     assert isinstance(results, (list, tuple))
@@ -64,10 +64,10 @@ def _only_island(program: RunnableProgram) -> tuple[IslandMeta, torch.fx.Node]:
         return program.record.islands[0], calls[0]
     stays = sorted({row.op for row in coverage.stayed})
     raise CompileError(
-        f"no program is all of the model: {len(calls)} islands, {coverage.ops_remain} ops on the host "
+        f"no single program covers the model: {len(calls)} islands, {coverage.ops_remain} ops on the host "
         f"({', '.join(stays) or 'none'}), {len(program.record.mutated)} buffers or inputs written",
         where=program.record.model,
-        remedy="see why each op stays with torchport explain",
+        remedy="torchport explain shows why each op stays",
     )
 
 
@@ -77,7 +77,7 @@ def _artifact(program: RunnableProgram, record: IslandMeta) -> Artifact:
 
 
 def simulated_seconds(specialised: Specialised, target: Target, options: Options) -> float | None:
-    """Return the sum of the estimates of a program's islands; None where they run for real."""
+    """Return the sum of the time estimates of a program's islands; None if they run on a real device."""
     program = specialised.program
     found = [
         target.simulated_seconds(_artifact(program, record), options) for record in program.record.islands

@@ -1,9 +1,9 @@
-"""Tries every engine on a model, each in a process of its own, and says which is the best.
+"""Tries every engine on a model, each in its own process, and ranks them.
 
-An engine that crashes, hangs or eats memory costs its turn alone. They build at the same time and are timed
-one by one (`engine_processes.py`). What was measured is kept in the cache, for this machine. Processes on a
-busy machine are compared by how an engine's time relates to that of eager torch in the same process, where
-both are timed in turns.
+An engine that crashes, hangs or exhausts memory only loses its own turn. Engines build in parallel and are
+timed one by one (`engine_processes.py`). The results are kept in the cache, for this machine. To be robust on
+a busy machine, engines are compared by the ratio of their time to that of eager torch in the same process,
+where both are timed in turns.
 """
 
 from __future__ import annotations
@@ -40,77 +40,77 @@ from torchport.version import __version__
 
 _log = logging.getLogger(__name__)
 
-# The files of a trial: what is asked, the model, its inputs, and what was found.
+# The files of a trial: the request, the model, its inputs, and the results.
 REQUEST, PROGRAM, INPUTS = "request.json", "program.pt2", "inputs.pt"
 FOUND, FOUND_EAGER = "found.json", "found_eager.json"
 
-_NOISE = 0.03  # of the best, within which two engines are as good as each other
+_NOISE = 0.03  # share of the best time within which two engines count as equally good
 _LITTLE = 32 * 2**20  # bytes, the same for memory
-_LEAST = 1.0  # seconds that are left, below which no engine is begun
-_BUILDING = 2 / 3  # of the time that engines have together, which one may build for
+_LEAST = 1.0  # seconds of the budget that must be left to start an engine
+_BUILDING = 2 / 3  # share of their time that engines which build in parallel may spend on building
 
 
 class ChoiceProgress:
-    """Is told of each engine; the methods do nothing unless they are overridden."""
+    """Receives progress for each engine; the methods do nothing unless they are overridden."""
 
     def trying(self, engine: str, number: int, engines: int) -> None:
-        """An engine's turn begins: which of how many it is."""
+        """Called when an engine's turn begins, with its number among all engines."""
 
     def timing(self, engine: str) -> None:
-        """An engine has built, and is timed."""
+        """Called when an engine has been built and its timing begins."""
 
     def tried(self, row: EngineTry) -> None:
-        """An engine's turn is over."""
+        """Called when an engine's turn is over."""
 
 
-_told: ContextVar[ChoiceProgress] = ContextVar("_told", default=ChoiceProgress())  # noqa: B039  # it holds nothing
+_progress: ContextVar[ChoiceProgress] = ContextVar("_progress", default=ChoiceProgress())  # noqa: B039  # no state
 
 
 @contextmanager
 def telling(progress: ChoiceProgress) -> Iterator[None]:
-    """Tell of engines that are tried meanwhile."""
-    token = _told.set(progress)
+    """Report the progress of engine choices made within the context."""
+    token = _progress.set(progress)
     try:
         yield
     finally:
-        _told.reset(token)
+        _progress.reset(token)
 
 
 def check_engines(options: AutoOptions) -> list[str]:
-    """Return the engines that are to be tried.
+    """Return the engines to try.
 
     Raises:
-        TargetError: one that is named is not a target, or its time here means nothing.
+        TargetError: a named engine is not a target, or its timings here are not meaningful.
     """
     known = targets.engines()
     for name in options.engines:
         if name not in known:
-            simulated = name in targets.names() and name != "auto"
+            untimed = name in targets.names() and name != "auto"
             raise TargetError(
-                f"{name!r} cannot be tried: its time on this machine means nothing"
-                if simulated
+                f"{name!r} cannot be tried: its timings on this machine are not meaningful"
+                if untimed
                 else f"no target named {name!r}",
                 where="auto",
-                remedy=f"those that can be are {', '.join(known)}" if simulated else nearest(name, known),
+                remedy=f"engines that can be tried: {', '.join(known)}" if untimed else nearest(name, known),
             )
     return list(dict.fromkeys(options.engines)) or known
 
 
 def choose_engine(captured: CapturedModel, options: AutoOptions) -> Tries:
-    """Try the engines on a captured model and return what came of each.
+    """Try the engines on a captured model and return the result of each.
 
     Args:
         captured: the model.
         options: how to choose.
 
     Raises:
-        TargetError: an engine that is named cannot be tried.
+        TargetError: a named engine cannot be tried.
     """
     names = check_engines(options)
     key = _key(captured, names, options) if options.cache else ""
     kept = _read_tries(key) if key else None
     if kept is not None:
-        _log.info("%s: %s was the best here before", captured.name, kept.chosen)
+        _log.info("%s: %s was the best on this machine before", captured.name, kept.chosen)
         return kept
     began = time.monotonic()
     rows = _try_all(captured, names, options, began + options.budget_s)
@@ -129,21 +129,21 @@ def choose_engine(captured: CapturedModel, options: AutoOptions) -> Tries:
 
 
 def keep_tries(captured: CapturedModel, options: AutoOptions, tries: Tries) -> None:
-    """Remember what was found out later: the times of generating."""
+    """Update the cached tries with later results: the times of generating."""
     if options.cache:
         _write_tries(_key(captured, check_engines(options), options), tries)
 
 
 def _write_tries(key: str, tries: Tries) -> None:
     if not any(row.status in ("timeout", "skipped", "crashed", "memory") for row in tries.rows):
-        # What the machine's load may have caused is tried again next time.
+        # Not cached otherwise: the machine's load may be the cause, so all are tried again next time.
         cache.write(key, Artifact(numpy.zeros(0, dtype=numpy.uint8), {"tries": tries.to_json()}))
 
 
 def rank(rows: Sequence[EngineTry], objective: str) -> list[EngineTry]:
-    """Return the rows that may run the model, the best first; eager torch is always among them.
+    """Return the rows of engines that can run the model, the best first; eager torch is always among them.
 
-    Within the noise of the best, who has fewer transfers goes first, and eager torch has none.
+    Within the noise of the best, engines with fewer transfers come first; eager torch has none.
 
     Example:
         >>> fast = EngineTry("b", "ok", 1.0, 2.0, fastest=1.0, eager_fastest=2.0)
@@ -151,7 +151,7 @@ def rank(rows: Sequence[EngineTry], objective: str) -> list[EngineTry]:
         ['b', 'eager']
     """
     able = [row for row in rows if row.status == "ok" and _score(row, objective) is not None]
-    if all(row.engine != EAGER for row in able):  # nobody lived long enough to time it
+    if all(row.engine != EAGER for row in able):  # no process lived long enough to time it
         able.append(EngineTry(EAGER, "ok"))
     scores = {row.engine: _score(row, objective) for row in able}
     known = {engine: score for engine, score in scores.items() if score is not None}
@@ -167,7 +167,7 @@ def rank(rows: Sequence[EngineTry], objective: str) -> list[EngineTry]:
 
 
 def _score(row: EngineTry, objective: str) -> float | None:
-    """Return what is to be small."""
+    """Return an engine's score, lower is better; None if it was not measured."""
     if objective == "memory":
         return None if row.memory_bytes is None else float(row.memory_bytes)
     return (1.0 if row.fastest is not None else None) if row.engine == EAGER else row.ratio
@@ -181,10 +181,10 @@ def _try_all(
         problem = _write_model(captured, folder)
         left = []
         for name in names:
-            reason = _not_for(targets.find(name), captured)
+            reason = _why_unsuitable(targets.find(name), captured)
             if problem or reason:
                 rows[name] = EngineTry(name, "failed" if problem else "refused", reason=problem or reason)
-                _told.get().tried(rows[name])
+                _progress.get().tried(rows[name])
             else:
                 left.append(name)
         turns = _Turns(captured, names, folder, options, deadline)
@@ -196,19 +196,19 @@ def _try_all(
             left = left[number:]
         shared = number > 1 and not options.memory_mb
         for name in [name for name in names if shared and rows[name].status == "memory"]:
-            rows |= turns.try_some([name], 1, _free_memory() // 2)  # it was one of several
+            rows |= turns.try_some([name], 1, _free_memory() // 2)  # again alone: it had to share memory
     return [_eager_row(turns.eager, list(rows.values())), *[rows[name] for name in names]]
 
 
 class _Turns:
-    """Tries engines, some at a time.
+    """Tries engines, several at a time.
 
     Args:
         captured: the model.
         names: all engines.
-        folder: where the model is.
+        folder: the folder that holds the model.
         options: how to choose.
-        deadline: when all must be done.
+        deadline: when all trials must be done.
     """
 
     def __init__(
@@ -224,40 +224,40 @@ class _Turns:
         self._folder = folder
         self._options = options
         self._deadline = deadline
-        self.eager: list[EngineTry] = []  # what was found of eager torch meanwhile
+        self.eager: list[EngineTry] = []  # the measurements of eager torch so far
 
     def try_some(self, some: Sequence[str], left: int, memory: int) -> dict[str, EngineTry]:
-        """Return what came of some engines, which build at the same time.
+        """Try some engines, which build in parallel, and return their rows.
 
         Args:
             some: these engines.
-            left: how many were not tried yet, these among them.
+            left: how many engines were not tried yet, including these.
             memory: how many bytes each may hold.
         """
-        told = _told.get()
+        progress = _progress.get()
         for name in some:
-            told.trying(name, self._names.index(name) + 1, len(self._names))
+            progress.trying(name, self._names.index(name) + 1, len(self._names))
         seconds = self._deadline - time.monotonic()
         rows = {}
         if seconds < _LEAST:
             reason = f"the budget of {self._options.budget_s} s was spent"
             rows = {name: EngineTry(name, "skipped", reason=reason) for name in some}
             for row in rows.values():
-                told.tried(row)
+                progress.tried(row)
             return rows
-        # Of what those that build together have, a part is for timing them one by one.
+        # Part of the time of engines that build in parallel is reserved for timing them one by one.
         share = seconds * len(some) / left * (_BUILDING if len(some) > 1 else 1)
         bounds = Bounds(share, memory)
         folders = [self._prepare(name) for name in some]
-        with closing(run_trials(folders, bounds, lambda index: told.timing(some[index]))) as ends:
+        with closing(run_trials(folders, bounds, lambda index: progress.timing(some[index]))) as ends:
             for index, end in ends:
                 row = rows[some[index]] = self._read(some[index], folders[index], end, bounds)
                 _log.info("%s on %s: %s %s", self._captured.name, row.engine, row.status, row.reason)
-                told.tried(row)
+                progress.tried(row)
         return rows
 
     def _prepare(self, name: str) -> Path:
-        """Return a folder with what the process of an engine is asked."""
+        """Return a folder with the request to an engine's process."""
         request = {
             "engine": name,
             "model": self._captured.name,
@@ -272,7 +272,7 @@ class _Turns:
         return folder
 
     def _read(self, name: str, folder: Path, end: ChildEnd, bounds: Bounds) -> EngineTry:
-        """Return what came of an engine, and keep what its process found out about eager torch."""
+        """Return an engine's row, and keep its process's measurement of eager torch."""
         eager = _read_row(folder / FOUND_EAGER)
         self.eager += [eager] if eager is not None else []
         row = _read_row(folder / FOUND) if end.how == "exited" and end.code == 0 else None
@@ -285,8 +285,8 @@ def _weights_bytes(captured: CapturedModel) -> int:
     return sum(tensor.numel() * tensor.itemsize for tensor in captured.program.state_dict.values())
 
 
-def _not_for(target: Target, captured: CapturedModel) -> str:
-    """Return why a target cannot run a model at all; empty if it may."""
+def _why_unsuitable(target: Target, captured: CapturedModel) -> str:
+    """Return why a target cannot run a model at all; empty if it possibly can."""
     devices = {leaf.device.type for leaf in captured.leaves}
     devices |= {tensor.device.type for tensor in captured.program.state_dict.values()}
     others = sorted(devices - target.device_types)
@@ -321,15 +321,15 @@ def _common(options: AutoOptions) -> dict[str, object]:
 
 
 def engine_options(options: AutoOptions, tries: Tries) -> Mapping[str, object]:
-    """Return what an engine is compiled with once it is chosen."""
+    """Return the options to compile with for the chosen engine."""
     given = _common(options)
     if tries.remembered and not options.child_trial:
-        del given["child_trial"]  # it ran in a child then, not now: the engine's own default holds
+        del given["child_trial"]  # it was tried in a child before, but not now: use the engine's default
     return given
 
 
 def _died(name: str, end: ChildEnd, log: Path, bounds: Bounds) -> EngineTry:
-    """Return the row of an engine whose process gave no result."""
+    """Return the row of an engine whose process returned no result."""
     if end.how == "timeout":
         return EngineTry(name, "timeout", reason=f"it took more than its {bounds.seconds:.0f} s")
     if end.how == "memory":
@@ -348,21 +348,21 @@ def _read_row(path: Path) -> EngineTry | None:
 
 
 def _write_model(captured: CapturedModel, folder: Path) -> str:
-    """Write the model for other processes; return why that cannot be done, if so."""
+    """Write the model for other processes; return why that failed, or an empty string."""
     kept = captured.program.example_inputs
     try:
         captured.program.example_inputs = None  # they would be pickled
         torch.export.save(captured.program, folder / PROGRAM)
         torch.save([leaf.detach() for leaf in captured.leaves], folder / INPUTS)
     except Exception as error:  # noqa: BLE001  # torch raises many kinds; the model runs eagerly then
-        return f"the model cannot be given to another process: {one_line(error)}"
+        return f"the model cannot be passed to another process: {one_line(error)}"
     finally:
         captured.program.example_inputs = kept
     return ""
 
 
 def _free_memory() -> int:
-    """Return how many bytes are free, or all that there are where the system does not say."""
+    """Return the free memory in bytes, or the total if the system does not report it."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -371,7 +371,7 @@ def _free_memory() -> int:
 
 
 def _key(captured: CapturedModel, names: Sequence[str], options: AutoOptions) -> str:
-    """Return a digest of what the choice depends on: all but the values of weights and inputs."""
+    """Return a digest of what the choice depends on: everything but the values of weights and inputs."""
     digest = hashlib.sha256()
     versions = [(name, targets.find(name).version()) for name in names]
     wanted = [options.objective, _common(options), versions, machine(), __version__, torch.__version__]

@@ -1,7 +1,7 @@
-"""Runs the processes in which engines are tried: they build at the same time, and are timed one by one.
+"""Runs the processes that try engines: they build in parallel, and are timed one by one.
 
-Building is mostly the work of one core each, and takes most of the time. A process that is about to time
-something waits for its turn, in which nothing else runs: times are as good as those of one process alone.
+Building mostly uses one core per process, and takes most of the time. A process that is about to time
+something waits for its turn, in which nothing else runs, so its times are those of a process on its own.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from pathlib import Path
 
 from torchport.targets.child_process import ChildEnd, run_child
 
-# Files in a trial's folder: it has something to time; nothing else runs.
+# Files in a trial's folder: the trial is ready to time; nothing else runs now.
 _READY, _GO = "ready", "go"
 LOG = "trial.log"
-_INTERVAL = 0.02  # seconds between looks at such a file
+_INTERVAL = 0.02  # seconds between checks for these files
 
-_FIXED, _COPIES = 2 * 10**9, 6  # bytes that a trial is expected to take: some, and the weights several times
+_FIXED, _COPIES = 2 * 10**9, 6  # the expected memory of a trial: fixed bytes, and copies of the weights
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a trial may take."""
+    """The time and memory limits of a trial."""
 
     seconds: float
     memory: int
 
 
 class Turn:
-    """A trial's turn to time something, in its own process.
+    """A trial's turn to time something, used in the trial's process.
 
     Args:
-        folder: the trial's.
+        folder: the trial's folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,7 +44,7 @@ class Turn:
         self.waited = 0.0  # seconds
 
     def wait(self) -> None:
-        """Say that there is something to time, and wait until nothing else runs; at once from then on."""
+        """Signal that this trial is ready, and wait until nothing else runs; later calls return at once."""
         began = time.perf_counter()
         (self._folder / _READY).touch()
         while not (self._folder / _GO).exists():
@@ -53,17 +53,17 @@ class Turn:
 
 
 def at_a_time(engines: int, limit: int, weights: int, free: int) -> tuple[int, int]:
-    """Return how many engines may build at a time, and the bytes that each may hold.
+    """Return how many engines may build in parallel, and how many bytes each may hold.
 
     Args:
-        engines: how many there are.
-        limit: the bytes that the user allows each; 0 if that was not said.
-        weights: the bytes of the model's weights.
-        free: the bytes that are free.
+        engines: the number of engines.
+        limit: the user's limit for each in bytes; 0 if there is none.
+        weights: the size of the model's weights in bytes.
+        free: the free memory in bytes.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     need = limit or _FIXED + _COPIES * weights
-    # One more than there are cores: who reads a file or waits for a compiler leaves its core to another.
+    # One more than there are cores: while one reads a file or waits for a compiler, another can use its core.
     number = 1 if cores == 1 else max(1, min(engines, cores + 1, free // need))
     return number, limit or max(free // (number + 1), min(need, free // 2))
 
@@ -71,12 +71,12 @@ def at_a_time(engines: int, limit: int, weights: int, free: int) -> tuple[int, i
 def run_trials(
     folders: Sequence[Path], bounds: Bounds, timing: Callable[[int], None]
 ) -> Generator[tuple[int, ChildEnd]]:
-    """Run the trials of some folders, and yield how each ended, as it ends.
+    """Run the trials in some folders, and yield how each ended, as they end.
 
     Args:
-        folders: a trial's each.
-        bounds: what each may take, without its waiting.
-        timing: is told which one's turn it is.
+        folders: the folder of each trial.
+        bounds: the limits of each, not counting the time it waits.
+        timing: is called with the index of the trial whose turn begins.
     """
     if len(folders) == 1:
         (folders[0] / _GO).touch()
@@ -149,7 +149,7 @@ class _Process:
 
 @contextmanager
 def _processes(folders: Sequence[Path], bounds: Bounds) -> Iterator[list[_Process]]:
-    """Start the processes; none is left when that is over, whatever happens."""
+    """Start the processes, and end all of them on exit, whatever happens."""
     started: list[_Process] = []
     try:
         for folder in folders:

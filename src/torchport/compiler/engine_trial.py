@@ -1,9 +1,9 @@
-"""The process in which one engine is tried on one model: built, compared with eager torch, and timed.
+"""The process that tries one engine on one model: builds it, compares it with eager torch, and times it.
 
 python -m torchport.compiler.engine_trial FOLDER
 
-The folder is its caller's own, beside the model; see `engine_choice.py`. What it finds is written there, what
-is known of eager torch first: an engine may end the process at any time.
+The caller creates the folder, next to the model; see `engine_choice.py`. The results are written there, eager
+torch's first, since an engine may crash the process at any time.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ from torchport.torch_private import tree_leaves
 from torchport.verification import compare
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
-# Runs the model on the tensors of its inputs, and returns those of its result.
+# Runs the model on its inputs' tensors, and returns its results' tensors.
 Program = Callable[[list[torch.Tensor]], object]
 
-_SECONDS = 2.0  # about how long two programs are timed for
-_SHARE = 0.1  # of the time that the build took, if that is longer
-_AT_A_TIME = 4  # calls, for the throughput
+_SECONDS = 2.0  # about how long two programs are timed,
+_SHARE = 0.1  # or this share of the build time, if that is longer
+_AT_A_TIME = 4  # concurrent calls when measuring throughput
 _ROUNDS = 3
 
 
 def main(folder: Path) -> int:
-    """Try the engine that the folder's request names; what it raises is written down there."""
-    end_with_caller(folder.parent)  # where the model is, too
+    """Try the engine that the folder's request names, and write the result, or what it raises, there."""
+    end_with_caller(folder.parent)  # which also holds the model
     request: Mapping[str, Any] = parse_object((folder / REQUEST).read_bytes(), REQUEST)
     row = EngineTry(request["engine"], "failed")
     try:
         row = _try(request, folder)
     except MemoryError as error:
-        row = replace(row, status="memory", reason=f"it asked for more memory than there is: {error}")
+        row = replace(row, status="memory", reason=f"it ran out of memory: {error}")
     except TorchportError as error:
         row = replace(row, status="refused", reason=str(error))
     except Exception as error:  # noqa: BLE001  # an engine may raise anything
@@ -116,8 +116,8 @@ def _try(request: Mapping[str, Any], folder: Path) -> EngineTry:
         return replace(row, status="refused", reason=_why_nothing(coverage))
     found = compare(actual, expected)
     row = replace(row, pcc=found.pcc, max_absolute=found.max_absolute)
-    rough = engine.is_low_precision(options) or any(leaf.is_cuda for leaf in trial.leaves)
-    problem = difference(actual, expected, low_precision=rough, whole=True) if not found.ok else ""
+    low_precision = engine.is_low_precision(options) or any(leaf.is_cuda for leaf in trial.leaves)
+    problem = difference(actual, expected, low_precision=low_precision, whole=True) if not found.ok else ""
     if problem:
         return replace(row, status="wrong", reason=f"differs from eager torch: {problem}")
     turn.wait()
@@ -133,21 +133,21 @@ def _try(request: Mapping[str, Any], folder: Path) -> EngineTry:
 
 
 def _why_nothing(coverage: Coverage) -> str:
-    """Return why an engine takes nothing of a model: the first reason that there is."""
+    """Return why an engine takes no op of a model: the most telling reason."""
     if not coverage.stayed:
         return "there is no op that it could take"
-    # What was found out by trying says more than what was known before.
+    # Reasons found by trying are more telling than those known before.
     tried = [row for row in coverage.stayed if row.reason in ("slower", "inaccurate", "build_failed")]
     first = (tried or list(coverage.stayed))[0]
     return f"it takes no op of the model; {first.reason}: {first.detail}"
 
 
 class _Trial:
-    """The model, as its caller captured it, and what it is called with.
+    """The model as the caller captured it, with its inputs.
 
     Args:
-        request: what is to be tried, and how.
-        folder: where the model is.
+        request: what to try, and how.
+        folder: the trial's folder, next to the model.
     """
 
     def __init__(self, request: Mapping[str, Any], folder: Path) -> None:
@@ -165,11 +165,11 @@ class _Trial:
 
     @property
     def ops(self) -> int:
-        """How many ops the model has as it was captured."""
+        """How many ops the captured model has."""
         return sum(map(is_op, self._program.graph.nodes))
 
     def eager(self) -> Program:
-        """Return the captured graph as it is: to take it apart, as for a target, takes seconds."""
+        """Return the captured graph without decompositions, which would take seconds."""
         module = self._program.module(check_guards=False)
 
         def run(leaves: list[torch.Tensor]) -> tuple[object, ...]:
@@ -199,7 +199,7 @@ class _Trial:
         return build_program(source, target, options)[0]
 
     def call(self, program: Program) -> list[torch.Tensor]:
-        """Run a program once, on inputs of its own, with the same random numbers each time."""
+        """Run a program once, on copies of the inputs, with the same random seed each time."""
         torch.manual_seed(0)
         outputs = program([leaf.clone() for leaf in self.leaves])
         assert isinstance(outputs, tuple)
@@ -211,9 +211,9 @@ class _Trial:
         return seconds_of(lambda: program(leaves))
 
     def time(self, program: Program, eager: Program, built: float) -> tuple[list[float], list[float]]:
-        """Return how long calls take with a program and with eager torch, timed in turns."""
+        """Return the times of calls of a program and of eager torch, timed in turns."""
         if self._objective == "throughput":
-            rounds = [(self._crowded(program), self._crowded(eager)) for _ in range(_ROUNDS)]
+            rounds = [(self._concurrent(program), self._concurrent(eager)) for _ in range(_ROUNDS)]
             return [own for own, _ in rounds], [its for _, its in rounds]
         return time_in_turns(
             lambda: self.seconds(program),
@@ -222,30 +222,30 @@ class _Trial:
             budget=max(_SECONDS, _SHARE * built),
         )
 
-    def _crowded(self, program: Program) -> float:
-        """Return how long a call takes when several threads call at a time."""
+    def _concurrent(self, program: Program) -> float:
+        """Return the mean time of a call when several threads call concurrently."""
         at_a_time = min(_AT_A_TIME, os.cpu_count() or 1)
         calls = 4 * at_a_time
         with ThreadPoolExecutor(at_a_time) as pool:
-            list(pool.map(lambda _: self.seconds(program), range(at_a_time)))  # each thread's first
+            list(pool.map(lambda _: self.seconds(program), range(at_a_time)))  # warm up each thread
             began = time.perf_counter()
             list(pool.map(lambda _: self.seconds(program), range(calls)))
             return (time.perf_counter() - began) / calls
 
     def held(self) -> int:
-        """Return how many bytes this process holds, on a GPU too."""
+        """Return how many bytes this process holds, including on a GPU."""
         gc.collect()
-        with contextlib.suppress(OSError, AttributeError):  # glibc alone gives back what is free
+        with contextlib.suppress(OSError, AttributeError):  # only glibc can return free memory to the system
             ctypes.CDLL(None).malloc_trim(0)
         try:
             held = resident_bytes()
-        except (OSError, ValueError):  # no Linux
+        except (OSError, ValueError):  # not Linux
             held = 0
         return held + (torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0)
 
 
 def _import_libraries(names: Sequence[str]) -> None:
-    """Import the libraries whose ops the model calls, as its caller did."""
+    """Import the libraries whose ops the model calls, as the caller did."""
     for name in names:
         if name == "torchvision":
             ensure_torchvision_ops()

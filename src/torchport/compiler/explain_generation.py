@@ -1,4 +1,4 @@
-"""The dry run of `generate`: what a target would take of a piece of a prompt, and of a step."""
+"""The dry run of `generate`: which ops a target would take of a prompt piece, and of a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchport.errors import CaptureError
 from torchport.generation import can_generate
 from torchport.records import DEFAULT_TARGET, Coverage, GenerationCoverage, GenerationForm
 
-_PROMPT = 4  # tokens: a call takes as many as it is compiled for, or is padded
+_PROMPT = 4  # tokens in the example prompt
 
 
 def explain_generation(
@@ -25,24 +25,23 @@ def explain_generation(
     max_length: int | None = None,
     name: str = "",
 ) -> GenerationCoverage:
-    """Say what a target would take of the calls that a model generates with, and why the rest would stay.
+    """Report which ops of a model's `generate` calls a target would take, and why the rest would stay.
 
-    They are those that `torchport.compile(model, …).generate` compiles, with a slot of the cache for each
+    The calls are those that `torchport.compile(model, …).generate` compiles, with one cache slot for each
     token. Nothing is built. A causal model may be on the meta device.
 
     Args:
-        model: a model of transformers' that generates.
+        model: a transformers model that generates.
         target: the target's name.
         options: the target's options.
-        prompt: what `generate` takes besides its settings, such as `{"input_features": …}`; by default four
-            tokens.
-        max_length: how many tokens a sequence may have; 512 by default.
+        prompt: the inputs of `generate`, such as `{"input_features": …}`; by default four tokens.
+        max_length: the maximum number of tokens in a sequence; 512 by default.
         name: the model's name in the record.
 
     Raises:
-        CaptureError: the model does not generate, cannot be captured, takes no tokens and was given no
-            prompt, or has an encoder and no values.
-        TargetError: no such target or option.
+        CaptureError: the model does not generate, cannot be captured, needs a prompt that was not given, or
+            has an encoder and is on the meta device.
+        TargetError: there is no such target or option.
 
     Example:
         >>> found = explain_generation(zoo.load("hf-small-lm:gpt2", weights=False).module, max_length=32)
@@ -54,7 +53,7 @@ def explain_generation(
         raise CaptureError(
             "the model does not generate",
             where=where,
-            remedy="torchport.explain says what a target takes of one run of it",
+            remedy="use torchport.explain for a single run of the model",
         )
     from torchport.generation.generation import MAX_LENGTH
     from torchport.generation.make_generation import make_generation
@@ -62,9 +61,9 @@ def explain_generation(
     length = MAX_LENGTH if max_length is None else max_length
     if length < _PROMPT:
         raise CaptureError(
-            f"max_length is {length}, too few tokens to generate",
+            f"max_length={length} is too small to generate",
             where=where,
-            remedy=f"give {_PROMPT} at least",
+            remedy=f"pass at least {_PROMPT}",
         )
     found: dict[str, Coverage] = {}
 
@@ -79,7 +78,7 @@ def explain_generation(
 
 
 class _Explained:
-    """A call that is explained, for a prompt and for a step, and then run with eager torch."""
+    """A call that is explained once for a prompt and once for a step, and run with eager torch."""
 
     def __init__(
         self,
@@ -110,7 +109,7 @@ class _Explained:
 
 
 def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return a call's arguments or results with each tensor changed."""
+    """Map a function over all tensors in a call's arguments or results."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, Mapping):
@@ -129,7 +128,7 @@ def _is_without_values(model: nn.Module) -> bool:
 
 
 def _form(model: nn.Module, length: int, where: str) -> GenerationForm:
-    """Return the form of the cache of a model without values."""
+    """Return the form of the cache of a model on the meta device."""
     from torchport.generation.analyze_generation import cache_shapes
     from torchport.generation.generation import WIDTH
     from torchport.generation.shells import keeps_logits
@@ -137,7 +136,9 @@ def _form(model: nn.Module, length: int, where: str) -> GenerationForm:
     given: Any = model
     if given.config.is_encoder_decoder:
         raise CaptureError(
-            "a model with an encoder needs values to be explained", where=where, remedy="build it on the CPU"
+            "a model with an encoder cannot be explained on the meta device",
+            where=where,
+            remedy="build it on the CPU",
         )
     shapes = cache_shapes(given, where)
     return GenerationForm(
@@ -150,12 +151,12 @@ def _form(model: nn.Module, length: int, where: str) -> GenerationForm:
 
 
 def _prompt(model: Any, length: int, where: str) -> dict[str, torch.Tensor]:
-    """Return a prompt of tokens."""
+    """Return an example prompt of tokens."""
     if model.main_input_name != "input_ids":
         raise CaptureError(
             f"the model's encoder takes {model.main_input_name}, not tokens",
             where=where,
-            remedy="pass prompt, what its generate takes",
+            remedy="pass prompt, the inputs of its generate",
         )
     device = "cpu" if _is_without_values(model) else model.device
     ids = torch.ones(1, length, dtype=torch.long, device=device)

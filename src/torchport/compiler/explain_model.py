@@ -1,4 +1,4 @@
-"""The dry run: what a target would take of a model, without building anything."""
+"""The dry run: which ops of a model a target would take, without building anything."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def explain(
     options: Mapping[str, object] | None = None,
     name: str = "",
 ) -> Coverage:
-    """Say what a target would take of a model and why the rest would stay.
+    """Report which ops of a model a target would take, and why the rest would stay.
 
-    Needs no device, no build, and not the target's library.
+    Needs neither a device nor a build nor the target's library.
 
     Args:
         model: a module, or any callable on tensors.
@@ -38,7 +38,7 @@ def explain(
 
     Raises:
         CaptureError: the model cannot be captured.
-        TargetError: no such target or option.
+        TargetError: there is no such target or option.
 
     Example:
         >>> explain(torch.nn.Linear(2, 3), (torch.ones(1, 2),), target="host").ops_remain

@@ -1,6 +1,6 @@
-"""Computes once, at compile time, what depends on no input: with torch itself, so exactly.
+"""Constant folding: evaluates ops that depend on no input at compile time, with torch itself, so exactly.
 
-Position ids, masks of a fixed size and relative-position buckets are all integers made from `arange`;
+Position ids, masks of a fixed size and relative-position buckets are all integers computed from `arange`;
 folded, they are constants whose values every later stage can see.
 """
 
@@ -15,15 +15,14 @@ from torchport.compiler.normalise import NormalGraph
 from torchport.targets.open_sizes import has_open_sizes
 from torchport.torch_private import FakeTensor, OpOverload
 
-# Larger results are left to the device: folding an `expand` would store what it avoids storing.
+# Larger results are left to the device: folding an `expand` would materialize what it avoids materializing.
 _LARGEST = 64 * 2**20
 
 
 def fold(graph: NormalGraph) -> int:
     """Replace ops on constants by their results.
 
-    Parameters are left alone: they are the weights that a device prepares in its own way, and
-    folding them would make one copy more.
+    Parameters are not folded: a device prepares weights in its own way, and folding would add another copy.
 
     Returns:
         How many ops were folded.
@@ -63,14 +62,14 @@ def _foldable(node: fx.Node, values: dict[fx.Node, object]) -> bool:
     if any(source not in values for source in node.all_input_nodes):
         return False
     if not isinstance(node.target, OpOverload):
-        # Ops of higher order may draw: torch.utils.checkpoint has one around each random op.
+        # Higher-order ops may draw random numbers: torch.utils.checkpoint wraps each random op in one.
         return node.target is operator.getitem
     if torch.Tag.nondeterministic_seeded in node.target.tags or node.target._schema.is_mutable:
         return False
     if node.target.namespace != "aten" or "empty" in str(node.target) or node.is_impure():
         return False
     value = node.meta.get("val")
-    if has_open_sizes(value):  # as many as the constants say: those who read it do not know how many
+    if has_open_sizes(value):  # the size depends on the constants' values, unknown to the ops after it
         return False
     return not isinstance(value, torch.Tensor) or value.nbytes <= _LARGEST
 
@@ -79,7 +78,7 @@ def _evaluate(node: fx.Node, values: dict[fx.Node, object]) -> object:
     args = fx.map_arg(node.args, values.__getitem__)  # type: ignore[arg-type]  # values, not nodes
     kwargs = dict(fx.map_arg(node.kwargs, values.__getitem__))  # type: ignore[arg-type]  # as above
     if kwargs.get("device") == torch.device("meta"):
-        kwargs["device"] = "cpu"  # a model without weights: positions and masks have values all the same
+        kwargs["device"] = "cpu"  # a model on the meta device: its positions and masks can still be computed
     assert callable(node.target)
     try:
         with torch.no_grad():
@@ -90,7 +89,7 @@ def _evaluate(node: fx.Node, values: dict[fx.Node, object]) -> object:
 
 def _replace(graph_module: fx.GraphModule, node: fx.Node, value: object) -> None:
     if not isinstance(value, torch.Tensor):
-        return  # a tuple: the looks into it are replaced
+        return  # a tuple: its `getitem` nodes are replaced
     attribute = f"folded_{node.name}"
     graph_module.register_buffer(attribute, value.contiguous(), persistent=False)
     with graph_module.graph.inserting_before(node):

@@ -1,4 +1,4 @@
-"""The compiled model that generates: the library's loop around a compiled call, and the model's forward."""
+"""The compiled model that generates: transformers' loop around a compiled call, and the model's forward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchport.compiler.compiled_model import CompiledModel
 from torchport.compiler.generation_choice import example_prompt
 from torchport.compiler.open_call import OpenCall
 from torchport.compiler.specialise import Specialiser
-from torchport.compiler.weights import look_once
+from torchport.compiler.weights import check_once
 from torchport.records import Fallbacks, ProgramRecord
 from torchport.targets.auto import AutoOptions
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class GeneratingModel(CompiledModel):
-    """A model of transformers' compiled for a target, which generates as the model does.
+    """A transformers model compiled for a target, which generates as the model does.
 
-    `generate` compiles a call for any number of tokens when it is first called, or one for pieces of prompts
-    and one for single tokens if the target's sizes are fixed, and no further one for other prompts. The
-    model's own forward is compiled when that is called or asked about.
+    The first `generate` compiles a call for any number of tokens, or, if the target's sizes are fixed, one
+    for pieces of prompts and one for single tokens; other prompts compile nothing more. The model's own
+    forward is compiled when it is called or inspected.
 
     Args:
-        specialiser: compiles the model for inputs.
+        specialiser: compiles the model for given inputs.
         args, kwargs: example inputs.
-        max_length: how many tokens a sequence may have in `generate`, prompt and new ones together.
+        max_length: the maximum number of tokens in a sequence in `generate`, prompt and new tokens together.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class GeneratingModel(CompiledModel):
         """What `generate` runs with."""
         with self._lock:
             if self._generation is None:
-                from torchport.generation.make_generation import make_generation  # needs the model's library
+                from torchport.generation.make_generation import make_generation  # needs transformers
 
                 self._generation = make_generation(
                     self.original,
@@ -69,39 +69,39 @@ class GeneratingModel(CompiledModel):
         return CompiledModel(specialiser, (), {}, lazily=True)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Generate as the model itself does, with every argument of its library's `generate`.
+        """Generate as the model itself does, with every argument of transformers' `generate`.
 
         Args:
-            args, kwargs: as transformers documents them; the prompt's tokens first, one row a sequence.
+            args, kwargs: as transformers documents them; the prompt's tokens first, one row per sequence.
 
         Returns:
             What the model's own `generate` returns.
 
         Raises:
-            RuntimeRefusal: the prompt is empty or too long, or a cache is given that is not this model's.
+            RuntimeRefusal: the prompt is empty or too long, or the given cache was not made by this model.
             CompileError: the model keeps more than keys and values from step to step.
         """
         if isinstance(self._specialiser.options, AutoOptions):  # eager torch is the fastest
             return self.generation.generate_eagerly(*args, **kwargs)
-        from torchport.generation.undisturbed import is_undisturbed  # needs the model's library
+        from torchport.generation.undisturbed import is_undisturbed  # needs transformers
 
         if not is_undisturbed(self.original, args, kwargs):
             return self.generation.generate(*args, **kwargs)
-        with look_once():
+        with check_once():
             return self.generation.generate(*args, **kwargs)
 
     def build_generation(self, batch: int | None = None) -> None:
-        """Compile what `generate` needs, where it is not compiled.
+        """Compile what `generate` needs, as far as it is not compiled yet.
 
         Args:
-            batch: how many sequences there are; as many as in the example inputs, unless given.
+            batch: the number of sequences; by default that of the example inputs.
 
         Raises:
             CompileError: the model keeps more than keys and values from step to step.
         """
         example = example_prompt(self.original, *self._examples)
         if self.original.main_input_name == "input_ids":
-            example = example[:, -1:].repeat(1, 2)  # a piece of a prompt, and not a step
+            example = example[:, -1:].repeat(1, 2)  # a piece of a prompt, not a step
         if batch is not None:
             example = example[:1].expand(batch, *example.shape[1:]).contiguous()
         wanted = {"max_new_tokens": 2, "min_new_tokens": 2, "do_sample": False}
@@ -116,7 +116,7 @@ class GeneratingModel(CompiledModel):
 
     @property
     def fallbacks(self) -> Fallbacks:
-        """How many calls there were, those of `generate` included, and how many eager torch ran."""
+        """How many calls there were, including those of `generate`, and how many eager torch ran."""
         own = super().fallbacks
         if self._generation is None:
             return own

@@ -1,8 +1,7 @@
-"""`auto` for a model that generates: engines are tried on a step, and the best must then generate faster.
+"""`auto` for a model that generates: tries engines on a step, and then checks that the best generates faster.
 
-What the trials time is a program, on a cache of a fixed length. What the user gets is the library's loop
-around it, and eager torch has a cache that grows. So the best engine generates some tokens here, in turns
-with the model itself.
+The trials time a program on a cache of a fixed length. But users run transformers' loop around it, and eager
+torch has a cache that grows. So the best engine generates some tokens here, in turns with the model itself.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from torchport.targets.target import Options, Target
 
 _log = logging.getLogger(__name__)
 
-_TOKENS = 8  # that are generated in a turn, where there is room for them after a prompt of one
-_SECONDS = 2.0  # about how long to time for
+_TOKENS = 8  # tokens generated in each turn, if max_length allows it
+_SECONDS = 2.0  # approximate time budget
 
 
 def example_prompt(model: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> torch.Tensor:
-    """Return what a model generates from: the main one of its example inputs, or one token."""
+    """Return an example prompt: the model's main example input, or one token if there is none."""
     found = kwargs.get(str(model.main_input_name), args[0] if args else None)
     if not isinstance(found, torch.Tensor) or not found.numel():
         return torch.zeros(1, 1, dtype=torch.long, device=model.device)
@@ -42,15 +41,15 @@ def example_prompt(model: Any, args: Sequence[object], kwargs: Mapping[str, obje
 def capture_step(
     model: Any, prompt: torch.Tensor, max_length: int | None, target: Target, options: Options, name: str
 ) -> CapturedModel | None:
-    """Return a step of `generate`, captured: one token and the cache; None if there is no such thing.
+    """Capture a step of `generate`, one token with a KV cache; return None if that fails.
 
     Args:
         model: the model.
         prompt: what it generates from.
-        max_length: how many tokens a sequence may have.
+        max_length: the maximum number of tokens in a sequence.
         target, options, name: as for the model's own forward.
     """
-    from torchport.generation.make_generation import make_generation  # needs the model's library
+    from torchport.generation.make_generation import make_generation  # needs transformers
 
     calls: list[_Recorded] = []
 
@@ -60,17 +59,17 @@ def capture_step(
 
     try:
         generation = make_generation(model, recording, max_length=max_length, name=name)
-        with _left_as_it_is(model):
+        with _preserving_state(model):
             generation.generate(_shortened(model, prompt, max_length, 2), **_wanted(2))
         step = calls[-1]
         return Specialiser(step.module, target, options, name).capture_for(step.args, {})
     except Exception as error:  # noqa: BLE001  # it is raised again when the model generates
-        _log.info("%s: engines are tried on a call and not on a step: %s", name, one_line(error))
+        _log.info("%s: engines are tried on a whole call instead of a step: %s", name, one_line(error))
         return None
 
 
 class _Recorded:
-    """A call of `generate` that eager torch runs, and what it was last called with."""
+    """A call of `generate` that runs with eager torch and records its last arguments."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -84,18 +83,18 @@ class _Recorded:
 def time_tokens(
     row: EngineTry, compiled: Any, model: Any, prompt: torch.Tensor, max_length: int | None
 ) -> EngineTry:
-    """Return an engine's row with the times that a token takes when it generates, and with eager torch.
+    """Return an engine's row with the measured times per generated token, its own and eager torch's.
 
     Args:
-        row: what came of the engine's trial.
+        row: the result of the engine's trial.
         compiled: the model compiled for it.
         model: the model itself.
         prompt: what both generate from.
-        max_length: how many tokens a sequence may have.
+        max_length: the maximum number of tokens in a sequence.
     """
     tokens = max(min(_TOKENS, _limit(max_length) - 1), 2)
     given = _shortened(model, prompt, max_length, tokens)
-    with _left_as_it_is(model):
+    with _preserving_state(model):
         own, its = time_in_turns(
             _clock(compiled.generate, given, tokens),
             _clock(model.generate, given, tokens),
@@ -113,34 +112,34 @@ def time_tokens(
 
 
 @contextmanager
-def _left_as_it_is(model: nn.Module) -> Iterator[None]:
-    """Keep the model's buffers and torch's random numbers from what runs meanwhile."""
+def _preserving_state(model: nn.Module) -> Iterator[None]:
+    """Restore the model's buffers and torch's random state on exit."""
     with buffers_kept(model), torch.random.fork_rng(devices=()):
         yield
 
 
 def _clock(generate: Callable[..., Any], prompt: torch.Tensor, tokens: int) -> Callable[[], float]:
     def seconds() -> float:
-        heard = _Heard()
-        generate(prompt, streamer=heard, **_wanted(tokens))
-        first, *_, last = heard.times
-        return (last - first) / (len(heard.times) - 1)
+        streamer = _TimingStreamer()
+        generate(prompt, streamer=streamer, **_wanted(tokens))
+        first, *_, last = streamer.times
+        return (last - first) / (len(streamer.times) - 1)
 
     return seconds
 
 
-class _Heard:
-    """A streamer that notes when tokens come."""
+class _TimingStreamer:
+    """A streamer that records when each token arrives."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
 
     def put(self, value: object) -> None:
-        """Note the time; the first is the prompt's, which is there before any token is computed."""
+        """Record the time; the first is the prompt's, which arrives before any token is computed."""
         self.times.append(time.perf_counter())
 
     def end(self) -> None:
-        """Leave the prompt, and what the first token took, which is the prompt's."""
+        """Drop the prompt's time, so that the first interval, which includes the prefill, does not count."""
         del self.times[0]
 
 
@@ -149,14 +148,14 @@ def _wanted(tokens: int) -> dict[str, object]:
 
 
 def _shortened(model: Any, prompt: torch.Tensor, max_length: int | None, tokens: int) -> torch.Tensor:
-    """Return a prompt after which there is room for tokens."""
+    """Return a prompt, cut so that `tokens` more fit."""
     if prompt.dim() != 2 or prompt.is_floating_point() or model.config.is_encoder_decoder:
         return prompt
     return prompt[:, : max(_limit(max_length) - tokens, 1)]
 
 
 def _limit(max_length: int | None) -> int:
-    """Return how many tokens a sequence may have."""
+    """Return the maximum number of tokens in a sequence."""
     from torchport.generation.generation import MAX_LENGTH
 
     return max_length or MAX_LENGTH

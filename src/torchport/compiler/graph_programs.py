@@ -1,4 +1,4 @@
-"""What graphs of torch.compile's backend share: keys of their inputs, and how often eager torch ran them."""
+"""Shared by the backend's graphs: cache keys of inputs, and counts of fallbacks to eager torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchport.records import Coverage, Fallbacks
 from torchport.runtime.eager_fallback import EagerFallback
 from torchport.runtime.input_kind import LeafKey, key_of
 
-# Beyond this many shapes of one graph, each call would pay for a compilation that is used once.
+# Beyond this many shapes of one graph, each compilation is likely to be used only once.
 MOST_PROGRAMS = 8
 
 GraphKey = tuple["LeafKey | tuple[type, object]", ...]
@@ -22,7 +22,7 @@ _watched: weakref.WeakSet[EagerFallback] = weakref.WeakSet()
 
 
 def graph_key(args: Iterable[object]) -> GraphKey:
-    """Return all of a graph's inputs that a program depends on, but the values of tensors."""
+    """Return the cache key of a graph's inputs: all that a program depends on, without tensors' values."""
     return tuple([_key(item) for item in args])
 
 
@@ -30,15 +30,15 @@ def _key(value: object) -> LeafKey | tuple[type, object]:
     if isinstance(value, torch.Tensor):
         return key_of(value)
     if isinstance(value, float):
-        return float, value.hex()  # which tells -0.0 from 0.0, and NaN is NaN
+        return float, value.hex()  # tells -0.0 from 0.0, and NaN equals itself
     return type(value), value if isinstance(value, int) else None
 
 
 @contextmanager
 def recording_coverage() -> Iterator[list[Coverage]]:
-    """Give a list to which every graph that is built meanwhile adds what its target takes."""
+    """Collect the coverage of all graphs that are built within the context."""
     built: list[Coverage] = []
-    _recordings.append(built)  # not of a thread: autograd builds backward graphs on one of its own
+    _recordings.append(built)  # not thread-local: autograd builds backward graphs on its own thread
     try:
         yield built
     finally:
@@ -46,23 +46,23 @@ def recording_coverage() -> Iterator[list[Coverage]]:
 
 
 def note_coverage(coverage: Coverage) -> None:
-    """Add what a target takes of a graph to the lists that ask for it."""
+    """Add a graph's coverage to all lists of `recording_coverage`."""
     for built in list(_recordings):
         built.append(coverage)
 
 
 def watched(what: str) -> EagerFallback:
-    """Return the fallback of a new graph, which `fallbacks` counts for as long as the graph lives."""
+    """Return the fallback counter of a new graph, which `fallbacks` includes while the graph lives."""
     made = EagerFallback(what)
     _watched.add(made)
     return made
 
 
 def fallbacks() -> Fallbacks:
-    """Return how often eager torch ran graphs of `torch.compile(…, backend="torchport")` after all.
+    """Return how often graphs of `torch.compile(…, backend="torchport")` fell back to eager torch.
 
-    All graphs that torch holds now are counted together, one call each time that one runs; a step of
-    training runs a forward and a backward graph. The log has a warning for each graph and reason.
+    All graphs that torch holds now are counted together, with one call for each run; a training step runs a
+    forward and a backward graph. The log has a warning for each graph and reason.
 
     Example:
         >>> torch.compile(torch.nn.ReLU(), backend="torchport", options={"target": "host"})(torch.ones(2))

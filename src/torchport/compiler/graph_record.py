@@ -1,4 +1,4 @@
-"""Plan → the record of its graph: every op with what feeds it, where it comes from and where it runs."""
+"""Plan → the record of its graph: every op with its inputs, its source line and where it runs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Item = TypeVar("Item")
 
 
 class _Distinct(Generic[Item]):
-    """A list in which each thing stands once."""
+    """A list without duplicates."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
         self._places: dict[Hashable, int] = {}
 
     def place(self, key: Hashable, item: Item) -> int:
-        """Return where a thing stands, after adding it if it does not yet."""
+        """Return the index of an item, adding it if it is new."""
         if key not in self._places:
             self._places[key] = len(self.items)
             self.items.append(item)
@@ -39,11 +39,11 @@ def record_graph(
     pieces: dict[int, Piece],
     verdicts: dict[fx.Node, Verdict],
 ) -> ModelGraph:
-    """Write down a graph that was planned; one of too many ops without its ops.
+    """Return the record of a planned graph; the ops are left out if there are too many.
 
     Args:
         model, target: their names.
-        graph, pieces, verdicts: what the earlier steps made.
+        graph, pieces, verdicts: the results of the earlier steps.
     """
     modules, lines, reasons, kinds = (
         _Distinct[GraphModule](),
@@ -58,7 +58,7 @@ def record_graph(
     places = {node: place for place, node in enumerate(nodes)}
     ops = []
     for node in nodes:
-        # Those around it are noted too, with their classes; the last one calls the op.
+        # The enclosing modules are recorded too, with their classes; the last one calls the op.
         module = [
             modules.place(path, GraphModule(path, kind)) for path, kind in modules_around(node) or [("", "")]
         ][-1]
@@ -89,7 +89,7 @@ def record_graph(
 
 
 def _sources(node: fx.Node, places: dict[fx.Node, int]) -> tuple[int, ...]:
-    """Return the ops whose results a node takes; one of several results is taken from the op itself."""
+    """Return the ops whose results a node takes; `getitem` and sizes are replaced by the ops behind them."""
     found: dict[int, None] = {}
     waiting = list(node.all_input_nodes)
     while waiting:
@@ -103,7 +103,7 @@ def _sources(node: fx.Node, places: dict[fx.Node, int]) -> tuple[int, ...]:
 
 class _Kinds(_Distinct[OpKind]):
     def place_of(self, node: fx.Node) -> int:
-        """Return the place of an op's kind."""
+        """Return the index of an op's kind."""
         call = call_of(node)
         if call is None:
             return self.place(str(node.target), OpKind(str(node.target), {}, {}, 0, 0))

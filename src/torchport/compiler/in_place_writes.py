@@ -1,6 +1,7 @@
-"""Which nodes of a graph show the same memory, and whether others see what an op writes.
+"""Tracks which nodes of a graph share memory, and whether an op's in-place write is visible to other nodes.
 
-An op that writes to memory that nobody else sees is one that gives a new tensor. Others are left to torch.
+An op that writes to memory that no other node reads is equivalent to one that returns a new tensor. Others
+are left to torch.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from torchport.torch_private.attributes import storage_key
 
 
 class NotInPieces(Exception):  # not an error: the whole program is traced instead
-    """The graph is one of those that torch is to take apart."""
+    """The graph cannot be decomposed in pieces, and is left to torch."""
 
 
 class Aliases:
-    """Which nodes show the same memory."""
+    """Tracks which nodes share memory."""
 
     def __init__(self, graph: fx.Graph) -> None:
         self._places = {node: place for place, node in enumerate(graph.nodes)}
@@ -30,27 +31,27 @@ class Aliases:
                         self._sharing.setdefault(_memory(value), []).append(node)
 
     def original(self, node: fx.Node) -> fx.Node:
-        """Return the node whose tensor this one is: ops that write return what they wrote to."""
+        """Return the node that holds the same tensor: in-place ops return the tensor that they wrote to."""
         return self._same.get(node, node)
 
     def note_write(self, node: fx.Node, written: fx.Node) -> None:
-        """Note that a node writes to another one's memory; raise if anybody else would see it."""
+        """Record that a node writes to another one's memory; raise `NotInPieces` if a third would see it."""
         written = self.original(written)
         place = self._places[node]
         for other in self._sharing[_memory(written.meta["val"])]:
             if self._places[other] >= place:
-                continue  # a view of what is there then
+                continue  # a later view, which is to see the new values
             if other.op == "placeholder":
                 raise NotInPieces(f"{node.name} writes to an input")
             if self.original(other) is written:
                 continue
             if any(self._places[user] > place for user in other.users):
-                raise NotInPieces(f"{node.name} writes to what {other.name} shows")
+                raise NotInPieces(f"{node.name} writes to memory that {other.name} shares")
         self._same[node] = written
 
 
 def writes_in_place(node: fx.Node, aliases: Aliases) -> bool:
-    """Whether an op writes to its first argument, and gives it back; raise if it writes to anything else."""
+    """Whether an op writes in place to its first argument and returns it; raise if it writes elsewhere."""
     schema = node.target._schema  # type: ignore[union-attr]  # an op
     if not schema.is_mutable:
         return False
@@ -61,7 +62,7 @@ def writes_in_place(node: fx.Node, aliases: Aliases) -> bool:
     if not isinstance(first, fx.Node) or first.op == "placeholder":
         raise NotInPieces(f"{node.target} writes to an input")
     if _memory(first.meta["val"]) != _memory(node.meta["val"]):
-        raise NotInPieces(f"{node.target} gives other memory than it wrote to")
+        raise NotInPieces(f"{node.target} returns other memory than it wrote to")
     old, new = first.meta["val"], node.meta["val"]
     if old.shape != new.shape or old.stride() != new.stride() or old.dtype is not new.dtype:
         raise NotInPieces(f"{node.target} changes more than values")

@@ -1,4 +1,4 @@
-"""A graph of Dynamo's that wants no gradients: compiled with its weights frozen, when it is called."""
+"""Compiles one of Dynamo's graphs for inference, without gradients and with frozen weights, on first call."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Specialised:
-    program: RunnableProgram | str  # or why there is none, so that eager torch runs the graph
+    program: RunnableProgram | str  # or why there is none, and eager torch runs the graph
     guard: WeightGuard
-    kind: InputKind | None = None  # of one for all sizes: those that it takes
+    kind: InputKind | None = None  # the inputs that a program for all sizes takes
 
 
 @dataclass(slots=True, eq=False)
 class _Programs:
-    """What was built for the same weights: for each shape, and for all sizes."""
+    """The programs built for one set of weights: one for each shape, and one for all sizes."""
 
     by_shape: dict[GraphKey, _Specialised] = field(default_factory=dict)
     open: _Specialised | None = None
@@ -50,7 +50,7 @@ class _Programs:
 class InferenceGraph:
     """Compiles a graph once for all sizes that vary, or for each shape that it is called with.
 
-    It does so for all weights that it is called with: layers of the same code share one graph.
+    It does so for each set of weights that it is called with: layers with the same code share one graph.
 
     Args:
         graph_module: Dynamo's graph; its weights are inputs that are marked as static.
@@ -67,7 +67,7 @@ class InferenceGraph:
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         self._fixed = [index for index, node in enumerate(placeholders) if is_static_input(node)]
         self._free = [index for index, node in enumerate(placeholders) if not is_static_input(node)]
-        # Once for all sizes, if the target can and until it turns out that the graph cannot.
+        # One program for all sizes, if the target supports it, until it turns out that the graph does not.
         self._varying = find_varying(placeholders, self._free)
         self._is_open = self._varying is not None and target.takes_open_sizes(options)
         self._may_wait = self._varying is None and target.takes_open_sizes(options)
@@ -80,21 +80,21 @@ class InferenceGraph:
         return self._fallback.run(lambda: self._run(args), lambda: self._graph_module(*args))
 
     def _waits(self) -> bool:
-        """Whether nothing is built for this call, the first.
+        """Whether to build nothing for this call, the first one.
 
-        Sizes that change from call to call are open in Dynamo's second graph only, so that what is built for
-        the first one would be used once. In the loop of `generate` they mostly do.
+        Sizes that change from call to call are open only in Dynamo's second graph, so a program built for the
+        first one would be used once. In the loop of `generate`, sizes usually change.
         """
         with self._lock:
             waits, self._may_wait = self._may_wait, False
         return waits and is_generating()
 
     def _run(self, args: tuple[object, ...]) -> object:
-        refuse_tangents(item for item in args if isinstance(item, torch.Tensor))  # of weights too
+        refuse_tangents(item for item in args if isinstance(item, torch.Tensor))  # including weights
         leaves = [value for index in self._free if isinstance(value := args[index], torch.Tensor)]
         programs = self._programs.find([args[index] for index in self._fixed])
         if programs is None:
-            raise NotCompiled("the graph was called with more sets of weights than programs are kept for")
+            raise NotCompiled("the graph was called with too many different sets of weights")
         found = self._find_open(programs, leaves, args) if self._is_open else None
         key = graph_key([args[index] for index in self._free]) if found is None else ()
         if found is None:
@@ -110,7 +110,7 @@ class InferenceGraph:
             return self._run(args)
 
     def _forget(self, programs: _Programs, found: _Specialised) -> None:
-        """Have a program for all sizes built anew, unless another thread was faster."""
+        """Drop a program for all sizes, so that it is rebuilt, unless another thread replaced it already."""
         with self._lock:
             if programs.open is found:
                 programs.open = None
@@ -118,7 +118,7 @@ class InferenceGraph:
     def _find_open(
         self, programs: _Programs, leaves: list[torch.Tensor], args: tuple[object, ...]
     ) -> _Specialised | None:
-        """Return the program for all sizes, if these are among them; it is built when it is first wanted."""
+        """Return the program for all sizes, if it takes these; it is built on first use."""
         found = programs.open
         if found is None:
             with self._lock:
@@ -130,19 +130,19 @@ class InferenceGraph:
         return found
 
     def _build_open(self, args: tuple[object, ...]) -> _Specialised | None:
-        """Return a program for all sizes; None if there is none, from now on."""
+        """Return a program for all sizes; None, now and later, if that fails."""
         if any(isinstance(item, FakeTensor) for item in args):
             raise NotCompiled("an input has no values")
         assert self._varying is not None
         try:
             return self._build_program(args, self._varying)
-        except Exception as error:  # noqa: BLE001  # whatever it is, each size may still be compiled for
-            _log.info("a graph is compiled for each size by itself: %s", one_line(error))
+        except Exception as error:  # noqa: BLE001  # whatever it is, each size can still be compiled for
+            _log.info("each size of a graph is compiled separately: %s", one_line(error))
             self._is_open = False
             return None
 
     def _renew(self, programs: _Programs, key: GraphKey, args: tuple[object, ...]) -> _Specialised:
-        """Return a program for the weights as they are now, unless another thread was faster a new one."""
+        """Return a program for the current weights, built now unless another thread was faster."""
         with self._lock:
             found = programs.by_shape.get(key)
             if found is None or not found.guard.unchanged():
@@ -151,22 +151,22 @@ class InferenceGraph:
 
     def _build(self, programs: _Programs, key: GraphKey, args: tuple[object, ...]) -> _Specialised:
         if any(isinstance(item, FakeTensor) for item in args):
-            raise NotCompiled("an input has no values")  # which is not remembered: the next one may
-        # A shape that is known already is built again: one of its weights changed.
+            raise NotCompiled("an input has no values")  # not remembered: the next call's may have some
+        # A shape that is known already is rebuilt, since a weight changed.
         if key not in programs.by_shape and len(programs.by_shape) >= MOST_PROGRAMS:
             raise NotCompiled(f"the graph was called with more than {MOST_PROGRAMS} shapes")
         try:
             return self._build_program(args, None)
-        except Exception as error:  # noqa: BLE001  # whatever it is, eager torch still gives the answer
-            # What a capture advises is to use this backend.
+        except Exception as error:  # noqa: BLE001  # whatever it is, eager torch can run the graph
+            # Without a capture's remedy, which is to use this backend.
             why = error.what if isinstance(error, CaptureError) else one_line(error)
             return _Specialised(f"the graph cannot be compiled: {why}", WeightGuard([]))
 
     def capture_for(self, args: tuple[object, ...], varying: Varying | None = None) -> capture.CapturedModel:
-        """Return the graph with its weights and numbers bound, as it is handed on to be built.
+        """Capture the graph with its weights and numbers bound, ready to be built.
 
         Args:
-            args: what it is called with.
+            args: the arguments of a call.
             varying: the sizes that stay open.
         """
         bound = _Bound(self._graph_module, self._fixed, args, {} if varying is None else varying.numbers)
@@ -183,9 +183,9 @@ class InferenceGraph:
         written = {str(node.target) for node in graph.writes if node.op == "get_attr"}
         frozen = {name: weight for name, weight in graph.weights.items() if name not in written}
         weights = {id(args[index]) for index in self._fixed}
-        # Before any value is read: another thread may change it meanwhile.
+        # Before any value is read: another thread may change a weight meanwhile.
         guard = WeightGuard([] if self._options.frozen else frozen.values(), followed=weights)
-        _let_go(graph, {name: weight for name, weight in frozen.items() if id(weight.tensor) in weights})
+        _release(graph, {name: weight for name, weight in frozen.items() if id(weight.tensor) in weights})
         source = Source("graph", graph, captured.leaves, captured.inputs.paths, captured.result, sizes)
         program, plan = build_program(source, self._target, self._options)
         note_coverage(plan.coverage)
@@ -197,8 +197,8 @@ class InferenceGraph:
         return _Specialised(program, guard, kind)
 
 
-def _let_go(graph: NormalGraph, weights: Mapping[str, Weight]) -> None:
-    """Have a graph hold other tensors with the memory of these weights, which their owner may then free."""
+def _release(graph: NormalGraph, weights: Mapping[str, Weight]) -> None:
+    """Replace a graph's weights by other tensors with the same memory, so that their owner can free them."""
     for name, weight in weights.items():
         tensor = weight.tensor
         if type(tensor) is nn.Parameter:
@@ -212,7 +212,7 @@ def _let_go(graph: NormalGraph, weights: Mapping[str, Weight]) -> None:
 
 
 class _Bound(nn.Module):
-    """Dynamo's graph with its weights and numbers bound: what is left are the tensors."""
+    """Dynamo's graph with its weights and numbers bound; only the input tensors remain as arguments."""
 
     def __init__(
         self,
@@ -222,10 +222,9 @@ class _Bound(nn.Module):
         sizes: Mapping[int, tuple[int, int]],
     ) -> None:
         super().__init__()
-        self._sizes = (
-            sizes  # the numbers that are sizes of tensors, by their places: of which, in which dimension
-        )
-        self._graph = [graph_module]  # in a list: its own attributes are no weights of this module
+        # By argument index, the numbers that are sizes: of which tensor, in which dimension.
+        self._sizes = sizes
+        self._graph = [graph_module]  # in a list, so that its attributes are not weights of this module
         self._args = [None if isinstance(value, torch.Tensor) else value for value in args]
         self._free = [
             index
@@ -235,7 +234,7 @@ class _Bound(nn.Module):
         self._weights = {index: f"weight_{index}" for index in fixed if isinstance(args[index], torch.Tensor)}
         for index, name in self._weights.items():
             self._hold(name, args[index])
-        self._held = _tensors_held(graph_module)  # those of an optimizer, say
+        self._held = _tensors_held(graph_module)  # such as an optimizer's
         for name, key in self._held.items():
             self._hold(key, operator.attrgetter(name)(graph_module))
 
@@ -246,7 +245,7 @@ class _Bound(nn.Module):
             self.register_buffer(name, value)
 
     def forward(self, *leaves: torch.Tensor) -> object:
-        """Run the graph node by node, so that every node keeps where it came from."""
+        """Run the graph node by node, so that every node keeps its source location."""
         args = list(self._args)
         for index, name in self._weights.items():
             args[index] = getattr(self, name)
@@ -260,11 +259,11 @@ class _Bound(nn.Module):
 
 
 class _BoundInterpreter(fx.Interpreter):
-    """Runs a graph with other tensors in the place of its own: fakes, while it is captured.
+    """Runs a graph with its own tensors replaced: by fake tensors, while it is captured.
 
     Args:
         graph_module: the graph.
-        tensors: what stands for each tensor that it holds.
+        tensors: the replacement of each tensor that it holds.
     """
 
     def __init__(self, graph_module: fx.GraphModule, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -272,12 +271,12 @@ class _BoundInterpreter(fx.Interpreter):
         self._tensors = tensors
 
     def fetch_attr(self, target: str) -> object:
-        """Return what a `get_attr` node gives."""
+        """Return the value of a `get_attr` node."""
         return self._tensors[target] if target in self._tensors else super().fetch_attr(target)
 
 
 def _tensors_held(graph_module: fx.GraphModule) -> dict[str, str]:
-    """Return the names of the tensors that a graph holds itself, each with a name without dots."""
+    """Return the names of the tensors that a graph holds itself, mapped to names without dots."""
     names = {str(node.target) for node in graph_module.graph.nodes if node.op == "get_attr"}
     held = [
         name for name in sorted(names) if isinstance(operator.attrgetter(name)(graph_module), torch.Tensor)

@@ -20,15 +20,15 @@ from torchport.targets.target import GaveNaN, OutOfRange
 from torchport.verification import HALVES, coarsest_step, compare_tensors, half_difference, island_tolerance
 
 _ROUNDING = "fake_quantize"
-_ROUNDING_SHARE = 0.5  # of what rounding to eight bits changes: what kernels of eight bits may change
-# Times as far from the floats as the simulation: of two that round otherwise one is further off, by chance.
+_ROUNDING_SHARE = 0.5  # int8 kernels may differ by this share of the change that rounding to int8 makes
+# Or be this many times as far from the float results as the simulation: by chance, one is always further off.
 _NO_FURTHER = 1.2
-_AS_CLOSE = 2.0  # times as far from what float64 gives as eager torch
+_AS_CLOSE = 2.0  # results may be this many times as far from float64 as eager torch is
 _PRODUCTS = frozenset(f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "linear", "convolution"))
 
 
 class Reference(NodeByNode):
-    """Runs the whole graph with eager torch, once, and keeps the values that islands are tried on."""
+    """Runs the whole graph once with eager torch, and keeps the values that islands are tried on."""
 
     def __init__(self, graph_module: fx.GraphModule, wanted: set[fx.Node]) -> None:
         super().__init__(graph_module)
@@ -43,9 +43,9 @@ class Reference(NodeByNode):
         return value
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-        """Call an op; a product in bfloat16 is computed in float32 and rounded.
+        """Call an op; a bfloat16 matrix product or convolution is computed in float32 and rounded.
 
-        That is what torch's kernels do, which are a hundred times slower on a processor without bfloat16.
+        torch's own kernels do the same, but a hundred times slower on a processor without bfloat16 support.
         """
         if str(target) not in _PRODUCTS or not any(map(_is_bfloat16_on_cpu, args)):
             return super().call_function(target, args, kwargs)
@@ -56,9 +56,9 @@ class Reference(NodeByNode):
 def reference_values(
     graph_module: fx.GraphModule, leaves: Sequence[torch.Tensor], wanted: set[fx.Node]
 ) -> dict[fx.Node, object]:
-    """Return what eager torch computes for the wanted nodes; torch's random state is left as it was."""
+    """Return what eager torch computes for the wanted nodes; torch's random state is preserved."""
     reference = Reference(graph_module, wanted)
-    # Ops of the model's own may draw on an accelerator, though no island does.
+    # The model's own ops may draw random numbers on an accelerator, though no island does.
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with torch.no_grad(), torch.random.fork_rng(devices=devices):
         reference.run(*leaves)
@@ -66,7 +66,7 @@ def reference_values(
 
 
 class _Wider(NodeByNode):
-    """Runs an island with eager torch, in a wider dtype wherever it says one of some narrow ones."""
+    """Runs an island with eager torch, with the narrow dtypes replaced by a wider one."""
 
     def __init__(
         self, graph_module: fx.GraphModule, narrow: Collection[torch.dtype], wide: torch.dtype
@@ -75,20 +75,20 @@ class _Wider(NodeByNode):
         self.narrow, self.wide = narrow, wide
 
     def run_node(self, n: fx.Node) -> object:
-        """Run a node, whatever it gives in a narrow dtype becoming wider."""
+        """Run a node, and widen its results."""
         return _widened(super().run_node(n), self.narrow, self.wide)
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[Any, Any]:
-        """Return a node's arguments, with the dtypes that it names."""
+        """Return a node's arguments, with narrow dtypes among its keywords widened."""
         args, kwargs = super().fetch_args_kwargs_from_env(n)
         return args, {key: self.wide if value in self.narrow else value for key, value in kwargs.items()}
 
 
 class _Unrounded(NodeByNode):
-    """Runs an island with eager torch, without the rounding of tensors to eight bits."""
+    """Runs an island with eager torch, without rounding tensors to eight bits."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-        """Call an op; one that rounds cuts its tensor to the grid's range, and does no more."""
+        """Call an op; fake quantization only clamps its tensor to the quantization range."""
         if not str(target).startswith("aten.fake_quantize_per_tensor_affine"):
             return super().call_function(target, args, kwargs)
         source, scale, zero_point, low, high = args[:5]
@@ -117,11 +117,11 @@ def island_difference(
     low_precision: bool,
     whole: bool = False,
 ) -> str:
-    """Return in what an island's results differ from eager's; empty if they are as close as they must be.
+    """Describe how an island's results differ from eager torch's; empty if they are close enough.
 
-    With tensors in half precision they must be about as close to what float32 gives as eager's are, see
-    `half_difference`; others are compared with eager's. If they are not close, it is asked whether eager's
-    are right: what is 0 but for rounding, as a bias' gradient before a batch norm is, is any small number.
+    With half-precision tensors, they must be about as close to the float32 results as eager's are, see
+    `half_difference`; others are compared with eager's. If they are not close, eager's own error is checked:
+    a value that is 0 up to rounding, such as a bias gradient before a batch norm, may be any small number.
 
     Args:
         island: what was built.
@@ -129,7 +129,7 @@ def island_difference(
         actual, expected, low_precision, whole: as in `difference`.
     """
     nodes = island.graph_module.graph.nodes
-    # A number between two steps of eight bits may be rounded to either: kernels add in another order.
+    # A value halfway between two int8 steps may be rounded to either: kernels sum in different orders.
     is_quantized = any(_ROUNDING in str(node.target) for node in nodes)
     step = coarsest_step(tensor.dtype for node in nodes for tensor in tensors_of(node))
     if low_precision or is_quantized or not step:
@@ -158,11 +158,11 @@ def _is_as_close(
     actual: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],
 ) -> bool:
-    """Whether results are about as close as eager torch's to those of float64."""
+    """Whether results are about as close to those of float64 as eager torch's."""
     try:
         with torch.no_grad():
             exact = _Wider(island.graph_module, (torch.float32,), torch.float64).run(*arguments)
-    except (RuntimeError, NotImplementedError, TypeError):  # there is no such kernel, or not enough memory
+    except (RuntimeError, NotImplementedError, TypeError):  # no such kernel, or not enough memory
         return False
     for ours, theirs, right in zip(actual, expected, exact, strict=True):
         if not difference([ours], [theirs], low_precision=False, whole=True):
@@ -181,12 +181,12 @@ def _is_rounding(
     actual: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],
 ) -> bool:
-    """Whether results differ by less than half of what rounding to eight bits changes, or are no further off.
+    """Whether results differ by less than half of what rounding to int8 changes, or are no further off.
 
-    In many layers the few numbers that are rounded to the other step add up, more so in a model that is
-    coarse in eight bits: there no kernels give what others do. And an engine may leave out a rounding, as
-    OpenVINO does between a convolution and the sum that it is merged with: its results are others then, and
-    no further from those without rounding than the simulation's.
+    Over many layers, the few values that are rounded to the other step add up, more so in a model with coarse
+    int8 scales: no two implementations agree there. And an engine may skip a rounding, as OpenVINO does
+    between a convolution and the sum that it is fused with: its results then differ from the simulation's,
+    but are no further from those without rounding.
     """
     with torch.no_grad():
         unrounded = _Unrounded(island.graph_module).run(*arguments)
@@ -200,7 +200,7 @@ def _is_rounding(
         apart, most = ((each.double() - theirs.double()).norm() for each in (ours, floats))
         further = (ours.double() - floats.double()).norm()
         is_close = apart <= _ROUNDING_SHARE * most or further <= _NO_FURTHER * most
-        if not (is_close and most < math.inf):  # none is NaN
+        if not (is_close and most < math.inf):  # neither is NaN
             return False
     return True
 
@@ -212,7 +212,7 @@ def difference(
     low_precision: bool,
     whole: bool = False,
 ) -> str:
-    """Return in what an island's results differ from eager's; empty if they are close enough.
+    """Describe how an island's results differ from eager torch's; empty if they are close enough.
 
     Args:
         actual, expected: the results.
@@ -220,7 +220,7 @@ def difference(
     """
     for index, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
         if low_precision and whole and theirs.dtype is ours.dtype is torch.bool:
-            # Two numbers that nearly equal compare otherwise once they are rounded, wherever that is done.
+            # A comparison of nearly equal numbers may flip once they are rounded, wherever that happens.
             ours, theirs = ours.float(), theirs.float()
         allowed = island_tolerance(theirs, low_precision=low_precision, whole=whole)
         found = compare_tensors(ours, theirs, tolerance=allowed)
@@ -236,28 +236,28 @@ def find_culprits(
     values: dict[fx.Node, object],
     alone: Callable[[fx.Node], Piece | None] = lambda node: None,
     *,
-    whatever_values: bool = False,
+    ignore_values: bool = False,
 ) -> dict[fx.Node, Verdict]:
     """Build and run each op of an island on its own, and return the verdicts on those that fail.
 
     Args:
         piece: the island.
         target, options: what it is built for.
-        values: those of all nodes.
-        alone: makes the island of one op, if it is another than that for the values' sizes.
-        whatever_values: of calls that differ in their tensors' values alone, one is tried for all.
+        values: the values of all nodes.
+        alone: makes the island of one op, if it has open sizes; else None, and the values' sizes are used.
+        ignore_values: whether to try only one of several calls that differ just in their tensors' values.
     """
     known: dict[object, Verdict | None] = {}
     for node in piece.ops:
-        kind = _kind(node) if whatever_values else node
+        kind = _kind(node) if ignore_values else node
         if kind not in known:
             known[kind] = _try_alone(node, target, options, values, alone(node))
-    verdicts = {node: known[_kind(node) if whatever_values else node] for node in piece.ops}
+    verdicts = {node: known[_kind(node) if ignore_values else node] for node in piece.ops}
     return {node: verdict for node, verdict in verdicts.items() if verdict is not None}
 
 
 def _kind(node: fx.Node) -> str:
-    """Return what there is to know of a call but its tensors' values."""
+    """Return a key of a call: everything but its tensors' values."""
     described = fx.map_arg((node.args, node.kwargs), lambda source: _described(source.meta.get("val")))  # type: ignore[arg-type, return-value]  # texts in place of nodes
     return f"{node.target} {described!r} {_described(node.meta.get('val'))!r}"
 
@@ -300,9 +300,9 @@ def _problem_alone(
     results = [call]
     expected: list[Any] = [value]
     if isinstance(value, (tuple, list)):
-        looks = [user for user in node.users if isinstance(user.args[1], int)]
-        expected = [value[look.args[1]] for look in looks]  # type: ignore[index]  # integers, as was asked
-        results = [graph.node_copy(look, lambda source: call) for look in looks]
+        getitems = [user for user in node.users if isinstance(user.args[1], int)]
+        expected = [value[getitem.args[1]] for getitem in getitems]  # type: ignore[index]  # integers
+        results = [graph.node_copy(getitem, lambda source: call) for getitem in getitems]
     graph.output(tuple(results))
     arguments: list[Any] = [values[source] for source in inputs]
     if not all(isinstance(item, torch.Tensor) for item in (*arguments, *expected)):
@@ -324,7 +324,7 @@ def _problem(
     arguments: list[torch.Tensor],
     expected: list[torch.Tensor],
 ) -> Verdict | None:
-    """Return what is wrong with an island of one op, if something is."""
+    """Build and run an island of one op, and return a verdict if it fails or differs."""
     try:
         artifact = target.build(island, options)
         actual = run_artifact(artifact, island, target, options, arguments)
@@ -333,14 +333,14 @@ def _problem(
     except OutOfRange:
         return None
     except subprocess.TimeoutExpired:
-        raise  # who set a limit wants to know
+        raise  # the caller who set the limit should see it
     except Exception as error:  # noqa: BLE001  # a device and its compiler may raise anything
         return Verdict(False, "build_failed", one_line(error), "report it to the target's maintainers")
     problem = island_difference(
         island, arguments, actual, expected, low_precision=target.is_low_precision(options)
     )
     if problem:
-        return Verdict(False, "inaccurate", f"{node.target} does not equal eager torch: {problem}")
+        return Verdict(False, "inaccurate", f"{node.target} differs from eager torch: {problem}")
     return None
 
 

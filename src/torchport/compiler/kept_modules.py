@@ -1,4 +1,4 @@
-"""Refuses the option `keep_modules` where it names no module of the model."""
+"""Validates the option `keep_modules`: each path must name a module of the model."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torchport.targets import Options
 
 
 def check_kept_modules(model: nn.Module | Callable[..., object], options: Options, where: str) -> None:
-    """Make sure that each path in `keep_modules` is a module of the model.
+    """Check that each path in `keep_modules` is a module of the model.
 
     Raises:
-        TargetError: one is not; names the nearest.
+        TargetError: a path is not a module; suggests the nearest.
     """
     if not isinstance(model, nn.Module):
-        return  # a function's modules have no paths that could be listed
+        return  # the module paths of a function are not known
     known = {path for path, _ in model.named_modules(remove_duplicate=False) if path}
     for path in options.keep_modules:
         if path not in known:

@@ -1,4 +1,4 @@
-"""Exported program → the graph that a target is asked about: decomposed, its weights as attributes."""
+"""Exported program → the normalized graph that targets see: decomposed, with its weights as attributes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchport.torch_private import HigherOrderOperator, OpOverload, remove_effe
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:
-    """A tensor that the model brings along.
+    """A parameter, buffer or constant tensor of the model.
 
     Args:
         name: its name in the user's model.
@@ -38,10 +38,10 @@ class NormalGraph:
 
     Args:
         graph_module: placeholders are the inputs' tensors, `get_attr` nodes the weights; its output
-            is a tuple of what is written, then what is returned.
+            is a tuple of the written values, then the results.
         weights: the weights by the attribute that holds them.
         writes: the nodes that are overwritten at the end of a call, in the order of the output.
-        shared: the results that show memory which is written, by their places, with which write it is.
+        shared: the results that alias written memory: by result index, the index of the write and the view.
     """
 
     graph_module: fx.GraphModule
@@ -56,14 +56,14 @@ class NormalGraph:
 
     @property
     def written(self) -> list[fx.Node]:
-        """The values that `writes` get."""
+        """The values that are written to `writes`."""
         values = self.output.args[0]
         assert isinstance(values, (tuple, list))
         return list(values[: len(self.writes)])
 
     @property
     def returned(self) -> list[object]:
-        """What the call returns: nodes, or constants."""
+        """The results of a call: nodes, or constants."""
         values = self.output.args[0]
         assert isinstance(values, (tuple, list))
         return list(values[len(self.writes) :])
@@ -103,7 +103,7 @@ def _unlift(program: ExportedProgram, shared: Sequence[SharedResult]) -> NormalG
         tensor = _tensor_of(program, spec.target)
         if not isinstance(tensor, torch.Tensor):
             continue  # a script object: the graph keeps it as it is
-        attribute_node = parameters.get(id(tensor))  # a tied weight is one
+        attribute_node = parameters.get(id(tensor))  # tied weights share one node
         if attribute_node is None:
             attribute = f"weight_{len(weights)}"
             weights[attribute] = Weight(user_name(spec.target), tensor)
@@ -139,14 +139,14 @@ def _unlift(program: ExportedProgram, shared: Sequence[SharedResult]) -> NormalG
 
 
 def _share_result(graph: fx.Graph, writes: int, item: SharedResult) -> None:
-    """Return a view of another result, rather than the same elements once more."""
+    """Make a result a view of another result, rather than a copy of it."""
     output = graph.output_node()
     values = list(output.args[0])  # type: ignore[arg-type]  # a tuple
     base, value = values[writes + int(item.base)], values[writes + item.result]
     assert isinstance(base, fx.Node)
     assert isinstance(value, fx.Node)
     if is_view_of(value, base) or is_view_of(base, value):
-        return  # the graph shows it
+        return  # the graph has the view already
     with graph.inserting_before(output):
         view = strided_view(graph, base, item)
     values[writes + item.result] = view
@@ -159,7 +159,7 @@ def _tensor_of(program: ExportedProgram, name: str) -> object:
     return program.constants[name]
 
 
-# Ops that change nothing in a functional graph.
+# Ops that are no-ops in a functional graph.
 _NO_OPS = frozenset(
     {"aten.detach.default", "aten.alias.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default",
      "aten.detach_copy.default", "aten.alias_copy.default"}
@@ -168,7 +168,7 @@ _DROPPED = frozenset({"aten._assert_tensor_metadata.default"})
 
 
 def remove_no_ops(graph_module: fx.GraphModule) -> None:
-    """Drop nodes that compute nothing, and what nobody uses."""
+    """Remove no-ops and dead code."""
     graph = graph_module.graph
     returned = set(graph.output_node().all_input_nodes)
     for node in list(graph.nodes):
@@ -193,7 +193,7 @@ def remove_no_ops(graph_module: fx.GraphModule) -> None:
 
 
 def _is_no_op(node: fx.Node, returned: set[fx.Node]) -> bool:
-    """Whether what a node reads can stand in its place; a result must not be another tensor's memory."""
+    """Whether a node can be replaced by its input; a result must not become an alias of another tensor."""
     if str(node.target) not in _NO_OPS:
         return node not in returned and _is_same_view(node)
     if node not in returned:
@@ -206,7 +206,7 @@ def _is_no_op(node: fx.Node, returned: set[fx.Node]) -> bool:
 
 
 def _is_same_view(node: fx.Node) -> bool:
-    """Whether a node sets the strides that its input has; pooling to one pixel sets those of 1-sized dims."""
+    """Whether an `as_strided` keeps its input's strides; pooling to one pixel sets those of 1-sized dims."""
     if str(node.target) != "aten.as_strided.default" or len(node.args) != 3:
         return False
     source, sizes, strides = node.args
@@ -219,7 +219,7 @@ def _is_same_view(node: fx.Node) -> bool:
 
 
 def _as_clone(node: fx.Node) -> None:
-    """Write a copy over a whole tensor as the copy that it is: what was there before does not matter."""
+    """Turn a copy that overwrites a whole tensor into a clone: the old values do not matter."""
     old, new = node.args[0], node.args[1]
     assert isinstance(old, fx.Node)
     if isinstance(new, fx.Node) and all(
@@ -230,11 +230,11 @@ def _as_clone(node: fx.Node) -> None:
 
 
 def _drop_empty(node: fx.Node) -> None:
-    """Concatenate only what holds something: caches start from an empty tensor."""
+    """Drop empty tensors from a concatenation: caches start from an empty tensor."""
     items = node.args[0]
     assert isinstance(items, (list, tuple))
     if not all(isinstance(item.meta["val"].numel(), int) for item in items):  # type: ignore[union-attr]  # nodes, of a list of tensors
-        return  # known at run time only
+        return  # known only at run time
     full = [item for item in items if item.meta["val"].numel()]  # type: ignore[union-attr]  # as above
     same_dtype = all(item.meta["val"].dtype == node.meta["val"].dtype for item in full)  # type: ignore[union-attr]  # as above
     if not full or len(full) == len(items) or not same_dtype:
@@ -242,18 +242,18 @@ def _drop_empty(node: fx.Node) -> None:
     if len(full) > 1:
         node.args = (full, *node.args[1:])
         return
-    # Still a copy, as concatenation gives one.
+    # Still a copy, like the result of a concatenation.
     node.target = torch.ops.aten.clone.default
     node.args, node.kwargs = (full[0],), {"memory_format": torch.contiguous_format}
 
 
 def count_ops(graph_module: fx.GraphModule) -> list[str]:
-    """Return the names of the torch ops in a graph, one entry a call."""
+    """Return the names of the torch ops in a graph, one entry per call."""
     return [str(node.target) for node in graph_module.graph.nodes if is_op(node)]
 
 
 def is_op(node: fx.Node) -> bool:
-    """Whether a node is a torch op: not a look into a tuple, nor a shape."""
+    """Whether a node is a torch op: neither a `getitem` nor a size."""
     return (
         node.op == "call_function"
         and isinstance(node.target, (OpOverload, HigherOrderOperator))

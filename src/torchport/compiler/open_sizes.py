@@ -1,6 +1,6 @@
-"""Finds the sizes that a captured graph leaves open, and writes each as a function of its inputs' sizes.
+"""Finds the open sizes of a captured graph, and expresses each as a function of its inputs' sizes.
 
-One program is then for all of them: see docs/decisions/0003-open-sizes.md.
+One program then serves all of them: see docs/decisions/0003-open-sizes.md.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from torchport.targets.open_sizes import Evaluator, Symbols
 from torchport.targets.size_terms import add_to_graph, is_size
 from torchport.torch_private import count_size_guards
 
-# Torch takes for granted that an open size is neither 0 nor 1, and does not say so.
-_TAKEN_FOR_GRANTED = 2
-# Nothing is proved of tensors without elements.
+# Torch silently assumes that an open size is at least 2, so neither 0 nor 1.
+_ASSUMED_LEAST = 2
+# Empty tensors are excluded, since nothing is proved about them.
 _LEAST = 1
-# What an open size is at most where nobody says. Calls beyond it are compiled for by themselves.
+# The maximum of an open size without a given limit. Calls with larger sizes are compiled separately.
 _MOST = 2**16
-# More would make too many combinations to ask about.
+# More would need verdicts for too many combinations.
 _MOST_SYMBOLS = 3
-# How many elements all ops together may give where islands are tried: a second's work or two.
+# How many elements all ops together may compute when islands are tried: a second or two of work.
 _MOST_TRIED = 2**28
-# Where nobody says how large a size is at most, how many times as large as the example's it is tried.
+# A size without a given limit is tried at up to this many times the example's.
 _TIMES_TRIED = 4
 
 
 class NotOpen(Exception):
-    """There is no one program for all sizes, and why."""
+    """No single program works for all sizes; says why."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenSizes:
-    """The sizes that a graph leaves open.
+    """The open sizes of a graph.
 
     Args:
-        ranges: the least and the largest number that each symbol stands for.
-        unlimited: the symbols of which nobody says how large they are at most.
-        places: which input shows it, in which dimension.
-        inputs: the inputs' sizes, as numbers or as sympy's expressions of symbols.
-        guards: what holds of the inputs' sizes, as terms.
-        unproved: what torch takes for granted of them besides, as terms.
-        assumed: how often torch had assumed something of sizes when the graph was captured.
-        shared: which results share memory, with which others, in a way that depends on sizes.
+        ranges: the minimum and maximum of each symbol.
+        unlimited: the symbols without a given maximum.
+        places: for each symbol, the input that has it as a size, and the dimension.
+        inputs: the inputs' sizes, as numbers or as sympy expressions of symbols.
+        guards: the guards on the inputs' sizes, as terms.
+        unproved: what torch silently assumes about them besides, as terms.
+        assumed: the number of torch's size guards when the graph was captured.
+        shared: which results share memory with which others, in a way that depends on sizes.
     """
 
     ranges: Mapping[Any, tuple[int, int]]
@@ -77,48 +77,48 @@ class OpenSizes:
 
     @property
     def choices(self) -> list[Symbols]:
-        """The sizes that proofs are made for: all combinations of smallest and largest, and some between.
+        """The sizes to prove verdicts for: all combinations of smallest and largest, and one in between.
 
-        That is enough, since what rules prove of numbers grows with the sizes, or does not depend on them.
+        That is enough, since the bounds that rules prove grow with the sizes, or do not depend on them.
         """
         ends = itertools.product(*self.ranges.values())
         between = {symbol: math.isqrt(low * high) for symbol, (low, high) in self.ranges.items()}
         return [*[dict(zip(self.ranges, end, strict=True)) for end in ends], between]
 
     def is_known(self, size: object) -> bool:
-        """Whether a size depends on nothing but the inputs' sizes: not on data."""
+        """Whether a size depends only on the inputs' sizes, not on data."""
         return isinstance(size, int) or (
             isinstance(size, torch.SymInt) and size.node.expr.free_symbols <= self.ranges.keys()
         )
 
     def shapes_at(self, symbols: Symbols) -> list[list[int]]:
-        """Return the inputs' shapes for a choice of sizes."""
+        """Return the inputs' shapes for given sizes."""
         return [
             [size if isinstance(size, int) else int(size.subs(symbols)) for size in sizes]
             for sizes in self.inputs
         ]
 
     def allows(self, symbols: Symbols) -> bool:
-        """Whether all guards hold for a choice of sizes."""
+        """Whether all guards hold for given sizes."""
         shapes = self.shapes_at(symbols)
         return all(holds(guard, shapes) for guard in self.guards)
 
     def check_assumptions(self, graph: NormalGraph) -> None:
-        """Refuse if torch assumed more of the sizes since: nobody would check it.
+        """Check that torch added no size guards since the capture: nothing would check them at run time.
 
         Raises:
-            NotOpen: it did.
+            NotOpen: torch did.
         """
         if count_size_guards(_a_size(graph.graph_module)) != self.assumed:
-            raise NotOpen("torch assumed more of the sizes while it took the model's ops apart")
+            raise NotOpen("torch added guards on the sizes while it decomposed the model")
 
     def inputs_to_try(
         self, graph_module: fx.GraphModule, leaves: Sequence[torch.Tensor]
     ) -> list[tuple[torch.Tensor, ...]]:
-        """Return inputs that islands are tried on: the given ones, and of the smallest and largest sizes.
+        """Return the inputs to try islands on: the given ones, and some of the smallest and largest sizes.
 
-        If the given ones are of an extreme size, others between are made. Where the largest take too long,
-        they are halved.
+        If the given ones have extreme sizes, others in between are added. If the largest take too long, their
+        sizes are halved.
         """
         given = {symbol: leaves[leaf].shape[dim] for symbol, (leaf, dim) in self.places.items()}
         largest = {
@@ -133,11 +133,11 @@ class OpenSizes:
         distinct = [choice for place, choice in enumerate(wanted) if choice not in wanted[:place]]
         found = [self._resized(leaves, choice) for choice in distinct if self.allows(choice)]
         if not found:
-            raise NotOpen("the sizes of the example inputs are outside of what one program can be for")
+            raise NotOpen("the sizes of the example inputs are outside the range of one program")
         return found
 
     def _resized(self, leaves: Sequence[torch.Tensor], symbols: Symbols) -> tuple[torch.Tensor, ...]:
-        """Return inputs of other sizes, elements repeated or left out."""
+        """Resize inputs, repeating or dropping elements."""
         made = []
         for leaf, shape in zip(leaves, self.shapes_at(symbols), strict=True):
             resized = leaf
@@ -150,17 +150,17 @@ class OpenSizes:
 
 
 def find_open_sizes(captured: CapturedModel) -> OpenSizes:
-    """Return the sizes that a model was captured to leave open.
+    """Return the open sizes of a captured model.
 
     Raises:
-        NotOpen: it leaves none open, or too many; or what torch assumed of them has no form as data.
+        NotOpen: it has none, or too many; or torch's guards on them cannot be serialized as terms.
     """
     if captured.shared:
         raise NotOpen("results share memory in a way that depends on their sizes")
     if captured.result.has_symbols:
         raise NotOpen("a result holds a number that depends on the sizes")
     if any(not leaf.is_contiguous() for leaf in captured.leaves):
-        raise NotOpen("an input does not lie in memory element after element")
+        raise NotOpen("an input is not contiguous")
     inputs: list[list[Any]] = input_shapes(captured.program)
     places: dict[Any, tuple[int, int]] = {}
     for leaf, sizes in enumerate(inputs):
@@ -172,7 +172,7 @@ def find_open_sizes(captured: CapturedModel) -> OpenSizes:
     if not symbols:
         raise NotOpen("the model lets none of its inputs' sizes vary")
     if symbols - places.keys():
-        raise NotOpen("an input's size depends on a number that no input has for a size")
+        raise NotOpen("an input's size depends on a symbol that is not itself the size of an input")
     if len(symbols) > _MOST_SYMBOLS:
         raise NotOpen(f"more than {_MOST_SYMBOLS} sizes vary independently")
     limits = captured.program.range_constraints
@@ -186,7 +186,7 @@ def find_open_sizes(captured: CapturedModel) -> OpenSizes:
         else:
             unlimited.append(symbol)
         if low > high:
-            raise NotOpen("a size is 0")
+            raise NotOpen("a size can only be 0")
         ranges[symbol] = (low, high)
     try:
         guards = guards_of(captured.program)
@@ -196,19 +196,20 @@ def find_open_sizes(captured: CapturedModel) -> OpenSizes:
     for symbol, (low, high) in ranges.items():
         place = ["size", *places[symbol]]
         guards += [[">=", place, low], ["<=", place, high]]
-        if low < _TAKEN_FOR_GRANTED:
-            unproved.append([">=", place, _TAKEN_FOR_GRANTED])
+        if low < _ASSUMED_LEAST:
+            unproved.append([">=", place, _ASSUMED_LEAST])
     assumed = count_size_guards(_a_size(captured.program.graph_module))
     return OpenSizes(ranges, unlimited, places, inputs, guards, unproved, assumed, captured.shared_by_size)
 
 
 def name_sizes(graph: NormalGraph, sizes: OpenSizes) -> None:
-    """Have every size in a graph computed from its inputs' sizes alone, at the start; changes the graph.
+    """Rewrite a graph, in place, to compute every size from its inputs' sizes, before the first op.
 
-    Sizes that depend on data stay as they are.
+    Sizes that depend on data are left unchanged.
 
     Raises:
-        NotOpen: a size has no form as data, or results share memory in a way that the graph does not show.
+        NotOpen: a size cannot be written as a term, or results share memory in a way that the graph does not
+            show.
     """
     _check_sharing(graph, sizes)
     nodes = graph.graph_module.graph
@@ -255,18 +256,18 @@ def _check_sharing(graph: NormalGraph, sizes: OpenSizes) -> None:
         raise NotOpen("results share memory in a way that depends on their sizes")
 
 
-# They take -1 for a size that follows from others, which a device's compiler may not find if those are open.
+# Ops that take -1 for an inferred size, which a device's compiler may not be able to infer from open sizes.
 _INFERRING = frozenset(
     {"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.expand.default"}
 )
 
 
-# How many results they give follows from a size, which a compiler may not know if others are open.
+# Ops whose number of results depends on a size, which a compiler may not know if other sizes are open.
 _PARTS = frozenset({"aten.unbind.int", "aten.split.Tensor", "aten.split_with_sizes.default"})
 
 
 def _take_parts(node: fx.Node) -> None:
-    """Have each result of a node that splits taken by itself, if all sizes along the dimension are fixed."""
+    """Replace the results of a splitting op by slices or selects, if sizes along the dimension are fixed."""
     is_unbind = str(node.target) == "aten.unbind.int"
     place = 1 if is_unbind else 2
     dim = node.args[place] if len(node.args) > place else node.kwargs.get("dim", 0)
@@ -277,7 +278,7 @@ def _take_parts(node: fx.Node) -> None:
     starts = list(itertools.accumulate(widths, initial=0))
     for user in list(node.users):
         index = user.args[1]
-        assert isinstance(index, int)  # torch's own looks into a tuple
+        assert isinstance(index, int)  # a `getitem` that torch added
         with node.graph.inserting_before(user):
             if is_unbind:
                 part = node.graph.call_function(torch.ops.aten.select.int, (node.args[0], dim, index))
@@ -289,7 +290,7 @@ def _take_parts(node: fx.Node) -> None:
 
 
 def _replace(node: fx.Node, size: fx.Node | int) -> None:
-    """Have all that uses a node use a size instead."""
+    """Replace all uses of a node by a size."""
     for user in list(node.users):
         user.args, user.kwargs = fx.map_arg(
             (user.args, user.kwargs),
@@ -298,7 +299,7 @@ def _replace(node: fx.Node, size: fx.Node | int) -> None:
 
 
 def _a_size(graph_module: fx.GraphModule) -> torch.SymInt:
-    """Return some size of a graph that is open."""
+    """Return any open size of a graph."""
     for node in graph_module.graph.nodes:
         value = node.meta.get("val")
         for size in value.shape if isinstance(value, torch.Tensor) else ():
@@ -308,7 +309,7 @@ def _a_size(graph_module: fx.GraphModule) -> torch.SymInt:
 
 
 def _elements(graph_module: fx.GraphModule, symbols: Symbols) -> int:
-    """Return how many elements all ops of a graph give, for a choice of sizes."""
+    """Return how many elements all ops of a graph compute, for given sizes."""
     known, total = Evaluator(symbols), 0
     for node in graph_module.graph.nodes:
         value = node.meta.get("val")
@@ -318,7 +319,7 @@ def _elements(graph_module: fx.GraphModule, symbols: Symbols) -> int:
             and all(map(known.knows, value.shape))
         ):
             count = math.prod(known.size(size) for size in value.shape)
-            if "scaled_dot_product" in str(node.target):  # which makes a matrix of scores besides
+            if "scaled_dot_product" in str(node.target):  # which also computes a matrix of scores
                 count *= known.size(node.args[1].meta["val"].shape[-2])
             total += count
     return total

@@ -1,7 +1,7 @@
-"""Verdicts on the ops of a graph whose sizes are open: they hold for all sizes, or say why not.
+"""Verdicts on the ops of a graph with open sizes: they hold for all sizes, or say why not.
 
-The target is asked about copies of the graph for the extreme sizes and some between, as about any graph of
-fixed sizes; and whether it builds the op for open sizes at all.
+The target judges copies of the graph specialized to the extreme sizes and some in between, like any graph of
+fixed sizes. It also says whether it can build the op for open sizes at all.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torchport.targets.value_ranges import merge_ranges
 
 
 class OpenVerdicts:
-    """Asks a target about the ops of a graph whose sizes are open.
+    """Collects a target's verdicts on the ops of a graph with open sizes.
 
     Args:
-        graph_module: the graph; `name_sizes` saw it.
+        graph_module: the graph, after `name_sizes`.
         sizes: which sizes are open.
-        target, options: who is asked.
+        target, options: the target that judges.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class OpenVerdicts:
             target.prepare(copy)
             self._copies.append(nodes)
         if not self._copies:
-            raise NotOpen("no extreme of the sizes is one that the model takes")
+            raise NotOpen("the model accepts none of the extreme sizes")
         merge_ranges(graph_module, self._copies)
 
     def unknown(self, node: fx.Node) -> str:
-        """Return what about a node depends on data or is no whole number; empty if nothing does."""
+        """Return a message if a node's sizes or numbers depend on data or are not integers; else empty."""
         for value in (*[source.meta.get("val") for source in node.all_input_nodes], node.meta.get("val")):
             for item in value if isinstance(value, (list, tuple)) else (value,):
                 if isinstance(item, (torch.SymFloat, torch.SymBool)):
@@ -61,7 +61,7 @@ class OpenVerdicts:
         return ""
 
     def verdict(self, node: fx.Node) -> Verdict:
-        """Say whether the target computes a node as torch does, for all sizes."""
+        """Return whether the target computes a node as torch does, for all sizes."""
         if _is_open(node):
             verdict = self._target.open_verdict(node, self._options)
             if not verdict.ok:

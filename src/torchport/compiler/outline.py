@@ -23,14 +23,14 @@ from torchport.targets.size_terms import add_to_graph, is_size
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """An island with its place in the graph.
+    """An island with the nodes of the graph that it replaces.
 
     Args:
         island: what the target builds.
-        nodes: the nodes that it stands for.
-        inputs: the nodes whose values go in.
-        outputs: the nodes whose values come out.
-        frozen: the attributes whose values it holds.
+        nodes: the nodes that it replaces.
+        inputs: the nodes whose values it takes.
+        outputs: the nodes whose values it returns.
+        frozen: the attributes whose values are baked into it.
     """
 
     island: Island
@@ -46,7 +46,7 @@ class Piece:
 
 
 def outline(graph: NormalGraph, cut: Partition, sizes: OpenSizes | None = None) -> dict[int, Piece]:
-    """Return the islands by their level."""
+    """Return the islands by level."""
     return {
         level: make_piece(graph, f"island_{number}", nodes, sizes)
         for number, (level, nodes) in enumerate(sorted(cut.islands.items()))
@@ -59,8 +59,8 @@ def make_piece(graph: NormalGraph, name: str, nodes: list[fx.Node], sizes: OpenS
     Args:
         graph: the whole graph.
         name: the island's name.
-        nodes: what it stands for, in order.
-        sizes: the sizes that are open, if some are.
+        nodes: the nodes that it replaces, in order.
+        sizes: the open sizes, if there are any.
     """
     mutated = {node.target for node in graph.writes if node.op == "get_attr"}
     inside = set(nodes)
@@ -108,13 +108,13 @@ def _show_sizes(
     copies: dict[fx.Node, fx.Node],
     sizes: OpenSizes,
 ) -> dict[object, tuple[int, int]]:
-    """Have an island compute the sizes that it needs from those of its inputs.
+    """Make an island compute the sizes that it needs from those of its inputs.
 
-    An input of the whole graph becomes one of the island, for its shape alone, if none of the island's shows
-    a size.
+    If no input of the island has a needed size, an input of the whole graph becomes one of the island's, just
+    for its shape.
 
     Returns:
-        Which input shows each symbol, in which dimension.
+        Which input has each symbol as a size, in which dimension.
     """
     named = dict.fromkeys(source for node in nodes for source in node.all_input_nodes if is_size(source))
     needed: set[object] = set()
@@ -139,7 +139,7 @@ def _show_sizes(
 
 
 def _places(inputs: list[fx.Node]) -> dict[object, tuple[int, int]]:
-    """Return which input shows each symbol, in which dimension."""
+    """Return which input has each symbol as a size, in which dimension."""
     places: dict[object, tuple[int, int]] = {}
     for index, node in enumerate(inputs):
         for dim, size in enumerate(node.meta["val"].shape):
@@ -178,7 +178,7 @@ def _sizes_of(
 
 
 def _spec(node: fx.Node, sizes: OpenSizes | None) -> TensorSpec:
-    """Return what is known of a node's tensor; its memory order is that at the largest sizes."""
+    """Return the spec of a node's tensor, with the memory order that it has at the largest sizes."""
     value = node.meta["val"]
     if sizes is None:
         return spec_of(value)
@@ -190,7 +190,7 @@ def _described(node: fx.Node) -> dict[str, object]:
 
 
 def _inputs_first(graph: fx.Graph) -> fx.Graph:
-    """Move placeholders to the front, where every reader of a graph expects them."""
+    """Move placeholders to the front, where code that reads graphs expects them."""
     first = next(node for node in graph.nodes if node.op != "placeholder")
     for node in list(graph.nodes):
         if node.op == "placeholder":
@@ -199,21 +199,21 @@ def _inputs_first(graph: fx.Graph) -> fx.Graph:
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
-    """Return what is known of a tensor without its values; -1 for a size known at run time only."""
+    """Return a tensor's spec, with -1 for sizes that are known only at run time."""
     shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape)
     order = () if -1 in shape or not has_known_strides(tensor) else _memory_order(tensor)
     return TensorSpec(shape, str(tensor.dtype).removeprefix("torch."), order)
 
 
 def has_known_strides(tensor: torch.Tensor) -> bool:
-    """Whether it is known before a call how a tensor lies in memory: its strides may depend on data."""
+    """Whether a tensor's strides are known at compile time: they may depend on data."""
     if tensor.layout is not torch.strided:
         return True
     return all(isinstance(number, int) for number in (*tensor.stride(), tensor.storage_offset()))
 
 
 def _memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Return the order of the dimensions in memory; empty for contiguous and for overlapping tensors."""
+    """Return the order of a tensor's dimensions in memory; empty if it is contiguous or overlaps itself."""
     if tensor.layout is not torch.strided or tensor.is_contiguous():
         return ()
     strides = tensor.stride()
@@ -234,7 +234,7 @@ def host_graph(
         pieces: the islands by level.
         built: each island's payload, and its metadata as JSON.
     """
-    register()  # where torch's own hook did not: torchport is only on the import path
+    register()  # torch's own hook does not if torchport is on the import path but not installed
     made = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     attributes: dict[str, object] = {piece.island.name: built[level][0] for level, piece in pieces.items()}
@@ -243,7 +243,7 @@ def host_graph(
             copies[node] = made.placeholder(node.name)
     for node in _host_sizes(graph, cut):
         copies[node] = made.node_copy(node, copies.__getitem__)
-    # What is written and never read is no longer in the graph.
+    # Weights that are written but never read are no longer in the graph.
     unread = [node for node in graph.writes if node.op == "get_attr" and not node.users]
     for node in dict.fromkeys((*graph.graph_module.graph.nodes, *unread)):
         if node.op == "get_attr" and _needed_on_host(node, cut, pieces, graph):
@@ -278,7 +278,7 @@ def _host_sizes(graph: NormalGraph, cut: Partition) -> list[fx.Node]:
 
 
 def _own_memory(made: fx.Graph, value: fx.Node, copy: fx.Node) -> fx.Node:
-    """Return a value that an earlier write cannot change: two buffers may be swapped."""
+    """Return a value, or a copy if an earlier write could change it: two buffers may be swapped."""
     if value.op == "call_function" and base_of(value) is None:
         return copy
     return made.call_function(torch.ops.aten.clone.default, (copy,))

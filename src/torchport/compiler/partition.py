@@ -1,8 +1,8 @@
-"""Verdicts → islands: the largest pieces that a target can take whole.
+"""Verdicts → islands: the largest subgraphs that a target can take whole.
 
-A node's level is the number of times that the data on the way to it crossed from host to device. All
-nodes of one level that the target takes form one island: a path that leaves it and comes back would
-have raised the level, so the piece is convex. It takes one pass.
+A node's level is the number of times that the data on the way to it crossed from host to device. All nodes of
+one level that the target takes form one island: a path that leaves it and comes back would have raised the
+level, so the island is convex. It takes one pass.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def partition(graph: fx.Graph, verdicts: dict[fx.Node, Verdict], min_size: int =
 
     Args:
         graph: the graph.
-        verdicts: a verdict for each op; those of islands that are too small are changed here.
-        min_size: islands of fewer ops stay on the host.
+        verdicts: the verdict on each op; changed in place for islands that are too small.
+        min_size: islands with fewer ops stay on the host.
     """
     cut = _cut(graph, verdicts)
     small = [nodes for nodes in cut.islands.values() if sum(map(is_op, nodes)) < min_size]
@@ -64,7 +64,7 @@ def _cut(graph: fx.Graph, verdicts: dict[fx.Node, Verdict]) -> Partition:
     host: dict[int, list[fx.Node]] = defaultdict(list)
     last_ordered = 0
     for node in graph.nodes:
-        if node.op != "call_function" or is_size(node):  # a size is there from the start
+        if node.op != "call_function" or is_size(node):  # sizes are known from the start
             continue
         sources = [source for source in node.all_input_nodes if source in level]
         on_device[node] = _takes(node, verdicts, on_device)
@@ -74,7 +74,7 @@ def _cut(graph: fx.Graph, verdicts: dict[fx.Node, Verdict]) -> Partition:
             continue
         level[node] = max([level[source] for source in sources], default=0)
         if _is_ordered(node):
-            # Random ops draw from one generator: they must run in the order in which they were traced.
+            # Random ops share one generator, so they must run in the order in which they were traced.
             level[node] = last_ordered = max(level[node], last_ordered)
         host[level[node]].append(node)
     return Partition(dict(islands), dict(host))

@@ -1,4 +1,4 @@
-"""Graph + target → the plan: a verdict for every op, the islands, and what that covers."""
+"""Graph + target → the plan: a verdict for every op, the islands, and their coverage."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from torchport.targets.node_checks import tensors_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What runs where.
+    """Which op runs where.
 
     Args:
         graph: the graph.
         cut: which node runs where, and when.
         pieces: the islands by level.
-        coverage: the same as a record.
-        verdicts: on every op.
+        coverage: the coverage record of this plan.
+        verdicts: the verdict on every op.
     """
 
     graph: NormalGraph
@@ -49,13 +49,13 @@ class Plan:
 
 
 class Planner:
-    """Plans one graph for one target; again, when an island turned out not to work.
+    """Plans one graph for one target, repeatedly if islands turn out not to work.
 
     Args:
         name: the model's name.
-        graph: the graph; what depends on no input is folded.
+        graph: the graph; its constants are folded, in place.
         target, options: what it is planned for.
-        sizes: the sizes that are open, if some are.
+        sizes: the open sizes, if there are any.
     """
 
     def __init__(
@@ -82,18 +82,18 @@ class Planner:
         self._forced: dict[fx.Node, Verdict] = {}
 
     def force(self, node: fx.Node, verdict: Verdict) -> None:
-        """Keep a node on the host from the next plan on, whatever the target says."""
+        """Override the target's verdict on a node in all further plans."""
         self._forced[node] = verdict
 
     def alone(self, node: fx.Node) -> Piece | None:
-        """Return the island of one op with open sizes; None if none of the graph's is open."""
+        """Return an island of just one op, with open sizes; None if the graph has no open sizes."""
         if self.sizes is None:
             return None
-        looks = [user for user in node.users if user.target is operator.getitem]
-        return make_piece(self.graph, f"only_{node.name}", [node, *looks], self.sizes)
+        getitems = [user for user in node.users if user.target is operator.getitem]
+        return make_piece(self.graph, f"only_{node.name}", [node, *getitems], self.sizes)
 
     def plan(self) -> Plan:
-        """Ask for verdicts and cut the graph."""
+        """Collect the verdicts and partition the graph."""
         graph = self.graph.graph_module.graph
         verdicts = {node: self._verdict(node) for node in graph.nodes if is_op(node)}
         cut = partition(graph, verdicts, self.options.min_island_size)
@@ -105,7 +105,7 @@ class Planner:
         if node in self._forced:
             return self._forced[node]
         if node in self._aliases:
-            detail = f"the result shares memory with {self._aliases[node]}, which only the host can do"
+            detail = f"the result shares memory with {self._aliases[node]}, which only the host can preserve"
             return Verdict(False, "alias", detail, "return a copy of it, with .clone()")
         known = {*self.target.device_types, "meta"}
         elsewhere = next((each.device for each in tensors_of(node) if each.device.type not in known), None)
@@ -125,7 +125,7 @@ class Planner:
 
 
 def _known_at_run_time(node: fx.Node) -> str:
-    """Return what about a node is known at run time only; empty if nothing is."""
+    """Return a message if a number, shape or layout of a node is known only at run time; empty otherwise."""
     for value in (*[source.meta.get("val") for source in node.all_input_nodes], node.meta.get("val")):
         for item in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -135,5 +135,5 @@ def _known_at_run_time(node: fx.Node) -> str:
             if any(not isinstance(size, int) for size in item.shape):
                 return "a shape in it is known at run time only"
             if not has_known_strides(item):
-                return "how a tensor of it lies in memory is known at run time only"
+                return "the memory layout of a tensor in it is known at run time only"
     return ""

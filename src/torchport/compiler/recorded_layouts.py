@@ -1,8 +1,8 @@
-"""Copies what kernels lay out in memory otherwise than the graph says.
+"""Inserts copies where a kernel's result has another memory layout than the graph records.
 
-torch.export traces without cuDNN, so that a graph records results as contiguous that cuDNN's convolutions
-give channels-last, and what follows from them. Views that the graph takes of them, and ops that want what is
-contiguous, would raise.
+torch.export traces without cuDNN, so a graph records the results of convolutions, and what is computed from
+them, as contiguous where cuDNN returns channels-last. Views of such results, and ops that need contiguous
+inputs, would raise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torchport.targets.node_by_node import NodeByNode
 
 
 def lay_out_as_recorded(graph_module: fx.GraphModule, leaves: Sequence[torch.Tensor]) -> None:
-    """Run the graph once, and copy each result after its op that lies otherwise than recorded.
+    """Run the graph once, and insert a copy after each op whose result has another layout than recorded.
 
     Args:
         graph_module: the graph; its weights have values.
@@ -41,26 +41,26 @@ def lay_out_as_recorded(graph_module: fx.GraphModule, leaves: Sequence[torch.Ten
 
 
 class _Run(NodeByNode):
-    """Runs a graph with eager torch, every result as it is recorded; knows which were not."""
+    """Runs a graph with eager torch, copying results to their recorded layouts; lists those that differ."""
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
         super().__init__(graph_module)
         self.others: list[fx.Node] = []
 
     def run_node(self, n: fx.Node) -> object:
-        """Run a node, and copy its result if it lies otherwise."""
+        """Run a node, and copy its result if the layout differs."""
         value = super().run_node(n)
         recorded = n.meta.get("val")
         if n.op != "call_function" or not isinstance(value, torch.Tensor):
             return value
-        if not isinstance(recorded, torch.Tensor) or _lies_so(value, recorded):
+        if not isinstance(recorded, torch.Tensor) or _has_layout(value, recorded):
             return value
         self.others.append(n)
         return value.clone(memory_format=_format_of(recorded))
 
 
-def _lies_so(value: torch.Tensor, recorded: torch.Tensor) -> bool:
-    """Whether a tensor lies as recorded; sizes that vary, and layouts that no copy has, are not looked at."""
+def _has_layout(value: torch.Tensor, recorded: torch.Tensor) -> bool:
+    """Whether a tensor has the recorded layout; ignores open sizes, and layouts that a copy cannot have."""
     if value.layout is not torch.strided or recorded.layout is not torch.strided:
         return True
     strides = recorded.stride()

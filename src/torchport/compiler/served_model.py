@@ -1,4 +1,4 @@
-"""A compiled model that is there at once: eager torch runs it until an engine is chosen and built."""
+"""A compiled model that is usable at once: eager torch runs it until an engine is chosen and built."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _log = logging.getLogger(__name__)
 class ServedModel(CompiledModel):
     """A model that eager torch runs while another thread chooses and builds. Made by `torchport.compile`.
 
-    Who asks for its coverage, its record or what was tried waits until that is done.
+    Reading its coverage, its record or its tries blocks until that is done.
 
     Args:
         specialiser: compiles the model for eager torch.
         args, kwargs: example inputs.
-        choose: compiles the model for the engine that it chooses.
+        choose: chooses an engine and compiles the model for it.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class ServedModel(CompiledModel):
     def _choose(self, choose: Callable[[], CompiledModel]) -> None:
         try:
             chosen = choose()
-        except Exception as error:  # noqa: BLE001  # the model goes on with eager torch, and who asks is told
-            _log.warning("%s stays with eager torch: %s", self._specialiser.name, error)
+        except Exception as error:  # noqa: BLE001  # eager torch goes on running it, and `wait` raises it
+            _log.warning("%s keeps running with eager torch: %s", self._specialiser.name, error)
             self._problem = error
             return
-        # A submodule of this one it is not: its parameters are this one's already.
+        # Not set as a submodule: this module has its parameters already.
         vars(self)["_chosen"] = chosen
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the choice is made; return whether it is.
+        """Wait until the choice is made, and return whether it is.
 
         Raises:
             TorchportError: the model cannot be compiled; eager torch goes on running it.
@@ -62,10 +62,10 @@ class ServedModel(CompiledModel):
         return not self._thread.is_alive()
 
     def forward(self, *args: object, **kwargs: object) -> object:
-        """Run the model, with eager torch until there is something better.
+        """Run the model, with eager torch until the engine is ready.
 
         Raises:
-            RuntimeRefusal: gradients are asked for.
+            RuntimeRefusal: gradients are required.
         """
         if self._chosen is not None:
             return self._chosen(*args, **kwargs)
@@ -85,22 +85,22 @@ class ServedModel(CompiledModel):
 
     @property
     def tries(self) -> Tries | None:
-        """What came of each engine."""
+        """The result of trying each engine."""
         return self._made().tries
 
     @property
     def programs(self) -> list[ProgramRecord]:
-        """The records of all programs that were compiled so far; none while the engine is being chosen."""
+        """The records of all programs compiled so far; empty while the engine is being chosen."""
         return [] if self._chosen is None else self._chosen.programs
 
     @property
     def current_programs(self) -> tuple[Specialised, ...]:
-        """The programs that hold the weights as they are now, that of the example inputs first."""
+        """The programs built with the current weights, that of the example inputs first."""
         return self._made().current_programs
 
     @property
     def fallbacks(self) -> Fallbacks:
-        """How many calls there were, and how many eager torch ran: while the engine was chosen, too."""
+        """How many calls there were, and how many eager torch ran, including while the engine was chosen."""
         own = self._fallback.record
         if self._chosen is None:
             return own
@@ -111,7 +111,7 @@ class ServedModel(CompiledModel):
 
     @property
     def simulated_seconds(self) -> float | None:
-        """None: engines are measured."""
+        """Always None: engines are measured."""
         return None
 
     def emit(self, path: str | Path) -> list[Path]:

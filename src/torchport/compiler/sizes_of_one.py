@@ -1,8 +1,8 @@
-"""What is known of a program with open sizes for inputs that have sizes of 1.
+"""Tracks for which sizes of 1 a program with open sizes is correct.
 
-Torch takes for granted that an open size is not 1, and does not say so: a model that asks for it is captured
-as if it never were. So the program is used for such inputs only once the model, captured for them alone,
-turned out to make the same calls.
+Torch silently assumes that an open size is not 1: a model that branches on it is captured as if it never
+were. So the program is used for inputs with sizes of 1 only after the model, captured for exactly these
+inputs, turned out to make the same calls.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from torchport.structure import Flat
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SizesOfOne:
-    """Which combinations of sizes of 1 a program is right for.
+    """The combinations of sizes of 1 for which a program is correct.
 
     Args:
-        widest: the inputs that it takes if it is right for all of them.
+        widest: the inputs that it takes if it is correct for all combinations.
         unproved: for each size that could be 1, the guard that it is not.
         program: the model captured with open sizes.
-        proved: the combinations that it is right for, as guards.
+        proved: the combinations for which it is proved correct, as guards.
     """
 
     widest: InputKind
@@ -38,22 +38,22 @@ class SizesOfOne:
 
     @property
     def kind(self) -> InputKind:
-        """The inputs that the program is surely right for."""
+        """The inputs for which the program is proved correct."""
         if not self.unproved:
             return self.widest
         guard = ["or", *self.proved, ["and", *self.unproved]]
         return replace(self.widest, guards=(*self.widest.guards, guard))
 
     def could_be(self, flat: Flat) -> bool:
-        """Whether the program could be right for inputs that it is not known to be right for."""
+        """Whether the program could be correct for inputs for which that is not proved."""
         return self.widest.fits(flat)
 
     def proved_by(self, flat: Flat, captured: CapturedModel) -> SizesOfOne | None:
-        """Return the same with one combination more; None if the model does something else with it.
+        """Return this with one more combination proved; None if the model makes other calls for it.
 
         Args:
             flat: inputs of that combination.
-            captured: the model captured for them alone.
+            captured: the model captured for exactly these inputs.
         """
         if not same_calls(self.program, captured.program, flat.leaves):
             return None
@@ -62,7 +62,7 @@ class SizesOfOne:
         return replace(self, proved=(*self.proved, found))
 
     def unknown(self, leaves: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-        """Yield inputs of each combination that is not known yet, made of others."""
+        """Yield inputs for each combination that is not proved yet, made from the given ones."""
         places = [guard[1][1:] for guard in self.unproved]  # type: ignore[index]  # as `open_sizes.py` writes them
         for chosen in itertools.product((False, True), repeat=len(places)):
             made = list(leaves)
@@ -75,7 +75,7 @@ class SizesOfOne:
 def _with_one(
     program: ExportedProgram, leaves: list[torch.Tensor], leaf: int, dim: int
 ) -> list[torch.Tensor]:
-    """Return inputs whose size there is 1, and all others that are the same size."""
+    """Return inputs with a size set to 1, and with it all others that are always equal to it."""
     shapes = input_shapes(program)
     made = []
     for tensor, sizes in zip(leaves, shapes, strict=True):

@@ -1,4 +1,4 @@
-"""Compiles a model for inputs of one kind, and tells which inputs are of that kind."""
+"""Specializes a model: compiles it for one kind of inputs, and decides which inputs are of that kind."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from torchport.targets import Options, Target
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Specialised:
-    """A program with what must hold for it to be used.
+    """A program with the conditions for using it.
 
     Args:
         program: the program.
-        guard: tells whether the weights are still those that were built in.
+        guard: checks whether the weights are still those that were built in.
         kind: the inputs that it was built for.
-        graph: what it was planned from, as a record.
+        graph: the record of the graph that it was planned from.
         examples: the tensors that it was tried on.
-        ones: of open sizes: what is known of those that are 1.
+        ones: for open sizes, what is known about sizes of 1.
     """
 
     program: RunnableProgram
@@ -43,15 +43,15 @@ class Specialised:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is for all sizes of some dimensions."""
+        """Whether some dimensions of its inputs may have any size."""
         return bool(self.kind.guards)
 
     def widened(self, flat: Flat, captured: capture.CapturedModel) -> Specialised | None:
-        """Return the program for inputs with sizes of 1, if the model does with these what the graph does.
+        """Return the program extended to inputs with sizes of 1, if the model makes the same calls for them.
 
         Args:
-            flat: inputs that have such sizes.
-            captured: the model captured for them alone.
+            flat: inputs with sizes of 1.
+            captured: the model captured for exactly these inputs.
         """
         if self.ones is None or not self.ones.could_be(flat):
             return None
@@ -64,7 +64,7 @@ class Specialised:
 
 
 class Specialiser:
-    """Compiles one model for one target, for whatever inputs come.
+    """Compiles one model for one target, for any given inputs.
 
     Args:
         model: a module, or any callable on tensors.
@@ -96,17 +96,17 @@ class Specialiser:
         """Compile the model for all sizes that it was captured for.
 
         Raises:
-            NotOpen: one program cannot be for all of them.
+            NotOpen: one program cannot serve all of them.
         """
         if not self.target.takes_open_sizes(self.options):
-            raise NotOpen(f"the target {self.target.name} builds for fixed sizes")
+            raise NotOpen(f"the target {self.target.name} only builds for fixed sizes")
         return self._build(captured, find_open_sizes(captured))
 
     def _build(self, captured: capture.CapturedModel, sizes: OpenSizes | None) -> Specialised:
         graph = normalise(captured, self.target)
         if sizes is not None:
             name_sizes(graph, sizes)
-        # Before any value is read: a weight that another thread changes meanwhile is noticed afterwards.
+        # Before any value is read, so that a weight that another thread changes meanwhile is detected later.
         watched = ([], None) if self.options.frozen else (frozen_weights(graph), captured.state)
         guard = WeightGuard(*watched)
         source = Source(captured.name, graph, captured.leaves, captured.inputs.paths, captured.result, sizes)

@@ -1,8 +1,8 @@
 """Times built islands against eager torch on the example inputs, and finds the ops that make one slower.
 
-An island is slower only if that is beyond doubt: its fastest run of several, in turns with eager torch, takes
-clearly longer than eager's median. A busy machine makes both slower, and no island is given up for that. What
-was measured is kept in the cache, for this machine.
+An island counts as slower only if that is beyond doubt: its fastest of several runs, interleaved with eager
+torch's, takes clearly longer than eager's median. A busy machine slows both down, so it rejects no island.
+The results are kept in the cache, for this machine.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from torchport.targets.target import OutOfRange, Runner
 
 _log = logging.getLogger(__name__)
 
-# How many times as long as eager torch is slower, from so many runs of each on: the more, the surer.
+# From this many runs on, an island is slower if it takes this many times as long as eager torch.
 _RATIOS = ((10, 1.05), (5, 1.1), (0, 1.3))
-_LEAST = 5e-4  # and by how many seconds at least
+_LEAST = 5e-4  # and if it loses at least this many seconds
 _TURNS, _MORE_TURNS = 3, 7
-_SHARE = 0.1  # of the time that compiling took so far; twice that to be sure that an island is slower
-_MUCH = 4  # how many times as long as the island eager torch may take until it is slower beyond doubt
-_CULPRIT = 0.1  # of an island's lost time, from which an op is at fault,
-_CULPRIT_RATIO = 1.3  # and how many times as long as eager torch's it takes: one op's time is less certain
+_SHARE = 0.1  # time budget as a share of the compile time so far; twice that to confirm a slowdown
+_MUCH = 4  # eager torch is stopped once it takes this many times as long as the island
+_CULPRIT = 0.1  # an op is at fault if it accounts for this share of an island's lost time,
+_CULPRIT_RATIO = 1.3  # and takes this many times as long as in eager torch: one op's time is less certain
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How long an island takes.
+    """An island's times.
 
     Args:
-        seconds: on the target, its fastest run.
-        eager: with eager torch, the median.
-        runs: how many runs of each there were.
+        seconds: the fastest run on the target.
+        eager: the median of eager torch.
+        runs: the number of runs of each.
     """
 
     seconds: float
@@ -63,17 +63,17 @@ class Speed:
         return self.seconds > ratio * self.eager and self.seconds - self.eager > _LEAST
 
     def verdict(self, what: str, target: str) -> Verdict:
-        """Return why something stays on the host."""
+        """Return the verdict that keeps `what` on the host."""
         times = f"{1e3 * self.seconds:.2f} ms on {target}, {1e3 * self.eager:.2f} ms in eager torch"
         return Verdict(False, "slower", f"{what} takes {times}")
 
 
-_before: ContextVar[Callable[[], None]] = ContextVar("_before", default=lambda: None)  # it holds nothing
+_before: ContextVar[Callable[[], None]] = ContextVar("_before", default=lambda: None)  # has no state
 
 
 @contextmanager
 def before_timing(wait: Callable[[], None]) -> Iterator[None]:
-    """Have something called before islands are timed: it may wait until nothing else runs."""
+    """Set a function that is called before islands are timed; it may wait until nothing else runs."""
     token = _before.set(wait)
     try:
         yield
@@ -83,7 +83,7 @@ def before_timing(wait: Callable[[], None]) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Spent:
-    """How many seconds speed trials took."""
+    """The total time of speed trials, in seconds."""
 
     seconds: float = 0.0
 
@@ -93,7 +93,7 @@ _spent: ContextVar[Spent | None] = ContextVar("_spent", default=None)
 
 @contextmanager
 def noting_time() -> Iterator[Spent]:
-    """Note how long the speed trials within it take."""
+    """Record how long the speed trials within the context take."""
     spent = Spent()
     token = _spent.set(spent)
     try:
@@ -116,14 +116,14 @@ def find_slow_ops(
     values: Mapping[fx.Node, object],
     compiled_for: float,
 ) -> dict[fx.Node, Verdict]:
-    """Return the verdicts on the ops that are to stay on the host, since the island is slower than eager.
+    """Return verdicts on the ops to keep on the host because the island is slower than eager torch.
 
     Args:
         piece: the island.
         run: runs it.
-        key: its key in the cache; empty if nothing is kept.
+        key: its key in the cache; empty if it is not cached.
         target, options: what it was built for.
-        values: those of its inputs.
+        values: the values of its inputs.
         compiled_for: how many seconds compiling took so far.
     """
     arguments: list[torch.Tensor] = [values[node] for node in piece.inputs]  # type: ignore[misc]  # by the verdicts
@@ -135,7 +135,7 @@ def find_slow_ops(
         try:
             found = _find(piece, run, target, options, arguments, _SHARE * compiled_for)
         except OutOfRange:
-            return {}  # such a call runs on the host
+            return {}  # a call with these inputs runs on the host
         finally:
             if (spent := _spent.get()) is not None:
                 spent.seconds += time.perf_counter() - began
@@ -167,39 +167,39 @@ def _find(
     return culprits or dict.fromkeys(piece.ops, whole)
 
 
-class _Hurried(NodeByNode):
-    """Runs an island with eager torch until it is late."""
+class _WithDeadline(NodeByNode):
+    """Runs an island with eager torch until a deadline."""
 
     def __init__(self, piece: Piece, end: float) -> None:
         super().__init__(piece.island.graph_module)
         self._end = end
 
     def run_node(self, n: fx.Node) -> object:
-        """Run a node, if there is time."""
+        """Run a node, if there is time left."""
         if time.perf_counter() > self._end:
             raise TimeoutError
         return super().run_node(n)
 
 
 def _ends_within(piece: Piece, arguments: Sequence[torch.Tensor], seconds: float) -> bool:
-    """Whether eager torch computes an island in so many seconds; it is stopped at the first op after them.
+    """Whether eager torch runs an island within a time limit; it is stopped at the first op after that.
 
-    In bfloat16 it may take a hundred times as long as an engine, on a processor without instructions for it.
+    In bfloat16 it may take a hundred times as long as an engine, on a processor without bfloat16 support.
     """
     try:
         with torch.no_grad():
-            _Hurried(piece, time.perf_counter() + seconds).run(*arguments)
+            _WithDeadline(piece, time.perf_counter() + seconds).run(*arguments)
     except TimeoutError:
         return False
     return True
 
 
 def time_in_turns(run: Callable[[], object], eager: Callable[[], object], allowed: float) -> Speed:
-    """Time two functions in turns; more often, if the first seems to be slower.
+    """Time two functions in turns; more often if the first seems to be slower.
 
     Args:
         run, eager: what to time.
-        allowed: about how many seconds it may take; to be sure, twice that or three turns.
+        allowed: the approximate time budget in seconds; twice that, or three turns, to confirm a slowdown.
     """
     own: list[float] = []
     theirs: list[float] = []
@@ -221,7 +221,7 @@ def time_in_turns(run: Callable[[], object], eager: Callable[[], object], allowe
 
 
 def seconds_of(call: Callable[[], object]) -> float:
-    """Call once and return the seconds that it took, until a GPU has done its part too."""
+    """Call once and return how many seconds it took, including work on a GPU."""
     on_gpu = torch.cuda.is_initialized()
     if on_gpu:
         torch.cuda.synchronize()
@@ -235,7 +235,7 @@ def seconds_of(call: Callable[[], object]) -> float:
 def _slow_by_profile(
     piece: Piece, speed: Speed, target: Target, options: Options, arguments: Sequence[torch.Tensor]
 ) -> dict[fx.Node, Verdict]:
-    """Return the ops that the engine's own clock finds at fault; none, if it has no clock or finds none."""
+    """Return the ops at fault according to the engine's profiler; empty if it has none, or finds none."""
     try:
         times = target.op_times(piece.island, options, arguments)
     except Exception as error:  # noqa: BLE001  # an engine may raise anything; the island stays on the host
@@ -262,20 +262,20 @@ def _slow_by_profile(
 
 
 def nodes_by_name(piece: Piece) -> dict[str, fx.Node]:
-    """Return the model's nodes by the names that they have in the island."""
+    """Return the model's nodes by their names in the island."""
     copies = _calls(piece)
     return {copy.name: node for copy, node in zip(copies, piece.nodes, strict=True)}
 
 
 class _Timer(NodeByNode):
-    """Runs an island with eager torch and notes how long each op takes."""
+    """Runs an island with eager torch and records how long each op takes."""
 
     def __init__(self, piece: Piece) -> None:
         super().__init__(piece.island.graph_module)
         self.seconds: dict[str, float] = {}
 
     def run_node(self, n: fx.Node) -> object:
-        """Run a node, and note its time."""
+        """Run a node, and record its time."""
         began = time.perf_counter()
         value = super().run_node(n)
         self.seconds[n.name] = min(self.seconds.get(n.name, float("inf")), time.perf_counter() - began)
@@ -283,7 +283,7 @@ class _Timer(NodeByNode):
 
 
 def _calls(piece: Piece) -> list[fx.Node]:
-    """Return the nodes of an island's own graph that stand for the piece's, in order."""
+    """Return the nodes of an island's own graph that correspond to the piece's, in order."""
     nodes = piece.island.graph_module.graph.nodes
     return [node for node in nodes if node.op == "call_function" and not is_size(node)]
 
@@ -303,7 +303,7 @@ def _write_note(note: str, piece: Piece, found: Mapping[fx.Node, Verdict]) -> No
 
 
 def _read_note(note: str, piece: Piece) -> dict[fx.Node, Verdict] | None:
-    """Return what was measured before on this machine; None if nothing was."""
+    """Return the cached verdicts from this machine; None if there are none."""
     kept = cache.read(note)
     slow = None if kept is None else kept.properties.get("slow")
     if not isinstance(slow, dict):

@@ -1,4 +1,4 @@
-"""Times two callables turn by turn, so that whatever else the machine does hits both alike."""
+"""Times two callables in turns, so that other load on the machine affects both alike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The medians of two callables' times, in seconds, and of how many runs of each they are."""
+    """The medians of two callables' times, in seconds, and the number of runs of each."""
 
     first: float
     second: float
@@ -25,12 +25,12 @@ class Timing:
 def time_interleaved(
     first: Clocked, second: Clocked, *, runs: int | None = None, warmup: int = 1, budget: float = 4.0
 ) -> Timing:
-    """Time two callables in turn.
+    """Time two callables in turns.
 
     Args:
         first, second: what to time.
         runs: how many runs of each; by default as many as the budget allows, at least five.
-        warmup: how many runs of each go before, uncounted.
+        warmup: how many uncounted runs of each to make first.
         budget: about how many seconds to spend if `runs` is not given.
 
     Example:
@@ -44,14 +44,14 @@ def time_interleaved(
 def time_in_turns(
     first: Clocked, second: Clocked, *, runs: int | None = None, warmup: int = 1, budget: float = 4.0
 ) -> tuple[list[float], list[float]]:
-    """Like `time_interleaved`, and return every run's time."""
+    """Like `time_interleaved`, but return every run's time."""
     for _ in range(warmup):
         first()
         second()
     start = time.perf_counter()
     times: tuple[list[float], list[float]] = ([], [])
     while not _enough(len(times[0]), runs, time.perf_counter() - start, budget):
-        # Who goes first alternates: the one after the other finds the caches as that left them.
+        # The order alternates, because each run finds the CPU caches as the run before it left them.
         order = (0, 1) if len(times[0]) % 2 == 0 else (1, 0)
         for which in order:
             times[which].append((first, second)[which]())

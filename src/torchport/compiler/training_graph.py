@@ -1,4 +1,4 @@
-"""A graph of Dynamo's that goes through AOTAutograd: its forward and backward graphs, each with islands."""
+"""Compiles one of Dynamo's graphs through AOTAutograd: a forward and a backward graph, each with islands."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def compile_training(
 ) -> Callable[..., object]:
     """Compile a graph for training.
 
-    Weights are inputs here: they change with every step. What the target cannot build runs with eager
-    torch; where AOTAutograd cannot take the graph apart as the target wants it, all of it runs as the
-    backend `aot_eager` runs it.
+    Weights are inputs here, since they change with every step. What the target cannot build runs with eager
+    torch; if AOTAutograd cannot trace the graph with the target's decompositions, all of it runs with the
+    `aot_eager` backend.
     """
 
     def compile_one(graph: fx.GraphModule, inputs: Sequence[object]) -> Callable[..., object]:
@@ -62,10 +62,10 @@ def compile_training(
     try:
         return compiler(graph_module, example_inputs)
     except RestartAnalysis:
-        raise  # Dynamo traces once more, a number that it took for a symbol now fixed
+        raise  # Dynamo retraces, with a number fixed that it took for a symbol
     except Exception as error:  # noqa: BLE001  # if it is the model's own, aot_eager raises it too
-        problem = f"AOTAutograd cannot take the graph apart: {one_line(error)}"
-        # Levels of functorch that the graph pushed before it failed would make every later call fail.
+        problem = f"AOTAutograd cannot trace the graph: {one_line(error)}"
+        # The functorch levels that the graph pushed before it failed would make every later call fail.
         pop_functorch_levels(levels)
     eager = aot_eager(graph_module, list(example_inputs))  # type: ignore[arg-type]  # as Dynamo gives them
     fallback = watched("a training graph")
@@ -73,17 +73,17 @@ def compile_training(
 
 
 def partition_for(target: Target) -> Callable[..., object]:
-    """Return what parts a graph into one of the forward and one of the backward pass, for AOTAutograd."""
+    """Return the function that partitions a joint graph into forward and backward, for AOTAutograd."""
     if not target.recomputes_in_training:
         return min_cut_partition
 
     def partition(joint: fx.GraphModule, inputs: Sequence[object], **settings: Any) -> object:
         for node in filter(_is_mask, joint.graph.nodes):
-            # Numbers that are nearly equal compare otherwise on a device, and the passes would disagree.
+            # A comparison of nearly equal numbers may flip on a device, and the two passes would disagree.
             node.meta.setdefault("recompute", CheckpointPolicy.PREFER_RECOMPUTE)
             node.meta.setdefault("ac_graph_id", 0)
-        # What a product takes would be kept from the forward pass otherwise: for a window of nine elements
-        # nine parts of an image, in place of the image. All that is kept crosses to the host and back.
+        # Otherwise, the operands of products would be saved from the forward pass: for a window of nine
+        # elements, nine parts of an image instead of the image. All saved tensors cross to the host and back.
         with partition_config.patch(aggressive_recomputation=True):
             return min_cut_partition(joint, inputs, **settings)
 
@@ -93,8 +93,8 @@ def partition_for(target: Target) -> Callable[..., object]:
 def _is_mask(node: fx.Node) -> bool:
     """Whether a node compares floats with a number, as the gradient of `relu` does.
 
-    torch wants to keep the results of some others at any cost: of those that are much smaller than what they
-    read, such as comparisons of wide integers.
+    torch always saves the results of some other comparisons: of those whose results are much smaller than
+    their inputs, such as comparisons of wide integers.
     """
     if node.op != "call_function" or str(node.target) not in _MASKS:
         return False
@@ -106,7 +106,7 @@ class _AtenGraph:
     """A functional ATen graph, built when it is first called: only then are there values to try it on.
 
     Args:
-        graph_module: the graph; its sizes may be symbols, and some of its inputs then numbers.
+        graph_module: the graph; its sizes may be symbolic, and some of its inputs are then numbers.
         target, options: what it is compiled for.
     """
 
@@ -138,7 +138,7 @@ class _AtenGraph:
 
     def _build(self, args: tuple[object, ...]) -> RunnableProgram | str:
         if any(isinstance(item, FakeTensor) for item in args):
-            raise NotCompiled("an input has no values")  # which is not remembered: the next one may
+            raise NotCompiled("an input has no values")  # not remembered: the next call's may have some
         if len(self._programs) >= MOST_PROGRAMS:
             raise NotCompiled(f"the graph was called with more than {MOST_PROGRAMS} shapes")
         try:
@@ -151,12 +151,12 @@ class _AtenGraph:
             program, plan = build_program(source, self._target, self._options)
             note_coverage(plan.coverage)
             return program
-        except Exception as error:  # noqa: BLE001  # whatever it is, eager torch still gives the answer
+        except Exception as error:  # noqa: BLE001  # whatever it is, eager torch can run the graph
             return f"the graph cannot be compiled: {one_line(error)}"
 
 
 def normal_graph(graph_module: fx.GraphModule) -> NormalGraph:
-    """Return what a target is handed of a forward or backward graph whose sizes are numbers."""
+    """Return the normalized graph of a forward or backward graph with fixed sizes."""
     return _normalised(_copied(graph_module))
 
 
@@ -167,7 +167,7 @@ def _normalised(copy: fx.GraphModule) -> NormalGraph:
 
 
 def _is_static(graph_module: fx.GraphModule) -> bool:
-    """Whether all sizes in a graph are numbers, and all its inputs tensors."""
+    """Whether all sizes in a graph are fixed, and all its inputs are tensors."""
     for node in graph_module.graph.nodes:
         value = node.meta.get("val")
         if node.op == "placeholder" and not isinstance(value, torch.Tensor):
@@ -179,14 +179,14 @@ def _is_static(graph_module: fx.GraphModule) -> bool:
 
 
 def _copied(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """Return a copy of a graph, with the constants that it holds; what it is built from is changed."""
+    """Return a copy of a graph with its constants, since building modifies the graph."""
     graph = fx.Graph()
     graph.output(graph.graph_copy(graph_module.graph, {}))
     return fx.GraphModule(graph_module, graph)
 
 
 def _specialised(graph_module: fx.GraphModule, args: Sequence[object]) -> fx.GraphModule:
-    """Return a graph for inputs of these shapes, its numbers bound: what is left are the tensors."""
+    """Retrace a graph for inputs of these shapes, with its numbers bound; only tensors remain as inputs."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     places = [index for index, item in enumerate(args) if isinstance(item, torch.Tensor)]
 
@@ -197,20 +197,20 @@ def _specialised(graph_module: fx.GraphModule, args: Sequence[object]) -> fx.Gra
         return fx.Interpreter(graph_module).run(*bound)
 
     fakes = [mode.from_tensor(args[index], static_shapes=True) for index in places]  # type: ignore[arg-type]  # filtered above
-    # As while torch.compile traces: else a graph that another thread calls meanwhile would raise.
+    # `compiling`, as while torch.compile traces: or a graph that another thread calls meanwhile would raise.
     with torch_as_it_was(), compiling(), mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
         return make_fx(run)(*fakes)
 
 
 def _refuse_writes(graph_module: fx.GraphModule) -> None:
-    """Refuse a graph that writes in place: islands and what stays on the host may change places."""
+    """Refuse a graph that writes in place: islands and host ops may be reordered."""
     for node in graph_module.graph.nodes:
         if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
             raise NotCompiled(f"{node.target} writes in place")
 
 
 def _constants(graph_module: fx.GraphModule) -> dict[str, Weight]:
-    """Return the tensors that AOTAutograd lifted into a graph, such as those of `torch.tensor(1.0)`."""
+    """Return the constants that AOTAutograd lifted into a graph, such as those of `torch.tensor(1.0)`."""
     named = {str(node.target) for node in graph_module.graph.nodes if node.op == "get_attr"}
     held = {name: getattr(graph_module, name, None) for name in named}
     return {name: Weight(name, value) for name, value in held.items() if isinstance(value, torch.Tensor)}

@@ -1,4 +1,4 @@
-"""Finds the sizes that Dynamo lets vary in a graph of its own: symbols, which are inputs besides."""
+"""Finds the symbolic sizes in one of Dynamo's graphs, which are also inputs of the graph."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Varying:
     """The sizes of a graph's inputs that vary.
 
     Args:
-        dynamic_shapes: for each tensor that is no weight, which dimensions do, as `torch.export` takes it.
-        numbers: the inputs that are numbers, by their places: of which of these tensors each is a size, and
-            in which dimension.
+        dynamic_shapes: for each tensor that is not a weight, which dimensions vary, as for `torch.export`.
+        numbers: the inputs that are numbers, by index: of which of these tensors each is a size, and in which
+            dimension.
     """
 
     dynamic_shapes: tuple[dict[int, object] | None, ...]
@@ -26,11 +26,11 @@ class Varying:
 
 
 def find_varying(placeholders: Sequence[fx.Node], free: Sequence[int]) -> Varying | None:
-    """Return the sizes that vary; None if none does, or a number that varies is no tensor's size.
+    """Return the sizes that vary; None if there are none, or an input is neither a tensor nor a size of one.
 
     Args:
         placeholders: the graph's inputs.
-        free: the places of those that are no weights.
+        free: the indices of the inputs that are not weights.
     """
     values = {place: placeholders[place].meta.get("example_value") for place in free}
     tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]

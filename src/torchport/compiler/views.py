@@ -1,4 +1,4 @@
-"""Views in a graph: what a node is a view of, and how one is made."""
+"""Views in a graph: finds what a node is a view of, and creates views."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchport.torch_private import OpOverload
 
 
 def base_of(node: fx.Node) -> fx.Node | None:
-    """Return the node whose memory this one is a view of."""
+    """Return the node that this one is a view of; None if it has its own memory."""
     if node.target is operator.getitem:
         source = node.args[0]
         assert isinstance(source, fx.Node)
@@ -30,7 +30,7 @@ def base_of(node: fx.Node) -> fx.Node | None:
 
 
 def is_view_of(node: fx.Node, whole: fx.Node) -> bool:
-    """Whether the graph shows a node to be a view of another one."""
+    """Whether a node is a view of another one, according to the graph."""
     base = base_of(node)
     while base is not None and base is not whole:
         base = base_of(base)
@@ -38,9 +38,9 @@ def is_view_of(node: fx.Node, whole: fx.Node) -> bool:
 
 
 def strided_view(graph: fx.Graph, base: fx.Node, item: SharedResult) -> fx.Node:
-    """Add the ops that make a view; the base may begin anywhere in its storage."""
+    """Add the ops that create a view; the base may begin anywhere in its storage."""
     strided = torch.ops.aten.as_strided.default
-    if item.offset:  # no view reaches over more memory than what it is a view of
+    if item.offset:  # a view never reaches beyond the memory of its base
         reach = sum((size - 1) * stride for size, stride in zip(item.size, item.stride, strict=True))
         flat = _add(graph, strided, base, [item.offset + reach + 1], [1])
         base = _add(graph, torch.ops.aten.slice.Tensor, flat, 0, item.offset)

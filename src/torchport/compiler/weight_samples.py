@@ -1,7 +1,7 @@
-"""Looks at some elements of each weight's memory: a write through `.data` leaves no other trace.
+"""Samples some elements of each weight's memory: a write through `.data` leaves no other trace.
 
-The elements of a weight are a view of its memory, made once. To compare hundreds of such views takes a few
-dozen microseconds as memoryviews; as tensors it would take a millisecond.
+A weight's sample is a view of its memory, made once. Comparing hundreds of these views takes a few dozen
+microseconds as memoryviews; as tensors it would take a millisecond.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 import numpy
 import torch
 
-# How many elements of a small and of a large weight are looked at: one that is pruned through `.data` is
-# noticed, and so are most writes to many rows or columns.
+# How many elements of a small and of a large weight are sampled: enough to detect pruning through `.data`,
+# and most writes to many rows or columns.
 _FEW, _MANY = 2, 16
 _LARGE = 4096
 # Elements are compared as integers: a NaN equals itself, and 0.0 does not equal -0.0.
@@ -20,16 +20,16 @@ _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def sample_memory(tensors: Iterable[torch.Tensor]) -> list[memoryview]:
-    """Return views of some elements of each tensor that lies in the CPU's memory.
+    """Return views of some elements of each tensor in CPU memory.
 
-    They keep the storages alive. Whoever reads them must know that the tensors are still where they were:
-    a storage that was resized has given its memory back.
+    They keep the storages alive. Before reading them, check that the tensors' addresses are unchanged: a
+    resized storage has freed its old memory.
     """
     return [_sample(tensor) for tensor in tensors if _has_memory(tensor)]
 
 
 def samples_now(samples: Sequence[memoryview]) -> list[memoryview]:
-    """Return copies of the elements as they are now; they equal the views until one is written."""
+    """Return copies of the current elements; they equal the views until an element is written."""
     return [numpy.array(view).data for view in samples]
 
 
@@ -55,11 +55,11 @@ def _sample(tensor: torch.Tensor) -> memoryview:
     words = tensor.element_size() // word
     memory = torch.empty(0, dtype=_WORDS[word], device="cpu").set_(tensor.untyped_storage())
     view = memory.as_strided((count, words), (step * words, 1), first * words)
-    # By DLPack: `Tensor.numpy` would forbid to resize the storage from now on.
+    # Through DLPack: `Tensor.numpy` would make the storage non-resizable.
     return numpy.from_dlpack(view.squeeze(1)).data
 
 
 def _distance(size: int, count: int) -> int:
-    """Return how far apart so many indices of a dimension are: odd, to meet both even and odd ones."""
+    """Return the spacing of `count` sampled indices in a dimension; odd, to hit both even and odd indices."""
     apart = (size - 1) // max(count - 1, 1)
     return apart - 1 if count > 2 and apart and apart % 2 == 0 else apart

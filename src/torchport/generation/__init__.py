@@ -1,4 +1,4 @@
-"""A model that generates → its own library's loop around a compiled call, which extends a cache."""
+"""A generative model → transformers' own `generate` loop around compiled calls that extend a KV cache."""
 
 from torchport.generation.analyze_generation import analyze_generation
 from torchport.generation.generating import can_generate, is_cache, is_generating

@@ -1,4 +1,4 @@
-"""What it costs to generate: a prompt and a step with a cache, on tensors without values."""
+"""Computes the cost of generation, for a prompt and for a step with a KV cache, on meta tensors."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def analyze_generation(
     bandwidth: float | None = None,
     name: str = "",
 ) -> GenerationCost:
-    """Say what a prompt, a step after it, and the cache in between cost.
+    """Compute the cost of a prompt, of one step after it, and of the KV cache in between.
 
-    As `torchport.analyze`, it needs neither weights nor memory: a model on the meta device will do.
+    Like `torchport.analyze`, it needs neither weights nor memory: a model on the meta device will do.
 
     Args:
-        model: a causal language model of transformers'.
+        model: a transformers causal language model.
         length: how many tokens the prompt has.
         batch: how many sequences there are.
-        peak_flops, bandwidth: of a device, for a roofline's estimate of both calls.
+        peak_flops, bandwidth: a device's peak numbers, for a roofline estimate of both calls.
         name: the model's name in the record.
 
     Raises:
         CaptureError: the model does not generate, has an encoder, keeps more than keys and values, or does
-            not take so many tokens.
+            not support that many tokens.
         RecordError: the device's numbers are not positive.
 
     Example:
@@ -49,12 +49,12 @@ def analyze_generation(
     if not can_generate(model) or given.config.is_encoder_decoder:
         what = "has an encoder" if can_generate(model) else "does not generate"
         raise CaptureError(
-            f"the model {what}; the cost of generating is for causal language models of transformers'",
+            f"the model {what}; generation cost is only computed for causal language models of transformers",
             where=where,
-            remedy="torchport.analyze says what one run of it costs",
+            remedy="use torchport.analyze for the cost of a single run",
         )
     if length < 1 or batch < 1:
-        raise CaptureError("a prompt has one token at least, of one sequence at least", where=where)
+        raise CaptureError("length and batch must be at least 1", where=where)
     shapes = cache_shapes(given, where)
     filled = _filled(given, shapes, batch, length)
     costs = []
@@ -62,7 +62,7 @@ def analyze_generation(
         ids = torch.zeros(batch, tokens, dtype=torch.long, device=given.device)
         wanted = {"input_ids": ids, "past_key_values": cache, "use_cache": True}
         if "logits_to_keep" in inspect.signature(given.forward).parameters:
-            wanted["logits_to_keep"] = 1  # as the library's loop asks for
+            wanted["logits_to_keep"] = 1  # as in transformers' own loop
         cost = analyze(given, (), wanted, name=where).cost
         estimate = cost.roofline(peak_flops, bandwidth) if peak_flops and bandwidth else None
         costs.append((cost, PhaseCost.of(cost, estimate)))
@@ -83,7 +83,7 @@ def analyze_generation(
 
 
 def cache_shapes(model: Any, where: str) -> dict[int, tuple[torch.Size, torch.Size]]:
-    """Return the shapes of the keys and values that one token leaves, by layer."""
+    """Return the shapes of one token's cached keys and values, by layer."""
     from transformers.cache_utils import DynamicCache
 
     from torchport.generation.cache_form import what_else_is_kept
@@ -97,7 +97,7 @@ def cache_shapes(model: Any, where: str) -> dict[int, tuple[torch.Size, torch.Si
             without_values(input_ids=one, past_key_values=cache, use_cache=True)
     except Exception as error:  # a model may raise anything
         raise CaptureError(
-            f"the model does not run on a token without values: {one_line(error)}", where=where
+            f"the model does not run on a token on the meta device: {one_line(error)}", where=where
         ) from error
     problem = what_else_is_kept(cache)
     if problem:
@@ -110,7 +110,7 @@ def cache_shapes(model: Any, where: str) -> dict[int, tuple[torch.Size, torch.Si
 
 
 def _filled(model: Any, shapes: dict[int, tuple[torch.Size, torch.Size]], batch: int, length: int) -> Any:
-    """Return a cache of so many tokens, without values."""
+    """Return a cache filled with `length` tokens, on the meta device."""
     from transformers.cache_utils import DynamicCache
 
     cache = DynamicCache(config=model.config.get_text_config(decoder=True))

@@ -1,4 +1,4 @@
-"""What a model keeps from step to step, found by running it: the form of its cache."""
+"""Finds the form of a model's cache, what it keeps from step to step, by running the model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingW
 
 from torchport.errors import CompileError
 
-# How far what a token leaves in the cache may be from that with another token after it, of the largest number
-# in it: what rounding does, and scales that a quantized layer takes from all of its inputs.
+# How far a token's keys and values may differ with another token after it, relative to the largest: allows
+# for rounding, and for quantized layers that compute a scale from all of their inputs.
 _LEAST = 0.02
-_STEPS = 8  # of the dtype, if they are more
+_STEPS = 8  # times the dtype's epsilon, where that is more
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,9 @@ class CacheForm:
     """The form of a cache.
 
     Args:
-        shapes: the number of heads, and the widths of keys and of values, by layer.
-        dtype: one that holds all keys and values exactly.
-        is_causal: whether what it holds of a token depends on no token after it, so that tokens can be run in
-            pieces.
+        shapes: by layer, the number of heads, the width of a key, and the width of a value.
+        dtype: a dtype that represents all keys and values exactly.
+        is_causal: whether a token's entries are independent of later tokens, so that pieces can be run.
     """
 
     shapes: Sequence[tuple[int, int, int]]
@@ -34,16 +33,16 @@ class CacheForm:
     is_causal: bool = True
 
 
-def look_at_cache(run: Callable[[torch.Tensor, DynamicCache], object], config: Any, name: str) -> CacheForm:
+def find_cache_form(run: Callable[[torch.Tensor, DynamicCache], object], config: Any, name: str) -> CacheForm:
     """Return the form of a model's cache.
 
     Args:
         run: runs the model on tokens and an empty cache.
-        config: the model's.
+        config: the model's config.
         name: the model's name in messages.
 
     Raises:
-        CompileError: it keeps something else than keys and values.
+        CompileError: the model keeps no keys and values, or more than those.
     """
     config = config.get_text_config(decoder=True)
     one, two = DynamicCache(config=config), DynamicCache(config=config)
@@ -61,7 +60,7 @@ def look_at_cache(run: Callable[[torch.Tensor, DynamicCache], object], config: A
 
 
 def what_else_is_kept(cache: DynamicCache) -> str:
-    """Return what a cache holds after a token that is not keys and values, in words; empty if nothing."""
+    """Return why a cache does not hold just keys and values after one token; empty if it does."""
     odd = [layer for layer in cache.layers if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer)]
     if odd:
         return f"the model keeps more than keys and values from step to step ({type(odd[0]).__name__})"
@@ -71,9 +70,9 @@ def what_else_is_kept(cache: DynamicCache) -> str:
 
 
 def _is_beginning(one: Any, two: Any) -> bool:
-    """Whether a layer holds the same of a first token, whether or not another one comes after it."""
+    """Whether a layer holds the same for a first token, with or without another one after it."""
     for short, long in ((one.keys, two.keys), (one.values, two.values)):
-        if long.shape[2] != short.shape[2] + 1:  # a window that holds no more
+        if long.shape[2] != short.shape[2] + 1:  # a full sliding window
             continue
         most = max(_LEAST, _STEPS * torch.finfo(short.dtype).eps)
         short, first = short.double(), long[:, :, :1].double()

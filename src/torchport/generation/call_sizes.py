@@ -1,4 +1,4 @@
-"""Calls whose numbers of tokens and slots vary: which of their arguments do, and examples of other sizes."""
+"""Calls with varying numbers of tokens and slots: their dynamic dimensions, and examples of other sizes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torchport.generation.model_inputs import MASK
 
 
 class FixedSizes(Exception):
-    """There is no one program for all numbers of tokens, or of slots, and why."""
+    """No single program works for all numbers of tokens, or of slots; says why."""
 
 
 @dataclass(frozen=True)
 class CallSizes:
-    """What may vary from call to call.
+    """The sizes that may vary from call to call.
 
     Args:
-        tokens: how many tokens a call takes at most; 0 if it takes as many as its example.
-        slots: how many slots a cache has at most; 0 if it has as many as the example's.
-        least_slots: how many it has at least.
+        tokens: the maximum number of tokens in a call; 0 if it is fixed to the example's.
+        slots: the maximum number of slots in a cache; 0 if it is fixed to the example's.
+        least_slots: the minimum number of slots.
     """
 
     tokens: int = 0
@@ -32,12 +32,12 @@ class CallSizes:
 
 
 def vary(args: Sequence[Any], sizes: CallSizes, tokens: int, slots: int = 0) -> tuple[tuple[Any, ...], Any]:
-    """Return an example of a call whose sizes may vary, and which do, as `torch.export` takes it.
+    """Return an example call of the given sizes, and its `dynamic_shapes` for `torch.export`.
 
     Args:
-        args: of `shells.cached_call`, of any size.
-        sizes: how large they may become.
-        tokens, slots: how many the example has; no number of slots leaves them as they are.
+        args: arguments of `shells.cached_call`, of any size.
+        sizes: the limits of the sizes that vary.
+        tokens, slots: the example's numbers of tokens and slots; 0 keeps the caches' number of slots.
     """
     width = Dim("tokens", min=1, max=sizes.tokens)
     length = Dim("slots", min=sizes.least_slots, max=sizes.slots) if sizes.slots else None
@@ -64,7 +64,7 @@ def vary(args: Sequence[Any], sizes: CallSizes, tokens: int, slots: int = 0) -> 
 
 
 def _varying(value: object, width: object, length: object, is_mask: bool) -> Any:
-    """Return the dimensions that have a size for each token of a call, or for each slot."""
+    """Return the dynamic dimensions of an argument: those over a call's tokens, or over slots."""
     if isinstance(value, Mapping):
         return {name: _varying(inner, width, length, is_mask) for name, inner in value.items()}
     if not isinstance(value, torch.Tensor):
@@ -76,7 +76,7 @@ def _varying(value: object, width: object, length: object, is_mask: bool) -> Any
 
 
 def _without_later_slots(mask: Any, length: int) -> Any:
-    """Return a mask that shows only slots that are filled by then, as all of them do."""
+    """Return a mask without the slots that the call does not fill, as in all real calls."""
     if isinstance(mask, Mapping):
         return {name: _without_later_slots(inner, length) for name, inner in mask.items()}
     if not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool or mask.dim() != 4:
@@ -85,7 +85,7 @@ def _without_later_slots(mask: Any, length: int) -> Any:
 
 
 def _resized(value: Any, dims: Any, wanted: Mapping[Any, int]) -> Any:
-    """Return an argument of other sizes, what there is repeated or left out."""
+    """Resize an argument, repeating or dropping entries."""
     if isinstance(value, Mapping):
         return {name: _resized(inner, dims[name], wanted) for name, inner in value.items()}
     if isinstance(value, list):

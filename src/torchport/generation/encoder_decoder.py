@@ -1,4 +1,4 @@
-"""Models with an encoder: it runs once, and each step of the decoder sees what it gave."""
+"""Generates with encoder-decoder models: the encoder runs once; each decoder step attends to its output."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from torchport.errors import RuntimeRefusal
-from torchport.generation.cache_form import CacheForm, look_at_cache
+from torchport.generation.cache_form import CacheForm, find_cache_form
 from torchport.generation.call_sizes import CallSizes
-from torchport.generation.generation import Generation, like
-from torchport.generation.model_inputs import MASK, piece_per_token, unforeseen
+from torchport.generation.generation import Generation, method_like
+from torchport.generation.model_inputs import MASK, piece_per_token, unsupported_argument
 from torchport.generation.pieces import SlotNumbers, check_room
 from torchport.generation.shells import decoder_call, encoder_call, shell_of
 from torchport.generation.slot_cache import CrossCache, PastCache, SlotCache, cut_attentions
@@ -25,13 +25,13 @@ _PER_TOKEN = ("decoder_position_ids",)
 
 
 class _Encoded:
-    """What the encoder gave, for the decoder of the same `generate`."""
+    """The encoder's output and the cross-attention keys and values, for the decoder in one `generate`."""
 
     def __init__(self, hidden: torch.Tensor, keys: list[torch.Tensor], values: list[torch.Tensor]) -> None:
         self.hidden, self.keys, self.values = hidden, keys, values
 
     def repeats_in(self, hidden: torch.Tensor) -> int:
-        """Return how often a result of an encoder repeats each sequence of this one; 0 if it is another."""
+        """Return how many times `hidden` repeats each sequence of this output; 0 if it is another output."""
         repeats, rest = divmod(hidden.shape[0], self.hidden.shape[0])
         if rest or not torch.equal(hidden, self.hidden.repeat_interleave(repeats, 0)):
             return 0
@@ -39,20 +39,18 @@ class _Encoded:
 
 
 class EncoderDecoderGeneration(Generation):
-    """Generates with a compiled encoder and a compiled step of the decoder.
+    """Generates with a compiled encoder and a compiled decoder step.
 
     Tokens for the encoder are padded to `max_length`, so that one program serves all prompts. Other inputs,
-    such as sounds, have the shape that they have.
+    such as audio, keep their shape.
     """
 
     def _compile(self) -> list[Any]:
-        self._encoded = (
-            threading.local()
-        )  # who generates in another thread has an encoder's result of his own
+        self._encoded = threading.local()  # each generating thread has its own encoder output
         self._pads = self._model.main_input_name == "input_ids"
         self._hidden_width = 0
         self._encoder_length = min([self._max_length, *_limits(self._model)])
-        self._is_open = False  # a decoder's tokens come one at a time
+        self._is_open = False  # the decoder takes one token at a time
         self._numbers = SlotNumbers(self._max_length)
         modules = encoder_call(self._model), decoder_call(self._model)
         return [self._compile_call(module, CallSizes()) for module in modules]
@@ -61,11 +59,11 @@ class EncoderDecoderGeneration(Generation):
         try:
             return super()._generate(loop, args, kwargs)
         finally:
-            self._encoded.last = None  # nobody else is to see it
+            self._encoded.last = None  # must not leak into the next generate
 
     def _methods(self) -> dict[str, Any]:
         encoder = self._model.get_encoder()
-        run = like(type(encoder).forward, self._encode)
+        run = method_like(type(encoder).forward, self._encode)
         return {
             **super()._methods(),
             "get_encoder": lambda _, *args, **kwargs: shell_of(encoder, {"forward": run}),
@@ -73,12 +71,12 @@ class EncoderDecoderGeneration(Generation):
 
     @torch.no_grad()
     def _encode(self, *args: Any, **given: Any) -> Any:
-        """Run the encoder, and note what the decoder will see of its result."""
+        """Run the encoder, and keep its output and the cross-attention keys and values for the decoder."""
         self._encoded.last = None
         name = self._model.main_input_name
         if args:
             given = {name: args[0], **given}
-        unknown = unforeseen(given, name, MASK)
+        unknown = unsupported_argument(given, name, MASK)
         if unknown or len(args) > 1 or name not in given:
             encoder = self._model.get_encoder()
             return self._eagerly(
@@ -103,11 +101,11 @@ class EncoderDecoderGeneration(Generation):
             raise RuntimeRefusal(
                 f"the prompt has {length} tokens, and the encoder was compiled for {self._encoder_length}",
                 where=self._name,
-                remedy=f"compile it with max_length={length}, if the model itself takes so many",
+                remedy=f"compile it with max_length={length}, if the model itself supports that length",
             )
         whole = ids.new_zeros(batch, self._encoder_length)
         whole[:, :length] = ids
-        return {"input_ids": whole, MASK: _present(mask, batch, length, self._encoder_length, ids.device)}
+        return {"input_ids": whole, MASK: _pad_mask(mask, batch, length, self._encoder_length, ids.device)}
 
     def _cache_for(self, batch: int, model_kwargs: Mapping[str, Any]) -> Cache:
         encoded = getattr(self._encoded, "last", None)
@@ -125,10 +123,9 @@ class EncoderDecoderGeneration(Generation):
     def _check_cache(self, cache: object, batch: int) -> None:
         super()._check_cache(cache.self_attention_cache if isinstance(cache, CrossCache) else cache, batch)
 
-    def _look(self) -> CacheForm:
-        return look_at_cache(
-            self._run_tokens, self._model.config, self._name
-        )  # mostly it has one token a call
+    def _find_form(self) -> CacheForm:
+        # A decoder may be non-causal: only calls of several tokens fall back to eager torch; most have one.
+        return find_cache_form(self._run_tokens, self._model.config, self._name)
 
     def _run_tokens(self, ids: torch.Tensor, cache: DynamicCache) -> None:
         seen = BaseModelOutput(last_hidden_state=self._hidden(1))
@@ -141,7 +138,7 @@ class EncoderDecoderGeneration(Generation):
         )
 
     def _hidden(self, length: int) -> torch.Tensor:
-        """Return a result of the encoder's width, all zeros."""
+        """Return an all-zero encoder output of the encoder's hidden width."""
         config = self._model.config
         width = self._hidden_width or getattr(config, "hidden_size", None) or config.d_model
         return torch.zeros(1, length, width, dtype=self._model.dtype, device=self._device)
@@ -166,7 +163,7 @@ class EncoderDecoderGeneration(Generation):
         logits_to_keep: int = 0,
         **given: Any,
     ) -> Any:
-        """Run the tokens through the decoder, one at a time, and note their keys and values in the cache."""
+        """Run the tokens through the decoder, one at a time, and write their keys and values to the cache."""
         why = self._why_eagerly(decoder_input_ids, past_key_values, logits_to_keep, given)
         if why or decoder_input_ids is None:
             wanted = {"logits_to_keep": logits_to_keep} if self._keeps else {}
@@ -183,9 +180,9 @@ class EncoderDecoderGeneration(Generation):
         batch = decoder_input_ids.shape[0]
         seen = None
         if self._pads:
-            # Another result of an encoder is not padded.
+            # Keys and values of an encoder output that was passed in are not padded.
             padded = past_key_values.cross[0][0].shape[2]
-            seen = _present(attention_mask, batch, encoder_outputs[0].shape[1], padded, own.device)
+            seen = _pad_mask(attention_mask, batch, encoder_outputs[0].shape[1], padded, own.device)
         elif attention_mask is not None:
             seen = attention_mask
         logits = []
@@ -216,12 +213,12 @@ class EncoderDecoderGeneration(Generation):
     def _why_eagerly(
         self, ids: torch.Tensor | None, cache: object, logits_to_keep: int, given: Mapping[str, Any]
     ) -> str:
-        if name := unforeseen(given, _DECODER_MASK, *_PER_TOKEN):
+        if name := unsupported_argument(given, _DECODER_MASK, *_PER_TOKEN):
             return f"generate passes {name}"
         if ids is None or not isinstance(cache, CrossCache) or not cache.is_updated:
-            return "generate brings another result of an encoder"
+            return "generate has no tokens or cache, or an encoder output that is not the compiled encoder's"
         if ids.shape[1] > 1 and not self._cache_form().is_causal:
-            return "the decoder's tokens see later ones, and there are several"
+            return "the decoder is not causal, and the call has several tokens"
         return ""
 
     def _decode_eagerly(
@@ -241,16 +238,16 @@ class EncoderDecoderGeneration(Generation):
         if not isinstance(cache, CrossCache):
             return self._forward(self._model, past_key_values=cache, **arguments)
         if ids is None:
-            raise RuntimeRefusal("the decoder is given no tokens", where=self._name)
+            raise RuntimeRefusal("the decoder was given no tokens", where=self._name)
         own: SlotCache = cache.self_attention_cache
         start = own.get_seq_length()
         check_room(own, start + ids.shape[1], self._name)
         past = PastCache(*own.buffers, torch.tensor(start, device=own.device))
         seen = CrossCache(past, *cache.cross)
-        if self._pads and cache.is_updated:  # what it sees may be padded
+        if self._pads and cache.is_updated:  # the cross-attention keys and values may be padded
             padded = cache.cross[0][0].shape[2]
             hidden = encoder_outputs[0]
-            arguments[MASK] = _present(attention_mask, ids.shape[0], hidden.shape[1], padded, own.device)
+            arguments[MASK] = _pad_mask(attention_mask, ids.shape[0], hidden.shape[1], padded, own.device)
             missing = padded - hidden.shape[1]
             arguments["encoder_outputs"] = BaseModelOutput(
                 torch.nn.functional.pad(hidden, (0, 0, 0, missing))
@@ -259,22 +256,22 @@ class EncoderDecoderGeneration(Generation):
         own.write(past.new, start, ids.shape[1])
         cut_attentions(output, own)
         if not cache.is_updated:
-            cache.see(seen)
+            cache.share_cross_attention(seen)
         output.past_key_values = cache
         return output
 
 
-def _present(
+def _pad_mask(
     mask: torch.Tensor | None, batch: int, length: int, padded: int, device: torch.device
 ) -> torch.Tensor:
-    """Return the mask of so many tokens, padded."""
+    """Return the mask of `length` tokens, padded to `padded`."""
     present = torch.zeros(batch, padded, dtype=torch.long, device=device)
     present[:, :length] = 1 if mask is None else mask
     return present
 
 
 def _limits(model: Any) -> list[int]:
-    """Return how many tokens an encoder takes at most, as far as configurations say so."""
+    """Return the limits on an encoder's number of tokens that configurations give."""
     configs = (model.config, getattr(model.get_encoder(), "config", None))
     names = ("max_position_embeddings", "max_encoder_position_embeddings")
     found = [getattr(config, name, None) for config in configs for name in names]

@@ -1,4 +1,4 @@
-"""Tells which models generate, without importing the library that they would come from."""
+"""Detects generative models and their caches without importing transformers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 def can_generate(model: object) -> bool:
-    """Whether a model is one of transformers' that generate text.
+    """Whether a model is a transformers model that has `generate`.
 
     Example:
         >>> can_generate(torch.nn.Linear(2, 3))
@@ -22,7 +22,7 @@ def can_generate(model: object) -> bool:
 
 
 def is_cache(value: object) -> bool:
-    """Whether a value is a cache of transformers', which a model keeps for its next call.
+    """Whether a value is a transformers KV cache, which a model keeps for its next call.
 
     Example:
         >>> is_cache([torch.ones(1)])

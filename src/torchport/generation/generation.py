@@ -1,4 +1,4 @@
-"""The library's own loop, with compiled calls in the place of the model's."""
+"""Runs transformers' own `generate` loop with compiled calls in place of the model's."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from torchport.capture import buffers_kept
 from torchport.errors import CompileError, RuntimeRefusal
-from torchport.generation.cache_form import CacheForm, look_at_cache
+from torchport.generation.cache_form import CacheForm, find_cache_form
 from torchport.generation.call_sizes import CallSizes, FixedSizes
-from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm, unforeseen
+from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm, unsupported_argument
 from torchport.generation.pieces import Pieces, SlotNumbers, check_room
 from torchport.generation.plain_masks import describe_masks
 from torchport.generation.shells import cached_call, forward_of, keeps_logits, shell_of
@@ -27,16 +27,16 @@ from torchport.records import GenerationForm, MaskSpec
 from torchport.runtime.eager_fallback import EagerFallback
 from torchport.runtime.input_kind import autocast_key
 
-# Tokens of a prompt that one call takes. On a CPU, about as many as are computed in the time that reading the
-# weights takes.
+# Prompt tokens per call. On a CPU, about as many as can be computed in the time it takes to read the weights.
 WIDTH = 32
-# Prompt and new tokens together, unless the caller says otherwise: every step looks at this many slots.
+# Default limit on prompt and new tokens together. Caches that cannot grow have this many slots, and every
+# step attends over all of them.
 MAX_LENGTH = 512
 
-# The library's method that makes the cache of a `generate`.
+# The method of transformers that creates the cache for a `generate`.
 _PREPARE_CACHE = "_prepare_cache_for_generation"
 _CACHES_TAKEN = (None, "static", "dynamic")
-# Compiles a module for the sizes that may vary.
+# Compiles a module for the given open sizes.
 Compile = Callable[[nn.Module, CallSizes], Any]
 
 _log = logging.getLogger(__name__)
@@ -46,13 +46,13 @@ class Generation:
     """Generates with compiled calls.
 
     Args:
-        model: the model, one of transformers'.
-        compile_call: compiles a module for the inputs that it gets, and for all sizes that may vary.
-        max_length: how many tokens a sequence may have, prompt and new ones together.
+        model: a transformers model.
+        compile_call: compiles a module for the inputs it is called with, and for all sizes that may vary.
+        max_length: the maximum number of tokens in a sequence, prompt and new tokens together.
         name: the model's name in messages.
-        open_sizes: whether one program is wanted for all numbers of tokens, and caches that grow.
-        form: of a model from a file, which has no weights: the form of its cache, which is otherwise found by
-            a run of the model.
+        open_sizes: whether to use one program for any number of tokens, and caches that grow.
+        form: the form of the cache, for a model loaded from a file, which has no weights; otherwise found by
+            running the model.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Generation:
         self.calls = self._compile()
 
     def _compile(self) -> list[Any]:
-        """Return the calls that are compiled."""
+        """Return the compiled calls."""
         slots = self._max_length if self._numbers.grow else 0
         sizes = CallSizes(self._width, slots, self._numbers.for_tokens(1)) if self._is_open else CallSizes()
         most = self._max_length if self._is_open else 0
@@ -93,14 +93,14 @@ class Generation:
 
     @property
     def fallbacks(self) -> EagerFallback:
-        """Counts the calls that eager torch ran, since nothing is compiled for their arguments."""
+        """Counts the calls that fell back to eager torch because nothing is compiled for their arguments."""
         return self._fallback
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Generate as the model itself does; see transformers' documentation of `generate`.
 
         Raises:
-            RuntimeRefusal: the prompt is empty or too long, or the cache is not one of this model's.
+            RuntimeRefusal: the prompt is empty or too long, or the cache was not made by this model.
         """
         return self._generate(self._loop(), args, kwargs)
 
@@ -125,42 +125,42 @@ class Generation:
             raise RuntimeRefusal(
                 "the prompt is empty",
                 where=self._name,
-                remedy="give one token at least, such as the first one's",
+                remedy="pass at least one token, such as the beginning-of-sequence token",
             )
         return loop.generate(*args, **kwargs)
 
     def _loop(self) -> Any:
-        """Return what the library generates with: the model, its forward and its cache the compiled ones."""
+        """Return the object that transformers generates with: the model, with compiled forward and cache."""
         return shell_of(self._model, self._methods())
 
     def _eagerly(self, why: str, run: Callable[[], Any]) -> Any:
-        """Run a call with eager torch, since nothing is compiled for it, and why.
+        """Run a call for which nothing is compiled with eager torch, and record why.
 
         Raises:
-            RuntimeRefusal: the model is from a file, and has no weights.
+            RuntimeRefusal: the model was loaded from a file and has no weights.
         """
         if not self._has_weights:
             raise RuntimeRefusal(
-                f"{why}, and a model from a file can only do what it was compiled for",
+                f"{why}, and a model loaded from a file can only run what it was compiled for",
                 where=self._name,
-                remedy="generate with the compiled model, or with the model itself",
+                remedy="generate with the compiled model it was saved from, or with the original model",
             )
         return self._fallback.run_eagerly(why, run)
 
     def _methods(self) -> dict[str, Any]:
         made = {
-            "forward": like(self._forward, self.forward),
+            "forward": method_like(self._forward, self.forward),
             _PREPARE_CACHE: lambda _, *given: self._prepare_cache(*given),
             "_valid_auto_compile_criteria": lambda _, *args, **kwargs: False,
         }
-        without_weights = {"device": property(lambda _: torch.device("cpu"))}  # they are nowhere
+        without_weights = {"device": property(lambda _: torch.device("cpu"))}  # no weights to tell the device
         return made if self._has_weights else made | without_weights
 
     def _prepare_cache(self, config: Any, model_kwargs: dict[str, Any], *args: Any) -> None:
-        """Give the library's loop a cache of ours."""
+        """Give transformers' loop one of our caches."""
         if config.cache_implementation not in _CACHES_TAKEN:
             raise RuntimeRefusal(
-                f"a cache of the kind {config.cache_implementation!r} is not one that the compiled model has",
+                f"the compiled model does not support cache_implementation={config.cache_implementation!r}",
                 where=self._name,
                 remedy="leave cache_implementation out",
             )
@@ -178,7 +178,7 @@ class Generation:
     def _check_length(self, length: int) -> None:
         if length > self._max_length:
             raise RuntimeRefusal(
-                f"the prompt and the new tokens are {length + 1}, and the model was compiled for "
+                f"the prompt and the new tokens add up to {length + 1}, and the model was compiled for "
                 f"{self._max_length} at most",
                 where=self._name,
                 remedy=f"ask for fewer with max_new_tokens, or compile it with max_length={length + 1}",
@@ -188,23 +188,23 @@ class Generation:
         return self.new_cache(batch)
 
     def _check_cache(self, cache: object, batch: int) -> None:
-        """Refuse a cache that this model did not make, or for other sequences."""
+        """Refuse a cache that this model did not make, or that holds another number of sequences."""
         if not self._is_own(cache):
             raise RuntimeRefusal(
                 f"a {type(cache).__name__} is not a cache of this compiled model",
                 where=self._name,
-                remedy="leave past_key_values out, or pass the one that an earlier generate of it returned",
+                remedy="leave past_key_values out, or pass the one that an earlier generate returned",
             )
         assert isinstance(cache, SlotCache)
         if cache.batch != batch:
             raise RuntimeRefusal(
-                f"the cache is of {cache.batch} sequences, and these are {batch}",
+                f"the cache holds {cache.batch} sequences, but {batch} were given",
                 where=self._name,
-                remedy="pass the one of an earlier generate of as many sequences and beams",
+                remedy="pass the cache of an earlier generate with as many sequences and beams",
             )
 
     def _is_own(self, cache: object) -> bool:
-        """Whether a cache is one of this model's."""
+        """Whether a cache fits this model."""
         if not isinstance(cache, SlotCache) or cache.numbers.most != self._max_length:
             return False
         return cache.shapes == list(self._cache_form().shapes) and cache.device == self._device
@@ -216,27 +216,27 @@ class Generation:
 
     @property
     def _device(self) -> torch.device:
-        """Where the model is; one from a file is nowhere, and its tensors are on the CPU."""
+        """The model's device; the CPU for a model loaded from a file, which has no weights."""
         device: torch.device = self._model.device if self._has_weights else torch.device("cpu")
         return device
 
     def _cache_form(self) -> CacheForm:
-        """Return what the model keeps, as it is now: it may have got another dtype."""
+        """Return the form of the model's cache for its current dtype, which may have changed."""
         if self._form is not None:
             return self._form
         key = self._model.dtype, autocast_key()
         with self._lock:
             if key not in self._forms:
                 with buffers_kept(self._model), torch.no_grad():
-                    self._forms[key] = self._look()
+                    self._forms[key] = self._find_form()
             return self._forms[key]
 
-    def _look(self) -> CacheForm:
-        """Run the model on few tokens, to see what it keeps."""
-        form = look_at_cache(self._run_tokens, self._model.config, self._name)
+    def _find_form(self) -> CacheForm:
+        """Run the model on a few tokens to find the form of its cache."""
+        form = find_cache_form(self._run_tokens, self._model.config, self._name)
         if not form.is_causal:
             raise CompileError(
-                "what the model keeps of a token depends on the tokens after it, so that a prompt cannot be "
+                "what the model caches for a token depends on the tokens after it, so a prompt cannot be "
                 "run in pieces",
                 where=self._name,
                 remedy="generate with the model itself",
@@ -247,7 +247,7 @@ class Generation:
         self._forward(self._model, input_ids=ids.to(self._device), past_key_values=cache, use_cache=True)
 
     def _mask_form(self, slots: int) -> MaskForm:
-        """Return how the library prepares masks for this model, by asking it once."""
+        """Return how transformers prepares masks for this model; asks it once for each dtype."""
         dtype = self._model.dtype
         if dtype not in self._masks:
             self._masks[dtype] = self._prepare_one_mask()
@@ -261,10 +261,10 @@ class Generation:
         return prepared.get(MASK)
 
     def describe(self, positions: bool) -> GenerationForm:
-        """Return how the compiled calls are called, for who has them without the model.
+        """Describe how to call the compiled calls without the model.
 
         Args:
-            positions: whether they take the tokens' positions.
+            positions: whether the calls take the tokens' positions.
         """
         cache = self._cache_form()
         masks, problem = self._describe_masks()
@@ -285,7 +285,7 @@ class Generation:
         return describe_masks(self._prepared_mask, self._max_length)
 
     def _prepared_mask(self, length: int) -> object:
-        """Return the mask that the library prepares for the last of so many tokens."""
+        """Return the mask that transformers prepares for the last of `length` tokens."""
         cache = self.new_cache(1)
         cache.make_room(length, SlotNumbers(self._max_length))
         cache.forget_all_but(length - 1)
@@ -308,7 +308,7 @@ class Generation:
         logits_to_keep: int = 0,
         **given: Any,
     ) -> Any:
-        """Run the tokens through compiled calls, and note their keys and values in the cache."""
+        """Run the tokens through compiled calls, and write their keys and values to the cache."""
         why = self._why_eagerly(input_ids, past_key_values, logits_to_keep, given)
         if why or input_ids is None or past_key_values is None:
             return self._eagerly(
@@ -322,24 +322,24 @@ class Generation:
     def _why_eagerly(
         self, ids: torch.Tensor | None, cache: object, logits_to_keep: int, given: Mapping[str, Any]
     ) -> str:
-        """Return why nothing is compiled for such a call; nothing if something is."""
-        if name := unforeseen(given, MASK, *PER_TOKEN):
+        """Return why nothing is compiled for this call; empty if something is."""
+        if name := unsupported_argument(given, MASK, *PER_TOKEN):
             return f"generate passes {name}"
         if ids is None or cache is None:
-            return "generate works without a cache or without tokens"
+            return "generate calls the model without a cache or without tokens"
         if not isinstance(cache, SlotCache):
-            return f"generate goes on with a {type(cache).__name__}, which is not the compiled model's"
+            return f"generate continues from a {type(cache).__name__}, not from the compiled model's cache"
         count, start = ids.shape[1], cache.get_seq_length()
         is_whole = count <= self._width <= self._max_length - start and (logits_to_keep or count) == 1
         if self._switches and not is_whole and is_switched(self._switches, given, start, count):
-            return "the model's positions depend on the length of the whole prompt, which has several pieces"
+            return "the model's positions depend on the whole prompt's length, and it takes several pieces"
         return ""
 
     def _run_pieces(
         self, ids: torch.Tensor, cache: SlotCache, start: int, given: Mapping[str, Any], wanted: int
     ) -> torch.Tensor:
         while True:
-            with self._lock:  # another thread may have replaced all of them
+            with self._lock:  # another thread may be replacing all three
                 call, is_open, numbers = self.calls[0], self._is_open, self._numbers
             cache.make_room(start + ids.shape[1], numbers)
             pieces = Pieces(call, self._width, self._keeps, self._name, is_open=is_open)
@@ -349,15 +349,15 @@ class Generation:
                 self._compile_for_fewer_sizes(call, error)
 
     def _compile_for_fewer_sizes(self, failed: object, why: FixedSizes) -> None:
-        """Let caches have one size from now on, or else pieces of prompts and steps a program each."""
+        """Fix the size of caches; if it is fixed already, compile prompt pieces and steps separately."""
         with self._lock:
             if self.calls[0] is not failed:  # another thread did
                 return
             if self._numbers.grow:
-                _log.info("%s: caches have all slots at once: %s", self._name, why)
+                _log.info("%s: caches are allocated at full size: %s", self._name, why)
                 self._numbers = SlotNumbers(self._max_length)
             else:
-                _log.info("%s: pieces of prompts and steps have a program each: %s", self._name, why)
+                _log.info("%s: prompt pieces and steps are compiled separately: %s", self._name, why)
                 self._is_open = False
             self.calls = self._compile()
 
@@ -375,7 +375,7 @@ class Generation:
         start = cache.get_seq_length()
         tokens = ids if ids is not None else arguments["inputs_embeds"]
         check_room(cache, start + tokens.shape[1], self._name)
-        cache.make_room(start + tokens.shape[1], cache.numbers)  # as its masks were prepared
+        cache.make_room(start + tokens.shape[1], cache.numbers)  # the size its masks were prepared for
         past = PastCache(*cache.buffers, torch.tensor(start, device=cache.device))
         output = run(past_key_values=past, **arguments)
         cache.write(past.new, start, tokens.shape[1])
@@ -384,8 +384,8 @@ class Generation:
         return output
 
 
-def like(original: Callable[..., object], function: Callable[..., object]) -> Callable[..., object]:
-    """Return a method that calls a function, with the signature of another: the library asks for it."""
+def method_like(original: Callable[..., object], function: Callable[..., object]) -> Callable[..., object]:
+    """Return a method that calls a function, with the signature of `original`: transformers inspects it."""
 
     @functools.wraps(original)
     def method(_: object, *args: Any, **kwargs: Any) -> object:

@@ -1,4 +1,4 @@
-"""A model and a way to compile its calls → what it generates with."""
+"""A model and a way to compile its calls → a `Generation`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def make_generation(
     open_sizes: bool = False,
     form: GenerationForm | None = None,
 ) -> Generation:
-    """Return what a model generates with.
+    """Return the `Generation` for a model: with or without an encoder.
 
     Args:
-        model: the model, one of transformers'.
+        model: a transformers model.
         compile_call: compiles a module for the sizes that may vary.
-        max_length: how many tokens a sequence may have, prompt and new ones together.
+        max_length: the maximum number of tokens in a sequence, prompt and new tokens together.
         name: the model's name in messages.
-        open_sizes: whether one program is wanted for all numbers of tokens, and caches that grow.
-        form: of a model from a file: the form of its cache.
+        open_sizes: whether to use one program for any number of tokens, and caches that grow.
+        form: the form of the model's cache, for a model loaded from a file.
     """
     kind = EncoderDecoderGeneration if model.config.is_encoder_decoder else Generation
     return kind(

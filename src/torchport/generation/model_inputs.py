@@ -1,7 +1,7 @@
-"""What the library prepares for a call, cut into pieces of a fixed width and padded to it.
+"""Cuts the inputs that transformers prepares for a call into pieces, padded to a fixed width.
 
-A piece is padded on its right. No token of it sees what comes after it, so that the padding changes nothing;
-what it leaves in the cache is overwritten by the next tokens before any can see it.
+A piece is padded on the right. No token attends to what comes after it, so the padding changes nothing; what
+it leaves in the cache is overwritten by the next tokens before any of them can attend to it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import torch
 
 from torchport.errors import RuntimeRefusal
 
-# What goes with each token, and may be given to a compiled call.
+# The per-token inputs that a compiled call may take.
 PER_TOKEN = ("position_ids", "token_type_ids")
 MASK = "attention_mask"
 
-_WITHOUT_EFFECT = ("use_cache", "return_dict", "cache_position")  # a compiled call does it in one way
+_WITHOUT_EFFECT = ("use_cache", "return_dict", "cache_position")  # fixed in a compiled call
 
 
-def unforeseen(given: Mapping[str, object], *known: str) -> str:
-    """Return the first argument that is set and that a compiled call does not know; "" if there is none."""
+def unsupported_argument(given: Mapping[str, object], *known: str) -> str:
+    """Return the first argument that is set and that a compiled call does not take; "" if there is none."""
     return next(
         (
             key
@@ -32,12 +32,12 @@ def unforeseen(given: Mapping[str, object], *known: str) -> str:
 
 
 class MaskForm:
-    """How a model takes its masks: over all slots for each token, or one row of tokens that are there.
+    """How a model takes its masks: over all slots for each token, or one row that marks the real tokens.
 
     Args:
-        prepared: the mask that the library prepared for one token.
-        slots: how many slots the cache has.
-        device: where masks are wanted.
+        prepared: the mask that transformers prepared for one token.
+        slots: the number of slots in the cache.
+        device: the device to make masks on.
     """
 
     def __init__(self, prepared: object, slots: int, device: torch.device | str = "cpu") -> None:
@@ -46,7 +46,7 @@ class MaskForm:
         self._device = device
 
     def piece(self, mask: object, batch: int, start: int, place: int, width: int, count: int) -> object:
-        """Return the mask of `count` tokens from `place` on, padded to `width`; `start` came before all."""
+        """Return the mask of `count` tokens from `place` on, padded to `width`; `start` tokens are cached."""
         return self._piece(self._form, mask, batch, start, place, width, count)
 
     def _piece(
@@ -59,29 +59,29 @@ class MaskForm:
                 for key, inner in form.items()
             }
         if isinstance(form, torch.Tensor) and form.dim() == 2:
-            return self._present(mask, batch)
+            return self._padding_mask(mask, batch)
         if not isinstance(mask, torch.Tensor):
             return _causal(batch, start + place, width, self._slots, form).to(self._device)
         rows = _over_slots(mask, self._slots)[:, :, place : place + count]
-        if mask.shape[2] > 1:  # not a step, whose token sees itself
-            rows = _let_all_see(rows, start + place + count)
+        if mask.shape[2] > 1:  # not a step, whose token attends to itself
+            rows = _fill_empty_rows(rows, start + place + count)
         return _padded(rows.expand(batch, *rows.shape[1:]), 2, width).contiguous()
 
-    def _present(self, mask: object, batch: int) -> torch.Tensor:
+    def _padding_mask(self, mask: object, batch: int) -> torch.Tensor:
         present = torch.ones(batch, self._slots, dtype=torch.long, device=self._device)
         if isinstance(mask, torch.Tensor):
             if not ((mask == 0) | (mask == 1)).all():
                 raise RuntimeRefusal(
-                    "the attention mask holds other numbers than 0 and 1",
-                    remedy="give 1 for each token, and 0 for padding",
+                    "the attention mask has values other than 0 and 1",
+                    remedy="use 1 for each token, and 0 for padding",
                 )
-            there = min(mask.shape[1], self._slots)  # slots that are not there yet are empty
-            present[:, :there] = mask[:, :there]
+            width = min(mask.shape[1], self._slots)  # slots that are not allocated yet are empty
+            present[:, :width] = mask[:, :width]
         return present
 
 
 def _over_slots(mask: torch.Tensor, slots: int) -> torch.Tensor:
-    """Return a mask with columns for all slots; nobody sees those that it knows nothing of."""
+    """Return a mask with columns for all slots; added columns are masked out."""
     missing = slots - mask.shape[-1]
     if missing <= 0:
         return mask
@@ -89,8 +89,8 @@ def _over_slots(mask: torch.Tensor, slots: int) -> torch.Tensor:
     return torch.nn.functional.pad(mask, (0, missing), value=unseen)
 
 
-def _let_all_see(rows: torch.Tensor, filled: int) -> torch.Tensor:
-    """Let tokens that would see nothing see all filled slots: padding on the left, which nobody looks at."""
+def _fill_empty_rows(rows: torch.Tensor, filled: int) -> torch.Tensor:
+    """Let tokens that would attend to nothing, as left padding does, attend to all filled slots."""
     is_filled = torch.arange(rows.shape[-1], device=rows.device) < filled
     if rows.dtype is torch.bool:
         return rows | (~rows.any(-1, keepdim=True) & is_filled)
@@ -98,7 +98,7 @@ def _let_all_see(rows: torch.Tensor, filled: int) -> torch.Tensor:
 
 
 def _causal(batch: int, start: int, width: int, slots: int, form: object) -> torch.Tensor:
-    """Return the mask that lets each token see those before it, of the form that the library would make."""
+    """Return a causal mask in the form that transformers would make."""
     seen = torch.arange(slots) <= torch.arange(start, start + width)[:, None]
     mask = seen.expand(batch, 1, width, slots).contiguous()
     if isinstance(form, torch.Tensor) and form.dtype is not torch.bool:
@@ -108,7 +108,7 @@ def _causal(batch: int, start: int, width: int, slots: int, form: object) -> tor
 
 
 def piece_per_token(tensor: torch.Tensor, batch: int, place: int, width: int, count: int) -> torch.Tensor:
-    """Return what goes with `count` tokens from `place` on, padded to `width`."""
+    """Return a per-token input for `count` tokens from `place` on, padded to `width`."""
     rows = tensor[..., place : place + count]
     if rows.dim() == 2:
         rows = rows.expand(batch, -1)
@@ -116,7 +116,7 @@ def piece_per_token(tensor: torch.Tensor, batch: int, place: int, width: int, co
 
 
 def _padded(tensor: torch.Tensor, dim: int, width: int) -> torch.Tensor:
-    """Return a tensor whose last entry along a dimension is repeated up to a width."""
+    """Pad a tensor along a dimension to a width by repeating its last entry."""
     missing = width - tensor.shape[dim]
     if missing <= 0:
         return tensor

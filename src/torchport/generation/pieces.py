@@ -1,4 +1,4 @@
-"""Runs tokens through a compiled call, in pieces; needs no library but torch."""
+"""Runs tokens through a compiled call in pieces; needs only torch, not transformers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 from torchport.errors import RuntimeRefusal
 from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm, piece_per_token
 
-# Caches that grow do so by so many slots: a device prepares itself for each size that it has not seen.
+# Caches grow by this many slots: a device has to prepare for each new size.
 _STEP = 128
 
 
 @dataclass(frozen=True)
 class SlotNumbers:
-    """How many slots caches have.
+    """How many slots caches may have.
 
     Args:
-        most: how many tokens a sequence may have.
-        grow: whether calls take caches of any size, so that there are only as many slots as are of use: a
-            call reads all of them.
+        most: the maximum number of tokens in a sequence.
+        grow: whether calls take caches of any size, so that a cache has few more slots than tokens: a call
+            reads all of them.
     """
 
     most: int
@@ -30,16 +30,16 @@ class SlotNumbers:
 
     @classmethod
     def open(cls, most: int) -> SlotNumbers:
-        """Return those of caches that grow, if there is more than one size."""
+        """Return the numbers for caches that grow, if that gives more than one size."""
         return cls(most, most > _STEP)
 
     def for_tokens(self, length: int) -> int:
-        """Return how many slots there are for sequences of a length."""
+        """Return how many slots a cache has for sequences of the given length."""
         return min(-(-max(length, 1) // _STEP) * _STEP, self.most) if self.grow else self.most
 
 
 class Slots(Protocol):
-    """A cache of keys and values: buffers, one slot a token."""
+    """A KV cache: buffers with one slot for each token."""
 
     @property
     def buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -48,31 +48,31 @@ class Slots(Protocol):
 
     @property
     def numbers(self) -> SlotNumbers:
-        """How many slots there may be."""
+        """How many slots the cache may have."""
         ...
 
     @property
     def slots(self) -> int:
-        """How many slots there are."""
+        """How many slots the cache has now."""
         ...
 
     def make_room(self, length: int, numbers: SlotNumbers) -> None:
-        """Have slots for so many tokens, in one of these numbers."""
+        """Grow the cache, if needed, to the number of slots that `numbers` gives for `length` tokens."""
         ...
 
     def write(self, new: tuple[list[torch.Tensor], list[torch.Tensor]], start: int, count: int) -> None:
-        """Put what a call made into the slots from `start` on: its first `count` tokens."""
+        """Write the keys and values of a call's first `count` tokens to the slots from `start` on."""
         ...
 
 
 class Pieces:
-    """Cuts tokens into pieces, and calls for each.
+    """Cuts tokens into pieces, and runs the compiled call for each.
 
     Args:
         call: the compiled call; see `shells.cached_call`.
         width: how many tokens of a prompt a call takes.
-        is_open: whether it takes fewer as well; else pieces are padded.
-        keeps: whether a call gives the logits of one token only.
+        is_open: whether it takes fewer as well; otherwise pieces are padded.
+        keeps: whether a call returns the logits of one token only.
         name: the model's name in messages.
     """
 
@@ -94,19 +94,20 @@ class Pieces:
         wanted: int,
         masks: MaskForm,
     ) -> torch.Tensor:
-        """Run tokens, note their keys and values in the cache, and return the last ones' logits.
+        """Run tokens, write their keys and values to the cache, and return the logits of the last tokens.
 
         Args:
             ids: the tokens.
-            cache: where the past is, and they go.
+            cache: the KV cache, which is read and extended.
             start: how many tokens came before.
-            given: what goes with them.
-            wanted: how many tokens' logits are wanted.
+            given: the mask and the per-token inputs.
+            wanted: how many tokens' logits to return.
             masks: how the model takes its masks.
         """
         batch, total = ids.shape
         check_room(cache, start + total, self._name)
-        single = total - wanted if self._keeps and wanted > 1 else total  # from here on, every token's logits
+        # From here on, one token a call, so that each one's logits are returned.
+        single = total - wanted if self._keeps and wanted > 1 else total
         place = 0
         logits: list[torch.Tensor] = []
         while place < total:
@@ -135,10 +136,10 @@ class Pieces:
 
 
 def check_room(cache: Slots, length: int, name: str) -> None:
-    """Refuse a sequence that is longer than the cache.
+    """Refuse a sequence that is longer than the cache may become.
 
     Raises:
-        RuntimeRefusal: says how long it is.
+        RuntimeRefusal: the sequence is too long.
     """
     if length > cache.numbers.most:
         raise RuntimeRefusal(

@@ -1,4 +1,4 @@
-"""Prompts and steps without the library: tokens in, logits out, and a cache between."""
+"""Runs prompts and steps without transformers: tokens in, logits out, with a KV cache in between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class KeyValueCache:
     """Keys and values of the tokens so far. Made by `prefill`.
 
     Args:
-        form: of the model.
+        form: how the model is called.
         batch: how many sequences there are.
     """
 
@@ -39,7 +39,7 @@ class KeyValueCache:
         self.keys, self.values = stacks.buffers[:layers], stacks.buffers[layers:]
 
     def make_room(self, length: int, numbers: SlotNumbers) -> None:
-        """Have slots for so many tokens, in one of these numbers."""
+        """Grow the cache, if needed, to the number of slots that `numbers` gives for `length` tokens."""
         slots = numbers.for_tokens(length)
         if slots <= self.slots:
             return
@@ -52,16 +52,16 @@ class KeyValueCache:
         return self.keys, self.values
 
     def write(self, new: tuple[list[torch.Tensor], list[torch.Tensor]], start: int, count: int) -> None:
-        """Put what a call made into the slots from `start` on: its first `count` tokens."""
+        """Write the keys and values of a call's first `count` tokens to the slots from `start` on."""
         self._stacks.write([*self.keys, *self.values], [*new[0], *new[1]], start, count)
         self.length = start + count
 
 
 class PlainCalls:
-    """A compiled call, for who has no library to generate with.
+    """A compiled call, for use without transformers.
 
     Args:
-        form: how it is called.
+        form: how to call it.
         call: the compiled call.
         name: the model's name in messages.
     """
@@ -76,12 +76,12 @@ class PlainCalls:
         """Run tokens that follow those in the cache, and return the last one's logits and the cache.
 
         Raises:
-            RuntimeRefusal: there are no tokens, too many, or the cache is another model's.
+            RuntimeRefusal: there are no tokens, or too many, or the cache is another model's.
         """
         form = self._form
         if form.library_only:
             raise RuntimeRefusal(
-                f"only the model's own library can call it: {form.library_only}",
+                f"only transformers' generate can call it: {form.library_only}",
                 where=self._name,
                 remedy="install transformers, and use generate",
             )
@@ -99,9 +99,9 @@ class PlainCalls:
             logits = self._pieces.run(ids, cache, start, given, 1, masks)
         except IndexError as error:
             raise RuntimeRefusal(
-                f"a token is none of the model's, or a position is beyond its last: {one_line(error)}",
+                f"a token is not in the model's vocabulary, or a position is out of range: {one_line(error)}",
                 where=self._name,
-                remedy="give tokens of the model's own tokenizer",
+                remedy="use the model's own tokenizer",
             ) from error
         return logits[:, -1], cache
 
@@ -109,7 +109,7 @@ class PlainCalls:
         if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or not ids.numel():
             found = list(ids.shape) if isinstance(ids, torch.Tensor) else f"a {type(ids).__name__}"
             raise RuntimeRefusal(
-                f"tokens are expected as a tensor [sequences, tokens], one at least, not {found}",
+                f"expected a non-empty tensor of tokens [sequences, tokens], got {found}",
                 where=self._name,
             )
 
@@ -121,7 +121,7 @@ class PlainCalls:
             != [(batch, heads) for heads, _, _ in self._form.layers]
         ):
             raise RuntimeRefusal(
-                f"a {type(cache).__name__} is not a cache of {batch} sequences of this model",
+                f"a {type(cache).__name__} is not a cache of this model for {batch} sequences",
                 where=self._name,
-                remedy="pass the one that prefill returned",
+                remedy="pass the cache that prefill returned",
             )

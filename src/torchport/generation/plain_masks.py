@@ -1,4 +1,4 @@
-"""Masks without the library: found out by asking it, and made as it would make them."""
+"""Makes masks without transformers: describes the masks that it prepares, and builds the same ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _NONE = MaskSpec(0, "")
 
 
 def describe_masks(prepare: Callable[[int], object], slots: int) -> tuple[dict[str, MaskSpec], str]:
-    """Return what masks a model takes, and why nobody but the library can make them, if so.
+    """Describe the masks that a model takes, and say why only transformers can make them; "" if we can too.
 
     Args:
-        prepare: returns the mask that the library prepares for the last of so many tokens.
-        slots: how many slots the cache has.
+        prepare: returns the mask that transformers prepares for the last of a number of tokens.
+        slots: the number of slots in the cache.
     """
     last = prepare(slots)
     found = {name: _spec(mask, slots) for name, mask in _named(last).items()}
@@ -29,7 +29,7 @@ def describe_masks(prepare: Callable[[int], object], slots: int) -> tuple[dict[s
         if ours.keys() != theirs.keys() or not all(_same(ours[name], theirs[name]) for name in ours):
             return (
                 found,
-                "its masks are other than those of tokens that see all, or the last ones, before them",
+                "its attention masks are neither plain causal nor sliding-window masks",
             )
     return found, ""
 
@@ -39,7 +39,7 @@ def _named(mask: object) -> dict[str, object]:
 
 
 def _spec(mask: object, slots: int) -> MaskSpec:
-    """Return what the mask of the last token tells."""
+    """Describe a mask from the one prepared for the last token."""
     if not isinstance(mask, torch.Tensor):
         return _NONE
     dtype = str(mask.dtype).removeprefix("torch.")
@@ -59,10 +59,10 @@ def make_masks(specs: Mapping[str, MaskSpec], start: int, count: int, slots: int
     """Return the masks of tokens without padding, as `MaskForm.piece` takes them.
 
     Args:
-        specs: what masks the model takes.
+        specs: the masks that the model takes.
         start: how many tokens came before.
         count: how many tokens there are.
-        slots: how many slots the cache has.
+        slots: the number of slots in the cache.
     """
     made = {name: _mask(spec, start, count, slots) for name, spec in specs.items()}
     return made[""] if list(made) == [""] else made

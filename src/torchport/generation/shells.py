@@ -1,4 +1,4 @@
-"""Objects that share all that a model has, and are called in another way: nothing is put into the model."""
+"""Objects that share a model's state and replace some of its methods: the model itself is not modified."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchport.torch_private import before_compiling
 
 
 def shell_of(model: nn.Module, methods: Mapping[str, Any]) -> Any:
-    """Return an object of a subclass of the model's class, with other methods and the model's own state."""
+    """Return an instance of a subclass of the model's class that shares its state, some methods replaced."""
     kind = type(model)
     made: Any = type(kind.__name__, (kind,), {**methods, "__module__": kind.__module__})
     shell = made.__new__(made)
@@ -29,10 +29,10 @@ def shell_of(model: nn.Module, methods: Mapping[str, Any]) -> Any:
 
 
 def forward_of(model: nn.Module) -> Callable[..., Any]:
-    """Return the function that a model's forward is: its class's, or that which was set on the model.
+    """Return the function behind a model's forward: its class's, or the one set on the instance.
 
     Raises:
-        CompileError: what was set there is not a method of the model.
+        CompileError: the forward set on the instance is not a method of the model.
     """
     own = before_compiling(vars(model).get("forward"))
     if own is None:
@@ -47,12 +47,12 @@ def forward_of(model: nn.Module) -> Callable[..., Any]:
 
 
 def keeps_logits(model: nn.Module) -> bool:
-    """Whether a model can be told which tokens' logits are wanted."""
+    """Whether a model's forward takes `logits_to_keep`: which tokens' logits to return."""
     return "logits_to_keep" in inspect.signature(forward_of(model)).parameters
 
 
 def _call_of(model: nn.Module, call: Callable[..., object]) -> nn.Module:
-    """Return the model called in another way, without its own hooks: those see the library's calls of it."""
+    """Return the model with another forward and without its hooks: those run on transformers' calls of it."""
     made: nn.Module = shell_of(model, {"forward": call})
     for name, value in vars(made).items():
         if name.startswith(("_forward_hooks", "_forward_pre_hooks")):
@@ -61,14 +61,14 @@ def _call_of(model: nn.Module, call: Callable[..., object]) -> nn.Module:
 
 
 def cached_call(model: nn.Module, most: int = 0) -> nn.Module:
-    """Return the model without effects: new tokens and the past in, logits, new keys and values out.
+    """Return the model as a pure function: new tokens and the past in; logits, new keys and values out.
 
-    Its arguments are the tokens, what goes with them (masks, positions), how many tokens came before, which
-    token's logits are wanted, and the keys and values of the past by layer.
+    Its arguments are the tokens, their masks and positions, how many tokens came before, which token's logits
+    to return, and the past keys and values by layer.
 
     Args:
         model: the model.
-        most: how many slots there are at most, if any number of tokens is to be taken. The logits are then
+        most: the maximum number of slots, if the call is to take any number of tokens. The logits are then
             the last token's.
     """
     forward = forward_of(model)
@@ -89,7 +89,7 @@ def cached_call(model: nn.Module, most: int = 0) -> nn.Module:
         output = forward(self, input_ids=ids, past_key_values=past, use_cache=True, **given, **wanted)
         if not most:
             return (output.logits, *past.new)
-        # They may be parts of one product, and a program for all sizes gives no results that share memory.
+        # They may be slices of one matmul's result, and a program for all sizes cannot return aliases.
         plain = torch.contiguous_format
         made_keys, made_values = [[new.clone(memory_format=plain) for new in each] for each in past.new]
         return output.logits, made_keys, made_values
@@ -98,13 +98,13 @@ def cached_call(model: nn.Module, most: int = 0) -> nn.Module:
 
 
 def _zero_or_one(mask: object) -> object:
-    """Return a mask of the tokens that are there as it is; the graph then shows what numbers it holds."""
+    """Clamp a 2D mask, which holds 0 and 1 only: a no-op that shows its range in the graph."""
     is_row = isinstance(mask, torch.Tensor) and mask.dim() == 2 and not mask.is_floating_point()
     return mask.clamp(0, 1) if isinstance(mask, torch.Tensor) and is_row else mask
 
 
 def encoder_call(model: nn.Module) -> nn.Module:
-    """Return the encoder: inputs in; its result, and the keys and values that the decoder sees, out."""
+    """Return the encoder as a call: inputs in; its output, and the cross-attention keys and values, out."""
     forward = forward_of(model)
 
     def call(
@@ -112,7 +112,7 @@ def encoder_call(model: nn.Module) -> nn.Module:
     ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
         some = next(iter(given.values()))
         cache = CrossCache(DynamicCache())
-        # What the decoder makes of a first token is not asked for, and no part of the graph.
+        # The decoder's output for a first token is not returned, so it is dead code in the graph.
         first = torch.zeros(some.shape[0], 1, dtype=torch.long, device=some.device)
         output = forward(self, decoder_input_ids=first, past_key_values=cache, use_cache=True, **given)
         return (output.encoder_last_hidden_state, *cache.cross)
@@ -121,7 +121,7 @@ def encoder_call(model: nn.Module) -> nn.Module:
 
 
 def decoder_call(model: nn.Module) -> nn.Module:
-    """Return the decoder without effects: as `cached_call`, with what it sees of the encoder's result."""
+    """Return the decoder as a pure function: like `cached_call`, with the cross-attention keys and values."""
     forward = forward_of(model)
 
     def call(
@@ -135,9 +135,8 @@ def decoder_call(model: nn.Module) -> nn.Module:
     ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
         own = PastCache(*past, start)
         keys = cross[0][0]
-        hidden = width.expand(
-            keys.shape[0], keys.shape[2], -1
-        )  # of the encoder's shape: only that is looked at
+        # Only the shape of the encoder's output is read.
+        hidden = width.expand(keys.shape[0], keys.shape[2], -1)
         output = forward(
             self,
             decoder_input_ids=ids,

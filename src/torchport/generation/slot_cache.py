@@ -1,7 +1,7 @@
-"""The cache of keys and values: buffers, one slot a token, which a compiled call reads.
+"""The KV cache: buffers with one slot for each token, which a compiled call reads.
 
-`SlotCache` is the one that a caller holds from call to call. `PastCache` is what the model itself sees during
-a call: it merges the new keys and values with those of the past, writes nothing, and keeps the new ones.
+`SlotCache` is the cache that a caller holds from call to call. `PastCache` is the cache that the model sees
+during a call: it merges the new keys and values with the past ones, writes nothing, and keeps the new ones.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class _PastLayer(CacheLayerMixin):
 
     Args:
         keys, values: the past, `[batch, heads, slots, width]`.
-        start: how many slots are filled: a tensor, so that one program serves all lengths.
-        most: how many slots there are at most, if there may be any number of new tokens, and of slots.
+        start: the number of filled slots: a tensor, so that one program serves all lengths.
+        most: the maximum number of slots, if the numbers of new tokens and of slots may vary.
     """
 
     is_compileable = True
-    is_sliding = False  # a window is a matter of the mask: every token keeps its slot
+    is_sliding = False  # the mask implements a sliding window: every token keeps its slot
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class _PastLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Nothing: the buffers are there."""
+        """Do nothing: the buffers exist already."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
@@ -54,9 +54,9 @@ class _PastLayer(CacheLayerMixin):
 
     def _merge(self, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         count, slots = new.shape[2], past.shape[2]
-        new = new.to(past.dtype)  # under autocast, keys and values may have another
+        new = new.to(past.dtype)  # autocast may give keys and values another dtype
         if self.most:
-            # Neither limit nor remainder change anything, as there is room: they show that these are slots.
+            # There is room, so clamp and remainder change nothing: they show that the indices are in range.
             places = torch.arange(count, device=past.device) + self.start.clamp(0, self.most - 1)
             return past.index_copy(2, places % slots, new)
         places = torch.arange(slots, device=past.device) - self.start
@@ -66,7 +66,7 @@ class _PastLayer(CacheLayerMixin):
         return torch.where(inside.view(1, 1, -1, 1), new, past)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the length and the first slot of what a mask is for."""
+        """Return the number of slots that a mask covers, and the first one."""
         return self.keys.shape[2], 0
 
     def get_seq_length(self) -> torch.Tensor:
@@ -79,7 +79,7 @@ class _PastLayer(CacheLayerMixin):
 
 
 class PastCache(Cache):
-    """A cache that a model is called with once; see `new`."""
+    """A KV cache for one call of a model, whose new keys and values are in `new`."""
 
     def __init__(
         self,
@@ -93,47 +93,47 @@ class PastCache(Cache):
 
     @property
     def new(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """The keys and the values that the call made, by layer; empty ones for layers that made none."""
+        """The keys and the values that the call computed, by layer; empty for layers that computed none."""
         pairs = [layer.new or (layer.keys[:, :, :0], layer.values[:, :, :0]) for layer in self.layers]
         return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
 class CrossCache(EncoderDecoderCache):
-    """A cache of the decoder's own past and of what it sees of the encoder's result.
+    """A cache of the decoder's own past, and of its cross-attention keys and values.
 
     Args:
-        own: the decoder's past, of any of these classes.
-        keys, values: of the encoder's result, by layer; empty before they are known.
+        own: the cache of the decoder's self-attention, of any of these classes.
+        keys, values: of the cross-attention, by layer; empty before they are known.
     """
 
     def __init__(
         self, own: Cache, keys: Sequence[torch.Tensor] = (), values: Sequence[torch.Tensor] = ()
     ) -> None:
-        # Not the library's own: it would ask tensors for their values, which a graph does not have.
+        # No super().__init__(): it would read values of tensors, which are not known in a graph.
         self.self_attention_cache = own
-        self.cross_attention_cache = _Seen(keys, values)
+        self.cross_attention_cache = _CrossAttention(keys, values)
         self.is_updated = dict.fromkeys(range(len(keys)), True)
 
     @property
     def cross(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """The keys and the values of the encoder's result, by layer."""
+        """The keys and the values of the cross-attention, by layer."""
         layers = self.cross_attention_cache.layers
         return [layer.keys for layer in layers], [layer.values for layer in layers]
 
-    def see(self, other: CrossCache) -> None:
-        """Take over what another cache sees of the encoder's result."""
+    def share_cross_attention(self, other: CrossCache) -> None:
+        """Take over another cache's cross-attention keys and values."""
         self.cross_attention_cache, self.is_updated = other.cross_attention_cache, other.is_updated
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Let sequence `i` go on from sequence `beam_idx[i]`, which sees the same result of the encoder."""
+        """Continue sequence `i` from sequence `beam_idx[i]`, which attends to the same encoder output."""
         self.self_attention_cache.reorder_cache(beam_idx)
 
     def check_dynamic_cache(self, method: str) -> None:
-        """Allow whatever the library allows for its dynamic caches."""
+        """Allow whatever transformers allows for its dynamic caches."""
 
 
-class _Seen(DynamicCache):
-    """The keys and values of an encoder's result."""
+class _CrossAttention(DynamicCache):
+    """The keys and values of the cross-attention."""
 
     def __init__(self, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class _Seen(DynamicCache):
 class _SlotLayer(CacheLayerMixin):
     """A layer's buffers."""
 
-    is_compileable = True  # so that the library prepares masks for all slots
+    is_compileable = True  # so that transformers prepares masks for all slots
     is_croppable = True
     is_sliding = False
 
@@ -161,14 +161,14 @@ class _SlotLayer(CacheLayerMixin):
         return int(self.keys.shape[0])
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Nothing: the buffers are there."""
+        """Do nothing: the buffers exist already."""
 
     def update(self, *args: object, **kwargs: object) -> tuple[torch.Tensor, torch.Tensor]:
         """Refuse: a model is called with a `PastCache`."""
-        raise NotImplementedError("a compiled model alone writes this cache")
+        raise NotImplementedError("only a compiled model writes this cache")
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the length and the first slot of what a mask is for: of the slots that a call will see."""
+        """Return the number of slots that the next call's mask covers, and the first one."""
         return max(self.keys.shape[2], self.numbers.for_tokens(self.length + query_length)), 0
 
     def get_seq_length(self) -> int:
@@ -176,7 +176,7 @@ class _SlotLayer(CacheLayerMixin):
         return self.length
 
     def get_max_length(self) -> int:
-        """Return how many slots there are at most."""
+        """Return the maximum number of slots."""
         return self.numbers.most
 
     def reset(self) -> None:
@@ -184,18 +184,18 @@ class _SlotLayer(CacheLayerMixin):
         self.length = 0
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last tokens; their number is negative, as the library has it."""
+        """Forget the last tokens; transformers passes their number negated."""
         self.length = max(self.length - abs(tokens_to_remove), 0)
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Let sequence `i` go on from sequence `beam_idx[i]`; the buffers stay where they are."""
+        """Continue sequence `i` from sequence `beam_idx[i]`; the buffers are written in place."""
         for buffer in (self.keys, self.values):
             filled = buffer[:, :, : self.length]
             filled.copy_(filled.index_select(0, beam_idx))
 
     @torch.inference_mode(False)
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Have each sequence several times."""
+        """Repeat each sequence several times."""
         self.keys = self.keys.repeat_interleave(repeats, 0)
         self.values = self.values.repeat_interleave(repeats, 0)
 
@@ -209,11 +209,11 @@ class SlotCache(Cache):
     """Keys and values of the tokens so far, for calls of one compiled model.
 
     Args:
-        shapes: the number of heads, and the widths of keys and of values, by layer.
+        shapes: by layer, the number of heads, the width of a key, and the width of a value.
         batch: how many sequences there are.
-        numbers: how many slots there may be.
-        dtype: that of the keys and values.
-        device: where they are.
+        numbers: how many slots the cache may have.
+        dtype: the dtype of the keys and values.
+        device: their device.
     """
 
     def __init__(
@@ -239,12 +239,12 @@ class SlotCache(Cache):
 
     @property
     def shapes(self) -> list[tuple[int, int, int]]:
-        """The number of heads, and the widths of keys and of values, by layer."""
+        """By layer, the number of heads, the width of a key, and the width of a value."""
         return [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in self.layers]
 
     @property
     def device(self) -> torch.device:
-        """Where the keys and values are."""
+        """The device of the keys and values."""
         device: torch.device = self.layers[0].keys.device
         return device
 
@@ -255,17 +255,17 @@ class SlotCache(Cache):
 
     @property
     def numbers(self) -> SlotNumbers:
-        """How many slots there may be."""
+        """How many slots the cache may have."""
         numbers: SlotNumbers = self.layers[0].numbers
         return numbers
 
     @property
     def slots(self) -> int:
-        """How many slots there are."""
+        """How many slots the cache has now."""
         return int(self.layers[0].keys.shape[2])
 
     def make_room(self, length: int, numbers: SlotNumbers) -> None:
-        """Have slots for so many tokens, in one of these numbers."""
+        """Grow the cache, if needed, to the number of slots that `numbers` gives for `length` tokens."""
         for layer in self.layers:
             layer.numbers = numbers
         slots = numbers.for_tokens(length)
@@ -278,12 +278,12 @@ class SlotCache(Cache):
             layer.keys, layer.values = key, value
 
     def forget_all_but(self, length: int) -> None:
-        """Keep so many slots, and forget those after them."""
+        """Set the number of filled slots; later ones are forgotten."""
         for layer in self.layers:
             layer.length = length
 
     def write(self, new: tuple[list[torch.Tensor], list[torch.Tensor]], start: int, count: int) -> None:
-        """Put what a call made into the slots from `start` on: its first `count` tokens."""
+        """Write the keys and values of a call's first `count` tokens to the slots from `start` on."""
         keys, values = self.buffers
         self._stacks.write([*keys, *values], [*new[0], *new[1]], start, count)
         for layer in self.layers:
@@ -291,7 +291,7 @@ class SlotCache(Cache):
 
 
 def cut_attentions(output: Any, cache: SlotCache) -> None:
-    """Have attention weights for the tokens that are there, and for no empty slots, as the library has."""
+    """Cut attention weights to the filled slots, as transformers returns them."""
     for name in ("attentions", "decoder_attentions"):
         weights = getattr(output, name, None)
         if isinstance(weights, tuple):

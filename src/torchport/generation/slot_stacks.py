@@ -1,4 +1,4 @@
-"""The memory of a cache: buffers of one shape lie in one tensor, so that one copy writes the rows of all."""
+"""The memory of a KV cache: buffers of one shape share one tensor, so that one copy writes to all of them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch
 class SlotStacks:
     """Buffers, one for each layer's keys and one for its values.
 
-    Who holds the buffers may replace some; those are written one by one.
+    The holder of the buffers may replace some; those are written one by one.
 
     Args:
-        shapes: theirs: `[batch, heads, slots, width]`.
-        dtype: theirs.
-        device: where they are.
+        shapes: the buffers' shapes, `[batch, heads, slots, width]`.
+        dtype: their dtype.
+        device: their device.
     """
 
-    @torch.inference_mode(False)  # so that they may be written under inference_mode and outside of it
+    @torch.inference_mode(False)  # so that they can be written both under inference_mode and outside it
     def __init__(
         self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype, device: torch.device | str = "cpu"
     ) -> None:
@@ -35,7 +35,7 @@ class SlotStacks:
     @classmethod
     @torch.inference_mode(False)
     def grown(cls, buffers: Sequence[torch.Tensor], slots: int) -> SlotStacks:
-        """Return buffers with so many slots, the first ones as they were."""
+        """Return copies of buffers, grown to a number of slots."""
         shapes = [(*buffer.shape[:2], slots, buffer.shape[3]) for buffer in buffers]
         made = cls(shapes, buffers[0].dtype, buffers[0].device)
         for old, new in zip(buffers, made.buffers, strict=True):
@@ -45,12 +45,12 @@ class SlotStacks:
     def write(
         self, buffers: Sequence[torch.Tensor], new: Sequence[torch.Tensor], start: int, count: int
     ) -> None:
-        """Put the first `count` new rows of each buffer into its slots from `start` on.
+        """Write the first `count` new rows of each buffer to its slots from `start` on.
 
         Args:
-            buffers: those that are written to: the ones of here, or what took their places.
-            new: the rows; empty ones for a buffer that gets none.
-            start, count: where they go, and how many.
+            buffers: the buffers to write to: these ones, or their replacements.
+            new: the rows of each buffer; empty for a buffer that gets none.
+            start, count: the first slot to write, and the number of rows.
         """
         left = set(range(len(buffers)))
         for stack, places in self._stacks:
@@ -64,7 +64,7 @@ class SlotStacks:
                 _write(buffers[place], new[place], start, count)
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave the stacks out: in a copy, torch would not count what is written through them."""
+        """Leave the stacks out: in a copy, torch would not count writes through them as the buffers' own."""
         return {"_stacks": [], "buffers": []}
 
 

@@ -1,7 +1,7 @@
-"""Rotary embeddings that have other frequencies from some length on: a call's largest position decides.
+"""Rotary embeddings that switch frequencies beyond some length, depending on a call's largest position.
 
-The library's own calls have a whole prompt, so that all of its tokens have the same frequencies. In pieces of
-it those before that length would have others.
+A call of transformers gets the whole prompt, so that all of its tokens have the same frequencies. If the
+prompt is run in pieces, pieces before that length would have other frequencies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SWITCHES = "longrope"
 
 
 def switching_lengths(model: nn.Module) -> set[int]:
-    """Return the lengths beyond which a model has other frequencies."""
+    """Return the lengths beyond which a model switches frequencies."""
     found: set[int] = set()
     for module in model.modules():
         kinds = getattr(module, "rope_type", None)
@@ -30,11 +30,11 @@ def switching_lengths(model: nn.Module) -> set[int]:
 
 
 def is_switched(lengths: Collection[int], given: Mapping[str, Any], start: int, count: int) -> bool:
-    """Whether the first tokens of a call would have other frequencies than with those after them.
+    """Whether the frequencies switch within a call, so that its first tokens alone would have other ones.
 
     Args:
-        lengths: beyond which there are others.
-        given: what goes with the tokens.
+        lengths: the lengths beyond which the frequencies switch.
+        given: the inputs that go with the tokens, such as `position_ids`.
         start: how many tokens came before.
         count: how many tokens there are.
     """

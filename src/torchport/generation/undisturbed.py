@@ -1,4 +1,4 @@
-"""Tells whether nobody else's code runs between the steps of a `generate`, which could change weights."""
+"""Detects whether user code, which could change weights, may run between the steps of a `generate`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _FUNCTIONS = (types.FunctionType, types.MethodType)
 
 
 def is_undisturbed(model: Any, args: Iterable[object], kwargs: dict[str, object]) -> bool:
-    """Whether the model's library alone runs during a `generate` with these arguments.
+    """Whether a `generate` with these arguments runs only transformers' own code.
 
-    Not so with criteria and processors, whoever wrote them, streamers of other classes than the library's,
-    hooks on the model, methods that were set on it, and classes that are not the library's.
+    False if there are stopping criteria or logits processors of any class, streamers that are not
+    transformers' own, hooks on the model, methods set on the instance, or a model class outside transformers.
     """
     if not _is_of_library(model) or has_global_hooks():
         return False
@@ -39,7 +39,7 @@ def is_undisturbed(model: Any, args: Iterable[object], kwargs: dict[str, object]
 
 
 def _is_data(value: object) -> bool:
-    """Whether a value has no code of its own."""
+    """Whether a value is plain data that runs no user code."""
     kind = type(value)
     if kind in _DATA or kind in _OWN:
         return True
@@ -57,5 +57,5 @@ def _is_of_library(value: object) -> bool:
 
 
 def _has_functions(value: object) -> bool:
-    """Whether methods were set on an object itself."""
+    """Whether functions or methods were set on the instance."""
     return any(isinstance(each, _FUNCTIONS) for each in vars(value).values())

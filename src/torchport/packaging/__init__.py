@@ -1,4 +1,4 @@
-"""A compiled model ↔ a file; and `trace`, which gives TorchScript.
+"""A compiled model ↔ a file; and `trace`, which produces TorchScript.
 
-Nothing is imported here: what loads a package needs no compiler.
+Imports nothing: loading a package does not need the compiler.
 """

@@ -1,6 +1,6 @@
-"""Reads the records of a `.pt2` archive: a zip file without compression. Nothing in it is executed.
+"""Reads the records of a `.pt2` archive, an uncompressed zip file. Nothing in it is executed.
 
-`torch.export.load` opens the same file, but unpickles parts of it: a file from elsewhere is not read so.
+`torch.export.load` opens the same file, but unpickles parts of it, which is unsafe for untrusted files.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ import numpy
 from torchport.errors import PackageError, RecordError, TorchportError, one_line
 from torchport.records import JSON, open_regular, parse_json
 
-PACKAGE = "torchport.json"  # what torchport knows of the archive; among its extra files
+PACKAGE = "torchport.json"  # torchport's description of the archive, one of its extra files
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
-# A zip file's head of a record: its mark, flags, and the lengths of its name and of what follows that.
+# A zip file's local header: signature, flags, and the lengths of the name and of the extra field.
 _HEAD = struct.Struct("<4s2xH18xHH")
 _ENCRYPTED = 1
-_MOST_JSON = 1 << 28  # bytes; that of the largest models has some megabytes
+_MOST_JSON = 1 << 28  # bytes; the largest models need a few megabytes
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Have whatever goes wrong while a file is read be a `PackageError` that names the file."""
+    """Turn any error while reading a file into a `PackageError` that names the file."""
     try:
         yield
     except PackageError as error:
         raise PackageError(error.what, where=error.where or str(path), remedy=error.remedy) from error
-    except TorchportError as error:  # a target that is not here, a record of another version
+    except TorchportError as error:  # a target that is not available, a record of another version
         raise PackageError(one_line(error), where=str(path)) from error
-    except Exception as error:  # what is not as torch and torchport write it breaks somewhere in between
+    except Exception as error:  # a malformed file can fail anywhere in torch's or torchport's code
         raise PackageError(
             f"is damaged: {one_line(error)}", where=str(path), remedy="get the file again"
         ) from error
 
 
 def in_memory(size: int) -> Bytes:
-    """Return so many bytes of memory."""
+    """Allocate `size` bytes of memory."""
     return numpy.empty(size, dtype=numpy.uint8)
 
 
@@ -57,7 +57,7 @@ class Archive:
         path: the file.
 
     Raises:
-        PackageError: it cannot be read, or is not such an archive.
+        PackageError: the file cannot be read, or is not a `.pt2` archive.
     """
 
     def __init__(self, path: Path) -> None:
@@ -88,14 +88,14 @@ class Archive:
         self._file.close()
 
     def has(self, name: str) -> bool:
-        """Whether there is a record of that name."""
+        """Whether the archive has a record of that name."""
         return f"{self._root}/{name}" in self._entries
 
     def json(self, name: str) -> JSON:
-        """Return a record that is JSON.
+        """Return a JSON record, parsed.
 
         Raises:
-            PackageError: there is none, or it is damaged.
+            PackageError: the record is missing or damaged.
         """
         try:
             return parse_json(self.bytes(name, most_bytes=_MOST_JSON).tobytes(), name)
@@ -114,24 +114,24 @@ class Archive:
 
         Args:
             name: the record's name.
-            check: whether its checksum is checked; who knows its digest need not.
-            most_bytes: how large it may be.
-            room: gives the memory that they are read to.
+            check: whether to verify its CRC; unnecessary if the caller checks its digest.
+            most_bytes: the maximum size.
+            room: allocates the memory to read into.
 
         Raises:
-            PackageError: there is none, or it is damaged.
+            PackageError: the record is missing or damaged.
         """
         info = self._entries.get(f"{self._root}/{name}")
         if info is None:
             raise PackageError(f"the archive has no {name[:80]}", where=str(self._path))
         limit = self.size if most_bytes is None else min(self.size, most_bytes)
-        # What is not compressed has one size: by the one overlaps are found, by the other it is read.
+        # Uncompressed records have equal sizes: overlaps are detected by one, reading uses the other.
         is_stored = info.compress_type == zipfile.ZIP_STORED and info.compress_size == info.file_size
         if not is_stored or info.file_size > limit:
             raise PackageError(f"{name} has an impossible size", where=str(self._path))
         made = room(info.file_size)
         try:
-            file = self._file.raw  # type: ignore[attr-defined]  # unbuffered: straight to where it will be
+            file = self._file.raw  # type: ignore[attr-defined]  # unbuffered: reads straight into `made`
             file.seek(_start(file, info))
             at = 0
             while at < made.size and (count := file.readinto(made[at:].data)):
@@ -150,10 +150,10 @@ class Archive:
 
 
 def _refuse_overlaps(entries: list[zipfile.ZipInfo], size: int) -> None:
-    """Refuse records that share bytes: a small file would stand for a large one.
+    """Refuse overlapping records, with which a small file could expand to a large one.
 
     Raises:
-        ValueError: two records overlap, or one reaches beyond the end.
+        ValueError: two records overlap, or one extends past the end of the file.
     """
     places = sorted((entry.header_offset, entry.compress_size) for entry in entries)
     starts = [start for start, _ in places] + [size]
@@ -163,10 +163,10 @@ def _refuse_overlaps(entries: list[zipfile.ZipInfo], size: int) -> None:
 
 
 def _start(file: FileIO, info: zipfile.ZipInfo) -> int:
-    """Return where a record's bytes start: after a head of its own, which says how long it is.
+    """Return the offset of a record's bytes, which follow a local header of variable length.
 
     Raises:
-        ValueError: there is no such head.
+        ValueError: the header is missing or truncated.
     """
     file.seek(info.header_offset)
     head = file.read(_HEAD.size)
@@ -179,10 +179,10 @@ def _start(file: FileIO, info: zipfile.ZipInfo) -> int:
 
 
 def weight_files(archive: Archive, model: str) -> dict[str, str]:
-    """Return which record holds which weight of an exported program.
+    """Map each weight of an exported program to the record that holds it.
 
     Raises:
-        PackageError: the archive has no such table, or it is damaged.
+        PackageError: the archive has no weight table for it, or the table is damaged.
     """
     table = archive.json(f"data/weights/{model}_weights_config.json")
     entries = table.get("config") if isinstance(table, Mapping) else None

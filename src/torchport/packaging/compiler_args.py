@@ -12,16 +12,16 @@ from torchport.targets import Target
 def read_compiler_args(
     given: Sequence[str] | Mapping[str, object] | None, target: Target
 ) -> dict[str, object]:
-    """Return the target's options for arguments.
+    """Parse compiler arguments into the target's options.
 
     Args:
         given: `["--threads", "4"]`, `["--threads=4"]`, `["threads=4"]`, or a dict of options. An argument
-            alone, as `["--check"]`, is a switch. Names in capitals are properties of the target's own
-            compiler, if it takes such: `["--ENABLE_CPU_PINNING", "NO"]`.
-        target: whose they are.
+            without a value, as in `["--check"]`, is a switch. Uppercase names are properties of the target's
+            own compiler, if it accepts any: `["--ENABLE_CPU_PINNING", "NO"]`.
+        target: the target that the options belong to.
 
     Raises:
-        TargetError: it has none of these forms. Unknown names are refused by `Target.make_options`.
+        TargetError: `given` has none of these forms. Unknown names are rejected by `Target.make_options`.
     """
     if given is None:
         return {}
@@ -29,7 +29,8 @@ def read_compiler_args(
         return dict(given)
     if isinstance(given, str) or not all(isinstance(argument, str) for argument in given):
         raise TargetError(
-            f"compiler_args is a list of texts or a dict, not {given!r}", remedy='as in ["--threads", "4"]'
+            f"compiler_args must be a list of strings or a dict, not {given!r}",
+            remedy='as in ["--threads", "4"]',
         )
     options: dict[str, object] = {}
     properties: dict[str, object] = {}
@@ -45,7 +46,7 @@ def read_compiler_args(
 
 
 def _take_one(arguments: list[str]) -> tuple[str, str]:
-    """Take an argument and its value off the list."""
+    """Remove an argument and its value from the front of the list, and return them."""
     first = arguments.pop(0)
     key, equals, value = first.partition("=")
     if not equals:

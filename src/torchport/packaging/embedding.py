@@ -1,4 +1,4 @@
-"""Puts the devices' own compiled forms into a program, beside the portable ones."""
+"""Embeds the devices' own compiled forms in a program, beside the portable ones."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ Change = Callable[[str, torch.Tensor, IslandMeta], tuple[torch.Tensor, IslandMet
 def change_islands(
     graph_module: fx.GraphModule, islands: Sequence[IslandMeta], change: Change
 ) -> tuple[fx.GraphModule, Islands]:
-    """Return a host graph whose islands have other payloads, and their metadata in the order of `islands`.
+    """Return a copy of a host graph with changed island payloads, and metadata in the order of `islands`.
 
     Args:
-        graph_module: the host's graph, which is left as it is.
+        graph_module: the host graph, which is not modified.
         islands: its islands' metadata.
-        change: gives a payload and metadata for the name of an attribute, the payload there and the metadata.
+        change: takes an attribute's name, its payload and the island's metadata; returns the new payload and
+            metadata.
     """
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
@@ -50,7 +51,7 @@ def embed_compiled(program: RunnableProgram) -> tuple[fx.GraphModule, Islands]:
 
     Returns:
         The graph, whose islands hold the device's own compiled form where it has one, and the islands'
-        metadata in the program's order. The program itself is left as it is.
+        metadata in the program's order. The program itself is not modified.
     """
     loaded = {island.meta.name: island for island in program.islands.values()}
 

@@ -1,6 +1,6 @@
-"""A model's own graph for inputs of any shape, in a package: an island of the host's, with guards on sizes.
+"""A model's own graph for inputs of any shape, in a package: a host island with guards on sizes.
 
-It runs what the other islands of a package cannot: other shapes, and values that they were not built for.
+It handles what the package's other islands cannot: other shapes, and values that they were not built for.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def make_general(
     Args:
         model: the module.
         args, kwargs: example inputs.
-        dynamic_shapes: which dimensions may vary, as `torchport.capture.export` takes it.
+        dynamic_shapes: which dimensions may vary, in the form that `torchport.capture.export` takes.
         name: the model's name.
 
     Returns:
         The payload of an island of the target `host`, and its metadata.
 
     Raises:
-        PackageError: it cannot be captured so, or not written down.
+        PackageError: the model cannot be captured with these dynamic shapes, or its graph not serialized.
     """
     try:
         captured = _capture(model, args, kwargs, dynamic_shapes, name)
@@ -70,9 +70,9 @@ def make_general(
             if same_calls(captured.program, static.program, examples):
                 guards = [["or", _all_equal(examples), ["and", *guards]]]
         if dynamic_shapes is not None and not any(-1 in spec.shape for spec in inputs):
-            raise PackageError("the model lets none of its inputs' sizes vary")
+            raise PackageError("the model does not allow any of its input sizes to vary")
         host = targets.find("host")
-        with permitting(namespaces_of(graph_module.graph)):  # who loads the file names those libraries
+        with permitting(namespaces_of(graph_module.graph)):  # to be named in `load(namespaces=...)`
             artifact = host.build(Island("general", graph_module, inputs, ()), host.make_options({}))
     except (CaptureError, TargetError, PackageError) as error:
         raise PackageError(
@@ -100,9 +100,9 @@ def _capture(
     dynamic_shapes: object,
     name: str,
 ) -> CapturedModel:
-    """Capture a model, with a batch of two in place of one: torch takes a size of one for fixed."""
+    """Capture a model, with a batch of two in place of one: torch specializes sizes of one."""
     if dynamic_shapes in (ANY_BATCH, ANY_SHAPE):
-        with contextlib.suppress(CaptureError):  # not all that has a size of one is a batch
+        with contextlib.suppress(CaptureError):  # not every dimension of size one is a batch
             return capture.export(model, *_grown(args, kwargs), name=name, dynamic_shapes=dynamic_shapes)
     return capture.export(model, args, kwargs, name=name, dynamic_shapes=dynamic_shapes)
 
@@ -118,7 +118,7 @@ def _grown(args: Sequence[object], kwargs: Mapping[str, object]) -> Call:
 
 def _graph_of(program: ExportedProgram) -> fx.GraphModule:
     """Return the graph from tensors to tensors, with the weights as its attributes."""
-    with quiet_torch():  # without ops that write to their arguments: what is written is in the signature
+    with quiet_torch():  # functionalizes: the signature then lists what the graph mutates
         program = program.run_decompositions({})
     if any(spec.kind is not OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs):
         raise PackageError("it writes to buffers or inputs")
@@ -147,7 +147,7 @@ def _weight(program: ExportedProgram, spec: InputSpec) -> torch.Tensor:
 
 
 def _needs_proof(guards: Sequence[object], examples: Sequence[torch.Tensor]) -> bool:
-    """Whether the graph does not say that it holds for the examples: their batch is one."""
+    """Whether the graph's guards reject the examples, as they do if the batch size is one."""
     try:
         check_guards(guards, [leaf.shape for leaf in examples], "")
     except RuntimeRefusal:
@@ -156,7 +156,7 @@ def _needs_proof(guards: Sequence[object], examples: Sequence[torch.Tensor]) -> 
 
 
 def _all_equal(examples: Sequence[torch.Tensor]) -> list[object]:
-    """Return the guard that lets the examples' shapes pass."""
+    """Return a guard that accepts exactly the examples' shapes."""
     return [
         "and",
         *[
@@ -170,7 +170,7 @@ def _all_equal(examples: Sequence[torch.Tensor]) -> list[object]:
 def _inputs_of(
     program: ExportedProgram, leaves: Sequence[torch.Tensor], guards: Sequence[object]
 ) -> tuple[TensorSpec, ...]:
-    """Return what the graph takes; a size that may vary is -1."""
+    """Return the specs of the graph's inputs; a size that may vary is -1."""
     return tuple(
         TensorSpec(
             tuple(

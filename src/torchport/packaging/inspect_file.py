@@ -1,4 +1,4 @@
-"""Says what a file holds, and runs nothing of it."""
+"""Describes a compiled model's file without running any of it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _START = '{"schema": "' + ProgramRecord.schema + '"'
 
 
 def inspect_package(path: str | os.PathLike[str]) -> PackageSummary:
-    """Return what a `.pt2` of `torchport.save` or a `.pt` of `torchport.trace` holds, without running it.
+    """Summarize a `.pt2` of `torchport.save` or a `.pt` of `torchport.trace`, without running it.
 
     Args:
         path: the file.
 
     Raises:
-        PackageError: it is neither, or is damaged.
+        PackageError: the file is neither, or is damaged.
 
     Example:
         >>> inspect_package("relu.pt2").target
@@ -52,7 +52,7 @@ def inspect_package(path: str | os.PathLike[str]) -> PackageSummary:
 
 
 def _torchscript_report(path: Path) -> tuple[str | None, int]:
-    """Return the report in a TorchScript's pickle, of which nothing is unpickled, and the file's size."""
+    """Return the report in a TorchScript file's pickle, found without unpickling, and the file's size."""
     with Archive(path) as archive:
         if not archive.has("data.pkl"):
             return None, archive.size

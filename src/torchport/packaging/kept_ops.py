@@ -1,4 +1,4 @@
-"""A target that leaves to the host what a function says."""
+"""A target that leaves ops on the host as a function decides."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torchport.targets import Options, Target
 Keep = Callable[[str, str], bool]
 
 
-def leaving(target: Target, keep: Keep) -> Target:
-    """Return the same target, but for the ops that it does not take.
+def keeping_on_host(target: Target, keep: Keep) -> Target:
+    """Return a copy of a target that rejects the ops that `keep` selects.
 
     Args:
         target: the target.
-        keep: is given an op's name, as `aten.relu.default`, and the path of the module that calls it, as
-            `encoder.layer.0`; says whether it stays on the host.
+        keep: takes an op's name, such as `aten.relu.default`, and the path of the module that calls it, such
+            as `encoder.layer.0`; returns whether the op stays on the host.
     """
     made = copy.copy(target)
 
@@ -29,5 +29,5 @@ def leaving(target: Target, keep: Keep) -> Target:
             return Verdict(False, "kept_by_option", "kept by the function keep")
         return target.verdict(node, options)
 
-    made.verdict = verdict  # type: ignore[method-assign]  # of a copy that is ours
+    made.verdict = verdict  # type: ignore[method-assign]  # on our own copy
     return made

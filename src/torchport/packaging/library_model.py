@@ -1,7 +1,7 @@
-"""A model of transformers' without its weights, as a file describes it: only its library's loop is wanted.
+"""Builds the transformers model that a file describes, without weights, to use the library's generation loop.
 
-The file names a class and gives configurations. Only classes of the library that generate are found by name,
-and what would have the library fetch or run something of others is not taken from a file.
+The file names a class and contains its configurations. By name, only the library's generating classes are
+looked up; settings that could make the library download or run other code are dropped or refused.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ from torchport.packaging.structure_json import class_name
 from torchport.records import PackagedGeneration
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
-ATTENTIONS = ("sdpa", "eager")  # other names are looked up elsewhere, and may lead to code that is downloaded
+ATTENTIONS = ("sdpa", "eager")  # other names are looked up elsewhere, and may download code
 
 _MODULES = re.compile(r"transformers\.models\.[a-z0-9_]+\.(modeling|modular)_[a-z0-9_]+")
-# What has the library load code, kernels or weights from elsewhere.
+# Settings that make the library load code, kernels or weights from elsewhere.
 _LEFT_OUT = re.compile(
     r"auto_map|quantization_config|kernel_config|_?(attn|experts)_implementation.*|_name_or_path"
 )
 _REFUSED = re.compile(r".*backbone.*|trust_remote_code|custom_.*|model_args")
-_MOST_MODULES = 4096  # for each layer; those with the most experts have half of that
-# A name of timm's own; with a colon or a slash it would be one of a hub or a folder.
+_MOST_MODULES = 4096  # per layer; the models with the most experts have half as many
+# A timm architecture name; with a colon or a slash, it would name a hub or a folder.
 _ARCHITECTURE = re.compile(r"[\w.-]*")
 
 
 def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type], where: str) -> Any:
-    """Return the model that a file describes, without memory for its weights.
+    """Build the model that a file describes, on the meta device.
 
     Args:
-        packaged: what the file says.
-        classes: classes that the caller permits beside the library's.
+        packaged: the file's description of how the model generates.
+        classes: classes that the caller permits in addition to the library's.
         where: the model's name.
 
     Raises:
-        RuntimeRefusal: the library is not installed.
-        PackageError: the file names something else, or the library does not make a model of it.
+        RuntimeRefusal: transformers is not installed.
+        PackageError: the file names a class or setting that is not permitted, or transformers rejects its
+            configuration.
     """
     ensure_torchvision_ops()  # without them, parts of the library cannot be imported
     try:
@@ -63,14 +64,14 @@ def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type],
         config._attn_implementation = packaged.attention
         with torch.device("meta"), _bounded_modules(len(packaged.form.layers), where):
             model = kind(config)
-        if isinstance(config.dtype, torch.dtype):  # which the library goes by where it prepares masks
+        if isinstance(config.dtype, torch.dtype):  # the library prepares masks in the model's dtype
             model = model.to(config.dtype)
         model.generation_config = transformers.GenerationConfig.from_dict(_plain(packaged.generation_config))
     except PackageError:
         raise
     except Exception as error:  # the library raises many kinds
         raise PackageError(
-            f"transformers {transformers.__version__} does not take its configuration: {one_line(error)}",
+            f"transformers {transformers.__version__} does not accept its configuration: {one_line(error)}",
             where=where,
             remedy="use the version that it was saved with, or prefill and step",
         ) from error
@@ -79,10 +80,10 @@ def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type],
 
 @contextmanager
 def _bounded_modules(layers: int, where: str) -> Iterator[None]:
-    """Refuse a model of many more modules than its cache has layers for: each takes memory.
+    """Refuse a model with far too many modules for the layers in its cache: each takes memory.
 
     Raises:
-        PackageError: there are too many.
+        PackageError: the model has too many modules.
     """
     most, made, here = _MOST_MODULES * (layers + 1), 0, threading.get_ident()
 
@@ -114,15 +115,15 @@ def _find_class(name: str, classes: Iterable[type], transformers: Any) -> Any:
             return made
     raise PackageError(
         f"it generates with the class {name[:200].replace(':', '.')}, which is not known here",
-        remedy="give the class: torchport.load(path, classes=[...])",
+        remedy="pass the class: torchport.load(path, classes=[...])",
     )
 
 
 def _plain(data: object) -> Any:
-    """Return a configuration without what would have the library look elsewhere.
+    """Return a configuration without settings that make the library load from elsewhere.
 
     Raises:
-        PackageError: it would not be the same model without it.
+        PackageError: it has a setting of that kind which changes the model, and so cannot be dropped.
     """
     if isinstance(data, dict):
         for key, value in data.items():

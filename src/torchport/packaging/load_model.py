@@ -1,4 +1,4 @@
-"""`torchport.load`: a `.pt2` file → a model that runs. Reads data; runs no code of the file's."""
+"""`torchport.load`: a `.pt2` file → a model that runs. Reads data only; executes no code from the file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchport.records import InputTensor, Package, PackagedGraph, PackagedProgr
 from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind, LeafKey
 from torchport.runtime.island import load_island
-from torchport.runtime.payload_file import looking_in
+from torchport.runtime.payload_file import payload_folder
 from torchport.runtime.runnable_program import RunnableProgram
 from torchport.targets.graph_json import decode_graph
 from torchport.targets.machine import machine
@@ -31,21 +31,22 @@ def load(
 ) -> LoadedModel:
     """Load a compiled model from a file that `torchport.save` wrote.
 
-    Nothing of the file is executed, and nothing in it is unpickled.
+    Nothing in the file is executed or unpickled.
 
     Args:
         path: the file.
-        classes: classes of inputs and results, beside containers and transformers' model outputs.
-        namespaces: libraries beside torch whose ops the file may call, such as `torchvision`; import them
-            before. Their ops must be safe with whatever arguments the file gives them.
+        classes: classes of inputs and results, in addition to containers and transformers' model outputs.
+        namespaces: libraries other than torch whose ops the file may call, such as `torchvision`; import
+            them first. Their ops must be safe with any arguments that the file passes them.
 
     Returns:
         A module that is called as the model was, with the kinds of inputs that the file has programs for.
-        One of a model that generates has `generate`, and `prefill` and `step`, which need no other library.
+        If the model generates, it also has `generate`, and `prefill` and `step`, which need no library but
+        torch.
 
     Raises:
         PackageError: the file cannot be read, is damaged, is of another version, or needs a target or
-            class that is not here.
+            class that is not available.
 
     Example:
         >>> model = load("relu.pt2")
@@ -53,24 +54,24 @@ def load(
         [0.0, 1.0]
     """
     where = Path(path)
-    with reading(where), Archive(where) as archive, looking_in(where.parent), permitting(namespaces):
+    with reading(where), Archive(where) as archive, payload_folder(where.parent), permitting(namespaces):
         package = _package(archive)
         tensors = StoredTensors(archive, package)
         programs = [_program(packaged, tensors, classes) for packaged in package.programs]
         graphs = [_graph(packaged, package, tensors, classes) for packaged in package.graphs]
         graph = graphs[0] if graphs else None
         if package.generation is not None:
-            from torchport.packaging.loaded_generation import LoadedGeneratingModel  # imports a stage
+            from torchport.packaging.loaded_generation import LoadedGeneratingModel  # imports another stage
 
             return LoadedGeneratingModel(package, programs, graph, classes)
         return LoadedModel(package, programs, graph)
 
 
 def read_package(path: str | os.PathLike[str]) -> Package:
-    """Return what a file holds, without its tensors, and without loading anything.
+    """Read a file's description of its contents, without reading tensors or loading programs.
 
     Raises:
-        PackageError: it cannot be read, or is not a package.
+        PackageError: the file cannot be read, or is not a package.
     """
     with Archive(Path(path)) as archive:
         return _package(archive)
@@ -96,7 +97,7 @@ def _package(archive: Archive) -> Package:
 
 
 def _program(packaged: PackagedProgram, tensors: StoredTensors, classes: Iterable[type]) -> LoadedProgram:
-    register()  # where torch's own hook did not
+    register()  # if torch's entry point has not done so
     kind = InputKind(
         decode_structure(packaged.inputs, classes),
         tuple(_leaf_key(leaf) for leaf in packaged.leaves),
@@ -113,7 +114,7 @@ def _program(packaged: PackagedProgram, tensors: StoredTensors, classes: Iterabl
 
 
 def _drop_payloads(graph_module: fx.GraphModule) -> None:
-    """Let go of the payloads, which nothing reads once the islands are loaded: those keep what they need."""
+    """Free the payloads, which nothing reads once the islands are loaded."""
     for node in graph_module.graph.nodes:
         readers = [
             user.target is torch.ops.torchport.island.default and user.args[0] is node for user in node.users
@@ -123,7 +124,7 @@ def _drop_payloads(graph_module: fx.GraphModule) -> None:
 
 
 def _check_tensors(graph_module: fx.GraphModule, packaged: PackagedProgram, tensors: StoredTensors) -> None:
-    """Refuse tensors that are damaged, repeated, or written without the record saying so."""
+    """Refuse tensors that are damaged, repeated, or mutated without being named in the record."""
     written: set[object] = set()
     attributes = [node for node in graph_module.graph.nodes if node.op == "get_attr"]
     names = packaged.graph["tensors"]
@@ -136,7 +137,7 @@ def _check_tensors(graph_module: fx.GraphModule, packaged: PackagedProgram, tens
         for island in islands:
             payload = getattr(graph_module, node.target)
             tensors.count_payload(packaged.tensors[name], island.args[1], payload.nbytes)
-        if len(islands) < len(node.users):  # the runtime itself checks an island's payload
+        if len(islands) < len(node.users):  # the runtime checks payloads itself
             tensors.check(packaged.tensors[name])
         if any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users):
             tensors.check_alone(packaged.tensors[name])
@@ -144,13 +145,13 @@ def _check_tensors(graph_module: fx.GraphModule, packaged: PackagedProgram, tens
         if node.target is torch.ops.aten.copy_.default:
             written.add(node.args[0])
     if len(written) > len(packaged.record.mutated):
-        raise PackageError("the program writes inputs or buffers that its record does not name")
+        raise PackageError("the program mutates inputs or buffers that its record does not name")
 
 
 def _graph(
     packaged: PackagedGraph, package: Package, tensors: StoredTensors, classes: Iterable[type]
 ) -> LoadedGraph:
-    payload = tensors.read(packaged.tensor)  # the runtime compares it with its digest
+    payload = tensors.read(packaged.tensor)  # the runtime checks its digest
     meta = packaged.island.to_text()
     tensors.count_payload(packaged.tensor, meta, payload.nbytes)
     result = decode_structure(packaged.island.properties.get("result"), classes)

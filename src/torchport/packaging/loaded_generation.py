@@ -1,4 +1,4 @@
-"""A model from a file that generates: with its library's loop, or call by call without the library."""
+"""A generating model loaded from a file: runs the library's loop, or single calls without the library."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from torchport.records import Fallbacks, GenerationForm, Package, ProgramRecord
 if TYPE_CHECKING:
     from torchport.generation.generation import Generation
 
-_LONGEST = 1 << 31  # tokens of a sequence
+_LONGEST = 1 << 31  # tokens in a sequence
 
 
 class LoadedGeneratingModel(LoadedModel):
-    """A compiled model from a file, which generates. Made by `torchport.load`.
+    """A compiled model from a file that can generate. Created by `torchport.load`.
 
     Args:
-        package: what the file says of it.
+        package: the file's description of the model.
         programs: its programs, ready to run.
-        graph: the model's own graph, if the file holds it.
-        classes: classes of the model's, beside the library's.
+        graph: the model's own graph, if the file contains it.
+        classes: model classes permitted in addition to the library's.
     """
 
     def __init__(
@@ -58,24 +58,24 @@ class LoadedGeneratingModel(LoadedModel):
 
     @property
     def form(self) -> GenerationForm:
-        """How its programs are called: the size of its cache above all."""
+        """How its programs are called, in particular with what size of KV cache."""
         return self._packaged.form
 
     @property
     def vocabulary(self) -> int | None:
-        """How many tokens there are, if the configuration says so."""
+        """The vocabulary size, if the configuration has it."""
         found = self._packaged.config.get("vocab_size")
         return found if isinstance(found, int) else None
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Generate as the model itself does, with every argument of its library's `generate`.
+        """Generate as the original model does, with every argument of the library's `generate`.
 
         Args:
-            args, kwargs: as transformers documents them; the prompt's tokens first, one row a sequence.
+            args, kwargs: as documented by transformers; the prompt's tokens first, one row per sequence.
 
         Raises:
-            RuntimeRefusal: transformers is not installed, or the file has no program for what is asked for.
-            PackageError: transformers knows no such model, or takes another configuration.
+            RuntimeRefusal: transformers is not installed, or the file has no program for this call.
+            PackageError: transformers does not know the model's class, or rejects its configuration.
         """
         return self._library_loop().generate(*args, **kwargs)
 
@@ -90,9 +90,7 @@ class LoadedGeneratingModel(LoadedModel):
 
                 def take(*_: object) -> LoadedModel:
                     if not left:
-                        raise PackageError(
-                            "the package lacks a program that the model generates with", where=name
-                        )
+                        raise PackageError("the package lacks a program that generation needs", where=name)
                     return left.pop(0)
 
                 self._generation = make_generation(
@@ -108,39 +106,39 @@ class LoadedGeneratingModel(LoadedModel):
         """Run a prompt; needs no library but torch.
 
         Args:
-            ids: its tokens, `[sequences, tokens]`, without padding.
+            ids: the prompt's token ids, `[sequences, tokens]`, without padding.
 
         Returns:
-            The logits of the token that follows, `[sequences, vocabulary]`, and the cache, for `step`.
+            The logits of the next token, `[sequences, vocabulary]`, and the KV cache, for `step`.
 
         Raises:
-            RuntimeRefusal: the prompt is empty or too long, or the file has no program for so many sequences.
+            RuntimeRefusal: the prompt is empty or too long, or the file has no program for this batch size.
         """
         return self._plain.run(ids, None)
 
     def step(self, tokens: torch.Tensor, cache: KeyValueCache) -> torch.Tensor:
-        """Run the next tokens, one for each sequence, and return the logits of those that follow.
+        """Run one token per sequence, and return the logits of the next.
 
         Args:
-            tokens: the tokens, `[sequences]`.
-            cache: what `prefill` returned; it is extended.
+            tokens: the token ids, `[sequences]`.
+            cache: the KV cache from `prefill`, which is extended in place.
 
         Raises:
-            RuntimeRefusal: the cache is full, or another model's.
+            RuntimeRefusal: the cache is full, or belongs to another model.
         """
         return self._plain.run(tokens.reshape(-1, 1) if isinstance(tokens, torch.Tensor) else tokens, cache)[
             0
         ]
 
     def forward(self, *args: object, **kwargs: object) -> object:
-        """Run the model's forward, if the file holds it.
+        """Run the model's forward, if the file contains it.
 
         Raises:
-            RuntimeRefusal: it does not, or not for such inputs.
+            RuntimeRefusal: the file has no forward, or none for these inputs.
         """
         if not self._programs:
             raise RuntimeRefusal(
-                "the file holds what generate needs, and not the model's forward",
+                "the file contains the programs for generate, but not the model's forward",
                 where=self.package.model,
                 remedy="use generate, or prefill and step; or call the compiled model before it is saved",
             )
@@ -148,12 +146,12 @@ class LoadedGeneratingModel(LoadedModel):
 
     @property
     def generation_programs(self) -> list[ProgramRecord]:
-        """The records of the programs that `generate` has."""
+        """The records of the programs that `generate` runs."""
         return [self.package.programs[place].record for places in self._packaged.calls for place in places]
 
     @property
     def fallbacks(self) -> Fallbacks:
-        """How many calls there were, and how many of them eager torch ran."""
+        """How many calls were made, and how many of them fell back to eager torch."""
         records = [super().fallbacks, *(call.fallbacks for call in self._calls)]
         return Fallbacks(
             sum(record.calls for record in records),
@@ -163,10 +161,10 @@ class LoadedGeneratingModel(LoadedModel):
 
 
 def _check_form(form: GenerationForm) -> None:
-    """Refuse numbers that no cache has.
+    """Refuse impossible cache and mask sizes.
 
     Raises:
-        PackageError: says which.
+        PackageError: a size or dtype is impossible.
     """
     for dtype in (form.dtype, *(spec.dtype for spec in form.masks.values() if spec.dims)):
         dtype_of(dtype)

@@ -1,4 +1,4 @@
-"""A model's own graph from a file: compiled for the shapes that come, or run by eager torch."""
+"""A model's own graph from a file: compiled for new shapes as they occur, or run by eager torch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class LoadedGraph:
-    """The graph of a package.
+    """The model's graph in a package.
 
     Args:
-        island: the graph, as an island of the host's.
-        result: the structure of what it returns.
-        record: the program of the example inputs, whose target and options are used for others.
-        objective: by what the target is chosen anew, by measuring; empty if it stays.
+        island: the graph, as a host island.
+        result: the structure of its result.
+        record: the record of the program for the example inputs, whose target and options are reused.
+        objective: the objective by which to choose the target again, by measuring; empty to keep it.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class LoadedGraph:
         self._result = result
         self._record = record
         self._objective = objective
-        self._compiled: CompiledModel | str | None = None  # or why it is not compiled
+        self._compiled: CompiledModel | str | None = None  # or the reason it cannot be compiled
         self._lock = threading.Lock()
 
     @property
     def fallbacks(self) -> Fallbacks:
-        """How often eager torch ran what was compiled for other shapes."""
+        """How often calls compiled for other shapes fell back to eager torch."""
         return (
             Fallbacks()
             if self._compiled is None or isinstance(self._compiled, str)
@@ -52,14 +52,14 @@ class LoadedGraph:
 
     @property
     def tries(self) -> Tries | None:
-        """What came of each engine here, once the target was chosen anew."""
+        """The outcome for each engine tried here, once the target has been chosen again."""
         return None if self._compiled is None or isinstance(self._compiled, str) else self._compiled.tries
 
     def run(self, flat: Flat) -> object:
-        """Run the graph on inputs of another shape, for which it is compiled when they first come.
+        """Run the graph on inputs of another shape, compiling it for them on the first call.
 
         Raises:
-            RuntimeRefusal: the graph does not hold for such a shape.
+            RuntimeRefusal: the graph is not valid for these shapes.
             NotCompiled: it cannot be compiled.
         """
         check_inputs(self._island.meta, flat.leaves)
@@ -75,7 +75,7 @@ class LoadedGraph:
         """Run the graph with eager torch.
 
         Raises:
-            RuntimeRefusal: the graph does not hold for such a shape.
+            RuntimeRefusal: the graph is not valid for these shapes.
         """
         check_inputs(self._island.meta, flat.leaves)
         return self._result.rebuild(self._call(*flat.leaves), flat.leaves, flat.objects)
@@ -85,21 +85,21 @@ class LoadedGraph:
             return tuple(self._island(leaves))
 
     def _compile(self, leaves: list[torch.Tensor]) -> CompiledModel | str:
-        from torchport.compiler import compile  # most packages are loaded without ever needing it
+        from torchport.compiler import compile  # imported late: most loaded packages never need it
 
         record = self._record
         try:
             target = targets.find(record.target)
             options = target.options_from_file(record.options)
             if options.keep_modules:
-                return "the graph does not tell which ops are those of keep_modules"
+                return "the graph does not record which ops belong to the modules in keep_modules"
             given = target.options_json(options)
             if self._objective:
                 common = {field.name: given[field.name] for field in dataclasses.fields(Options)}
                 given = {**common, "objective": self._objective}
                 return compile(self._call, leaves, target="auto", options=given, name=record.model)
             if isinstance(options, AutoOptions):
-                return "of all engines that were tried, eager torch is the best for this model"
+                return "eager torch was the best of all engines tried for this model"
             return compile(self._call, leaves, target=target.name, options=given, name=record.model)
         except TorchportError as error:
-            return f"other shapes cannot be compiled for: {one_line(error)}"
+            return f"cannot compile for other shapes: {one_line(error)}"

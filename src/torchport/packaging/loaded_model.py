@@ -1,4 +1,4 @@
-"""A model from a file: called as the model was, right for what it holds programs for, else refusing."""
+"""A model loaded from a file: called as the original was; refuses inputs that it has no program for."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedProgram:
-    """A program of a package, with the inputs that it was built for."""
+    """A program from a package, with the kind of inputs that it was built for."""
 
     program: RunnableProgram
     kind: InputKind
 
 
 class LoadedModel(nn.Module):
-    """A compiled model from a file. Made by `torchport.load`.
+    """A compiled model from a file. Created by `torchport.load`.
 
     Args:
-        package: what the file says of it.
+        package: the file's description of the model.
         programs: its programs, ready to run.
-        graph: the model's own graph, if the file holds it.
+        graph: the model's own graph, if the file contains it.
     """
 
     def __init__(
@@ -56,59 +56,59 @@ class LoadedModel(nn.Module):
         self._elsewhere = tries is not None and tries.machine != machine()
         if self._elsewhere and graph is None:
             _log.warning(
-                "%s: its engine was chosen on another machine, and may not be the best here; save it with "
-                "with_graph=True to have it chosen anew",
+                "%s: its engine was chosen on another machine and may not be the best here; save it with "
+                "with_graph=True to choose again on each machine",
                 package.model,
             )
 
     @property
     def tries(self) -> Tries | None:
-        """What came of each engine, where `auto` chose: here, if it chose anew, or where it was saved."""
+        """The outcome for each engine that `auto` tried: here, if it chose again, else where it was saved."""
         anew = self._graph.tries if self._graph is not None else None
         return anew or self.package.tries
 
     @property
     def plan(self) -> QuantizationPlan | None:
-        """What each layer computes in, if the model was quantized."""
+        """The quantization plan, if the model was quantized."""
         return self.package.plan
 
     @property
     def record(self) -> ProgramRecord:
-        """All that there is to know of the program for the example inputs."""
+        """The record of the program for the example inputs."""
         return self.package.programs[0].record
 
     @property
     def coverage(self) -> Coverage:
-        """What the target took of the model, and why the rest stayed."""
+        """Which ops run on the target, and why the rest stay on the host."""
         return self.record.coverage
 
     @property
     def programs(self) -> list[ProgramRecord]:
-        """The records of all programs, one for each kind of input."""
+        """The records of all programs, one per kind of inputs."""
         return [packaged.record for packaged in self.package.programs]
 
     @property
     def fallbacks(self) -> Fallbacks:
-        """How many calls there were, how many of them eager torch ran after all, and why the last did."""
+        """How many calls were made, how many fell back to eager torch, and why the last one did."""
         own = self._fallback.record
         inner = self._graph.fallbacks if self._graph is not None else Fallbacks()
         return Fallbacks(own.calls, own.fallbacks + inner.fallbacks, own.last_reason or inner.last_reason)
 
     @property
     def kinds(self) -> list[InputKind]:
-        """The kinds of inputs that there are programs for."""
+        """The kinds of inputs that have programs."""
         return [loaded.kind for loaded in self._programs]
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """Run the model.
 
         Raises:
-            RuntimeRefusal: there is no program for such inputs, or gradients are asked for.
+            RuntimeRefusal: there is no program for these inputs, or gradients are required.
         """
         flat = flatten_call(args, kwargs)
         refuse_gradients(flat, self.package.model, "call it under torch.no_grad()")
         for loaded in self._programs:
-            # What another machine measured says nothing here, so that the model's own graph is tried anew.
+            # Another machine's measurements do not apply here, so engines are tried again on the graph.
             if loaded.kind.fits(flat) and not (self._elsewhere and self._graph is not None):
                 return self._run(loaded.program, flat)
         first = self._programs[0].kind
@@ -134,22 +134,22 @@ class LoadedModel(nn.Module):
             if kind.guards and kind.structure == flat.structure and kind.fits_autocast():
                 try:
                     check_guards(list(kind.guards), [leaf.shape for leaf in flat.leaves], self.package.model)
-                except RuntimeRefusal as refusal:  # which says what about the sizes does not hold
+                except RuntimeRefusal as refusal:  # its message names the guard that fails
                     return refusal
         return RuntimeRefusal(
-            f"the package has no program for the inputs ({given}) as they are: it has been built for {known}",
+            f"the package has no program for the inputs ({given}): it was built for {known}",
             where=self.package.model,
-            remedy="call the compiled model with such inputs before it is saved",
+            remedy="call the compiled model with such inputs before saving it",
         )
 
     def train(self, mode: bool = True) -> LoadedModel:
-        """Refuse training mode: the program was captured in the one that the model was in."""
+        """Refuse training mode: the program was captured in the mode that the model was in."""
         if mode:
-            raise RuntimeRefusal("a package cannot be trained", where=self.package.model)
+            raise RuntimeRefusal("a loaded package cannot be trained", where=self.package.model)
         return self
 
     def extra_repr(self) -> str:
-        """Say what was compiled for what."""
+        """Describe the model for its repr."""
         return f"{self.package.model} on {self.package.target}: {len(self._programs)} programs"
 
 

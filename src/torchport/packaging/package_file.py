@@ -1,4 +1,4 @@
-"""The file that a package is written to: whole, or not at all."""
+"""Writes a package's file atomically."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchport.records import atomic_write
 
 @contextmanager
 def package_file(path: Path) -> Iterator[Path]:
-    """Give a temporary file to write; it takes the place of `path` when all is written.
+    """Yield a temporary file to write, which replaces `path` on success.
 
     Raises:
         PackageError: the file cannot be written.

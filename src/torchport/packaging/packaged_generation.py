@@ -1,4 +1,4 @@
-"""How a model generates, as data: gathered from a compiled one, for a file."""
+"""Collects how a compiled model generates, as data for a file."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from torchport.runtime.input_kind import InputKind, LeafKey
 
 
 def generation_calls(compiled: GeneratingModel) -> list[tuple[Specialised, ...]]:
-    """Return the programs of each call of `generate`; they are built, if nothing of the model is.
+    """Return the programs of each call of `generate`, building them if nothing of the model is built.
 
     Raises:
-        PackageError: a weight changed after they were built.
+        PackageError: a weight changed after they were built, or the model generates on another device.
     """
     if not compiled.generation_programs:
         if compiled.built_programs:
-            return []  # of a model that was called, that is what is wanted
+            return []  # the model was only called: save just its forward
         _refuse_other_devices(compiled)
         try:
             compiled.build_generation()
-        except CompileError:  # its state is of another kind; its forward can be saved
+        except CompileError:  # its state is not a supported KV cache, but its forward can be saved
             return []
     _refuse_other_devices(compiled)
     calls = [call.built_programs for call in compiled.generation.calls]
-    if len(calls) == 1:  # of a prompt of one token there are only steps, or of a piece of it no steps
+    if len(calls) == 1:  # a one-token prompt compiles only steps; a single chunk compiles no step
         widths: dict[int, set[int]] = {}
         for program in calls[0]:
             widths.setdefault(program.kind.keys[0][0][0], set()).update(_widths(program.kind))
@@ -44,24 +44,24 @@ def generation_calls(compiled: GeneratingModel) -> list[tuple[Specialised, ...]]
         raise PackageError(
             "a weight changed after the model was compiled",
             where=compiled.generation_programs[0].model,
-            remedy="call generate once, so that it is compiled again, then save it",
+            remedy="call generate once to compile it again, then save it",
         )
     return calls
 
 
 def _refuse_other_devices(compiled: GeneratingModel) -> None:
-    """Refuse a model that generates elsewhere: what a file holds has its cache on the CPU."""
+    """Refuse a model that generates on another device: a loaded file keeps its KV cache on the CPU."""
     model: Any = compiled.original
     if model.device.type != "cpu":
         raise PackageError(
-            f"the model generates on {model.device}, and a file generates on the CPU",
+            f"the model generates on {model.device}, but a saved model generates on the CPU",
             where=type(model).__name__,
-            remedy="save a model that was compiled on the CPU, or one that was called and did not generate",
+            remedy="save a model that was compiled on the CPU, or one that was called but has not generated",
         )
 
 
 def _widths(kind: InputKind) -> list[int]:
-    """Return how many tokens a program takes; of one for any number, those of a step and of a piece."""
+    """Return the token counts that a program takes; if it takes any, those of a step (1) and a chunk (2)."""
     width = kind.keys[0][0][1]
     if width >= 0:
         return [width]
@@ -69,7 +69,7 @@ def _widths(kind: InputKind) -> list[int]:
 
 
 def _example(key: LeafKey, width: int) -> torch.Tensor:
-    """Return a tensor of a kind, of any values."""
+    """Return an uninitialized tensor of a kind."""
     shape = [width if size < 0 else size for size in key[0]]
     return torch.empty(shape, dtype=key[1], device=key[2])
 
@@ -81,21 +81,21 @@ def _name(dtype: torch.dtype) -> str:
 def package_generation(
     compiled: GeneratingModel, calls: Sequence[Sequence[Specialised]], first: int
 ) -> PackagedGeneration:
-    """Return how a model generates, as data.
+    """Return the data that a loaded file needs to generate.
 
     Args:
-        compiled: the model.
+        compiled: the compiled model.
         calls: the programs of each call.
-        first: the place of the first of them in the package.
+        first: the index of the first of these programs in the package.
 
     Raises:
-        PackageError: the library's attention is of a kind that a file may not ask for.
+        PackageError: the model's attention implementation may not be requested by a file.
     """
     model: Any = compiled.original
     attention = str(model.config._attn_implementation)
     if attention not in ATTENTIONS:
         raise PackageError(
-            f"the model's attention is {attention!r}, which a file may not ask for",
+            f"the model's attention implementation is {attention!r}, which a file may not request",
             remedy=f"load it with attn_implementation={ATTENTIONS[0]!r}",
         )
     places = iter(range(first, first + sum(map(len, calls))))

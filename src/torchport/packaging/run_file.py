@@ -1,4 +1,4 @@
-"""Loads a package, runs it, and says what came out and how long it took."""
+"""Loads a package, runs it, and summarizes its results and timings."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from torchport.structure import tensors_in
 if TYPE_CHECKING:
     from torchport.packaging.loaded_generation import LoadedGeneratingModel
 
-_MOST_ELEMENTS = 1 << 31  # of inputs of random numbers, all together
-_SIZES = (2, 1, *range(3, 65), *(1 << power for power in range(7, 15)))  # that open ones are tried with
+_MOST_ELEMENTS = 1 << 31  # in all random inputs together
+_SIZES = (2, 1, *range(3, 65), *(1 << power for power in range(7, 15)))  # values to try for open sizes
 
 
 def run_package(
@@ -36,13 +36,13 @@ def run_package(
 
     Args:
         path: the file.
-        args, kwargs: the inputs; by default random ones of the kind that it was compiled for first. Of a file
-            that only generates: a prompt's tokens, which `prefill` runs; by default one, 0.
+        args, kwargs: the inputs; by default random ones of the kind that the model was first compiled for. If
+            the file only generates: a prompt's token ids, which `prefill` runs; by default one token, 0.
         classes, namespaces: as in `torchport.load`.
 
     Raises:
         PackageError: the file cannot be loaded.
-        RuntimeRefusal: it has no program for these inputs.
+        RuntimeRefusal: the file has no program for these inputs.
 
     Example:
         >>> run_package("relu.pt2", (torch.tensor([-1.0, 1.0]),)).outputs[0].maximum
@@ -53,7 +53,7 @@ def run_package(
     loaded = time.perf_counter()
     call: Callable[..., object] = model
     if model.package.generation is not None and not model.kinds:
-        call = _logits_of(model)  # type: ignore[arg-type]  # `load` makes that class of such a file
+        call = _logits_of(model)  # type: ignore[arg-type]  # `load` returns that class for such a file
         args = (torch.zeros(1, 1, dtype=torch.long),) if args is None else args
     elif args is None and kwargs is None:
         args, kwargs = _random_inputs(model)
@@ -67,7 +67,7 @@ def run_package(
 
 
 def _logits_of(model: LoadedGeneratingModel) -> Callable[[torch.Tensor], dict[str, torch.Tensor]]:
-    """Return the call of a file that holds no forward: a prompt's tokens in, the next one's logits out."""
+    """Return a stand-in for the missing forward: token ids in, the next token's logits out."""
     return lambda ids: {"logits": model.prefill(ids)[0]}
 
 
@@ -81,7 +81,7 @@ def _timed(
 
 
 def _random_inputs(model: LoadedModel) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return inputs of the first kind: floats between 0 and 1, the same each time; integers 0."""
+    """Return inputs of the first kind: reproducible random floats in [0, 1); zeros for integers."""
     kind = model.kinds[0]
     generator = torch.Generator().manual_seed(0)
     keys = _with_sizes(kind)
@@ -95,7 +95,7 @@ def _random_inputs(model: LoadedModel) -> tuple[tuple[object, ...], dict[str, ob
 
 
 def _with_sizes(kind: InputKind) -> list[LeafKey]:
-    """Return the kinds of tensors that a program takes, with one number for all open sizes."""
+    """Return the kinds of tensors that a program takes, with the same number for all open sizes."""
     if not any(-1 in key[0] for key in kind.keys):
         return list(kind.keys)
     for size in _SIZES:
@@ -127,7 +127,7 @@ def _described(key: LeafKey) -> str:
 
 
 def _elements(key: LeafKey) -> int:
-    """Return how many elements of memory a tensor takes."""
+    """Return how many elements of memory a tensor occupies."""
     shape, _, _, strides = key
     if min((0, *shape)) < 0:
         raise _no_inputs(_described(key))
@@ -135,7 +135,7 @@ def _elements(key: LeafKey) -> int:
 
 
 def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Return how many elements of memory a tensor reaches over."""
+    """Return how many elements of memory a strided tensor spans."""
     if len(shape) != len(strides) or min((0, *shape, *strides)) < 0:
         raise PackageError(f"an input has the strides {strides}, which do not fit its shape")
     return 1 + sum(max(size - 1, 0) * stride for size, stride in zip(shape, strides, strict=True))

@@ -57,25 +57,26 @@ def save(
 ) -> None:
     """Write a compiled model to a file, atomically.
 
-    The file holds the program of every kind of inputs that the model was compiled for so far, with all
-    weights. Of a model that generates it holds what `generate` has compiled, and that is compiled now if
-    nothing of the model was. It can be loaded where the model's code is not: by `torchport.load`, and by
-    `torch.export.load`, which sees the first program: that of the example inputs.
+    The file contains the programs for all kinds of inputs that the model has been compiled for so far, with
+    all weights. For a model that generates, it contains what `generate` has compiled; if nothing has been
+    compiled yet, that is done now. The file can be loaded without the model's code: by `torchport.load`, and
+    by `torch.export.load`, which sees the first program, the one for the example inputs.
 
     Args:
         compiled: what `torchport.compile` returned.
-        path: where to; a name that ends in `.pt2`.
-        compiled_form: whether the device's own compiled form is written beside the portable one. With it,
-            loading compiles nothing on a device like this one. Where it must hold the weights once more,
+        path: the file to write; its name ends in `.pt2`.
+        compiled_form: whether to store the device's own compiled form beside the portable one. With it,
+            loading compiles nothing on a device like this one. Where it has to include the weights again,
             the file is up to twice as large.
-        with_graph: whether the model's own graph is written too, with its weights once more. What is loaded
-            then takes inputs of other shapes, and values that an island was not built for.
-        separate_weights: whether the islands, with their weights, are written to a safetensors file beside
-            the package, which names it.
+        with_graph: whether to store the model's own graph too, with another copy of its weights. The loaded
+            model then takes inputs of other shapes, and values that an island was not built for.
+        separate_weights: whether to write the islands, with their weights, to a safetensors file beside the
+            package, which refers to it.
 
     Raises:
-        PackageError: it holds what cannot be stored as data, or the file cannot be written.
-        TargetError: the model was compiled with an option that a file may not ask for.
+        PackageError: the model contains something that cannot be stored as data, or the file cannot be
+            written.
+        TargetError: the model was compiled with an option that a file may not request.
 
     Example:
         >>> compiled = torchport.compile(torch.nn.ReLU(), (torch.ones(2),), target="host")
@@ -95,10 +96,10 @@ def save(
         raise PackageError(
             "a weight changed after the model was compiled",
             where=compiled.record.model,
-            remedy="call the model once, so that it is compiled again, then save it",
+            remedy="call the model once to compile it again, then save it",
         )
     together = [*programs, *(program for call in calls for program in call)]
-    for specialised in together:  # what `load` would refuse is said now
+    for specialised in together:  # fail now if `load` would refuse the options
         record = specialised.program.record
         targets.find(record.target).options_from_file(record.options)
     beside = new_file_beside(where) if separate_weights else None
@@ -106,7 +107,7 @@ def save(
     packaged = tuple(writer.add(specialised) for specialised in together)
     first = together[0].program.record
     graphs = (writer.add_graph(compiled.original, programs[0]),) if with_graph else ()
-    plan = getattr(compiled.original, "plan", None)  # of a quantized model
+    plan = getattr(compiled.original, "plan", None)  # a quantized model has one
     generation = None
     if isinstance(compiled, GeneratingModel) and calls:
         generation = package_generation(compiled, calls, len(programs))
@@ -122,35 +123,35 @@ def save(
         generation,
     )
     text = json.dumps(package.to_json(), ensure_ascii=False, allow_nan=False)
-    # A name may hold half of a pair, as those of files can, which UTF-8 has no form for.
+    # Names, like file names, may contain lone surrogates, which UTF-8 cannot encode.
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     with (
         payloads_beside(where, beside, writer.payloads),
         package_file(where) as temporary,
         written_by_torch(temporary) as file,
-        WARNINGS.held_back(),  # about weights that are not contiguous, which is as it should be
+        WARNINGS.held_back(),  # about non-contiguous weights, which are intended
     ):
         package_pt2(file, exported_programs=writer.exported, extra_files={PACKAGE: text})  # type: ignore[arg-type]  # IO is abstract
 
 
 def check_package_name(path: Path) -> None:
-    """Refuse a name that is not that of a package.
+    """Refuse a file name that is not a package's.
 
     Raises:
-        PackageError: it ends in something other than `.pt2`.
+        PackageError: the name does not end in `.pt2`.
     """
     if path.suffix != ".pt2":
         raise PackageError(
-            "the name of a package ends in .pt2", where=str(path), remedy=f"call it {path.stem}.pt2"
+            "a package's file name must end in .pt2", where=str(path), remedy=f"call it {path.stem}.pt2"
         )
 
 
 class _Writer:
-    """Gathers what goes into the archive: exported programs by name, and the tensors of them.
+    """Collects the archive's contents: exported programs by name, and their tensors.
 
     Args:
-        compiled_form: whether islands hold the device's own compiled form.
-        beside: the file that payloads are written to, if not to the archive.
+        compiled_form: whether to embed the device's own compiled form in the islands.
+        beside: the separate file for payloads; None to store them in the archive.
     """
 
     def __init__(self, compiled_form: bool, beside: Path | None) -> None:
@@ -161,10 +162,10 @@ class _Writer:
         self.tensors: dict[str, StoredTensor] = {}
         self._names: dict[int, str] = {}
         self._shared = SharedWeights()
-        self._kept: list[fx.GraphModule] = []  # an id names a tensor only as long as the tensor lives
+        self._kept: list[fx.GraphModule] = []  # keeps tensors alive, whose ids are keys in `_names`
 
     def add(self, specialised: Specialised) -> PackagedProgram:
-        """Take a program in."""
+        """Add a program."""
         program, kind = specialised.program, specialised.kind
         model = f"model_{len(self.exported)}" if self.exported else "model"
         graph_module, islands = program.graph_module, program.record.islands
@@ -205,9 +206,9 @@ class _Writer:
     def _share(
         self, model: str, name: str, tensor: torch.Tensor, own: torch.Tensor, meta: IslandMeta
     ) -> torch.Tensor:
-        """Return what is to be written of a payload: all of it but weights that others have.
+        """Return the part of a payload to write: all but the weights that earlier payloads contain.
 
-        The first program's are written whole: `torch.export.load` runs it, and puts nothing together.
+        The first program's payloads are written in full, since `torch.export.load` does not reassemble them.
         """
         if id(tensor) in self._names:
             return own
@@ -219,20 +220,20 @@ class _Writer:
         return rest
 
     def add_graph(self, model: nn.Module, specialised: Specialised) -> PackagedGraph:
-        """Take the model's own graph in: for all shapes that it lets vary, or for those of the program."""
+        """Add the model's own graph: for all shapes that it supports, or else for the program's."""
         call = specialised.kind.structure.rebuild(specialised.examples)
         assert isinstance(call, tuple)  # the structure of (args, kwargs)
         name = specialised.program.record.model
         try:
             payload, meta = make_general(model, *call, dynamic_shapes=ANY_SHAPE, name=name)
-        except PackageError:  # it takes no other shapes, but may take other values
+        except PackageError:  # it supports no other shapes, but may still support other values
             payload, meta = make_general(model, *call, dynamic_shapes=None, name=name)
         with quiet_torch(), torch.no_grad():
             self.exported["graph"] = torch.export.export(_Holder(payload), (), strict=False)
         return PackagedGraph(meta, self._store("graph", "payload", payload, payload))
 
     def _store(self, model: str, name: str, tensor: torch.Tensor, own: torch.Tensor) -> str:
-        """Return the name of a tensor in the package: that of the program that had it first."""
+        """Return a tensor's name in the package, given by the first program that has it."""
         key = self._names.setdefault(id(tensor), f"{model}/{name}")
         if key not in self.tensors:
             self.tensors[key] = StoredTensor(
@@ -243,31 +244,31 @@ class _Writer:
 
 def _graph_json(graph: fx.Graph, model: str) -> dict[str, object]:
     try:
-        with permitting(namespaces_of(graph)):  # who loads the file names those libraries
+        with permitting(namespaces_of(graph)):  # to be named in `load(namespaces=...)`
             return encode_graph(graph, of_host=True)
     except TargetError as error:
         raise PackageError(
-            f"a file may not call every op of the host's graph: {error.what}",
+            f"the host graph has an op that a file may not call: {error.what}",
             where=error.where or model,
             remedy="write the model as TorchScript: torchport.trace(model, inputs).save('model.pt')",
         ) from error
 
 
 def _refuse_shared_writes(mutated: Sequence[str], attributes: Mapping[str, torch.Tensor], model: str) -> None:
-    """Refuse tensors that share memory if something is written: each has memory of its own in a file."""
+    """Refuse aliasing tensors if the program mutates any: a file stores each with its own memory."""
     storages = [tensor.untyped_storage().data_ptr() for tensor in attributes.values() if tensor.numel()]
     if mutated and len(set(storages)) < len(storages):
         raise PackageError(
-            "buffers share memory, and one of them is written",
+            "buffers share memory, and one of them is mutated",
             where=model,
-            remedy="give each buffer memory of its own, with .clone()",
+            remedy="give each buffer its own memory, with .clone()",
         )
 
 
 def _own_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that is all of its memory; itself, if it is so."""
+    """Return a tensor that owns exactly its memory: a clone if it is a view, else itself."""
     if tensor.layout is not torch.strided or type(tensor.detach()) is not torch.Tensor:
-        raise PackageError(f"a weight of the layout {tensor.layout} or a subclass cannot be stored")
+        raise PackageError(f"a weight of layout {tensor.layout} or of a tensor subclass cannot be stored")
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size():
         return tensor
@@ -287,9 +288,9 @@ def _input_tensor(key: LeafKey) -> InputTensor:
 
 
 def _export(specialised: Specialised, graph_module: fx.GraphModule) -> ExportedProgram:
-    """Return the program as torch's own: called as the model is, where torch's pytrees know its inputs."""
+    """Return the program as an `ExportedProgram`, called as the model is if pytrees flatten its inputs."""
     kind, result = specialised.kind, specialised.program.result
-    # Of open sizes, torch's own program has those of the examples.
+    # Open sizes are fixed to the examples' in the exported program.
     shapes = [leaf.shape for leaf in specialised.examples] if kind.guards else [key[0] for key in kind.keys]
     leaves = [_example((shape, *key[1:])) for shape, key in zip(shapes, kind.keys, strict=True)]
     whole = _is_plain(kind.structure) and not result.changed
@@ -302,7 +303,7 @@ def _export(specialised: Specialised, graph_module: fx.GraphModule) -> ExportedP
             )
     except Exception as error:  # torch.export raises many kinds; each is a refusal
         raise PackageError(
-            f"torch.export refuses the host's graph: {one_line(error)}",
+            f"torch.export rejects the host graph: {one_line(error)}",
             where=specialised.program.record.model,
         ) from error
     exported.example_inputs = None  # they would be pickled into the file
@@ -317,7 +318,7 @@ def _example(key: LeafKey) -> torch.Tensor:
 
 
 class _Holder(nn.Module):
-    """Gives a payload a place in an archive, whose tensors are those of programs."""
+    """Holds a payload in an archive, which stores only tensors of exported programs."""
 
     def __init__(self, payload: torch.Tensor) -> None:
         super().__init__()
@@ -325,14 +326,14 @@ class _Holder(nn.Module):
         self.program.register_buffer("payload", payload)
 
     def forward(self) -> torch.Tensor:
-        """Return nothing of it."""
+        """Return an empty slice of the payload."""
         payload = self.program.payload
         assert isinstance(payload, torch.Tensor)
         return payload.narrow(0, 0, 0).clone()
 
 
 class _Caller(nn.Module):
-    """The host's graph, called as the model is; without a result's structure, on tensors alone."""
+    """The host graph, called as the model is; without a result structure, from tensors to tensors."""
 
     def __init__(self, program: fx.GraphModule, result: Structure | None) -> None:
         super().__init__()
@@ -340,7 +341,7 @@ class _Caller(nn.Module):
         self._result = result
 
     def forward(self, *args: object, **kwargs: object) -> object:
-        """Take the inputs apart, run the graph, put the result together."""
+        """Flatten the inputs, run the graph, rebuild the result."""
         if self._result is None:
             return self.program(*args)
         flat = flatten_call(args, kwargs)
@@ -355,7 +356,7 @@ class _Caller(nn.Module):
 
 
 def _is_plain(structure: Structure) -> bool:
-    """Whether torch's pytrees take a value apart as ours do: containers of tensors and plain values."""
+    """Whether torch's pytrees flatten a value as we do: containers of tensors and plain values."""
     stack: list[Node] = [structure.root]
     leaves = 0
     while stack:

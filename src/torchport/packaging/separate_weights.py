@@ -1,4 +1,4 @@
-"""Moves islands' payloads out of a program, into a safetensors file beside it."""
+"""Moves islands' payloads out of a program into a safetensors file beside it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from torchport.targets.safetensors_file import write_safetensors
 def move_payloads(
     graph_module: fx.GraphModule, islands: tuple[IslandMeta, ...], file: str, prefix: str = ""
 ) -> tuple[fx.GraphModule, tuple[IslandMeta, ...], dict[str, torch.Tensor]]:
-    """Return a host graph whose islands have no payload of their own, and the payloads.
+    """Return a host graph whose islands refer to payloads in a file, their metadata, and the payloads.
 
     Args:
-        graph_module: the host's graph.
+        graph_module: the host graph.
         islands: its islands' metadata.
-        file: what the islands call the file that the payloads will be in.
-        prefix: goes before the payloads' names there.
+        file: the name by which the islands refer to the payload file.
+        prefix: a prefix for the payloads' names in that file.
     """
     payloads: dict[str, torch.Tensor] = {}
 
@@ -44,18 +44,18 @@ def move_payloads(
 
 
 def new_file_beside(path: Path) -> Path:
-    """Return a new name beside a package: the old package keeps its file until the new one is whole."""
+    """Return an unused name beside a package: an old package keeps its file until the new one is complete."""
     return path.with_name(f"{path.stem}-{uuid.uuid4().hex[:8]}.safetensors")
 
 
 @contextlib.contextmanager
 def payloads_beside(path: Path, file: Path | None, payloads: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """Write payloads before a package is written; then remove what the package before it had.
+    """Write payloads before the package is written in the `with` body; then remove the old package's files.
 
     Args:
         path: the package.
-        file: where its payloads go; None if they are in it.
-        payloads: what goes there.
+        file: the payload file; None if payloads are stored in the package.
+        payloads: the payloads by name.
 
     Raises:
         PackageError: the file cannot be written.
@@ -72,7 +72,7 @@ def payloads_beside(path: Path, file: Path | None, payloads: Mapping[str, torch.
     for old in before:
         with contextlib.suppress(
             OSError
-        ):  # the new package is whole: what cannot be removed costs room alone
+        ):  # the new package is complete: a file that cannot be removed only wastes space
             old.unlink()
 
 
@@ -90,7 +90,7 @@ def _files_of(path: Path) -> set[Path]:
 
 
 def write_payloads(payloads: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write payloads as a safetensors file, atomically, and without a copy of them in memory.
+    """Write payloads to a safetensors file, atomically and without copying them in memory.
 
     Raises:
         PackageError: the file cannot be written.

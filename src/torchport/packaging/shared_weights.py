@@ -1,4 +1,4 @@
-"""Weights that several payloads hold are written once: a later payload refers to an earlier one."""
+"""Deduplicates weights across payloads: a later payload refers to weights in an earlier one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torchport.targets import Artifact
 
 Part = tuple[str, int, int]
 
-_SMALL = 1 << 12  # bytes; to refer to fewer takes about as many
+_SMALL = 1 << 12  # bytes; below this, a reference takes about as much space as the weight
 
 
 class SharedWeights:
-    """Knows the weights in the payloads that a package holds so far."""
+    """Tracks the weights in the payloads that a package contains so far."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], Part] = {}
@@ -30,28 +30,29 @@ class SharedWeights:
     def add(
         self, key: str, payload: torch.Tensor, meta: IslandMeta, *, whole: bool
     ) -> tuple[torch.Tensor, tuple[Part, ...]]:
-        """Take a payload in; return what is to be written for it, and what it is put together from.
+        """Add a payload; return the bytes to write for it, and the parts to reassemble it from.
 
         Args:
             key: the payload's name in the package.
             payload: the payload.
             meta: its island's metadata.
-            whole: whether it is written as it is, for a reader that puts nothing together.
+            whole: whether to write it in full, for a reader that does not reassemble payloads.
 
         Returns:
-            The payload and nothing, if it shares no weight with those before; else its rest, and its parts.
+            The payload and no parts, if it shares no weight with earlier payloads; else its remaining bytes,
+            and its parts.
         """
         target = targets.find(meta.target)
         places = sorted(target.weight_places(Artifact(payload.numpy(), meta.properties)))
         large = [(start, size) for start, size in places if size >= _SMALL]
         large = [place for place, following in itertools.pairwise([*large, (payload.numel(), 0)])
-                 if sum(place) <= following[0]]  # one within another is not shared  # fmt: skip
+                 if sum(place) <= following[0]]  # overlapping weights are not shared  # fmt: skip
         weights = {
             (start, size): (digest_of(payload[start : start + size].numpy().data), size)
             for start, size in large
         }
         known = {place: self._known[weight] for place, weight in weights.items() if weight in self._known}
-        # What a reader would take for a small file that stands for a large one is written as it is.
+        # Written in full if the reader would otherwise refuse the file as expanding too much.
         if whole or not known or self._shared + payload.numel() > (MOST_REPEATED - 1) * self._written:
             self._written += payload.numel()
             self._note(key, weights)
@@ -82,7 +83,7 @@ def _cut(payload: torch.Tensor, known: dict[tuple[int, int], Part]) -> tuple[tor
 
 
 def payload_metas(graph_module: fx.GraphModule) -> dict[str, IslandMeta]:
-    """Return the metadata of a host graph's islands, by the attributes that are their payloads."""
+    """Return the metadata of a host graph's islands, keyed by the attributes that hold their payloads."""
     return {
         str(node.args[0].target): parse_meta(node.args[1])
         for node in graph_module.graph.nodes

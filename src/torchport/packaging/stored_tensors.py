@@ -1,4 +1,4 @@
-"""The tensors of a package: each record of the archive is read once, whatever refers to it."""
+"""The tensors of a package: each record of the archive is read once, however many tensors refer to it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class StoredTensors:
     """The tensors of a package.
 
     Args:
-        archive: where their bytes are.
-        package: what they are.
+        archive: the archive that holds their bytes.
+        package: the package's description, with the tensors' shapes and dtypes.
     """
 
     def __init__(self, archive: Archive, package: Package) -> None:
@@ -32,7 +32,7 @@ class StoredTensors:
         self._payloads: dict[str, int] = {}
 
     def read(self, key: str) -> torch.Tensor:
-        """Return a tensor; those of the same record share its memory."""
+        """Return a tensor; tensors stored in the same record share memory."""
         if key not in self._tensors:
             own = self._read_record(key)
             stored = self._stored[key]
@@ -43,33 +43,33 @@ class StoredTensors:
     def _read_record(self, key: str) -> torch.Tensor:
         record = self._record(key)
         if record not in self._bytes:
-            # Nobody writes payloads, which are rows of bytes: a process that is forked may share theirs.
+            # Payloads (1-D bytes) are never written to, so a forked process may share their memory.
             is_payload = self._stored[key].dtype == "uint8" and len(self._stored[key].shape) == 1
             room = new_payload if is_payload else in_memory
             self._bytes[record] = torch.from_numpy(self._archive.bytes(record, check=False, room=room))
         return self._bytes[record]
 
     def _put_together(self, own: torch.Tensor, stored: StoredTensor, key: str) -> torch.Tensor:
-        """Return the bytes of a payload that has some of its weights in others."""
+        """Reassemble a payload that has some of its weights in other records."""
         total = math.prod(stored.shape)
         if sum(size for _, _, size in stored.parts) != total or stored.dtype != "uint8":
-            raise PackageError(f"{key!r} has another size than its parts")
-        # Before memory is taken: parts may name the same bytes again and again.
+            raise PackageError(f"{key!r} does not have the size of its parts")
+        # Before allocating: parts may refer to the same bytes many times.
         self._count(key, total)
         made = torch.from_numpy(new_payload(total))
         at = 0
         for name, start, size in stored.parts:
             if name and (name not in self._stored or self._stored[name].parts):
-                raise PackageError(f"{key!r} has a part of {name[:80]!r}, which has no bytes of its own")
+                raise PackageError(f"{key!r} has a part in {name[:80]!r}, which has no bytes of its own")
             source = self._read_record(name) if name else own
             if start < 0 or size < 0 or start + size > source.numel():
-                raise PackageError(f"{key!r} has a part that lies nowhere")
+                raise PackageError(f"{key!r} has a part that is out of bounds")
             made[at : at + size] = source[start : start + size]
             at += size
         return made
 
     def check(self, key: str) -> None:
-        """Refuse a tensor whose bytes are not those that its digest is of."""
+        """Refuse a tensor whose bytes do not match its digest."""
         record = self._record(key)
         if record not in self._digests:
             self._digests[record] = digest_of(self._bytes[record].numpy().data)
@@ -79,20 +79,20 @@ class StoredTensors:
             )
 
     def check_alone(self, key: str) -> None:
-        """Refuse a tensor that is written, and whose bytes are those of another one too."""
+        """Refuse a mutated tensor that shares its bytes with another one."""
         record = self._record(key)
         if any(other != key and self._record(other) == record for other in self._stored):
-            raise PackageError(f"{key!r} is written by the program, and shares its bytes with another tensor")
+            raise PackageError(f"{key!r} is mutated by the program, but shares its bytes with another tensor")
 
     def count_payload(self, key: str, meta: str, size: int) -> None:
-        """Refuse islands that have the same bytes again and again: each takes memory of its own.
+        """Refuse islands that repeat the same bytes too often: each island takes its own memory.
 
         Args:
-            key: the payload.
+            key: the payload's name.
             meta: the island's metadata.
-            size: the payload's, in bytes.
+            size: the payload's size in bytes.
         """
-        self._payloads.pop(key, None)  # what was put together for it is its own
+        self._payloads.pop(key, None)  # counted under `key` if reassembled; count it once, per island
         self._count(meta, size)
 
     def _count(self, name: str, size: int) -> None:
@@ -114,15 +114,15 @@ class StoredTensors:
 
 
 def _view(payload: torch.Tensor, stored: StoredTensor, key: str) -> torch.Tensor:
-    """Return the tensor that lies in these bytes."""
+    """View a tensor in these bytes."""
     dtype = dtype_of(stored.dtype)
     sizes = (*stored.shape, *stored.strides)
     if any(size < 0 for size in sizes) or len(stored.shape) != len(stored.strides):
-        raise PackageError(f"{key!r} has the shape {stored.shape}, which does not exist")
+        raise PackageError(f"{key!r} has the impossible shape {stored.shape} or strides {stored.strides}")
     elements = math.prod(stored.shape)
     last = sum((size - 1) * stride for size, stride in zip(stored.shape, stored.strides, strict=True))
     if elements * dtype.itemsize != payload.numel() or (elements and last >= elements):
-        raise PackageError(f"{key!r} has another size than its bytes")
+        raise PackageError(f"{key!r} does not have the size of its bytes")
     if not elements:
         return torch.empty(stored.shape, dtype=dtype)
     return payload.view(dtype).as_strided(stored.shape, stored.strides)

@@ -1,8 +1,8 @@
-"""A `Structure` as JSON, and back: what a value is made of, as data.
+"""Converts a `Structure` to JSON and back: what a value is made of, as data.
 
-Classes stand by their names. A name in a file makes nothing: the reader makes instances of the classes
-that it is given, of `OrderedDict`, and of transformers' model outputs and growing caches, which hold data
-alone.
+Classes are stored by name. A name in a file alone instantiates nothing: the reader instantiates only the
+classes that it is given, `OrderedDict`, and transformers' model outputs and dynamic caches, which only hold
+data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torchport.structure.nodes import (
 )
 from torchport.targets.graph_arguments import permitted_dtype
 
-_NEW = getattr(copyreg, "__newobj__")  # noqa: B009  # a name that a class would mangle
+_NEW = getattr(copyreg, "__newobj__")  # noqa: B009  # a dunder name, which a class would mangle
 _INDEXED: dict[str, type[Leaf] | type[InputLeaf] | type[InputObject] | type[Known]] = {
     "leaf": Leaf,
     "input": InputLeaf,
@@ -45,7 +45,7 @@ def encode_structure(structure: Structure) -> dict[str, object]:
     """Return a structure as JSON.
 
     Raises:
-        PackageError: it contains a value that is not data, or an object made by code; names it.
+        PackageError: it contains a value that is not data, or an object built by code; names it.
     """
     return {
         "root": _encode(structure.root),
@@ -80,8 +80,8 @@ def _encode_object(node: Object) -> object:
     kind = first.value if isinstance(first, Constant) else node.make
     if not isinstance(kind, type) or node.set_state is not None:
         raise PackageError(
-            f"an object of the class {node.kind} is made by code, and a package holds data only",
-            remedy="let the model take and return tensors, containers, dataclasses or model outputs",
+            f"an object of class {node.kind} is built by code, but a package can contain only data",
+            remedy="have the model take and return tensors, containers, dataclasses or model outputs",
         )
     return {
         "object": class_name(kind),
@@ -96,7 +96,7 @@ def _encode_object(node: Object) -> object:
 
 
 def class_name(kind: type) -> str:
-    """Return the name of a class in a file."""
+    """Return the name by which a file refers to a class."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
@@ -104,7 +104,7 @@ def _encode_value(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if isinstance(value, str) and not _is_text(value):
-        raise PackageError(f"the text {value!r:.80} has half of a pair of surrogates, which no file can hold")
+        raise PackageError(f"the string {value!r:.80} has a lone surrogate, which no file can hold")
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is complex:
@@ -120,8 +120,8 @@ def _encode_value(value: object) -> object:
     if isinstance(value, type):
         return {"class": class_name(value)}
     raise PackageError(
-        f"a value of the class {type(value).__name__} cannot be stored as data",
-        remedy="let the model take and return tensors, plain values and containers of them",
+        f"a value of class {type(value).__name__} cannot be stored as data",
+        remedy="have the model take and return tensors, plain values and containers of them",
     )
 
 
@@ -138,17 +138,17 @@ def decode_structure(data: object, classes: Iterable[type] = ()) -> Structure:
 
     Args:
         data: what `encode_structure` returned.
-        classes: classes of which instances may be made.
+        classes: classes that may be instantiated.
 
     Raises:
-        PackageError: it is not such a structure, or names a class that is not given.
+        PackageError: the data is malformed, or names a class that is not permitted.
     """
     fields = _object_of(data, "a structure")
     paths = tuple(str(path) for path in _list_of(fields.get("paths")))
     reader = _Reader(classes, len(paths))
     changed = [_list_of(pair) for pair in _list_of(fields.get("changed"))]
     if any(len(pair) != 2 for pair in changed):
-        raise PackageError("a structure has an input without a number and without contents")
+        raise PackageError("a structure has a changed input without an index or contents")
     return Structure(
         reader.node(fields.get("root")), paths, tuple((_index(i), reader.node(node)) for i, node in changed)
     )
@@ -162,7 +162,7 @@ def _object_of(data: object, what: str) -> Mapping[str, object]:
 
 def _list_of(data: object) -> list[object]:
     if not isinstance(data, list):
-        raise PackageError(f"a structure holds {str(data)[:80]!r} in place of a list")
+        raise PackageError(f"a structure has {str(data)[:80]!r} instead of a list")
     return data
 
 
@@ -173,10 +173,10 @@ def _index(data: object, below: int | None = None) -> int:
 
 
 class _Reader:
-    """Reads the parts of a structure.
+    """Decodes the nodes of a structure.
 
     Args:
-        classes: classes of which instances may be made.
+        classes: classes that may be instantiated.
         leaves: how many tensors the structure has.
     """
 
@@ -185,7 +185,7 @@ class _Reader:
         self._leaves = leaves
 
     def node(self, data: object) -> Node:
-        """Return a part."""
+        """Return a node."""
         fields = _object_of(data, "a part of a structure")
         for kind, made in _INDEXED.items():
             if kind in fields:
@@ -206,12 +206,12 @@ class _Reader:
     def _keys(self, data: object, values: tuple[Node, ...]) -> tuple[object, ...]:
         keys = tuple(self.value(key) for key in _list_of(data))
         if len(keys) != len(values):
-            raise PackageError("a structure has other keys than values")
+            raise PackageError("a structure does not have as many keys as values")
         return keys
 
     def _dict(self, fields: Mapping[str, object]) -> Dict:
         items = self._nodes(fields["dict"])
-        slot = fields.get("slot")  # an object's attributes have none
+        slot = fields.get("slot")  # -1 for an object's attributes
         return Dict(-1 if slot == -1 else _index(slot), self._keys(fields.get("keys"), items), items)
 
     def _object(self, fields: Mapping[str, object]) -> Object:
@@ -220,7 +220,7 @@ class _Reader:
         values = self._nodes(fields.get("values"))
         made_new = fields.get("new") is True
         if not made_new and kind.__module__ == _CACHES:
-            raise PackageError(f"an object of the class {kind.__name__} is made by calling it")
+            raise PackageError(f"an object of class {kind.__name__} would be made by calling the class")
         state = fields.get("state")
         return Object(
             _index(fields.get("slot")),
@@ -233,7 +233,7 @@ class _Reader:
         )
 
     def _state(self, data: object, kind: type) -> Node:
-        """Return an object's state; one that names its attributes names none that Python gives a meaning."""
+        """Return an object's state; refuses state that would set special (dunder) attributes."""
         state = self.node(data)
         if not hasattr(kind, "__setstate__"):
             parts = state.items if isinstance(state, Tuple) and len(state.items) == 2 else (state,)
@@ -241,7 +241,7 @@ class _Reader:
                 names = part.keys if isinstance(part, Dict) else ()
                 if not (isinstance(part, Dict) or part == Constant(None)) or not all(map(_is_plain, names)):
                     raise PackageError(
-                        f"an object of the class {kind.__name__} has names that cannot be attributes"
+                        f"an object of class {kind.__name__} has names that cannot be attributes"
                     )
         return state
 
@@ -253,7 +253,7 @@ class _Reader:
         [(kind, value)] = fields.items() if len(fields) == 1 else [("", None)]
         try:
             return self._made_value(kind, value)
-        except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # of torch's own constructors
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # from torch's constructors
             raise PackageError(f"a value is malformed: {str(data)[:80]!r}") from error
 
     def _made_value(self, kind: str, value: object) -> object:
@@ -278,23 +278,23 @@ class _Reader:
         found = (self._classes.get(name) or _library_class(name)) if isinstance(name, str) else None
         if found is None:
             raise PackageError(
-                f"it holds an object of the class {str(name)[:200].replace(':', '.')}, "
+                f"it contains an object of the class {str(name)[:200].replace(':', '.')}, "
                 "which is not known here",
-                remedy="give the class: torchport.load(path, classes=[...])",
+                remedy="pass the class: torchport.load(path, classes=[...])",
             )
         return found
 
 
 def _is_plain(name: object) -> bool:
-    """Whether a name is one of an attribute that holds data."""
+    """Whether a name can be a data attribute: an identifier, but not a dunder name."""
     return isinstance(name, str) and name.isidentifier() and not (name[:2] == name[-2:] == "__")
 
 
 def dtype_of(name: object) -> torch.dtype:
-    """Return the dtype of that name.
+    """Return the dtype of a given name.
 
     Raises:
-        PackageError: there is none that a file may use.
+        PackageError: no dtype that a file may use has this name.
     """
     try:
         return permitted_dtype(name)
@@ -302,20 +302,20 @@ def dtype_of(name: object) -> torch.dtype:
         raise PackageError(error.what) from error
 
 
-# Where transformers defines its model outputs. Other modules of it are not imported because a file says so.
+# Where transformers defines its model outputs. A file cannot cause any other of its modules to be imported.
 _OUTPUT_MODULES = re.compile(
     r"transformers\.(modeling_outputs|utils\.generic|generation\.utils|"
     r"models\.[a-z0-9_]+\.(modeling|modular)_[a-z0-9_]+)"
 )
 
 
-# Where it defines its caches, and those that hold the keys and values that they were given, and no more.
+# Where it defines its caches, and the classes that merely hold the keys and values given to them.
 _CACHES = "transformers.cache_utils"
 _CACHE_CLASSES = ("DynamicCache", "EncoderDecoderCache", "DynamicLayer", "DynamicSlidingWindowLayer")
 
 
 def _library_class(name: str) -> type | None:
-    """Return one of transformers' model outputs, which are dataclasses of tensors, or caches; else None."""
+    """Return transformers' model output class (a dataclass of tensors) or cache of that name; else None."""
     module, _, qualified = name.partition(":")
     is_cache = module == _CACHES and qualified in _CACHE_CLASSES
     if not is_cache and (not _OUTPUT_MODULES.fullmatch(module) or not qualified.isidentifier()):

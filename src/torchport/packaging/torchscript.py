@@ -1,4 +1,4 @@
-"""A compiled program → TorchScript: the host's graph, traced, with each island one call of the op."""
+"""A compiled program → TorchScript: the host graph, traced, with each island as one call of the island op."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torchport.packaging.separate_weights import move_payloads, write_payloads
 from torchport.packaging.structure_json import encode_structure
 from torchport.records import IslandMeta, TensorSpec
 from torchport.runtime.input_kind import LeafKey
-from torchport.runtime.island import know_island_as
+from torchport.runtime.island import alias_island
 from torchport.structure import flatten_call
 from torchport.targets.node_by_node import NodeByNode
 from torchport.torch_private import add_script_attribute
@@ -28,7 +28,7 @@ from torchport.verification.copied_tensors import copy_tensors
 
 REPORT = "torchport_report"
 General = tuple[torch.Tensor, IslandMeta]
-Script = torch.jit.ScriptModule | torch.jit.ScriptFunction  # type: ignore[type-arg]  # generic in the stubs alone
+Script = torch.jit.ScriptModule | torch.jit.ScriptFunction  # type: ignore[type-arg]  # generic only in the stubs
 
 
 def to_torchscript(
@@ -46,15 +46,15 @@ def to_torchscript(
 
     Args:
         specialised: the program.
-        signature: how the model is called; the names of its inputs are kept.
-        args, kwargs: example inputs, as the program was compiled for.
-        as_function: whether a `ScriptFunction` is wanted, or a `ScriptModule`.
-        compiled_form: whether islands hold the device's own compiled form beside the portable one.
+        signature: the model's signature, whose parameter names are kept.
+        args, kwargs: example inputs, of the kind that the program was compiled for.
+        as_function: whether to return a `ScriptFunction` rather than a `ScriptModule`.
+        compiled_form: whether to embed the device's own compiled form beside the portable one.
         general: the model's own graph, for inputs of other shapes; without it, they are refused.
-        separate_weights: a file to which the islands' payloads are written in place of the TorchScript.
+        separate_weights: a file to write the islands' payloads to, rather than into the TorchScript.
 
     Raises:
-        PackageError: TorchScript cannot hold its inputs or results.
+        PackageError: TorchScript cannot represent its inputs or results.
     """
     program = specialised.program
     graph_module, islands = program.graph_module, program.record.islands
@@ -66,15 +66,15 @@ def to_torchscript(
     for island in islands:  # tracing runs the program, whose islands are loaded already
         for loaded in program.islands.values():
             if loaded.meta.name == island.name:
-                know_island_as(island.to_text(), loaded)
+                alias_island(island.to_text(), loaded)
     record = dataclasses.replace(program.record, islands=islands)
     names = _names(signature, len(args), kwargs)
     own = _own_tensors(graph_module)
     body = fx.GraphModule(own, graph_module.graph)
-    args, kwargs = copy_tensors((tuple(args), dict(kwargs)))  # type: ignore[misc]  # a program may write its inputs
+    args, kwargs = copy_tensors((tuple(args), dict(kwargs)))  # type: ignore[misc]  # a program may mutate its inputs
     by_name = dict(zip(names, (*args, *kwargs.values()), strict=True)) if kwargs else None
     try:
-        # Tracing runs the program once, and it may write its buffers.
+        # Tracing runs the program once, which may mutate its buffers.
         buffers = [tensor for tensor in own.values() if tensor.dtype is not torch.uint8]
         with values_kept(buffers), quiet_torch(), torch.no_grad():
             caller = _Caller(specialised, body, names, len(args), general)
@@ -90,20 +90,20 @@ def to_torchscript(
         raise
     except Exception as error:  # TorchScript raises many kinds; each is a refusal
         raise PackageError(
-            f"TorchScript cannot hold it: {one_line(error)}",
+            f"the model cannot be converted to TorchScript: {one_line(error)}",
             where=record.model,
-            remedy="torchport.save(compiled, 'model.pt2') keeps inputs and results of any structure",
+            remedy="torchport.save(compiled, 'model.pt2') supports inputs and results of any structure",
         ) from error
     report = json.dumps(record.to_json())
     if isinstance(script, torch.jit.ScriptModule):
         add_script_attribute(script, REPORT, report)
-    else:  # a function, which has no attributes that are saved
+    else:  # a function has no attributes that would be saved
         setattr(script, REPORT, report)
     return script
 
 
 def _names(signature: inspect.Signature, positional: int, kwargs: Mapping[str, object]) -> list[str]:
-    """Return a name for each input, as the model calls it where it does."""
+    """Return a name for each input: its parameter's name, if it has one."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     named = [name for name, parameter in signature.parameters.items() if parameter.kind in kinds]
     names = named[:positional] + [f"input_{index}" for index in range(len(named), positional)]
@@ -111,7 +111,7 @@ def _names(signature: inspect.Signature, positional: int, kwargs: Mapping[str, o
 
 
 def _own_tensors(graph_module: fx.GraphModule) -> dict[str, torch.Tensor]:
-    """Return the graph's tensors; payloads as they are, others with memory of their own."""
+    """Return the graph's tensors: payloads themselves, clones of the others."""
     nodes = [node for node in graph_module.graph.nodes if node.op == "get_attr"]
     return {
         str(node.target): tensor.detach() if tensor.dtype is torch.uint8 else tensor.detach().clone()
@@ -121,7 +121,7 @@ def _own_tensors(graph_module: fx.GraphModule) -> dict[str, torch.Tensor]:
 
 
 class _Caller(nn.Module):
-    """The host's graph, called as the model is, on inputs of the shapes that it was compiled for."""
+    """The host graph, called as the model is, on inputs of the shapes that it was compiled for."""
 
     def __init__(
         self,
@@ -152,11 +152,11 @@ class _Caller(nn.Module):
             ]
             return plain_result(result.rebuild(run(leaves), flat.leaves, flat.objects))
 
-        forward.__signature__ = signature  # type: ignore[attr-defined]  # where TorchScript looks for names
+        forward.__signature__ = signature  # type: ignore[attr-defined]  # TorchScript reads names from it
         self.forward = forward
 
     def _exact(self, program: fx.GraphModule) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
-        """Return the host's graph; its tensors become this module's own, so that there is one module."""
+        """Return the host graph as a function; its tensors become this module's own buffers."""
         for name, tensor in program.named_buffers():
             self.register_buffer(name, tensor)
         return lambda leaves: NodeByNode(self, graph=program.graph).run(*leaves)
@@ -164,7 +164,7 @@ class _Caller(nn.Module):
     def _choice(
         self, specialised: Specialised, program: fx.GraphModule, general: General
     ) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
-        """Return the host's graph for the shapes that it was compiled for, and the general one for others."""
+        """Return a function that runs the host graph for its shapes, and the general graph for others."""
         if encode_structure(specialised.program.result) != general[1].properties["result"]:
             raise PackageError(
                 "the structure of its result depends on shapes", where=specialised.program.record.model
@@ -180,7 +180,7 @@ class _Caller(nn.Module):
 
 
 def _scripted_choice(exact: Callable[..., list[torch.Tensor]]) -> Callable[..., list[torch.Tensor]]:
-    """Return a part of the TorchScript that runs `exact` for some shapes, and an island for all others."""
+    """Return a scripted function that runs `exact` for the given shapes, and an island for all others."""
 
     def choose(
         leaves: list[torch.Tensor], general: torch.Tensor, meta: str, shapes: list[list[int]]
@@ -191,7 +191,7 @@ def _scripted_choice(exact: Callable[..., list[torch.Tensor]]) -> Callable[..., 
                 same = False
         if same:
             return exact(leaves)
-        # Scripted: neither a cast nor a reason may stand behind this.
+        # Scripted: no cast may be used here, and no reason may follow the comment.
         return torch.ops.torchport.island(general, meta, leaves)  # type: ignore[no-any-return]
 
     with quiet_torch():
@@ -207,14 +207,14 @@ def _scripted_check() -> Callable[..., torch.Tensor]:
 def check_input(
     tensor: torch.Tensor, shape: list[int], dtype: torch.dtype, what: str, wanted: str
 ) -> torch.Tensor:
-    """Return the tensor, or raise; part of the TorchScript, for other shapes would be silently wrong.
+    """Return the tensor, or raise; scripted into the model, where other shapes would give wrong results.
 
-    A shape of -1 alone is any.
+    The shape `[-1]` matches any shape.
     """
     if shape != [-1] and list(tensor.shape) != shape:
-        raise RuntimeError(f"{what} has the shape {tensor.shape}, and the model was compiled for {wanted}")
+        raise RuntimeError(f"{what} has the shape {tensor.shape}, but the model was compiled for {wanted}")
     if tensor.dtype != dtype:
-        raise RuntimeError(f"{what} has another dtype, and the model was compiled for {wanted}")
+        raise RuntimeError(f"{what} has another dtype, but the model was compiled for {wanted}")
     return tensor
 
 
@@ -223,7 +223,7 @@ def _kind(key: LeafKey) -> str:
 
 
 def _readable(path: str, names: Sequence[str]) -> str:
-    """Return a tensor's place in the inputs, by the input's name: `x[1]` for `[0][0][1]`."""
+    """Return a tensor's path in the inputs, by the input's name: `x[1]` for `[0][0][1]`."""
     if not path.startswith("[0]["):
         return path.removeprefix("[1].")
     index, _, rest = path.removeprefix("[0][").partition("]")
@@ -231,10 +231,10 @@ def _readable(path: str, names: Sequence[str]) -> str:
 
 
 def plain_result(value: object, where: str = "the result") -> object:
-    """Return a result as TorchScript can: tensors, tuples, lists, and dicts for whatever is one.
+    """Convert a result to types that TorchScript can return: tensors, tuples, lists, and dicts for mappings.
 
     Raises:
-        PackageError: it holds something else.
+        PackageError: the result contains something else.
     """
     if isinstance(value, torch.Tensor):
         return value
@@ -246,5 +246,5 @@ def plain_result(value: object, where: str = "the result") -> object:
         return [plain_result(item, f"{where}[{index}]") for index, item in enumerate(value)]
     raise PackageError(
         f"{where} is a {type(value).__name__}, which TorchScript cannot return from a trace",
-        remedy="torchport.save(compiled, 'model.pt2') keeps results of any structure",
+        remedy="torchport.save(compiled, 'model.pt2') supports results of any structure",
     )

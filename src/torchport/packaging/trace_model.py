@@ -1,4 +1,4 @@
-"""`torchport.trace`: a model → TorchScript with compiled islands in it."""
+"""`torchport.trace`: a model → TorchScript with embedded compiled islands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchport.compiler.specialise import Specialiser
 from torchport.errors import CompileError, PackageError, VerificationError
 from torchport.packaging.compiler_args import read_compiler_args
 from torchport.packaging.general_form import make_general
-from torchport.packaging.kept_ops import Keep, leaving
+from torchport.packaging.kept_ops import Keep, keeping_on_host
 from torchport.packaging.torchscript import General, Script, plain_result, to_torchscript
 from torchport.records import DEFAULT_TARGET, Coverage, write_record
 from torchport.targets.child_build import isolated
@@ -35,19 +35,19 @@ Call = tuple[tuple[object, ...], dict[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class TraceSettings:
-    """What a traced model is to be, beyond what `trace` is asked for by name.
+    """Further options of `trace`.
 
     Args:
-        fallback: whether ops may stay on the host; otherwise one that does is an error.
-        keep: what stays on the host, by a function of an op's name and its module's path.
+        fallback: whether ops may stay on the host; if not, an op that stays is an error.
+        keep: a function of an op's name and its module's path that selects ops to keep on the host.
         dynamic_batch_size: whether the first dimension of the inputs may vary.
-        dynamic_shapes: which dimensions may vary, as `torch.export` takes it; `"any"` for all that the model
-            lets vary. The model's own graph is then embedded too, with its weights: eager torch runs it on
-            inputs of other shapes than the example's.
-        child_process: whether the compiler runs in a process of its own, so that it can crash or hang.
-        compiled_form: whether the device's own compiled form is embedded beside the portable one.
-        separate_weights: a safetensors file that the islands, with their weights, are written to. The
-            TorchScript names it: it must be there when the model is called.
+        dynamic_shapes: which dimensions may vary, in the form that `torch.export` takes; `"any"` for all that
+            the model allows. The model's own graph is then embedded too, with its weights: eager torch runs
+            it on inputs of other shapes than the example's.
+        child_process: whether to run the compiler in a child process, so that it may crash or hang.
+        compiled_form: whether to embed the device's own compiled form beside the portable one.
+        separate_weights: a safetensors file to write the islands to, with their weights. The TorchScript
+            refers to it: it must exist when the model is called.
 
     Raises:
         PackageError: both `dynamic_batch_size` and `dynamic_shapes` are given.
@@ -88,29 +88,30 @@ def trace(
 
     Args:
         model: a module, its `forward`, or a function on tensors.
-        example_inputs: a tensor, or a tuple or list of inputs. The traced model takes these shapes only,
-            unless others are allowed below.
-        example_kwarg_inputs: inputs by their names.
+        example_inputs: a tensor, or a tuple or list of inputs. The traced model takes only these shapes,
+            unless `settings` allows others.
+        example_kwarg_inputs: keyword inputs by name.
         target: the target's name.
-        compiler_args: the target's options, as a list of arguments or a dict; they hold for all islands.
-        compiler_timeout: how many seconds the compiler may take for an island.
-        compiler_workdir: a folder that keeps the plan, and for each island what was compiled, the
-            compiler's log, and what came of it.
-        check_trace: whether the result is compared with eager torch.
-        check_inputs: inputs to check with, each like `example_inputs`; by default those.
-        check_tolerance: how far a value may be off, relative and absolute; by default that of its dtype.
-        settings: what else the traced model is to be.
+        compiler_args: the target's options, as a list of arguments or a dict; they apply to all islands.
+        compiler_timeout: how many seconds the compiler may take per island.
+        compiler_workdir: a folder in which to keep the plan and, for each island, what was compiled, the
+            compiler's log, and its result.
+        check_trace: whether to compare the result with eager torch.
+        check_inputs: inputs to check with, each like `example_inputs`; by default `example_inputs`.
+        check_tolerance: the relative and absolute tolerance of the check; by default the dtype's.
+        settings: further options.
         name: the model's name in records and messages.
 
     Returns:
-        A `ScriptModule` with one `forward`; a `ScriptFunction` for a function; the model as it came if it
-        is in training mode. `torchport_report` on it is the program's record as JSON.
+        A `ScriptModule` with one `forward`; for a function, a `ScriptFunction`; for a model in training mode,
+        the model itself. Its `torchport_report` is the program's record as JSON.
 
     Raises:
         subprocess.TimeoutExpired: the compiler took longer than `compiler_timeout`.
-        VerificationError: the traced model differs from the model; names the output and its error.
+        VerificationError: the traced model differs from the original; names the output and its error.
         CompileError: an op stays on the host, and `fallback` is off.
-        CaptureError, TargetError, PackageError: it cannot be captured, compiled, or held by TorchScript.
+        CaptureError, TargetError, PackageError: the model cannot be captured, compiled, or converted to
+            TorchScript.
 
     Example:
         >>> traced = trace(torch.nn.ReLU().eval(), torch.ones(2), target="host")
@@ -121,18 +122,18 @@ def trace(
         return model
     found = targets.find_engine(target)
     wanted = settings or TraceSettings()
-    given = {"speed_trial": wanted.fallback}  # who wants nothing on the host takes what is slower
+    given = {"speed_trial": wanted.fallback}  # without fallback, a slower island must be kept
     if compiler_workdir is not None:
-        given["cache"] = False  # what was built before would leave nothing in the folder
+        given["cache"] = False  # a cache hit would leave nothing in the folder
     chosen = found.make_options(given | read_compiler_args(compiler_args, found))
-    found.options_from_file(found.options_json(chosen))  # what a loaded file would be refused is said now
+    found.options_from_file(found.options_json(chosen))  # fail now if loading the file would be refused
     callee = module if module is not None else model
     name = name or getattr(callee, "__name__", type(callee).__name__)
     args, kwargs = _inputs(example_inputs, example_kwarg_inputs)
     check_kept_modules(callee, chosen, name)
     builder = isolated(found, compiler_timeout, compiler_workdir) if wanted.child_process else found
     if wanted.keep is not None:
-        builder = leaving(builder, wanted.keep)
+        builder = keeping_on_host(builder, wanted.keep)
     compiled = CompiledModel(Specialiser(callee, builder, chosen, name), args, kwargs)
     if compiler_workdir is not None:
         write_record(compiled.record, Path(compiler_workdir, "plan.json"))
@@ -160,7 +161,7 @@ def trace(
 def _general(
     compiled: CompiledModel, args: tuple[object, ...], kwargs: dict[str, object], settings: TraceSettings
 ) -> General | None:
-    """Return the model's graph for other shapes, if they are asked for."""
+    """Return the model's graph for other shapes, if the settings allow any."""
     shapes = ANY_BATCH if settings.dynamic_batch_size else settings.dynamic_shapes
     if shapes is None:
         return None
@@ -187,7 +188,7 @@ def _inputs(example_inputs: object, example_kwarg_inputs: Mapping[str, object] |
         if not isinstance(value, torch.Tensor) or id(value) not in seen:
             seen.add(id(value))
             return value
-        return value.clone()  # two inputs of a TorchScript are two tensors
+        return value.clone()  # TorchScript needs a distinct tensor for each input
 
     return cast("Call", tree_map(own, (args, dict(example_kwarg_inputs or {}))))
 
@@ -222,7 +223,7 @@ def _checks(
 def _check(
     script: Script, callee: Callee, calls: Sequence[Call], allowed: Tolerance | None, name: str
 ) -> None:
-    """Compare the traced model with the model; neither is changed by it."""
+    """Compare the traced model with the original, without changing the state of either."""
     for number, call in enumerate(calls):
         expected = _run(callee, call)
         try:
@@ -236,7 +237,7 @@ def _check(
 
 
 def _run(call: Callable[..., object], inputs: Call) -> object:
-    args, kwargs = cast("Call", copy_tensors(inputs))  # as they came
+    args, kwargs = cast("Call", copy_tensors(inputs))  # the call may mutate them
     if isinstance(call, torch.jit.ScriptModule):
         kept: AbstractContextManager[None] = values_kept(call.buffers())
     else:

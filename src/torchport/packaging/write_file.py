@@ -1,4 +1,4 @@
-"""A compiled model → a file of the kind that its name says: `.pt2`, or `.pt` for TorchScript."""
+"""A compiled model → a file, in the format of its extension: `.pt2`, or `.pt` for TorchScript."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = (".pt2", ".pt")
 
 @dataclass(frozen=True, slots=True)
 class FileContents:
-    """What a compiled model's file holds; each as in `torchport.save`."""
+    """What to store in a compiled model's file; fields as in `torchport.save`."""
 
     compiled_form: bool = True
     with_graph: bool = False
@@ -32,21 +32,21 @@ PLAIN = FileContents()
 
 
 def check_file_name(path: Path, contents: FileContents) -> None:
-    """Refuse a name of which nobody knows what kind of file it is, or of a kind that cannot hold as much.
+    """Refuse a file name with an unknown extension, or one whose format cannot store the contents.
 
     Raises:
-        PackageError: it ends in something other than `.pt2` or `.pt`, or in `.pt` where that is not enough.
+        PackageError: the name does not end in `.pt2` or `.pt`, or ends in `.pt` where only `.pt2` will do.
     """
     if path.suffix not in KINDS:
         raise PackageError(
-            "the name of a compiled model's file ends in .pt2, or in .pt for TorchScript",
+            "the name of a compiled model's file must end in .pt2, or in .pt for TorchScript",
             where=str(path),
             remedy=f"call it {path.stem}.pt2",
         )
     if path.suffix == ".pt" and (contents.with_graph or contents.separate_weights):
         asked = "the model's graph" if contents.with_graph else "weights beside it"
         raise PackageError(
-            f"TorchScript is written without {asked} here",
+            f"a TorchScript file cannot be written with {asked} here",
             where=str(path),
             remedy=f"call it {path.stem}.pt2, or see dynamic_shapes and separate_weights of torchport.trace",
         )
@@ -64,11 +64,11 @@ def write_model(
     Args:
         compiled: the compiled model.
         args, kwargs: inputs that it was compiled for; TorchScript is traced with them.
-        path: where to.
-        contents: what the file holds.
+        path: the file to write.
+        contents: what to store in the file.
 
     Raises:
-        PackageError: it cannot be written, or not to a file of this kind.
+        PackageError: the model cannot be written, or not in this format.
     """
     check_file_name(path, contents)
     if path.suffix == ".pt2":

@@ -1,4 +1,4 @@
-"""A model and calibration data → a plan for each layer → a quantized model, which compiles as any other."""
+"""A model and calibration data → a plan for each layer → a quantized model, which compiles like any other."""
 
 from torchport.quantization.calibration import Progress, item_of
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions

@@ -1,4 +1,4 @@
-"""Finds how many of the worst layers must stay in floats for the accuracy that is asked for."""
+"""Finds how many of the worst layers must stay in floats to meet the accuracy budget."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torchport.quantization.options import AccuracyBudget
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a model reaches.
+    """The accuracy that a model reaches.
 
     Args:
         value: the score, PCC or SQNR.
-        wanted: what it must reach.
-        what: which of them it is.
+        wanted: the minimum.
+        what: the metric, in words.
     """
 
     value: float
@@ -29,34 +29,34 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """Whether it does."""
+        """Whether the model reaches the minimum."""
         return self.value >= self.wanted
 
     def __str__(self) -> str:
-        """Say it in a few words."""
-        return f"{self.what} {self.value:.4g}, and {self.wanted:.4g} is asked for"
+        """Return the value and the minimum, in words."""
+        return f"{self.what} {self.value:.4g}, and {self.wanted:.4g} is required"
 
 
 def score_of(budget: AccuracyBudget, model: nn.Module, which: str, where: str) -> float:
-    """Return what the evaluation function says of a model.
+    """Return a model's score from the evaluation function.
 
     Raises:
-        QuantizationError: it raises, or gives something other than a finite number.
+        QuantizationError: the function raises, or returns something other than a finite number.
     """
     assert budget.evaluate is not None
     try:
         score = float(budget.evaluate(model))
-    except Exception as error:  # a user's own code may raise anything
+    except Exception as error:  # user code may raise anything
         raise QuantizationError(
             f"the evaluation function raises on the {which} model: {one_line(error)}",
             where=where,
-            remedy="it is called with the model, and returns a number, the higher the better",
+            remedy="it is called with the model, and must return a number, the higher the better",
         ) from error
     if not math.isfinite(score):
         raise QuantizationError(
-            f"the evaluation function gives {score} for the {which} model",
+            f"the evaluation function returns {score} for the {which} model",
             where=where,
-            remedy="it must give a finite number, the higher the better",
+            remedy="it must return a finite number, the higher the better",
         )
     return score
 
@@ -65,13 +65,13 @@ def outcome_of(budget: AccuracyBudget, noise: ResultNoise, where: str) -> Outcom
     """Judge results by their PCC or SQNR.
 
     Raises:
-        QuantizationError: there is nothing to judge: the results have no finite floating-point number.
+        QuantizationError: there is nothing to compare: the results have no finite floating-point values.
     """
     if noise.count == 0 and noise.error == 0.0:
         raise QuantizationError(
-            "the model's results on the calibration data have no finite floating-point number to judge by",
+            "the model's results on the calibration data have no finite floating-point values to compare",
             where=where,
-            remedy="look at the data; for other results give accuracy=AccuracyBudget(evaluate=...)",
+            remedy="check the data; for other results give accuracy=AccuracyBudget(evaluate=...)",
         )
     if budget.pcc is not None:
         return Outcome(noise.pcc, budget.pcc, "the PCC is")
@@ -85,18 +85,18 @@ def count_sensitive(
     where: str,
     fallback: str = "in floats",
 ) -> tuple[int, Outcome]:
-    """Return how many of the worst layers must be finer, in floats for one, and what is reached then.
+    """Return how many of the worst layers need a higher precision, such as floats, and the outcome with them.
 
-    Few models are judged: the more layers are finer, the better, so halving finds the number.
+    Accuracy is taken to grow with the number of such layers, so a binary search needs to judge few models.
 
     Args:
         worst_first: the layers' names.
-        judge: judges the model with these layers finer.
+        judge: judges the model with these layers in the higher precision.
         where: the model's name.
-        fallback: what the worst layers become, in words.
+        fallback: the higher precision, in words.
 
     Raises:
-        QuantizationError: not even with all of them is it reached.
+        QuantizationError: the budget is missed even with all layers in the higher precision.
     """
     best = judge(())
     if best.holds:
@@ -107,7 +107,7 @@ def count_sensitive(
         raise QuantizationError(
             f"the accuracy cannot be kept: with all layers {fallback} {best}",
             where=where,
-            remedy="ask for less, or look at the overrides and at the evaluation function",
+            remedy="lower the accuracy budget, or check the overrides and the evaluation function",
         )
     while enough - few > 1:
         middle = (few + enough) // 2

@@ -1,4 +1,4 @@
-"""Calibration data: read once, item by item, kept on disk, and split into what calibrates and what judges."""
+"""Calibration data: read once, item by item, cached on disk, split into calibration and evaluation items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchport.quantization.model_runs import NO_LABELS, call, stand_in
 from torchport.quantization.options import QuantizationOptions
 from torchport.structure import Flat, Structure, flatten_call
 
-# What is being done, how much of it is done, and how much there is, if that is known.
+# Called with the current step, the number of items done, and the total if known.
 Progress = Callable[[str, int, "int | None"], None]
 
 _Key = tuple[tuple[tuple[int, ...], torch.dtype], ...]  # the shape and dtype of each tensor of an item
@@ -25,11 +25,11 @@ _FORM = "give a tensor, a tuple of positional inputs, or a dict of keyword input
 
 
 def no_progress(what: str, done: int, total: int | None) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
 def call_of(item: object) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return the positional and keyword inputs that an item of calibration data stands for."""
+    """Return the positional and keyword inputs that an item of calibration data represents."""
     if isinstance(item, Mapping):
         return (), {str(key): value for key, value in item.items()}
     if isinstance(item, (tuple, list)):
@@ -40,7 +40,7 @@ def call_of(item: object) -> tuple[tuple[object, ...], dict[str, object]]:
 def item_of(
     model: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> tuple[object, ...] | dict[str, object]:
-    """Return the item of calibration data that stands for a call of a model."""
+    """Return the item of calibration data that represents a call of a model."""
     if not kwargs:
         return args
     names = list(inspect.signature(model.forward).parameters)
@@ -48,10 +48,10 @@ def item_of(
 
 
 def checked_items(model: nn.Module, items: Iterable[object], name: str) -> Iterator[object]:
-    """Give each item once it is known to have tensors without NaN; the model is tried on the first one.
+    """Yield each item after checking that it has tensors, without NaN; the model is run on the first one.
 
     Raises:
-        QuantizationError: an item cannot be read, has NaN, or does not fit the model.
+        QuantizationError: an item cannot be read or has NaN, or the model raises on the first one.
     """
     for index, item in enumerate(_each(items)):
         _check_item(index, _flattened(index, item), None)
@@ -79,15 +79,16 @@ def _flattened(index: int, item: object) -> Flat:
 class CalibrationData:
     """Inputs of a model, on disk.
 
-    Reading again what an iterable gives would mix what is held back with the rest if it shuffles, and an
-    iterator gives its items once. So each is written down as it comes, and no more than one is in memory.
+    Iterating again would mix held-back items with the rest if the iterable shuffles, and an iterator yields
+    its items only once. So each item is written to disk as it is read, and only one is in memory at a time.
 
     Args:
         items: the inputs.
-        folder: where they are written; whoever made it removes it.
-        options: how many there may be, and how many are held back.
-        progress: told of each item.
-        calibrates: whether any of them calibrates; otherwise all judge, and one is enough.
+        folder: where they are written; the caller removes it.
+        options: how many items to use at most, and how many to hold back.
+        progress: called for each item.
+        calibrates: whether items are needed for calibration; if not, all are used for evaluation, and one is
+            enough.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class CalibrationData:
         if not calibrates:
             if not self._files:
                 raise QuantizationError(
-                    "it is empty", where=_WHERE, remedy="give one item: it says what the model is called with"
+                    "it is empty", where=_WHERE, remedy="give at least one item, to define the model's inputs"
                 )
             self.held_back, self.calibrating = list(range(len(self._files))), []
             return
@@ -117,9 +118,9 @@ class CalibrationData:
             raise QuantizationError(
                 "it is empty" if not self._files else "it has a single item",
                 where=_WHERE,
-                remedy="give at least two items: some calibrate, others judge the result",
+                remedy="give at least two items: some calibrate, others evaluate the result",
             )
-        # Spread over all of them: data are often sorted.
+        # Spread evenly: data are often sorted.
         count = min(max(1, round(len(self._files) * options.hold_back)), len(self._files) - 1)
         step = len(self._files) / count
         held_back = {int(step * place + step / 2) for place in range(count)}
@@ -137,7 +138,7 @@ class CalibrationData:
         return self.structure.rebuild(self.load(index))  # type: ignore[return-value]  # of (args, kwargs)
 
     def like_first(self, indices: Sequence[int]) -> list[int]:
-        """Return those items that have the shapes of the first one: a last batch is often smaller."""
+        """Return the items with the shapes and dtypes of the first one: a last batch is often smaller."""
         return [index for index in indices if self._keys[index] == self._keys[indices[0]]]
 
     def _add(self, index: int, item: object, folder: Path) -> None:
@@ -146,7 +147,7 @@ class CalibrationData:
         key = _key(flat)
         if self._keys and not _same_but_batch(key, self._keys[0]):
             raise QuantizationError(
-                f"item {index} has other shapes or dtypes than the first one: {_shapes(key)}, "
+                f"item {index} has different shapes or dtypes from the first one: {_shapes(key)}, "
                 f"not {_shapes(self._keys[0])}",
                 where=_WHERE,
                 remedy="pad or crop the items; only the batch size may differ",
@@ -198,7 +199,9 @@ def _check_item(index: int, flat: Flat, structure: Structure | None) -> None:
         raise QuantizationError(f"item {index} has no tensor", where=_WHERE, remedy=_FORM)
     if not any(leaf.numel() for leaf in flat.leaves):
         raise QuantizationError(
-            f"item {index} has no element: {_shapes(_key(flat))}", where=_WHERE, remedy="leave such items out"
+            f"item {index} has no elements: {_shapes(_key(flat))}",
+            where=_WHERE,
+            remedy="leave such items out",
         )
     for path, leaf in zip(flat.structure.paths, flat.leaves, strict=True):
         if leaf.is_floating_point() and bool(leaf.isnan().any()):
@@ -207,5 +210,5 @@ def _check_item(index: int, flat: Flat, structure: Structure | None) -> None:
             )
     if structure is not None and structure != flat.structure:
         raise QuantizationError(
-            f"item {index} has other inputs than the first one", where=_WHERE, remedy=_FORM
+            f"item {index} has different inputs from the first one", where=_WHERE, remedy=_FORM
         )

@@ -1,7 +1,7 @@
-"""What a calibration decided, by the names of a graph's nodes: ranges, quantized weights, new biases.
+"""What calibration decided, by the names of a graph's nodes: ranges, quantized weights, new biases.
 
-Independent of who decided it and of the graph's sizes, so that it can be applied to any copy of the graph,
-for any choice of layers.
+Independent of the calibrator and of the graph's sizes, so it can be applied to any copy of the graph, for any
+choice of layers.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Quantizer:
-    """Rounds a tensor to the numbers `(q - zero_point) * scale` for whole q between two limits.
+    """Rounds a tensor to the values `(q - zero_point) * scale` for integers q between two limits.
 
     Args:
-        name: its own; the same one for several readers of a tensor.
-        scale, zero_point, low, high: the numbers.
+        name: a unique name, shared by all readers of a tensor.
+        scale, zero_point: the quantization parameters.
+        low, high: the limits of q.
     """
 
     name: str
@@ -29,7 +30,7 @@ class Quantizer:
 
     @property
     def range(self) -> tuple[float, float]:
-        """The least and the greatest number."""
+        """The smallest and the largest representable value."""
         return (self.low - self.zero_point) * self.scale, (self.high - self.zero_point) * self.scale
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -38,25 +39,25 @@ class Quantizer:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnRange:
-    """Rounds a tensor within the range that it has at each call, on both sides of 0.
+class DynamicRange:
+    """Rounds a tensor by its own range in each call, symmetrically around 0.
 
     Args:
-        name: its own; the same one for several readers of a tensor.
-        dims: those that share a range; each place in the others has its own.
-        is_unsigned: whether no number is negative: all steps are above 0 then.
+        name: a unique name, shared by all readers of a tensor.
+        dims: the dimensions that share a range; each index of the others has its own.
+        is_unsigned: whether no value is negative, so that all steps are at or above 0.
     """
 
     name: str
     dims: tuple[int, ...]
     is_unsigned: bool = False
 
-    # What a range of zeros is taken for: small enough to be nothing, large enough to divide by.
+    # Stands in for the magnitude of an all-zero range: negligible, but large enough to divide by.
     SMALLEST: ClassVar[float] = 1e-30
 
     @property
     def unit(self) -> Quantizer:
-        """What rounds the tensor once its largest magnitude is 1."""
+        """The quantizer for the tensor once it is scaled to a largest magnitude of 1."""
         if self.is_unsigned:
             return Quantizer(self.name, 1 / 255, 0, 0, 255)
         return Quantizer(self.name, 1 / 127, 0, -127, 127)
@@ -72,12 +73,12 @@ class Edge:
     """What happens to a tensor on its way into an op.
 
     Args:
-        quantizer: what rounds it, if anything does.
-        factor: what its channels are multiplied by before, if SmoothQuant moved outliers into the weights.
-        factor_name: the factor's own name; the same one for several readers.
+        quantizer: rounds it, or None.
+        factor: scales its channels before that, if SmoothQuant moved outliers into the weights.
+        factor_name: the factor's unique name, shared by all its readers.
     """
 
-    quantizer: Quantizer | OwnRange | None = None
+    quantizer: Quantizer | DynamicRange | None = None
     factor: torch.Tensor | None = None
     factor_name: str = ""
 
@@ -87,8 +88,8 @@ class QuantizedWeight:
     """A weight in eight bits: `values * scale`.
 
     Args:
-        values: int8, of the weight's shape.
-        scale: float32, of a shape that broadcasts to it.
+        values: int8, in the weight's shape.
+        scale: float32, in a shape that broadcasts to it.
     """
 
     values: torch.Tensor
@@ -96,7 +97,7 @@ class QuantizedWeight:
 
     @classmethod
     def rounded(cls, weight: torch.Tensor, channel_dim: int | None, most: int) -> QuantizedWeight:
-        """Round a weight to whole numbers up to `most`, with a scale for each channel, or one for all."""
+        """Round a weight to integers up to `most` in magnitude, with a scale per channel or per tensor."""
         dims = [dim for dim in range(weight.dim()) if dim != channel_dim]
         largest = weight.abs().amax(dims, keepdim=True)
         scale = (largest / most).clamp_min(torch.finfo(torch.float32).tiny)
@@ -104,17 +105,17 @@ class QuantizedWeight:
 
     @property
     def floats(self) -> torch.Tensor:
-        """The weight that it stands for."""
+        """The dequantized weight."""
         return self.values.float() * self.scale
 
 
 @dataclass(slots=True, eq=False)
 class Decisions:
-    """All that a calibration decided.
+    """All decisions of a calibration.
 
     Args:
-        edges: by the reading node's name, and the place of the tensor among its arguments.
-        weights: by the node's name, and the place of the weight among its arguments.
+        edges: by the reading node's name and the tensor's index among its operands.
+        weights: by the node's name and the weight's index among its operands.
         biases: the new biases, by the node's name.
     """
 

@@ -1,8 +1,8 @@
-"""Dynamic quantization: weights in eight bits beforehand, activations by their own range at each call.
+"""Dynamic quantization: weights in eight bits ahead of time, activations by their own range in each call.
 
-A tensor is divided by its largest magnitude, each token of a linear layer and each sample of a convolution by
-its own, and rounded between -1 and 1; the layer's result is multiplied by it. So the rounding has fixed
-limits, which engines know from static quantization, and no sample depends on what else is in the batch.
+A tensor is divided by its largest magnitude, per token for a linear layer and per sample for a convolution,
+and rounded between -1 and 1; the layer's result is multiplied by that magnitude. So the quantizer has fixed
+limits, as engines expect from static quantization, and no sample depends on the rest of the batch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from torch import fx, nn
 
 from torchport.quantization.calibration import CalibrationData
-from torchport.quantization.decisions import Decisions, Edge, OwnRange, QuantizedWeight
+from torchport.quantization.decisions import Decisions, DynamicRange, Edge, QuantizedWeight
 from torchport.quantization.float_graph import capture_floats
 from torchport.quantization.graph_quantization import GraphQuantization, plan_layers
 from torchport.quantization.layers import is_move
@@ -18,7 +18,7 @@ from torchport.quantization.operands import operands
 from torchport.quantization.options import QuantizationOptions
 from torchport.quantization.products import largest_weight, weighted_products
 
-# What they give is never negative, whatever they read.
+# Ops whose results are never negative, whatever their inputs.
 _NOT_NEGATIVE = frozenset(
     "aten.relu aten.relu6 aten.sigmoid aten.hardsigmoid aten.softmax aten._softmax aten.abs".split()
 )
@@ -28,7 +28,7 @@ _AVERAGES = frozenset(
     aten.adaptive_avg_pool3d aten.mean
     """.split()
 )
-_PADS = frozenset(("aten.pad", "aten.constant_pad_nd"))  # they may put in a number of their own
+_PADS = frozenset(("aten.pad", "aten.constant_pad_nd"))  # they may insert a negative constant
 
 
 def quantize_dynamic(
@@ -50,17 +50,17 @@ def _decide(graph_module: fx.GraphModule, options: QuantizationOptions) -> Decis
     return found
 
 
-def _range_of(source: fx.Node, reader: fx.Node, weight_dims: int) -> OwnRange:
-    """Return how a product's input is rounded: by token, or by sample where it is an image."""
+def _range_of(source: fx.Node, reader: fx.Node, weight_dims: int) -> DynamicRange:
+    """Return how a product's input is rounded: per token, or per sample for a convolution."""
     count = source.meta["val"].dim()
     dims: tuple[int, ...] = (-1,)
     if "conv" in str(reader.target):
         dims = tuple(range(1 if count == weight_dims else 0, count))
-    return OwnRange(f"{source.name}_{'_'.join(map(str, dims))}", dims, _is_not_negative(source))
+    return DynamicRange(f"{source.name}_{'_'.join(map(str, dims))}", dims, _is_not_negative(source))
 
 
 def _is_not_negative(node: fx.Node) -> bool:
-    """Whether all numbers of a node are known to be 0 or more, whatever the model reads."""
+    """Whether all values of a node are known to be 0 or more, whatever the model's inputs."""
     if node.op != "call_function":
         return False
     name = str(node.target).rpartition(".")[0]

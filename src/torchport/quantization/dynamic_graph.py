@@ -1,17 +1,17 @@
-"""The ops around a product whose input is rounded by the range that it has at each call."""
+"""Adds the ops around a product whose input is rounded by its range in each call."""
 
 from __future__ import annotations
 
 import torch
 from torch import fx
 
-from torchport.quantization.decisions import OwnRange
+from torchport.quantization.decisions import DynamicRange
 
 aten = torch.ops.aten
 
 
-def divide_by_largest(graph: fx.Graph, value: fx.Node, quantizer: OwnRange) -> list[fx.Node]:
-    """Divide a tensor by its largest magnitude; the last two nodes are that, and the quotient."""
+def divide_by_largest(graph: fx.Graph, value: fx.Node, quantizer: DynamicRange) -> list[fx.Node]:
+    """Divide a tensor by its largest magnitude; the last two nodes returned are magnitude and quotient."""
     made: list[fx.Node] = [value]
 
     def add(op: object, *args: object) -> None:
@@ -21,7 +21,7 @@ def divide_by_largest(graph: fx.Graph, value: fx.Node, quantizer: OwnRange) -> l
     if not quantizer.is_unsigned:
         add(aten.abs.default, value)
     add(aten.amax.default, made[-1], list(quantizer.dims), True)
-    add(aten.clamp_min.default, made[-1], OwnRange.SMALLEST)
+    add(aten.clamp_min.default, made[-1], DynamicRange.SMALLEST)
     add(aten.div.Tensor, value, made[-1])
     return made[1:]
 
@@ -29,7 +29,7 @@ def divide_by_largest(graph: fx.Graph, value: fx.Node, quantizer: OwnRange) -> l
 def scale_back(graph: fx.Graph, node: fx.Node, largest: fx.Node) -> None:
     """Multiply a product by its input's largest magnitude, and add the bias after that.
 
-    The node itself gives the end result, so that its readers and its name stay; the product is a new one.
+    The node itself becomes the final op, so that its users and its name stay; the product is a new node.
     """
     args, target = list(node.args), node.target
     bias: object = None

@@ -1,8 +1,7 @@
-"""Aligns the ranges of channels between two layers: the first gives less, the second makes up for it.
+"""Equalizes channel ranges between two layers: scales the first one's outputs, and compensates in the second.
 
-A channel that is a hundred times larger than its neighbours leaves them a hundredth of the steps of eight
-bits.
-The model computes the same as before, so that any of its layers may compute in floats afterwards.
+A channel that is a hundred times larger than its neighbours leaves them only a hundredth of the 8-bit steps.
+The model's function is unchanged, so any of its layers may still compute in floats.
 """
 
 from __future__ import annotations
@@ -18,42 +17,42 @@ from torchport.targets.node_by_node import NodeByNode
 
 _CONVOLUTIONS = frozenset(f"aten.conv{dims}d.{form}" for dims in (1, 2, 3) for form in ("default", "padding"))
 _LINEAR = "aten.linear.default"
-# Each gives k times as much for k times its input, channel by channel.
+# Ops that commute with scaling each channel by a positive factor.
 _POINTWISE = frozenset("aten.relu aten.leaky_relu aten.dropout aten.clone aten.contiguous".split())
 _POOLS = frozenset(
     f"aten.{name}{dims}d"
     for name in ("max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool", "upsample_nearest")
     for dims in (1, 2, 3)
 )
-_LARGEST = 100.0  # factor by which a channel is changed
+_LARGEST = 100.0  # limit of the factor that a channel is scaled by
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pair:
-    """Two layers, the second of which reads what the first gives, perhaps behind ops that pass factors on."""
+    """Two layers; the second reads the first one's result, possibly through ops that commute with scaling."""
 
     first: fx.Node
     second: fx.Node
 
     @property
     def channel_dim(self) -> int:
-        """The dimension of channels in what the first gives, from the end."""
+        """The channel dimension of the first layer's result, counted from the end."""
         name = str(self.first.target)
         return -1 if name == _LINEAR else -1 - next(int(digit) for digit in name if digit.isdigit())
 
 
 def equalize(graph_module: fx.GraphModule, data: CalibrationData, progress: Progress) -> int:
-    """Align channels in a graph, which is changed; return between how many pairs of layers.
+    """Equalize channel ranges in a graph, and return the number of layer pairs.
 
     Args:
-        graph_module: the graph.
-        data: what calibrates: channels are as large as they are on these.
-        progress: told of each item.
+        graph_module: the graph, modified in place.
+        data: the calibration data, on which channel ranges are measured.
+        progress: called for each item.
     """
     pairs = _find_pairs(graph_module)
     if not pairs:
         return 0
-    largest = _Largest(graph_module, pairs)
+    largest = _ChannelMaximaRun(graph_module, pairs)
     items = data.like_first(data.calibrating)
     with torch.no_grad():
         for done, index in enumerate(items):
@@ -67,8 +66,8 @@ def equalize(graph_module: fx.GraphModule, data: CalibrationData, progress: Prog
     return len(pairs)
 
 
-class _Largest(NodeByNode):
-    """Runs a graph, and notes the largest magnitude of each channel of what first layers give."""
+class _ChannelMaximaRun(NodeByNode):
+    """Runs a graph, and records the largest magnitude of each channel in the results of first layers."""
 
     def __init__(self, graph_module: fx.GraphModule, pairs: list[_Pair]) -> None:
         super().__init__(graph_module)
@@ -76,7 +75,7 @@ class _Largest(NodeByNode):
         self.found: dict[fx.Node, torch.Tensor] = {}
 
     def run_node(self, n: fx.Node) -> object:
-        """Run a node, and note what it gives."""
+        """Run a node, and record the range of its result."""
         value = super().run_node(n)
         if n in self._dims:
             assert isinstance(value, torch.Tensor)
@@ -109,7 +108,7 @@ def _is_second(graph_module: fx.GraphModule, first: fx.Node, second: fx.Node) ->
 
 
 def _is_own(graph_module: fx.GraphModule, value: object) -> bool:
-    """Whether a tensor of the graph is read by one node alone."""
+    """Whether a value is a tensor of the graph that only one node reads, and that shares no storage."""
     tensor = tensor_of(graph_module, value)
     if tensor is None or not isinstance(value, fx.Node) or len(value.users) != 1:
         return False
@@ -123,7 +122,7 @@ def _is_own(graph_module: fx.GraphModule, value: object) -> bool:
 
 
 def _reader(node: fx.Node) -> fx.Node | None:
-    """Return the layer that alone reads a node, behind ops that pass factors on."""
+    """Return the only layer that reads a node, possibly through ops that commute with scaling."""
     is_linear = str(node.target) == _LINEAR
     while len(node.users) == 1:
         [user] = node.users
@@ -139,7 +138,7 @@ def _reader(node: fx.Node) -> fx.Node | None:
 
 
 def _apply(graph_module: fx.GraphModule, pair: _Pair, sizes: torch.Tensor) -> None:
-    """Divide what the first layer gives, and multiply the weight of the second."""
+    """Divide the outputs of the first layer, and multiply the weight of the second."""
     weight = tensor_of(graph_module, pair.second.args[1])
     assert weight is not None
     steps = weight.abs().transpose(0, 1).flatten(1).amax(1)

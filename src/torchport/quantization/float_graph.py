@@ -1,4 +1,4 @@
-"""A model → the graph that is quantized: functional, norms folded, any batch size where possible."""
+"""A model → the graph to quantize: functional, norms folded, with any batch size where possible."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from torchport.quantization.fold_norms import fold_norms
 from torchport.quantization.graph_tensors import add_tensor, tensor_of
 from torchport.quantization.model_runs import NO_LABELS, call, check_evaluating, result_tensors, stand_in
 from torchport.quantization.products import store_computed_weights
-from torchport.quantization.zero_products import take_out_zero_products
+from torchport.quantization.zero_products import remove_zero_products
 from torchport.structure import Structure, flatten
 from torchport.targets.decompositions import is_composite
 from torchport.torch_private import FakeTensorMode, OpOverload
 
-# Their steps are quantized one by one.
-_TAKEN_APART = (
+# Composite ops that are decomposed, so that their steps are quantized individually.
+_DECOMPOSED = (
     "lstm",
     "gru",
     "rnn_tanh",
@@ -38,19 +38,19 @@ _TAKEN_APART = (
     "rnn_tanh_cell",
     "rnn_relu_cell",
 )
-# Outputs that are written to something that the model was given or has.
+# Outputs that are written to the model's inputs or its own tensors.
 _WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapturedCall:
-    """What stands around a graph from tensors to tensors.
+    """How a graph of flat tensors is called as the model is.
 
     Args:
         name: the model's name.
-        inputs, result: the structures of the model's inputs and of what it returns.
-        limits: the shapes that the graph takes.
-        takes_one: whether it takes a batch of one as well, which torch's limits leave out; it was tried.
+        inputs, result: the structures of the model's inputs and its result.
+        limits: the shapes that the graph accepts.
+        takes_one: whether it also works for a batch of one, which torch's limits exclude; this was tested.
     """
 
     name: str
@@ -60,7 +60,7 @@ class CapturedCall:
     takes_one: bool = False
 
     def check(self, leaves: Sequence[torch.Tensor]) -> None:
-        """Refuse tensors of other shapes.
+        """Reject tensors of unsupported shapes.
 
         Raises:
             RuntimeRefusal: names the dimension.
@@ -75,9 +75,9 @@ class FloatGraph:
     """A model in floats, as a graph.
 
     Args:
-        graph_module: from the inputs' tensors to the tensors of the result.
-        call: what stands around it.
-        judged: the places of the results that are judged: all but caches.
+        graph_module: maps the input tensors to the result tensors.
+        call: the model's call interface.
+        judged: the indices of the results that are judged: all but caches.
     """
 
     graph_module: fx.GraphModule
@@ -94,8 +94,8 @@ def capture_floats(model: nn.Module, data: CalibrationData, name: str) -> FloatG
     """Capture a model on the first item of the calibration data.
 
     Raises:
-        QuantizationError: the model is in training mode, not in float32, changes its own state, or the inputs
-            do not fit it.
+        QuantizationError: the model is in training mode, not in float32, not on the CPU, modifies its inputs
+            or its own state, or cannot be captured on the first item.
     """
     _check_model(model, name)
     args, kwargs = data.call(0)
@@ -104,10 +104,10 @@ def capture_floats(model: nn.Module, data: CalibrationData, name: str) -> FloatG
         try:
             graph = _graph_of(capture.export(model, *doubled, name=name, dynamic_shapes=ANY_BATCH))
             takes_one = _takes_one(graph, model, data)
-            if takes_one or len(data.load(0)[0]) > 1:  # else it does with one what it does with no other
+            if takes_one or len(data.load(0)[0]) > 1:  # otherwise it treats a batch of one specially
                 return replace(graph, call=replace(graph.call, takes_one=takes_one))
         except (CaptureError, QuantizationError, _NotDecomposed):
-            pass  # for one batch size, then; or the message of that
+            pass  # fall back to a fixed batch size, or to its error message
     try:
         return _graph_of(capture.export(model, args, kwargs, name=name))
     except (CaptureError, _NotDecomposed) as error:
@@ -124,7 +124,7 @@ def _check_model(model: nn.Module, name: str) -> None:
     for path, tensor in (*model.named_parameters(), *model.named_buffers()):
         if tensor.is_floating_point() and tensor.dtype is not torch.float32:
             raise QuantizationError(
-                f"{path} is in {str(tensor.dtype).removeprefix('torch.')}, and float32 is quantized",
+                f"{path} is in {str(tensor.dtype).removeprefix('torch.')}, but only float32 can be quantized",
                 where=name,
                 remedy="call model.float() first",
             )
@@ -135,7 +135,7 @@ def _check_model(model: nn.Module, name: str) -> None:
 
 
 def _doubled(data: CalibrationData) -> tuple[tuple[object, ...], dict[str, object]] | None:
-    """Return the first item with at least two samples, so that one is not taken for a constant size."""
+    """Return the first item with at least two samples, so that torch does not specialize on a size of 1."""
     leaves = data.load(0)
     sizes = {leaf.shape[0] if leaf.dim() else 0 for leaf in leaves}
     if len(sizes) != 1 or 0 in sizes:
@@ -147,13 +147,13 @@ def _doubled(data: CalibrationData) -> tuple[tuple[object, ...], dict[str, objec
 
 
 def _takes_one(graph: FloatGraph, model: nn.Module, data: CalibrationData) -> bool:
-    """Whether the graph gives what the model gives for a batch of one."""
+    """Whether the graph matches the model for a batch of one."""
     leaves = [leaf[:1] for leaf in data.load(0)]
     given: Any = graph.call.inputs.rebuild(leaves)
     try:
         expected = flatten(call(stand_in(model), *given)).leaves
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            found = graph.graph_module.forward(*leaves)  # a call prints what it raises
+            found = graph.graph_module.forward(*leaves)  # calling the module would print any error
     except Exception:  # noqa: BLE001  # a model may raise anything
         return False
     return len(found) == len(expected) and all(
@@ -163,17 +163,17 @@ def _takes_one(graph: FloatGraph, model: nn.Module, data: CalibrationData) -> bo
 
 
 class _NotDecomposed(Exception):
-    """A recurrent layer whose steps depend on the batch size cannot be taken apart."""
+    """The program cannot be decomposed, as for a recurrent layer whose steps depend on the batch size."""
 
 
 def _graph_of(captured: CapturedModel) -> FloatGraph:
     try:
-        program = functional(captured.program, _TAKEN_APART)
+        program = functional(captured.program, _DECOMPOSED)
     except Exception as error:  # torch raises many kinds
         raise _NotDecomposed(one_line(error)) from error
     if writes(program):
         raise QuantizationError(
-            "the model changes its inputs or its own tensors",
+            "the model modifies its inputs or its own tensors",
             where=captured.name,
             remedy="quantize a part of it that does not",
         )
@@ -182,18 +182,18 @@ def _graph_of(captured: CapturedModel) -> FloatGraph:
     for node in list(graph_module.graph.nodes):
         if str(node.target) == "aten._assert_tensor_metadata.default":
             graph_module.graph.erase_node(node)
-    # One that torch made refuses to be put into evaluation mode.
+    # The module that torch.export makes refuses eval().
     graph_module = fx.GraphModule(graph_module, graph_module.graph, captured.name)
     store_computed_weights(graph_module)
     fold_norms(graph_module)
-    take_out_zero_products(graph_module)
+    remove_zero_products(graph_module)
     limits = ShapeLimits.of(program, captured.inputs.paths)
     call = CapturedCall(captured.name, captured.inputs, captured.result, limits)
     return FloatGraph(graph_module, call, judged_results(captured))
 
 
 def judged_results(captured: CapturedModel) -> set[int]:
-    """Return the places of the results that are judged: all but caches."""
+    """Return the indices of the results that are judged: all but caches."""
     _, objects = captured.inputs.rebuild_with_objects(captured.leaves)
     places = [torch.empty(0) for _ in captured.result.paths]
     judged = {id(each) for each in result_tensors(captured.result.rebuild(places, captured.leaves, objects))}
@@ -201,26 +201,26 @@ def judged_results(captured: CapturedModel) -> set[int]:
 
 
 def functional(program: ExportedProgram, taken_apart: Collection[str] = ()) -> ExportedProgram:
-    """Return a program without writes: what its ops wrote in place is among its outputs.
+    """Return a functional program: values that its ops wrote in place become outputs.
 
     Args:
         program: the program.
-        taken_apart: the names of composite ops that do not stay whole.
+        taken_apart: the names of composite ops to decompose.
     """
     ops = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
-    ops.add(torch.ops.aten.linear.default)  # recurrent layers are made of it
+    ops.add(torch.ops.aten.linear.default)  # recurrent layers decompose to it
     kept = [op for op in ops if is_composite(op) and op._schema.name.split("::")[1] not in taken_apart]
     with quiet_torch(), torch.no_grad():
         return decompose(program, {}, [*kept, torch.ops.aten.batch_norm.default])
 
 
 def writes(program: ExportedProgram) -> bool:
-    """Whether a functional program changes what it is given, or its own tensors."""
+    """Whether a functional program modifies its inputs or its own tensors."""
     return any(spec.kind in _WRITES for spec in program.graph_signature.output_specs)
 
 
 def fixed_copy(graph: FloatGraph, leaves: Sequence[torch.Tensor]) -> fx.GraphModule:
-    """Return a copy whose sizes are all numbers, with nodes of the same names."""
+    """Return a copy with static shapes, whose nodes have the same names."""
     with quiet_torch(), torch.no_grad():
         made = copy.deepcopy(graph.graph_module)
         FakeTensorProp(made, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*leaves)
@@ -244,7 +244,7 @@ def fixed_copy(graph: FloatGraph, leaves: Sequence[torch.Tensor]) -> fx.GraphMod
 
 
 def _unshare(graph_module: fx.GraphModule) -> None:
-    """Give each reader of a weight its own: nncf would quantize a shared one for one reader alone."""
+    """Give each reader of a weight its own copy: nncf would quantize a shared one for only one reader."""
     for node in list(graph_module.graph.nodes):
         tensor = tensor_of(graph_module, node)
         if tensor is None or not tensor.is_floating_point():

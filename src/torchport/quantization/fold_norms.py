@@ -1,4 +1,4 @@
-"""Folds batch norms of evaluation mode into the weights of what comes before them."""
+"""Folds batch norms in evaluation mode into the weights of the preceding layers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import fx
 from torchport.quantization.graph_tensors import add_tensor, is_trained, tensor_of
 
 _NORM = "aten.batch_norm.default"
-# The first dimension of their weights goes over output channels.
+# Ops whose weights have output channels in the first dimension.
 _PLAIN = tuple(f"aten.conv{dims}d.{form}" for dims in (1, 2, 3) for form in ("default", "padding"))
-# Of a transposed convolution it is the second, within each group.
+# In transposed convolutions it is the second dimension, within each group.
 _TRANSPOSED = ("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
 
 
 def fold_norms(graph_module: fx.GraphModule) -> None:
-    """Fold each batch norm that alone reads a convolution or linear layer."""
+    """Fold each batch norm that is the only reader of a convolution or linear layer."""
     for norm in list(graph_module.graph.nodes):
         if str(norm.target) == _NORM and not norm.args[5]:
             _fold(graph_module, norm)
@@ -54,7 +54,7 @@ def _fold(graph_module: fx.GraphModule, norm: fx.Node) -> None:
 
 
 def _has_channels(layer: fx.Node) -> bool:
-    """Whether a node is a layer whose output channels are what a norm behind it goes over."""
+    """Whether a node is a layer whose output channels are the channels of a norm after it."""
     name = str(layer.target)
     if name == "aten.linear.default":
         return bool(layer.meta["val"].dim() == 2)

@@ -1,4 +1,4 @@
-"""A model in the making, as a graph: what each layer is to compute in, measured and judged."""
+"""A graph that is being quantized: plans, measures and judges the precision of each layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchport.quantization.decisions import Decisions
 from torchport.quantization.float_graph import FloatGraph
 from torchport.quantization.layers import Layer, find_layers, overridden, tidy_recurrent
 from torchport.quantization.measure import ExpectedResults, Measures, measure
-from torchport.quantization.model_runs import failing_item_named, stand_in
+from torchport.quantization.model_runs import naming_failing_item, stand_in
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
 from torchport.quantization.quantized_graph import quantized_copy
 from torchport.quantization.quantized_model import GraphCall
@@ -29,17 +29,17 @@ from torchport.records.quantization import (
 
 @dataclass(slots=True, eq=False)
 class GraphQuantization:
-    """A model in the making: its graph, what the calibration decided, and what each layer is to compute in.
+    """A model being quantized: its graph, the decisions of the calibration, and each layer's plan.
 
     Args:
-        model: the caller's own.
+        model: the caller's model.
         floats: its graph.
-        decisions: what the calibration decided.
+        decisions: the decisions of the calibration.
         layers: the layers that can compute in eight bits.
-        plans: what each computes in, by its name.
-        fallback: what layers with weights go back to.
-        score_float: what the evaluation function says of the caller's model.
-        outcome: what the quantized one reaches.
+        plans: each layer's plan, by the layer's name.
+        fallback: the precision that layers with weights go back to.
+        score_float: the score of the caller's model, if there is an evaluation function.
+        outcome: the accuracy that the quantized model reaches.
     """
 
     model: nn.Module
@@ -52,17 +52,17 @@ class GraphQuantization:
     outcome: Outcome | None = None
 
     def graph(self, in_floats: Sequence[str] = ()) -> fx.GraphModule:
-        """Return the quantized graph, with some more layers in floats."""
+        """Return the quantized graph, with additional layers in floats."""
         precisions: dict[str, Precision] = {name: plan.precision for name, plan in self.plans.items()}
         precisions |= {name: self._finer(name) for name in in_floats}
         return quantized_copy(self.floats.graph_module, self.decisions, self.layers, precisions)
 
     def module(self, in_floats: Sequence[str] = ()) -> GraphCall:
-        """Return the same as a module that is called as the model is."""
+        """Return the quantized graph as a module that is called like the model."""
         return GraphCall(self.graph(in_floats), self.floats.call).eval().requires_grad_(False)
 
     def put_back(self, name: str, reason: PrecisionReason, detail: str) -> None:
-        """Have a layer compute in floats: of half precision, if that was allowed and it is not for speed."""
+        """Put a layer back to floats: to half precision, if that was allowed and it is not for speed."""
         precision = "float" if reason == "slower" else self._finer(name)
         bits = 16 if precision in HALF_PRECISIONS else self.plans[name].bits
         self.plans[name] = replace(
@@ -70,17 +70,17 @@ class GraphQuantization:
         )
 
     def _finer(self, name: str) -> Precision:
-        """Return what a layer computes in that must not compute in eight bits."""
+        """Return the fallback precision of a layer."""
         has_weight = any(layer.name == name and layer.has_weight for layer in self.layers)
         return self.fallback if has_weight else "float"
 
     @property
     def is_float(self) -> bool:
-        """Whether no layer is quantized any more."""
+        """Whether all layers are in float32."""
         return all(plan.precision == "float" for plan in self.plans.values())
 
     def free(self) -> list[str]:
-        """Return the layers that nobody decided on: they may go back to floats."""
+        """Return the layers that no option or measurement has fixed: they may go back to floats."""
         return [name for name, plan in self.plans.items() if plan.reason == "default"]
 
 
@@ -90,20 +90,20 @@ def plan_layers(
     """Find the layers; every one computes in eight bits unless an option says otherwise.
 
     Args:
-        model: the caller's own.
+        model: the caller's model.
         floats: its graph.
-        decisions: what is to be rounded, and how.
+        decisions: the tensors to quantize, and how.
         options: the overrides, and a plan.
 
     Raises:
-        QuantizationError: there is no layer, or an option does not fit them.
+        QuantizationError: there is no layer to quantize, or an override or the plan does not fit the layers.
     """
     name = floats.name
     tidy_recurrent(floats.graph_module.graph, decisions)
     layers = find_layers(floats.graph_module.graph, decisions)
     if not layers:
         raise QuantizationError(
-            "it has no layer that can be quantized", where=name, remedy="run it as it is, in floats"
+            "it has no layer that can be quantized", where=name, remedy="run it unquantized"
         )
     plans = {layer.name: LayerPlan(layer.name, layer.op, "int8") for layer in layers}
     if options.plan is not None:
@@ -122,7 +122,7 @@ def plan_layers(
             plans[layer_.name] = replace(plans[layer_.name], bits=16)
         if precision in ("weight_only", *HALF_PRECISIONS) and not layer_.has_weight:
             raise QuantizationError(
-                f"{layer_.name} has no weight, and is to be {precision}",
+                f"{layer_.name} has no weight, so it cannot be {precision}",
                 where=name,
                 remedy="choose float or int8",
             )
@@ -133,20 +133,20 @@ def _check_plan(plan: QuantizationPlan, plans: dict[str, LayerPlan], where: str)
     given = {layer.name for layer in plan.layers}
     for name in given - set(plans):
         raise QuantizationError(
-            f"the plan names the layer {name!r}, which the model has not", where=where,
+            f"the plan names the layer {name!r}, which the model does not have", where=where,
             remedy=nearest(name, plans),
         )  # fmt: skip
     for name in set(plans) - given:
         raise QuantizationError(
-            f"the plan does not name the layer {name!r}", where=where, remedy="take a plan of this model"
+            f"the plan does not name the layer {name!r}", where=where, remedy="use a plan of this model"
         )
 
 
 def measure_layers(quantization: GraphQuantization, data: CalibrationData, progress: Progress) -> Measures:
-    """Measure every layer, as the plan has it now."""
+    """Measure every layer under the current plan."""
     floats = quantization.floats
     forward = floats.graph_module.forward
-    with failing_item_named(lambda item: forward(*data.load(item)), data.held_back, floats.name):
+    with naming_failing_item(lambda item: forward(*data.load(item)), data.held_back, floats.name):
         return measure(
             floats.graph_module,
             quantization.graph(),
@@ -165,10 +165,10 @@ def keep_accuracy(
     data: CalibrationData,
     progress: Progress,
 ) -> None:
-    """Put the worst layers back to floats until the budget holds.
+    """Put the worst layers back to floats until the budget is met.
 
     Raises:
-        QuantizationError: it cannot hold, or the evaluation function fails.
+        QuantizationError: it cannot be met, or the evaluation function fails.
     """
     floats = quantization.floats
     name = floats.name
@@ -203,7 +203,7 @@ def keep_accuracy(
 
 
 def rescore(quantization: GraphQuantization, budget: AccuracyBudget) -> None:
-    """Have the evaluation function, if there is one, judge the model as its plan is now.
+    """Score the model under its current plan with the evaluation function, if there is one.
 
     Raises:
         QuantizationError: the evaluation function fails.

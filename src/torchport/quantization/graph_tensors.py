@@ -1,4 +1,4 @@
-"""The tensors that a graph holds: how they are read, and added."""
+"""Reads and adds the tensors that a graph module holds."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from torchport.torch_private import OpOverload
 
 
 def is_trained(graph_module: nn.Module, value: object) -> bool:
-    """Whether a node reads a tensor of the graph's module that gradients reach."""
-    found = _held(graph_module, value)
+    """Whether a node reads a tensor of the graph module that requires gradients."""
+    found = _attribute_of(graph_module, value)
     return isinstance(found, torch.Tensor) and found.requires_grad
 
 
 def tensor_of(graph_module: nn.Module, value: object) -> torch.Tensor | None:
-    """Return the tensor that a node reads from the graph's module, if that is what it does."""
-    found = _held(graph_module, value)
+    """Return the tensor that a node reads from the graph module, or None if it does not."""
+    found = _attribute_of(graph_module, value)
     return found.detach() if isinstance(found, torch.Tensor) else None
 
 
-def _held(graph_module: nn.Module, value: object) -> object:
+def _attribute_of(graph_module: nn.Module, value: object) -> object:
     if not isinstance(value, fx.Node) or value.op != "get_attr":
         return None
     found: object = graph_module
@@ -30,14 +30,14 @@ def _held(graph_module: nn.Module, value: object) -> object:
 
 
 def constant_of(graph_module: nn.Module, value: object) -> torch.Tensor | None:
-    """Return what a node gives if it reads the graph's own tensors alone, such as part of a packed weight."""
+    """Return a node's value if it depends only on the graph's own tensors, as a slice of a weight does."""
     return _constant(graph_module, value, {})
 
 
 def _constant(
     graph_module: nn.Module, value: object, known: dict[fx.Node, torch.Tensor | None]
 ) -> torch.Tensor | None:
-    """The same; `known` has what was found of other nodes, since many ways may lead to one."""
+    """Evaluate a node recursively; `known` memoizes nodes, since many paths may lead to the same one."""
     if not isinstance(value, fx.Node) or value.op != "call_function" or not value.args:
         return tensor_of(graph_module, value)
     if value not in known:
@@ -60,14 +60,14 @@ def add_tensor(
 ) -> fx.Node:
     """Add a tensor as a parameter, and return the node that reads it.
 
-    A parameter, not a buffer: the compiler computes with constants beforehand, and leaves parameters to the
-    target, which has its own form of quantized weights.
+    A parameter, not a buffer: the compiler folds constants, but leaves parameters to the target, which has
+    its own form of quantized weights.
 
     Args:
         graph_module: the graph.
-        name: the tensor's name, if it is free.
+        name: the tensor's name; underscores are appended if it is taken.
         tensor: the tensor.
-        trained: whether gradients reach it.
+        trained: whether it requires gradients.
     """
     free = name
     while hasattr(graph_module, free):
@@ -77,5 +77,5 @@ def add_tensor(
 
 
 def _draws(node: fx.Node) -> bool:
-    """Whether a node gives other numbers each time."""
+    """Whether a node draws random numbers."""
     return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags

@@ -1,4 +1,4 @@
-"""Has a layer of a graph compute in half precision: its inputs and weights are cast, and its result back."""
+"""Makes a layer of a graph compute in half precision: casts its inputs and weights, and its result back."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Stored = dict[tuple[str, torch.dtype], fx.Node]
 
 
 def halve(graph_module: fx.GraphModule, node: fx.Node, dtype: torch.dtype, stored: Stored) -> None:
-    """Compute a node in half precision; it gives float32 as before, under its own name.
+    """Compute a node in half precision; the node keeps its name, and still returns float32.
 
     Args:
-        graph_module: the graph; it is changed.
+        graph_module: the graph, modified in place.
         node: the layer's node.
         dtype: bfloat16 or float16.
-        stored: the weights that are there already, by what they were made of.
+        stored: the cast weights added so far, by the name of the original and the dtype.
     """
     graph = graph_module.graph
 

@@ -1,8 +1,7 @@
-"""What items say of a layer: the mean products of its inputs, and which share of those is chance.
+"""Second moments of a layer's inputs over items, and the share of them that is sampling noise.
 
-Rows of one sequence resemble each other, as tokens do that attend to the same text. So chance is told from
-how far the mean products of whole sequences are apart: a thousand rows of ten sequences say little more than
-ten rows.
+Rows of one sequence are correlated, as are tokens that attend to the same text. So the noise is estimated
+from the variance between whole sequences: a thousand rows from ten sequences say little more than ten rows.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ import torch
 
 from torchport.quantization.weight_rounding import Moments
 
-_ITEMS = 16  # that noise is estimated from
+_ITEMS = 16  # used to estimate the noise
 
 
 class InputMoments:
-    """What is known of the tensor that one or several layers read.
+    """The second moments of a tensor that one or several layers read.
 
     Args:
-        items: the tensor in the quantized model, for each item: `[…, inputs]`, of the same shape.
+        items: the tensor in the quantized model for each item: `[…, inputs]`, all of the same shape.
     """
 
     def __init__(self, items: Sequence[torch.Tensor]) -> None:
@@ -32,11 +31,11 @@ class InputMoments:
         self._noise = noise_share(few, few, unit, len(items), is_square=True)
 
     def of(self, weight: torch.Tensor, wanted: Sequence[torch.Tensor]) -> Moments:
-        """Return what is known of a layer.
+        """Return the moments of a layer.
 
         Args:
-            weight: the layer's, in floats.
-            wanted: its results in the float model, for each item, without the bias.
+            weight: the layer's weight, in floats.
+            wanted: its results in the float model for each item, without the bias.
         """
         products = _mean_product(self._items, wanted)
         few = list(zip(self._items, wanted, strict=True))[:_ITEMS]
@@ -47,7 +46,7 @@ class InputMoments:
         return Moments(self._squares, products, count, self._noise, noise)
 
     def _unit(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor whose last dimension is the inputs, each divided by its size."""
+        """Return a tensor with each input (its last dimension) divided by its root mean square."""
         return torch.where(self._sizes > 0, tensor / self._sizes, 0.0)
 
 
@@ -59,15 +58,15 @@ def noise_share(
     *,
     is_square: bool = False,
 ) -> float:
-    """Return which share of the power of a mean product is chance, between 0 and 1.
+    """Return the share of the power of a mean product that is sampling noise, between 0 and 1.
 
-    It is the variance of a mean over all sequences, by how much sequences differ, over that mean's power.
+    It is the variance of the mean, estimated from the spread between sequences, divided by the mean's power.
 
     Args:
         ones, others: the factors, for some items: `[sequences, …, features]`, or rows, each a sequence.
         mean: their mean product over all items: `[features, features]`.
-        items: how many items that are.
-        is_square: whether the factors are the same, of size 1: then the diagonal is no question.
+        items: the total number of items.
+        is_square: whether the factors are the same, normalized to size 1: then the diagonal is excluded.
     """
     pairs = [
         (_sequences(one, len(ones)), _sequences(other, len(ones)))
@@ -94,7 +93,7 @@ def _sequences(item: torch.Tensor, items: int) -> torch.Tensor:
 
 
 def _power(one: torch.Tensor, other: torch.Tensor, is_square: bool) -> float:
-    """Return the power of each sequence's own mean product, added up."""
+    """Return the power of each sequence's own mean product, summed over sequences."""
     rows = one.shape[1]
     if rows * rows < one.shape[2] * other.shape[2]:
         found = ((one @ one.mT) * (other @ other.mT)).double().sum()

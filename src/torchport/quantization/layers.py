@@ -11,11 +11,11 @@ from torch import fx
 
 from torchport.capture import module_path, modules_around
 from torchport.errors import QuantizationError, nearest
-from torchport.quantization.decisions import Decisions, OwnRange, Quantizer
+from torchport.quantization.decisions import Decisions, DynamicRange, Quantizer
 from torchport.quantization.operands import operands
 from torchport.records.quantization import Precision
 
-# They move elements or choose among them, so that what comes out is on the grid of what goes in.
+# Ops that move or select elements, so that their results stay on the grid of their inputs.
 _MOVES = frozenset(
     """
     aten.view aten.reshape aten.flatten aten.transpose aten.permute aten.squeeze aten.unsqueeze aten.expand
@@ -44,12 +44,12 @@ class Layer:
     has_weight: bool
 
 
-# Their products compute in eight bits; the gates between them, on few numbers, do not.
+# Modules whose products compute in eight bits, but not the gates between them, which are on few elements.
 _RECURRENT = ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell")
 
 
 def tidy_recurrent(graph: fx.Graph, decisions: Decisions) -> None:
-    """Leave gates of recurrent layers in floats, and biases, which their steps share."""
+    """Leave gates of recurrent layers in floats, and their biases unchanged, which their steps share."""
     for node in graph.nodes:
         if node.op != "call_function" or not _is_recurrent(node):
             continue
@@ -69,13 +69,13 @@ def _is_recurrent(node: fx.Node) -> bool:
 
 
 def is_move(node: fx.Node) -> bool:
-    """Whether a node passes on elements as they are."""
+    """Whether a node only moves or selects elements."""
     name = str(node.target)
     return "getitem" in name or name.rpartition(".")[0] in _MOVES
 
 
 def find_layers(graph: fx.Graph, decisions: Decisions) -> list[Layer]:
-    """Return the ops that read something quantized and compute, in the order of the graph."""
+    """Return the ops that compute on quantized inputs or weights, in graph order."""
     found: list[tuple[fx.Node, bool]] = []
     for node in graph.nodes:
         if node.op != "call_function":
@@ -91,8 +91,8 @@ def find_layers(graph: fx.Graph, decisions: Decisions) -> list[Layer]:
     ]
 
 
-def quantizer_before(node: fx.Node, place: int, decisions: Decisions) -> Quantizer | OwnRange | None:
-    """Return what rounds one of a node's tensors: on the edge to it, or before ops that move elements."""
+def quantizer_before(node: fx.Node, place: int, decisions: Decisions) -> Quantizer | DynamicRange | None:
+    """Return the quantizer of a node's operand: on its edge, or upstream of ops that only move elements."""
     while True:
         edge = decisions.edges.get((node.name, place))
         if edge is not None and edge.quantizer is not None:
@@ -104,7 +104,7 @@ def quantizer_before(node: fx.Node, place: int, decisions: Decisions) -> Quantiz
 
 
 def _names(nodes: list[fx.Node]) -> list[str]:
-    """Name each node by its module; several ops of one by their names too; repeated calls by number."""
+    """Name each node by its module, with the op if a module has several, and a number for repeated calls."""
     paths = [module_path(node) for node in nodes]
     ops = [str(node.target).split(".")[1] for node in nodes]
     kinds = Counter(path for path, _ in set(zip(paths, ops, strict=True)))

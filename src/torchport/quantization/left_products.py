@@ -1,7 +1,7 @@
-"""Rounds products with weights that nncf leaves in floats, such as those of squeeze-and-excitation.
+"""Quantizes products with weights that nncf leaves in floats, such as those of squeeze-and-excitation.
 
-It leaves them whatever they cost: their few multiplications read many weights, in four times the memory. Here
-they are layers as any other: those that cost too much accuracy, or are no faster, go back to floats.
+nncf always leaves them, although they read many weights for few multiplications, at four times the memory.
+Here they are layers like any other: those that cost too much accuracy, or are no faster, go back to floats.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from torchport.quantization.options import QuantizationOptions
 from torchport.quantization.products import Product, largest_weight, weighted_products
 from torchport.targets.node_by_node import NodeByNode
 
-_MOST_ITEMS = 32  # that ranges are found on, if they are means: of the items' least and greatest numbers
-# The ways to find ranges that are known here. With others such products stay as nncf leaves them, in floats.
+_MOST_ITEMS = 32  # used for ranges that are means of the items' minima and maxima
+# The range estimators supported here. With others, these products stay in floats.
 _MEAN, _WHOLE = "mean_min_max", "min_max"
 
 
 def round_left_products(
     graph_module: fx.GraphModule, data: CalibrationData, options: QuantizationOptions, decisions: Decisions
 ) -> None:
-    """Add to the decisions what rounds those products with weights of which there is none yet.
+    """Add decisions for products with weights that have none yet.
 
     Args:
         graph_module: the graph, in floats.
-        data: what calibrates.
+        data: the calibration data.
         options: how weights and activations are rounded.
-        decisions: what was decided so far.
+        decisions: the decisions so far, extended in place.
     """
     left = [
         (node, product, weight)
@@ -62,8 +62,8 @@ def _ranges(
     *,
     is_mean: bool,
 ) -> dict[fx.Node, tuple[float, float]]:
-    """Return the least and the greatest number of what each product reads: of all items, or on average."""
-    ends = _Ends(graph_module, {operands(node)[product.read] for node, product, _ in left})
+    """Return the minimum and maximum of each product's input: over all items, or averaged."""
+    ends = _RangeRun(graph_module, {operands(node)[product.read] for node, product, _ in left})
     items = data.like_first(data.calibrating)
     with torch.no_grad():
         for index in items[:_MOST_ITEMS] if is_mean else items:
@@ -74,8 +74,8 @@ def _ranges(
     return {node: (min(ends.lows[node]), max(ends.highs[node])) for node in ends.lows}
 
 
-class _Ends(NodeByNode):
-    """Runs a graph, and notes the least and the greatest number of some nodes, item by item."""
+class _RangeRun(NodeByNode):
+    """Runs a graph, and records the minimum and maximum of some nodes, item by item."""
 
     def __init__(self, graph_module: fx.GraphModule, wanted: set[fx.Node]) -> None:
         super().__init__(graph_module)
@@ -83,7 +83,7 @@ class _Ends(NodeByNode):
         self.highs: dict[fx.Node, list[float]] = {node: [] for node in wanted}
 
     def run_node(self, n: fx.Node) -> object:
-        """Run a node, and note what it gives."""
+        """Run a node, and record the range of its result."""
         value = super().run_node(n)
         if n in self.lows:
             assert isinstance(value, torch.Tensor)
@@ -93,7 +93,7 @@ class _Ends(NodeByNode):
 
 
 def _quantizer(name: str, low: float, high: float, options: QuantizationOptions) -> Quantizer | None:
-    """Return what rounds numbers between two: around 0, above it where none is negative."""
+    """Return a quantizer for a range, unsigned if nothing is negative; None if it is empty or infinite."""
     low, high = min(low, 0.0), max(high, 0.0)
     if not math.isfinite(high - low) or low == high:
         return None

@@ -1,7 +1,7 @@
-"""A model's graph, run op by op over many items at once, in floats and quantized side by side.
+"""Runs a model's graph node by node over many items in lockstep, in floats and quantized side by side.
 
-Layers are quantized on the way: all items have arrived at a layer before any goes on, so that each is fitted
-to the inputs that it has behind those that are quantized already, in one pass over the data.
+Layers are quantized on the way: every item reaches a layer before any goes on, so that in one pass over the
+data each layer is fitted to its inputs from the layers that are quantized already.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from torchport.targets.node_by_node import NodeByNode
 from torchport.torch_private import OpOverload
 
 _LINEAR, _EMBEDDING = "aten.linear.default", "aten.embedding.default"
-_PLACES = {_LINEAR: 1, _EMBEDDING: 0}  # of the weight among the arguments
+_PLACES = {_LINEAR: 1, _EMBEDDING: 0}  # the index of the weight among the arguments
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelGraph:
-    """A model's graph, in float32, and items that it takes.
+    """A model's graph, in float32, and the items to run it on.
 
     Args:
-        graph_module: from the inputs' tensors to those of the result.
-        weights: which node reads which layer's weight first, as the layer's path.
+        graph_module: maps the input tensors to the result tensors.
+        weights: the path of a layer, by the first node that reads its weight.
         items: the tensors of each item.
-        results: the places of the graph's results that are judged: all but caches.
+        results: the indices of the results that are judged: all but caches.
     """
 
     graph_module: fx.GraphModule
@@ -47,17 +47,17 @@ class ModelGraph:
 
 
 def weight_place(node: fx.Node) -> int:
-    """Return the place of a layer's weight among its arguments."""
+    """Return the index of a layer's weight among its arguments."""
     return _PLACES[str(node.target)]
 
 
 def graph_of(model: nn.Module, items: Sequence[object], paths: Iterable[str]) -> ModelGraph | None:
-    """Capture a model on the commonest shape among some items; None if it cannot be captured.
+    """Capture a model for the most common shapes among some items; return None if it cannot be captured.
 
     Args:
         model: the model, in float32.
-        items: inputs; those of other shapes are left out.
-        paths: those of its layers.
+        items: the inputs; items of other shapes are left out.
+        paths: the paths of its layers.
     """
     calls = [call_of(item) for item in items]
     leaves = [tuple(flatten_call(*call).leaves) for call in calls]
@@ -76,7 +76,7 @@ def graph_of(model: nn.Module, items: Sequence[object], paths: Iterable[str]) ->
         except Exception:  # noqa: BLE001  # torch raises many kinds
             return None
         if writes(program):
-            return None  # one item's run would be seen by the others, and by the model
+            return None  # the writes of one item's run would affect the other items, and the model
     with quiet_torch():
         graph_module = program.module(check_guards=False)
     assert isinstance(graph_module, fx.GraphModule)
@@ -96,7 +96,7 @@ def _weights(graph_module: fx.GraphModule, model: nn.Module, paths: Iterable[str
         place = _PLACES.get(str(node.target))
         weight = None if place is None else tensor_of(graph_module, node.args[place])
         path = None if weight is None else stored.get(_key(weight))
-        # An embedding and a linear layer may share a weight: the first of them is met, the other follows it.
+        # Layers may share a weight: only the first that reads it counts, the others follow it.
         if path is not None and path not in found.values():
             found[node] = path
     return found
@@ -111,18 +111,18 @@ def run_in_lockstep(
     quantize: Callable[[str, Moments | None], torch.Tensor | None],
     fitted: Collection[str],
 ) -> None:
-    """Run all items through a graph, and have each layer quantized when they arrive at it.
+    """Run all items through a graph, and quantize each layer when they reach it.
 
     Args:
         graph: the graph.
-        quantize: given a path, and what is known of a layer that is fitted, returns the weight to go on with;
-            None: the layer stays as it is.
-        fitted: the paths of the linear layers that are fitted to data; after the last nothing is left to do.
+        quantize: takes a layer's path, and its moments if it is fitted to data; returns the weight to
+            continue with, or None to keep the layer as it is.
+        fitted: the paths of the linear layers that are fitted to data; the run stops after the last of them.
     """
     runs = [_Run(graph.graph_module, tensors) for tensors in graph.items]
     nodes = list(graph.graph_module.graph.nodes)
     left = set(fitted)
-    known = _Knowledge(runs)
+    known = _MomentsOfLayers(runs)
     with torch.no_grad():
         for node, dead in zip(nodes, _last_uses(nodes), strict=True):
             for run in runs:
@@ -141,8 +141,8 @@ def run_in_lockstep(
                 run.forget(dead)
 
 
-class _Knowledge:
-    """What all items say of linear layers; several that read the same tensor share what is known of it."""
+class _MomentsOfLayers:
+    """Computes the moments of linear layers over all items; layers with the same input share its moments."""
 
     def __init__(self, runs: Sequence[_Run]) -> None:
         self._runs = runs
@@ -150,7 +150,7 @@ class _Knowledge:
         self._inputs: InputMoments | None = None
 
     def of(self, node: fx.Node) -> Moments:
-        """Return what is known of a layer whose results in floats are there already."""
+        """Return the moments of a layer whose float results are available already."""
         source, weight, bias = (*node.args, None)[:3]
         assert isinstance(source, fx.Node)
         assert isinstance(weight, fx.Node)
@@ -164,7 +164,7 @@ class _Knowledge:
 
 
 def _last_uses(nodes: Sequence[fx.Node]) -> Iterator[list[fx.Node]]:
-    """Give, for each node, those that nobody reads after it."""
+    """Yield, for each node, the nodes whose values are dead after it."""
     last: dict[fx.Node, fx.Node] = {}
     for node in nodes:
         for each in (node, *node.all_input_nodes):
@@ -176,34 +176,34 @@ def _last_uses(nodes: Sequence[fx.Node]) -> Iterator[list[fx.Node]]:
 
 
 class _Run:
-    """One item on its way through a graph: in floats, and with the layers that are quantized already."""
+    """One item's run through a graph: in floats, and with the layers quantized so far."""
 
     def __init__(self, graph_module: fx.GraphModule, tensors: Sequence[torch.Tensor]) -> None:
         self._floats, self._quantized = (
             NodeByNode(graph_module, garbage_collect_values=False) for _ in range(2)
         )
         for each in (self._floats, self._quantized):
-            # Copies: a graph may write to what it is given.
+            # Copies: a graph may write to its inputs.
             each.args_iter = iter([tensor.clone() for tensor in tensors])
 
     @property
     def floats(self) -> dict[fx.Node, torch.Tensor]:
-        """The tensors in floats."""
+        """The values of the float model, by node."""
         return self._floats.env
 
     @property
     def quantized(self) -> dict[fx.Node, torch.Tensor]:
-        """The tensors of the quantized model."""
+        """The values of the quantized model, by node."""
         return self._quantized.env
 
     def replace_weight(self, node: fx.Node, weight: torch.Tensor) -> None:
-        """Go on with another weight in the quantized model."""
+        """Replace a node's weight in the quantized model."""
         read = node.args[weight_place(node)]
         assert isinstance(read, fx.Node)
         self._quantized.env[read] = weight
 
     def step_floats(self, node: fx.Node) -> None:
-        """Run a node in floats."""
+        """Run a node of the float model."""
         if node.op != "output":
             self._floats.env[node] = self._floats.run_node(node)
 
@@ -213,7 +213,7 @@ class _Run:
             self._quantized.env[node] = self._quantized.run_node(node)
 
     def forget(self, nodes: Iterable[fx.Node]) -> None:
-        """Forget values that nobody reads any more."""
+        """Drop values that no later node reads."""
         for each in (self._floats, self._quantized):
             for node in nodes:
                 each.env.pop(node, None)

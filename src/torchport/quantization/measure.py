@@ -1,4 +1,4 @@
-"""One pass over held-back data: what each layer loses by itself, and what has added up to it."""
+"""One pass over held-back data: the noise of each layer in isolation, and accumulated up to it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 from torch import fx
 
 from torchport.quantization.calibration import CalibrationData, Progress
-from torchport.quantization.decisions import Decisions, OwnRange
+from torchport.quantization.decisions import Decisions, DynamicRange
 from torchport.quantization.layers import Layer, quantizer_before
 from torchport.quantization.noise import Noise, ResultNoise
 from torchport.quantization.operands import map_operands, operands
 from torchport.targets.node_by_node import NodeByNode
 
-_MOST_KEPT = 1 << 26  # bytes of results
+_CACHE_LIMIT = 1 << 26  # bytes of results
 
 
 @dataclass(slots=True)
 class LayerMeasure:
-    """What was seen of a layer."""
+    """The measurements of a layer."""
 
     isolated: Noise = field(default_factory=Noise)
     accumulated: Noise = field(default_factory=Noise)
@@ -34,14 +34,14 @@ class LayerMeasure:
 
 @dataclass(slots=True)
 class Measures:
-    """What was seen of all layers, and of the model's results."""
+    """The measurements of all layers, and of the model's results."""
 
     layers: dict[str, LayerMeasure]
     results: ResultNoise = field(default_factory=ResultNoise)
 
 
-class _Seen(NodeByNode):
-    """Runs a graph, and shows what each of some nodes gives."""
+class _ObservedRun(NodeByNode):
+    """Runs a graph, and passes the values of some nodes to a callback."""
 
     def __init__(
         self, graph_module: fx.GraphModule, nodes: Sequence[str], show: Callable[[fx.Node, Any, Any], None]
@@ -51,7 +51,7 @@ class _Seen(NodeByNode):
         self._show = show
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run a node and show its value."""
+        """Run a node and pass on its value."""
         value = super().run_node(n)
         if n.name in self._wanted:
             self._show(n, value, self.env)
@@ -67,31 +67,31 @@ def measure(
     data: CalibrationData,
     progress: Progress,
 ) -> Measures:
-    """Measure every layer on the data that are held back.
+    """Measure every layer on the held-back data.
 
     Args:
-        floats, quantized: the graph, before and after; nodes have the same names.
-        decisions: what the calibration decided.
+        floats, quantized: the graph before and after quantization, with the same node names.
+        decisions: the decisions of the calibration.
         layers: the layers.
-        judged: the places of the results that are judged.
+        judged: the indices of the results to compare.
         data: the data.
-        progress: told of each item.
+        progress: called for each item.
     """
     found = Measures({layer.name: LayerMeasure() for layer in layers})
     by_node = {layer.node: found.layers[layer.name] for layer in layers}
     expected: dict[str, torch.Tensor] = {}
 
-    def see_float(node: fx.Node, value: Any, values: dict[fx.Node, Any]) -> None:
+    def record_float(node: fx.Node, value: Any, values: dict[fx.Node, Any]) -> None:
         tensor = _first_tensor(value)
         if tensor is None:
             return
         expected[node.name] = tensor
-        _see_input(by_node[node.name], node, values, decisions)
-        alone = _first_tensor(_run_alone(node, values, decisions))
+        _record_input(by_node[node.name], node, values, decisions)
+        alone = _first_tensor(_run_isolated(node, values, decisions))
         if alone is not None:
             by_node[node.name].isolated.add(alone, tensor)
 
-    def see_quantized(node: fx.Node, value: Any, values: dict[fx.Node, Any]) -> None:
+    def record_quantized(node: fx.Node, value: Any, values: dict[fx.Node, Any]) -> None:
         tensor = _first_tensor(value)
         if tensor is not None and node.name in expected:
             by_node[node.name].accumulated.add(tensor, expected.pop(node.name))
@@ -101,9 +101,9 @@ def measure(
         for done, index in enumerate(data.held_back):
             leaves = data.load(index)
             with torch.random.fork_rng(devices=[]):
-                theirs = _Seen(floats, nodes, see_float).run(*leaves)
-            with torch.random.fork_rng(devices=[]):  # a model that draws numbers draws the same
-                ours = _Seen(quantized, nodes, see_quantized).run(*leaves)
+                theirs = _ObservedRun(floats, nodes, record_float).run(*leaves)
+            with torch.random.fork_rng(devices=[]):  # the same random numbers as above
+                ours = _ObservedRun(quantized, nodes, record_quantized).run(*leaves)
             found.results.add(_judged(ours, judged), _judged(theirs, judged))
             expected.clear()
             progress("Measuring", done + 1, len(data.held_back))
@@ -111,11 +111,11 @@ def measure(
 
 
 class ExpectedResults:
-    """The results of the graph in floats on the data that are held back: computed once, while they are small.
+    """The results of the float graph on the held-back data, cached up to a size limit.
 
     Args:
         floats: the graph.
-        judged: the places of the results that are judged.
+        judged: the indices of the results to compare.
         data: the data.
     """
 
@@ -126,7 +126,7 @@ class ExpectedResults:
 
     @torch.no_grad()
     def compare(self, quantized: fx.GraphModule) -> ResultNoise:
-        """Return how far the results of another graph are apart from them."""
+        """Return the noise of a quantized graph's results compared with them."""
         noise = ResultNoise()
         for index in self._data.held_back:
             leaves = self._data.load(index)
@@ -138,12 +138,12 @@ class ExpectedResults:
             return self._kept[index]
         results = self._run(self._floats, leaves)
         self._bytes += sum(each.nbytes for each in results if isinstance(each, torch.Tensor))
-        if self._bytes <= _MOST_KEPT:
+        if self._bytes <= _CACHE_LIMIT:
             self._kept[index] = results
         return results
 
     def _run(self, graph: fx.GraphModule, leaves: Sequence[Any]) -> list[object]:
-        with torch.random.fork_rng(devices=[]):  # a model that draws numbers draws the same
+        with torch.random.fork_rng(devices=[]):  # every graph draws the same random numbers
             return _judged(graph(*leaves), self._judged)
 
 
@@ -157,8 +157,10 @@ def _first_tensor(value: Any) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) and value.is_floating_point() else None
 
 
-def _see_input(found: LayerMeasure, node: fx.Node, values: dict[fx.Node, Any], decisions: Decisions) -> None:
-    """Note the range of the first tensor that is rounded, and how much of it is cut off."""
+def _record_input(
+    found: LayerMeasure, node: fx.Node, values: dict[fx.Node, Any], decisions: Decisions
+) -> None:
+    """Record the range of the first quantized operand, and how many of its elements are clipped."""
     for place, operand in enumerate(operands(node)):
         quantizer = quantizer_before(node, place, decisions)
         value = values.get(operand)
@@ -171,16 +173,16 @@ def _see_input(found: LayerMeasure, node: fx.Node, values: dict[fx.Node, Any], d
         found.low = low if found.low is None else min(found.low, low)
         found.high = high if found.high is None else max(found.high, high)
         found.inputs += value.numel()
-        if isinstance(quantizer, OwnRange):
-            return  # nothing is cut off
+        if isinstance(quantizer, DynamicRange):
+            return  # nothing is clipped
         found.range = quantizer.range
         half = quantizer.scale / 2
         found.clipped += int(((value < found.range[0] - half) | (value > found.range[1] + half)).sum())
         return
 
 
-def _run_alone(node: fx.Node, values: dict[fx.Node, Any], decisions: Decisions) -> Any:
-    """Return what a layer in eight bits makes of the inputs that it has in floats."""
+def _run_isolated(node: fx.Node, values: dict[fx.Node, Any], decisions: Decisions) -> Any:
+    """Return the result of a layer in eight bits on its inputs from the float model."""
 
     def rounded(place: int, operand: fx.Node) -> Any:
         weight = decisions.weights.get((node.name, place))

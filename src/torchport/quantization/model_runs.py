@@ -1,4 +1,4 @@
-"""Runs of the caller's model that leave it, and torch's random numbers, as they are; what fails is named."""
+"""Runs the caller's model without changing it or torch's random state, and reports which item fails."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torchport.errors import QuantizationError, TorchportError, one_line
 from torchport.generation import is_cache
 from torchport.structure import flatten
 
-NO_LABELS = "give what the model is called with, and no labels beside it"
+NO_LABELS = "give only the model's inputs, no labels"
 
 
 def check_evaluating(model: nn.Module, name: str) -> None:
-    """Refuse a model of which any part is in training mode: its dropouts and norms would do something else.
+    """Reject a model with any module in training mode: its dropouts and norms would behave differently.
 
     Raises:
-        QuantizationError: names the part.
+        QuantizationError: names the module.
     """
     for path, module in model.named_modules():
         if module.training:
@@ -33,7 +33,7 @@ def check_evaluating(model: nn.Module, name: str) -> None:
             )
 
 
-# What runs around a module's forward.
+# The attributes of hooks that run around a module's forward.
 _HOOKS = (
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
@@ -44,18 +44,18 @@ _HOOKS = (
 
 
 def copy_model(model: nn.Module, replaced: Mapping[str, nn.Module] = MappingProxyType({})) -> nn.Module:
-    """Return a copy of a model, with other modules in some places.
+    """Return a copy of a model, with some modules replaced.
 
-    Each stands wherever the one before it was referred to, in lists of the model's too, and has its hooks.
+    Every reference to an original module is replaced, also in lists, and the new module gets its hooks.
 
     Args:
         model: the model.
-        replaced: the other modules, by the paths of those that they stand for.
+        replaced: the new modules, by the paths of the modules that they replace.
 
     Raises:
         QuantizationError: it cannot be copied.
     """
-    # Tensors that a call left in it, with what they were computed from, which torch does not copy.
+    # Tensors with a grad_fn, left by an earlier call, which torch refuses to deep-copy.
     memo: dict[int, object] = {
         id(value): value.detach().clone()
         for module in model.modules()
@@ -74,14 +74,14 @@ def copy_model(model: nn.Module, replaced: Mapping[str, nn.Module] = MappingProx
         raise QuantizationError(
             f"the model cannot be copied: {one_line(error)}",
             where=type(model).__name__,
-            remedy="see to it that copy.deepcopy(model) works",
+            remedy="make sure that copy.deepcopy(model) works",
         ) from error
     return result
 
 
 def stand_in(model: nn.Module) -> nn.Module:
-    """Return a module that computes as a model does and shares its weights; what it writes is its own."""
-    # Of torch's own modules, tables with a largest norm write to their weight when they are called.
+    """Return a stand-in for a model that shares its weights, but writes only to copies of its own."""
+    # Of torch's own modules, embeddings with max_norm write to their weight when they are called.
     written = {
         id(module.weight) for module in model.modules() if getattr(module, "max_norm", None) is not None
     }
@@ -94,9 +94,9 @@ def stand_in(model: nn.Module) -> nn.Module:
 
 
 def call(model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    """Call a model without gradients, on copies of inputs, which it may write to.
+    """Call a model without gradients, on copies of its inputs, which it may write to.
 
-    Random numbers are afterwards what they were: another model that draws some gets the same.
+    The random state is restored afterwards, so that another model draws the same numbers.
     """
     args, kwargs = copy.deepcopy((args, kwargs))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -104,20 +104,20 @@ def call(model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) 
 
 
 def result_tensors(result: object) -> list[torch.Tensor]:
-    """Return the tensors of a result, but for caches: what they are good for shows in the next call."""
+    """Return the tensors of a result, except those of KV caches, whose accuracy only affects later calls."""
     whole = flatten(result)
     caches = {id(each): None for each in whole.objects if is_cache(each)}
     return flatten(result, by_reference=caches).leaves if caches else whole.leaves
 
 
 @contextmanager
-def failing_item_named(run: Callable[[int], object], items: Iterable[int], name: str) -> Iterator[None]:
-    """If something fails because an item of the calibration data does not fit, say so, and which one.
+def naming_failing_item(run: Callable[[int], object], items: Iterable[int], name: str) -> Iterator[None]:
+    """If the body fails because the model fails on an item of the calibration data, report which one.
 
     Args:
         run: runs the model on an item.
-        items: those that may be at fault.
-        name: the model's.
+        items: the items to try.
+        name: the model's name.
 
     Raises:
         QuantizationError: the model raises on an item.

@@ -1,7 +1,7 @@
 """Calibrates with nncf: where quantizers go, their ranges, smoothed weights and corrected biases.
 
 nncf knows which ops OpenVINO computes in eight bits, and between which of them tensors stay in eight bits. It
-works on a copy of the graph whose sizes are fixed; what it decided is read off that copy by the nodes' names.
+works on a copy of the graph with static shapes; its decisions are read back from that copy by node name.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from torchport.quantization.calibration import CalibrationData, Progress
 from torchport.quantization.decisions import Decisions, Edge, QuantizedWeight, Quantizer
 from torchport.quantization.float_graph import FloatGraph, fixed_copy
 from torchport.quantization.graph_tensors import tensor_of
-from torchport.quantization.model_runs import failing_item_named
+from torchport.quantization.model_runs import naming_failing_item
 from torchport.quantization.operands import operands
 from torchport.quantization.options import QuantizationOptions
 from torchport.quantization.products import reduces_weights
 
 _ATTENTION = ("scaled_dot_product_attention", "softmax")
-# nncf knows which of their tensors are in floats.
+# Ops for which nncf itself knows which of their tensors are in floats.
 _FLOATS_APART = ("embedding", "scaled_dot_product_attention")
 _QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
 _DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
-_NO_TELEMETRY = "NNCF_CI"  # set while it is imported: it would report each call to its makers
+_NO_TELEMETRY = "NNCF_CI"  # disables nncf's telemetry if set when it is imported
 
 
 def calibrate(
     graph: FloatGraph, data: CalibrationData, options: QuantizationOptions, progress: Progress
 ) -> Decisions:
-    """Run the calibrating items through the graph and return what is to be done.
+    """Run the calibration items through the graph and return the decisions.
 
     Raises:
         QuantizationError: nncf is not installed, refuses the graph, or finds a range that is not finite.
@@ -53,7 +53,7 @@ def calibrate(
         try:
             with (
                 torch.no_grad(),
-                failing_item_named(lambda item: fixed.forward(*data.load(item)), items, graph.name),
+                naming_failing_item(lambda item: fixed.forward(*data.load(item)), items, graph.name),
             ):
                 quantized = _run(nncf, fixed, reader, len(items), options)
         except QuantizationError:
@@ -64,13 +64,13 @@ def calibrate(
                 where=graph.name,
                 remedy='try method="weight_only", or options={"overrides": {"PART.*": "float"}}',
             ) from error
-    return _Reading(quantized, fixed, original).decisions(graph.name)
+    return _DecisionReader(quantized, fixed, original).decisions(graph.name)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[Any]:
-    """Give nncf, without its messages, bars and reports to its makers."""
-    # First of all its turn: the rest is the process's, and one thread would put back what another has set.
+    """Yield the nncf module, with its messages, progress bars and telemetry disabled."""
+    # The lock first: the rest is process-wide, and one thread would restore what another has set.
     with quiet_torch(), STDOUT.held_back():
         before = os.environ.get(_NO_TELEMETRY)
         os.environ[_NO_TELEMETRY] = "1"
@@ -138,9 +138,9 @@ def _run(nncf: Any, fixed: fx.GraphModule, reader: Any, count: int, options: Qua
     advanced = AdvancedQuantizationParameters(
         overflow_fix=OverflowFix.ENABLE if reduces_weights(options) else OverflowFix.DISABLE,
         disable_bias_correction=not options.bias_correction,
-        disable_channel_alignment=True,  # it has none for such graphs, and would not say so
+        disable_channel_alignment=True,  # nncf silently lacks it for torch.export graphs
         weights_quantization_params=QuantizationParameters(per_channel=options.weights == "per_channel"),
-        # Else what depthwise convolutions read would be rounded by channels, which few engines know.
+        # Otherwise inputs of depthwise convolutions are quantized per channel, which few engines support.
         activations_quantization_params=QuantizationParameters(per_channel=False),
         activations_range_estimator_params=ranges,
         smooth_quant_alphas=AdvancedSmoothQuantParameters(matmul=0.95 if smooth else -1),
@@ -151,13 +151,13 @@ def _run(nncf: Any, fixed: fx.GraphModule, reader: Any, count: int, options: Qua
         preset=presets[options.activations],
         subset_size=count,
         model_type=nncf.ModelType.TRANSFORMER if has_attention or smooth else None,
-        ignored_scope=nncf.IgnoredScope(names=_not_in_floats(fixed), validate=False),
+        ignored_scope=nncf.IgnoredScope(names=_integer_ops(fixed), validate=False),
         advanced_parameters=advanced,
     )
 
 
-def _not_in_floats(graph_module: fx.GraphModule) -> list[str]:
-    """Return the ops with whole numbers or booleans: nncf takes every tensor for one in floats."""
+def _integer_ops(graph_module: fx.GraphModule) -> list[str]:
+    """Return the ops with integer or boolean tensors: nncf assumes that every tensor is in floats."""
     return [
         node.name
         for node in graph_module.graph.nodes
@@ -172,13 +172,13 @@ def _is_float(node: fx.Node) -> bool:
     return not isinstance(value, torch.Tensor) or value.is_floating_point()
 
 
-class _Reading:
-    """Reads decisions off a graph that nncf quantized.
+class _DecisionReader:
+    """Extracts decisions from a graph that nncf quantized.
 
     Args:
-        quantized: that graph.
+        quantized: the graph that nncf returned.
         fixed: the graph that it was made from.
-        original: the nodes of that by their names.
+        original: the nodes of the latter, before nncf changed it, by their names.
     """
 
     def __init__(self, quantized: Any, fixed: fx.GraphModule, original: dict[str, fx.Node]) -> None:
@@ -187,7 +187,7 @@ class _Reading:
         self._original = original
 
     def decisions(self, where: str) -> Decisions:
-        """Return what was decided.
+        """Return nncf's decisions.
 
         Raises:
             QuantizationError: a range is not finite.
@@ -204,7 +204,7 @@ class _Reading:
                 math.isfinite(edge.quantizer.scale) and edge.quantizer.scale > 0
             ):
                 raise QuantizationError(
-                    f"the range of what {name} reads is not finite",
+                    f"the input range of {name} is not finite",
                     where=where,
                     remedy="leave infinite inputs out of the calibration data",
                 )
@@ -212,7 +212,7 @@ class _Reading:
 
     def _read(self, found: Decisions, node: fx.Node, before: fx.Node, place: int, value: fx.Node) -> None:
         if str(value.target) == "aten.sub.Tensor" and value.name not in self._original:
-            # What a norm multiplies channels by, it rounds along the wrong axis.
+            # nncf quantizes the weights of norms along the wrong axis.
             weight = self._weight(value) if "norm" not in str(node.target) else None
             if weight is not None:
                 found.weights[node.name, place] = weight
@@ -223,18 +223,18 @@ class _Reading:
             return
         quantizer, factor, factor_name = None, None, ""
         if str(value.target) == _DEQUANTIZE:
-            value = value.args[0]  # type: ignore[assignment]  # its quantizing node
+            value = value.args[0]  # type: ignore[assignment]  # its quantize node
             assert str(value.target) == _QUANTIZE
             scale, zero_point, low, high = value.args[1:5]
             quantizer = Quantizer(value.name, float(scale), int(zero_point), int(low), int(high))  # type: ignore[arg-type]  # numbers
-            value = value.args[0]  # type: ignore[assignment]  # what it reads
+            value = value.args[0]  # type: ignore[assignment]  # its input
         if value.op == "call_module" and "smooth_quant" in str(value.target):
             factor, factor_name = self._factor(value), value.name
         if quantizer is not None or factor is not None:
             found.edges[node.name, place] = Edge(quantizer, factor, factor_name)
 
     def _weight(self, value: fx.Node) -> QuantizedWeight | None:
-        """Read `values * scale - zero`, where zero is 0."""
+        """Return the weight of `values * scale - zero`, or None if it is not int8 or zero is not 0."""
         product, zero = value.args[:2]
         assert isinstance(product, fx.Node)
         values, scale = (tensor_of(self._quantized, each) for each in product.args[:2])

@@ -1,4 +1,4 @@
-"""How far a quantized tensor is from its float original: SQNR and PCC, added up over items."""
+"""The noise of a quantized tensor compared with its float original: SQNR and PCC, accumulated over items."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-# As a share of its power: what varies less is rounding of these sums.
+# The variance, relative to the power, below which a signal is constant: less is rounding error of the sums.
 _CONSTANT = 1e-12
 
 
 @dataclass(slots=True)
 class Noise:
-    """Sums over elements, from which SQNR and PCC follow; nothing is kept of the tensors."""
+    """Sums over elements, from which SQNR and PCC follow; the tensors themselves are not kept."""
 
     count: int = 0
     signal: float = 0.0
@@ -30,7 +30,7 @@ class Noise:
         difference = ours - theirs
         error = float(difference @ difference)
         if not math.isfinite(error):
-            # Infinite numbers of a mask, or NaN, say nothing where both have them.
+            # Infinities, as in a mask, and NaN are ignored where both tensors have them.
             finite = ours.isfinite() & theirs.isfinite()
             same = (ours == theirs) | (ours.isnan() & theirs.isnan())
             error = math.inf if not bool((finite | same).all()) else float(difference[finite].square().sum())
@@ -54,10 +54,9 @@ class Noise:
 
     @property
     def pcc(self) -> float:
-        """The correlation of the two.
+        """The Pearson correlation coefficient of the two.
 
-        Of a single number, or of one again and again, there is none: there it is that of a signal of this
-        power with an error of this power.
+        For a constant signal it is undefined: then it is estimated from the powers of signal and error.
         """
         if self.error == math.inf:
             return 0.0
@@ -74,15 +73,15 @@ class Noise:
 
 @dataclass(slots=True)
 class ResultNoise:
-    """How far each of a model's results is from its original. As good as the worst of them is the model.
+    """The noise of each of a model's results. The model is judged by the worst of them.
 
-    Added up over all, a large result would hide what becomes of a small one: logits, of boxes.
+    Accumulated together, a large result, such as logits, would hide the error of a small one, such as boxes.
     """
 
     parts: list[Noise] = field(default_factory=list)
 
     def add(self, ours: Sequence[object], theirs: Sequence[object]) -> None:
-        """Add the results of a call, those in floats."""
+        """Add the floating-point results of a call."""
         self.parts += [Noise() for _ in range(len(theirs) - len(self.parts))]
         for noise, one, other in zip(self.parts, ours, theirs, strict=False):
             if (
@@ -94,7 +93,7 @@ class ResultNoise:
 
     @property
     def count(self) -> int:
-        """How many numbers were compared."""
+        """How many values were compared."""
         return sum(noise.count for noise in self.parts)
 
     @property
@@ -104,10 +103,10 @@ class ResultNoise:
 
     @property
     def sqnr(self) -> float:
-        """The least of the results'."""
+        """The lowest SQNR among the results."""
         return min((noise.sqnr for noise in self.parts), default=math.inf)
 
     @property
     def pcc(self) -> float:
-        """The least of the results'."""
+        """The lowest PCC among the results."""
         return min((noise.pcc for noise in self.parts), default=1.0)

@@ -1,4 +1,4 @@
-"""The tensors that a node reads, by their places."""
+"""Finds and replaces the tensor operands of a node, by their index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def operands(node: fx.Node) -> list[fx.Node]:
-    """Return the tensors among a node's arguments, those in lists too, in their order."""
+    """Return the tensors among a node's arguments, including those in lists, in order."""
     found: list[fx.Node] = []
 
     def note(place: int, value: fx.Node) -> fx.Node:
@@ -26,11 +26,11 @@ def operands(node: fx.Node) -> list[fx.Node]:
 def map_operands(
     node: fx.Node, replace: Callable[[int, fx.Node], Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a node's arguments with something else in place of each tensor.
+    """Return a node's arguments with each tensor replaced.
 
     Args:
         node: the node.
-        replace: gives it, from the tensor's place among the operands and its node.
+        replace: returns the replacement, given the tensor's index among the operands and its node.
     """
     place = -1
 
@@ -49,5 +49,5 @@ def map_operands(
 
 
 def is_number(node: fx.Node) -> bool:
-    """Whether a node gives a size, or another number."""
+    """Whether a node's value is a size or another scalar."""
     return isinstance(node.meta.get("val"), _NUMBERS)

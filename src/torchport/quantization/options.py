@@ -1,4 +1,4 @@
-"""The options of `torchport.quantize`, checked, and what accuracy is asked for."""
+"""The options of `torchport.quantize`, validated, and its accuracy budget."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "range_reduction": get_args(RangeReduction),
     "half": (None, *get_args(Half)),
 }
-# The methods that heed an option; all heed those that are not named.
-_HEEDED_BY: dict[str, tuple[Method, ...]] = {
+# The methods that use an option; options not listed apply to all methods.
+_USED_BY: dict[str, tuple[Method, ...]] = {
     "ranges": ("ptq", "qat"),
     "weights": ("ptq", "qat", "dynamic"),
     "activations": ("ptq", "qat"),
@@ -49,29 +49,29 @@ class QuantizationOptions:
     """How a model is quantized.
 
     Args:
-        ranges: how ranges are found: `mean_min_max` (the mean of each item's), `min_max` (of all items),
-            `quantile` (without the outermost values), or `histogram` (with the least error).
-        weights: whether weights have a scale for each output channel or one for all.
-        activations: `symmetric` around 0, `asymmetric`, or what suits the model.
-        bias_correction: whether biases take up the mean error of their layers.
-        smooth_quant: whether outliers of activations are moved into weights; None: where there is attention.
-        equalize: whether channels between two layers of a kind are aligned first, as large as they are on the
-            calibration data.
-        bits: of weights, with `weight_only`: 8, or 4, two of them in a byte.
-        group_size: how many inputs share a scale where weights have 4 bits; with 8 each output has one.
-        size_ratio: with 4 bits and data, which share of its file in bfloat16 the model's may take. The layers
-            that change the results most get 8 bits, or groups of half the size, and those that change them
-            least groups of twice the size, as far as that permits it; 0: all groups have `group_size`.
+        ranges: how activation ranges are estimated: `mean_min_max` (mean of each item's minimum and maximum),
+            `min_max` (over all items), `quantile` (clipping outliers), or `histogram` (minimizing the error).
+        weights: whether weight scales are per output channel or per tensor.
+        activations: `symmetric` around 0, `asymmetric`, or `auto` to suit the model.
+        bias_correction: whether biases are adjusted for the mean quantization error of their layers.
+        smooth_quant: whether activation outliers are moved into weights; None: if the model has attention.
+        equalize: whether channel ranges between two layers of the same kind are equalized first, as measured
+            on the calibration data.
+        bits: bits per weight with `weight_only`: 8, or 4, packed two to a byte.
+        group_size: how many inputs share a scale in 4-bit weights; in 8-bit weights scales are per output.
+        size_ratio: with 4 bits and data, the model's file size limit as a fraction of its size in bfloat16.
+            Within it, the most sensitive layers get 8 bits or groups of half the size, and the least
+            sensitive ones groups of twice the size; 0: all groups have `group_size`.
         symmetric_weights: whether weights have no zero point, with `weight_only`.
-        range_reduction: whether weights use 7 bits, against saturation on x86 processors without VNNI;
-            `auto` looks at the processor.
-        half: what layers with weights compute in that must not compute in eight bits: `bfloat16`, `float16`,
-            or None for float32.
-        overrides: precisions by pattern: a glob of module paths or of ops, such as `{"head.*": "float",
-            "aten.add.*": "float"}`. The last that matches counts.
-        plan: a plan, perhaps edited: its precisions are taken as they are.
-        samples: how many items of the calibration data are used at most.
-        hold_back: which share of them is kept for judging.
+        range_reduction: whether weights use 7 bits, to avoid saturation on x86 processors without VNNI;
+            `auto` depends on the processor.
+        half: the fallback precision of layers with weights that must not compute in int8: `bfloat16`,
+            `float16`, or None for float32.
+        overrides: precisions by pattern, a glob of module paths or ops, such as `{"head.*": "float",
+            "aten.add.*": "float"}`. The last match wins.
+        plan: a plan, possibly edited, whose precisions are applied unchanged.
+        samples: the maximum number of calibration items used.
+        hold_back: the fraction of them held back for evaluation.
     """
 
     ranges: Ranges = "mean_min_max"
@@ -92,7 +92,7 @@ class QuantizationOptions:
     hold_back: float = 0.2
 
     def __post_init__(self) -> None:
-        """Refuse values that mean nothing."""
+        """Reject invalid values."""
         for name, choices in _CHOICES.items():
             given = getattr(self, name)
             if not any(given == choice and type(given) is type(choice) for choice in choices):
@@ -117,7 +117,7 @@ class QuantizationOptions:
         if self.smooth_quant is not None and not isinstance(self.smooth_quant, bool):
             raise _refusal(f"smooth_quant is {self.smooth_quant!r}", "choose True, False or None")
         if self.plan is not None and not isinstance(self.plan, QuantizationPlan):
-            raise _refusal("plan is no QuantizationPlan", "read it with QuantizationPlan.from_json")
+            raise _refusal("plan is not a QuantizationPlan", "read it with QuantizationPlan.from_json")
         for layer in self.plan.layers if self.plan is not None else ():
             if layer.bits not in _CHOICES["bits"]:
                 raise _refusal(
@@ -125,17 +125,17 @@ class QuantizationOptions:
                 )
         if not isinstance(self.samples, int) or self.samples < 2:
             raise _refusal(
-                f"samples is {self.samples!r}", "one item calibrates and one judges: give at least 2"
+                f"samples is {self.samples!r}", "one item calibrates and one evaluates: give at least 2"
             )
         if not isinstance(self.hold_back, (int, float)) or not 0 < self.hold_back < 1:
             raise _refusal(f"hold_back is {self.hold_back!r}", "give a share between 0 and 1")
 
 
 def make_options(given: QuantizationOptions | Mapping[str, object] | None) -> QuantizationOptions:
-    """Return options of a mapping; an unknown key is refused.
+    """Return options from a mapping, rejecting unknown keys.
 
     Raises:
-        QuantizationError: a key is unknown, or a value means nothing.
+        QuantizationError: a key is unknown, or a value is invalid.
     """
     if isinstance(given, QuantizationOptions):
         return given
@@ -144,34 +144,34 @@ def make_options(given: QuantizationOptions | Mapping[str, object] | None) -> Qu
     known = [entry.name for entry in fields(QuantizationOptions)]
     for key in given or {}:
         if key not in known:
-            raise _refusal(f"there is no option {key!r}", nearest(str(key), known))
-    return QuantizationOptions(**dict(given or {}))  # type: ignore[arg-type]  # checked by itself
+            raise _refusal(f"unknown option {key!r}", nearest(str(key), known))
+    return QuantizationOptions(**dict(given or {}))  # type: ignore[arg-type]  # checked in __post_init__
 
 
 def check_group_size(given: object, what: str) -> None:
-    """Refuse groups that bytes of two weights cannot be divided into.
+    """Reject group sizes that do not pack into whole bytes of two weights.
 
     Raises:
-        QuantizationError: it is no even number.
+        QuantizationError: it is not a positive even number.
     """
     if not isinstance(given, int) or given < 2 or given % 2:
         raise _refusal(f"{what} is {given!r}", "give an even number, such as 32, 64 or 128")
 
 
-def check_heeded(options: QuantizationOptions, method: Method) -> None:
-    """Refuse options that a method would ignore.
+def check_applicable(options: QuantizationOptions, method: Method) -> None:
+    """Reject options that a method would ignore.
 
     Raises:
-        QuantizationError: names the option, and the methods that heed it.
+        QuantizationError: names the option, and the methods that use it.
     """
     for entry in fields(QuantizationOptions):
-        heeding = _HEEDED_BY.get(entry.name, METHODS)
+        users = _USED_BY.get(entry.name, METHODS)
         value = getattr(options, entry.name)
-        if method in heeding or value == entry.default or value is False:
+        if method in users or value == entry.default or value is False:
             continue
         raise _refusal(
-            f"{method} has no use for the option {entry.name}, and it is {value!r}",
-            f"leave it out, or use method={' or '.join(repr(each) for each in heeding)}",
+            f"{method} does not use the option {entry.name}, which is {value!r}",
+            f"leave it out, or use method={' or '.join(repr(each) for each in users)}",
         )
 
 
@@ -181,13 +181,13 @@ def _refusal(what: str, remedy: str) -> QuantizationError:
 
 @dataclass(frozen=True)
 class AccuracyBudget:
-    """How far the quantized model may be off. Layers go back to floats until it holds.
+    """How much accuracy the quantized model may lose. Layers go back to floats until it is met.
 
     Args:
-        evaluate: gives a model's score, the higher the better; called on the float model once.
+        evaluate: returns a model's score, the higher the better; called on the float model once.
         max_drop: how much lower the quantized model's score may be.
-        pcc, sqnr: without an evaluation function, what the results' PCC or SQNR (in decibels) with the float
-            model's must reach on data that are held back.
+        pcc, sqnr: without an evaluation function, the minimum PCC or SQNR (in decibels) of the results
+            compared with the float model's, on held-back data.
     """
 
     evaluate: Callable[[nn.Module], float] | None = None
@@ -196,13 +196,13 @@ class AccuracyBudget:
     sqnr: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a budget that says nothing, or two things."""
+        """Reject a budget without a criterion, or with conflicting ones."""
         if self.evaluate is not None and (self.pcc is not None or self.sqnr is not None):
             raise _budget_refusal("an evaluation function and a PCC or SQNR are given", "give one of them")
         if self.evaluate is None and self.pcc is None and self.sqnr is None:
-            raise _budget_refusal("nothing is asked for", "give evaluate and max_drop, or pcc, or sqnr")
+            raise _budget_refusal("no criterion is given", "give evaluate and max_drop, or pcc, or sqnr")
         if self.evaluate is not None and not callable(self.evaluate):
-            raise _budget_refusal(f"evaluate is {self.evaluate!r}", "give a function of a model")
+            raise _budget_refusal(f"evaluate is {self.evaluate!r}", "give a function that takes a model")
         if not _is_number(self.max_drop) or not self.max_drop >= 0:
             raise _budget_refusal(f"max_drop is {self.max_drop!r}", "give 0 or more")
         if self.pcc is not None and not (_is_number(self.pcc) and 0 < self.pcc <= 1):
@@ -219,5 +219,5 @@ def _budget_refusal(what: str, remedy: str) -> QuantizationError:
     return QuantizationError(what, where="the accuracy budget of quantize", remedy=remedy)
 
 
-# What is asked for if nothing is: the results are the float model's, by the PCC that device makers quote.
+# By default the results must match the float model's, by the PCC that device makers quote.
 DEFAULT_BUDGET = AccuracyBudget(pcc=0.99)

@@ -1,4 +1,4 @@
-"""A linear layer with the numbers that a target's own narrow floats hold."""
+"""A linear layer whose weight is rounded to a target's own narrow float format."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torchport.targets import OwnWeight
 
 
 class OwnFormLinear(nn.Module):
-    """A linear layer with the numbers that a target's narrow floats hold, in floats.
+    """A linear layer whose weight is rounded to a target's narrow float format, but stored in torch floats.
 
-    The target finds that its own floats hold them exactly, and stores them so.
+    The target detects that its own format holds the values exactly, and stores them in it.
 
     Args:
         linear: the layer in floats.
-        own: its weight in the target's floats.
+        own: its weight, rounded to the target's format.
     """
 
     def __init__(self, linear: nn.Linear, own: OwnWeight) -> None:
@@ -25,6 +25,6 @@ class OwnFormLinear(nn.Module):
         self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().clone(), False)
         self.dtype, self.stored_bytes = own.dtype, own.bytes
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # as torch's own names it
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # named as in torch
         """Compute in floats."""
         return nn.functional.linear(input, self.weight, self.bias)

@@ -1,4 +1,4 @@
-"""Linear layers whose weights a target stores in narrow floats of its own, such as ttnn's block floats."""
+"""Quantizes linear layers to a target's own narrow float formats, such as ttnn's block floats."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from torchport.targets import OwnWeight
 
 
 class OwnWeightQuantization(WeightQuantization):
-    """A model in the making whose linear layers get the target's own floats; nothing is fitted to data."""
+    """A model whose linear layers are being quantized to the target's own floats, without using data."""
 
     def __init__(self, target: str, *given: Any) -> None:
         super().__init__(*given)
         self._target = target
 
     def quantize(self, items: Sequence[object], progress: Progress) -> int:
-        """Make the layers that the plans ask for."""
+        """Make the quantized layers; return 0, since no data are used."""
         for name in self._chosen():
             self._set(name, None)
         return 0
 
     def note(self) -> str:
-        """Say which floats hold the weights."""
+        """Return which formats the target stores the weights in."""
         own = {layer.dtype for layer in self.quantized.values() if isinstance(layer, OwnFormLinear)}
         return f"{self._target} stores weights in {' and '.join(sorted(own))}" if own else ""
 

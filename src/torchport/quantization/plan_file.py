@@ -1,4 +1,4 @@
-"""Plans of quantized models, in files."""
+"""Reads quantization plans from files."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def read_plan(path: str | Path) -> QuantizationPlan:
         The plan, which `options={"plan": plan}` of `torchport.quantize` takes.
 
     Raises:
-        RecordError: it cannot be read, is no plan, or says something that a plan cannot; names the file.
+        RecordError: the file cannot be read, is not a plan, or has invalid values; names the file.
     """
     return read_record(Path(path), QuantizationPlan)

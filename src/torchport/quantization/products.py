@@ -1,4 +1,4 @@
-"""Products with weights: which ops they are, and weights that a model computes of its own tensors."""
+"""Finds products with weights, and stores weights that a model computes from its own tensors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torchport.targets.processor import saturates
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Where an op has what it multiplies.
+    """The positions of a product's operands.
 
     Args:
-        read: the place of its input among its tensors.
-        weight: the place of its weight.
-        channel_dim: the weight's dimension of output channels.
+        read: the index of its input among its operands.
+        weight: the index of its weight.
+        channel_dim: the weight's output channel dimension.
     """
 
     read: int
@@ -40,7 +40,7 @@ PRODUCTS: dict[str, Product] = {
 
 
 def weighted_products(graph_module: fx.GraphModule) -> Iterator[tuple[fx.Node, Product, torch.Tensor]]:
-    """Yield each product with a weight that can be in eight bits: the node, where it has what, the weight."""
+    """Yield each product with a weight that can be in eight bits: the node, its positions and the weight."""
     for node in graph_module.graph.nodes:
         product = PRODUCTS.get(str(node.target)) if node.op == "call_function" else None
         if product is None or node.kwargs:
@@ -55,19 +55,19 @@ def weighted_products(graph_module: fx.GraphModule) -> Iterator[tuple[fx.Node, P
 
 
 def reduces_weights(options: QuantizationOptions) -> bool:
-    """Whether weights have seven bits, so that sums of products do not overflow."""
+    """Whether weights have seven bits, so that sums of products do not saturate."""
     return saturates() if options.range_reduction == "auto" else options.range_reduction == "yes"
 
 
 def largest_weight(options: QuantizationOptions) -> int:
-    """Return the largest whole number that a weight is rounded to."""
+    """Return the largest integer that a weight is rounded to."""
     return 63 if reduces_weights(options) else 127
 
 
 def store_computed_weights(graph_module: fx.GraphModule) -> None:
-    """Store each weight that is computed of the graph's own tensors: by weight norm, or part of a packed one.
+    """Store each weight that is computed from the graph's own tensors, as by weight norm or by slicing.
 
-    Who looks for weights to quantize looks for tensors that are stored.
+    The code that looks for weights to quantize considers only stored tensors.
     """
     graph = graph_module.graph
     stored: dict[fx.Node, fx.Node] = {}
@@ -104,14 +104,14 @@ def _replace(node: fx.Node, old: fx.Node, new: fx.Node) -> None:
 
 
 def _tensors_read(node: fx.Node) -> set[fx.Node]:
-    """Return the tensors of the graph that a node is computed of."""
+    """Return the graph's own tensors that a node is computed from."""
     if node.op == "get_attr":
         return {node}
     return {found for each in node.all_input_nodes for found in _tensors_read(each)}
 
 
 def _is_shared_view(graph_module: fx.GraphModule, source: fx.Node, weight: torch.Tensor) -> bool:
-    """Whether a weight shows all of a tensor that something else reads too: it would be there twice."""
+    """Whether a weight is a view of a whole tensor that has other readers: storing it would duplicate it."""
     for node in _tensors_read(source):
         tensor = constant_of(graph_module, node)
         if tensor is None or len(node.users) < 2 or tensor.numel() != weight.numel():

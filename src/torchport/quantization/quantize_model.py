@@ -25,7 +25,7 @@ from torchport.quantization.options import (
     AccuracyBudget,
     Method,
     QuantizationOptions,
-    check_heeded,
+    check_applicable,
     make_options,
 )
 from torchport.quantization.quantized_graph import weight_bytes
@@ -81,30 +81,31 @@ def quantize(
     name: str = "",
     progress: Progress = no_progress,
 ) -> QuantizedModel | TrainableModel:
-    """Quantize a model: layers compute in eight bits where that is accurate enough.
+    """Quantize a model: layers compute in int8 where that is accurate enough.
 
     Args:
-        model: the module, in evaluation mode. It is left as it is.
-        calibration: inputs: each item a tensor, a tuple of positional or a dict of keyword inputs. They are
-            read once, and kept on disk. Part of them is held back, to judge the result.
-        method: `ptq`, by calibration alone; `qat`, which gives a model to train, with `convert` afterwards;
-            `dynamic`: weights in eight bits beforehand, activations by the range that they have at each call.
-            It calibrates nothing: one item says what the model is called with, and all judge the result;
-            `weight_only`: weights in eight or four bits, arithmetic in floats. It needs no calibration
-            data: what is given judges the result and its speed, and four bits are fitted to it.
-        target: the target that it is meant for.
-        accuracy: what must be kept; without it, a PCC of 0.99 of the results on held-back data.
-        speed: whether layers that the target has no kernel for, or runs slower, go back to floats.
-        options: how; `QuantizationOptions`, or a dict of its fields.
+        model: the module, in evaluation mode. It is not modified.
+        calibration: inputs, each item a tensor, a tuple of positional inputs or a dict of keyword inputs.
+            They are read once and cached on disk. Some are held back to evaluate the result.
+        method: `ptq`: post-training quantization, from calibration alone; `qat`: quantization-aware training,
+            which returns a model to train, then `convert`; `dynamic`: weights in int8 ahead of time,
+            activations by their range in each call, without calibration: one item is enough to define the
+            inputs, and all items evaluate the result; `weight_only`: weights in eight or four bits,
+            arithmetic in floats, for which calibration data are optional: they evaluate the result and its
+            speed, and 4-bit weights are fitted to them.
+        target: the target that the model is quantized for.
+        accuracy: the accuracy to keep; by default, a PCC of 0.99 for the results on held-back data.
+        speed: whether layers that the target has no int8 kernel for, or runs slower, go back to floats.
+        options: `QuantizationOptions`, or a dict of its fields.
         name: the model's name in records and messages.
-        progress: called with what is being done, how much of it is, and how much there is, if known.
+        progress: called with the current step, the number of items done, and the total if known.
 
     Returns:
-        A `QuantizedModel`: a module that is called as the model is, with a `plan` and a `report`, which
-        `torchport.compile` takes. For `qat` a `TrainableModel`, whose `convert` gives that.
+        A `QuantizedModel`: a module called like the original model, with a `plan` and a `report`, which
+        `torchport.compile` accepts. For `qat`, a `TrainableModel`, whose `convert` returns one.
 
     Raises:
-        QuantizationError: the options, the model or the data do not fit, or the accuracy cannot be kept.
+        QuantizationError: the options, the model or the data are invalid, or the accuracy cannot be kept.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).eval()
@@ -115,9 +116,9 @@ def quantize(
     chosen = make_options(options)
     if method not in METHODS:
         raise QuantizationError(
-            f"there is no method {method!r}", where="quantize", remedy=nearest(method, METHODS)
+            f"unknown method {method!r}", where="quantize", remedy=nearest(method, METHODS)
         )
-    check_heeded(chosen, method)
+    check_applicable(chosen, method)
     targets.find(target)
     if accuracy is not None and not isinstance(accuracy, AccuracyBudget):
         raise QuantizationError(
@@ -137,7 +138,7 @@ def quantize(
             speed=speed,
             progress=progress,
         )
-    if method == "qat":  # training makes up for what these would
+    if method == "qat":  # training compensates for what these would correct
         chosen = replace(chosen, smooth_quant=False, bias_correction=False)
     with temporary_folder("calibration") as folder:
         data = CalibrationData(calibration, folder, chosen, progress, calibrates=method != "dynamic")
@@ -146,7 +147,7 @@ def quantize(
         else:
             quantization = calibrate_static(model, data, chosen, name, progress)
         if method == "qat":
-            # Training changes what could be measured now; what it reaches is for its own evaluation to say.
+            # Training changes whatever could be measured now; evaluating the trained model is up to the user.
             nothing = Measures({layer.name: LayerMeasure() for layer in quantization.layers})
             counts = len(data.calibrating), 0
             return TrainableModel(
@@ -156,7 +157,7 @@ def quantize(
         keep_accuracy(quantization, accuracy or DEFAULT_BUDGET, measures, data, progress)
         judged = dict(quantization.plans)
         speeds = keep_speed(quantization, data, target, progress) if speed else Speeds()
-        if quantization.plans != judged:  # it was another model that was judged
+        if quantization.plans != judged:  # the score was for different precisions
             rescore(quantization, accuracy or DEFAULT_BUDGET)
         if any(plan.reason in ("sensitive", "slower", "no_kernel") for plan in quantization.plans.values()):
             measures = measure_layers(quantization, data, progress)

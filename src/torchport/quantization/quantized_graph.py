@@ -1,8 +1,8 @@
-"""Applies what a calibration decided to a graph, for the layers that are chosen.
+"""Applies the decisions of a calibration to a graph, for chosen layers.
 
-What comes out are plain ATen ops that any engine may take: `fake_quantize_per_tensor_affine` where a tensor
-is rounded, and weights as `int8 values → float32 * scale`. In eager torch that simulates eight bits; OpenVINO
-computes it in eight bits.
+The result has plain ATen ops that any engine can run: `fake_quantize_per_tensor_affine` where a tensor is
+rounded, and weights as `int8 values → float32 * scale`. Eager torch simulates eight bits with them; OpenVINO
+computes in eight bits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import fx, nn
 
 from torchport.capture import quiet_torch
-from torchport.quantization.decisions import Decisions, Edge, OwnRange, QuantizedWeight
+from torchport.quantization.decisions import Decisions, DynamicRange, Edge, QuantizedWeight
 from torchport.quantization.dynamic_graph import divide_by_largest, scale_back
 from torchport.quantization.graph_tensors import add_tensor
 from torchport.quantization.half_graph import HALVES, Stored, halve
@@ -24,7 +24,7 @@ from torchport.quantization.own_form import OwnFormLinear
 from torchport.records.quantization import Precision
 
 aten = torch.ops.aten
-_DIVIDED, _LARGEST = "divided", "largest"  # what was made for a tensor that is rounded by its own range
+_DIVIDED, _LARGEST = "divided", "largest"  # the nodes made for a tensor that is rounded by its own range
 
 
 def quantized_copy(
@@ -36,15 +36,15 @@ def quantized_copy(
     """Return a copy of a graph in which layers compute in their precisions.
 
     Args:
-        graph_module: the graph in floats; it is left as it is.
-        decisions: what the calibration decided.
+        graph_module: the graph in floats, which is not modified.
+        decisions: the decisions of the calibration.
         layers: the layers.
-        precisions: what each computes in, by its name.
+        precisions: each layer's precision, by its name.
     """
     with quiet_torch():
         made = copy.deepcopy(graph_module)
     chosen = {layer.node: precisions[layer.name] for layer in layers}
-    _Application(made, decisions, chosen).run()
+    _Applier(made, decisions, chosen).run()
     made.graph.eliminate_dead_code()
     drop_unused(made)
     made.graph.lint()
@@ -53,22 +53,22 @@ def quantized_copy(
 
 
 def apply_edges(graph_module: fx.GraphModule, decisions: Decisions, chosen: Mapping[str, Precision]) -> None:
-    """Round what layers read, and leave their weights as they are.
+    """Quantize the inputs of layers, but not their weights.
 
     Args:
-        graph_module: the graph; it is changed.
-        decisions: what the calibration decided.
+        graph_module: the graph, modified in place.
+        decisions: the decisions of the calibration.
         chosen: the precision of each layer, by its node's name.
     """
-    _Application(graph_module, Decisions(decisions.edges), chosen).run()
+    _Applier(graph_module, Decisions(decisions.edges), chosen).run()
 
 
-class _Application:
-    """Changes a graph.
+class _Applier:
+    """Applies decisions to a graph in place.
 
     Args:
         graph_module: the graph.
-        decisions: what was decided.
+        decisions: the decisions of the calibration.
         chosen: the precision of each layer, by its node's name.
     """
 
@@ -84,7 +84,7 @@ class _Application:
         self._weights: list[tuple[str, QuantizedWeight, fx.Node, fx.Node]] = []
 
     def run(self) -> None:
-        """Change it: what each reader wants is known before the first node is added."""
+        """Modify the graph; all nodes to change are determined before the first node is added."""
         nodes = [node for node in self._graph.nodes if node.op == "call_function"]
         useful = self._useful_moves(nodes)
         for node in nodes:
@@ -95,7 +95,7 @@ class _Application:
                 self._change(node, precision)
 
     def _useful_moves(self, nodes: list[fx.Node]) -> set[fx.Node]:
-        """Return the ops that move elements on to a layer in eight bits."""
+        """Return the ops that only move elements, on their way to a layer in eight bits."""
         useful: set[fx.Node] = set()
         for node in reversed(nodes):
             if node.name in self._chosen or not is_move(node):
@@ -127,7 +127,7 @@ class _Application:
         node.args, node.kwargs = map_operands(node, replaced)
         for place in range(len(operands(node))):
             edge = self._decisions.edges.get((node.name, place))
-            if edge is not None and isinstance(edge.quantizer, OwnRange) and precision == "int8":
+            if edge is not None and isinstance(edge.quantizer, DynamicRange) and precision == "int8":
                 scale_back(self._graph, node, self._made[edge.quantizer.name, _LARGEST])
                 break
 
@@ -167,7 +167,7 @@ class _Application:
         if edge.quantizer is None or precision != "int8":
             return value
         quantizer = edge.quantizer
-        if isinstance(quantizer, OwnRange):
+        if isinstance(quantizer, DynamicRange):
             value, quantizer = self._divided(value, quantizer, reader), quantizer.unit
         key = quantizer.name, value.name
         if key not in self._made:
@@ -180,8 +180,8 @@ class _Application:
             self._made[key] = made
         return self._made[key]
 
-    def _divided(self, value: fx.Node, quantizer: OwnRange, reader: fx.Node) -> fx.Node:
-        """Return a tensor over its largest magnitude, which is kept for the layer's result."""
+    def _divided(self, value: fx.Node, quantizer: DynamicRange, reader: fx.Node) -> fx.Node:
+        """Return a tensor divided by its largest magnitude, which is kept to rescale the layer's result."""
         key = quantizer.name, _DIVIDED
         if key not in self._made:
             made = divide_by_largest(self._graph, value, quantizer)
@@ -196,7 +196,7 @@ def _origin(node: fx.Node) -> dict[str, object]:
 
 
 def drop_unused(graph_module: fx.GraphModule) -> None:
-    """Drop the tensors that no node reads any more: the weights in floats."""
+    """Drop the tensors that no node reads any more, such as weights in floats."""
     read = {str(node.target) for node in graph_module.graph.nodes if node.op == "get_attr"}
     for name, module in list(graph_module.named_modules()):
         for store in (module._parameters, module._buffers):
@@ -214,7 +214,7 @@ def _drop_empty(module: nn.Module) -> None:
 
 
 def weight_bytes(module: nn.Module) -> int:
-    """Return how many bytes a module's tensors take, each counted once, as the target stores them."""
+    """Return the total size of a module's tensors in bytes, each counted once, as the target stores them."""
     tensors = {id(tensor): tensor.nbytes for tensor in (*module.parameters(), *module.buffers())}
     for layer in module.modules():
         if isinstance(layer, OwnFormLinear):

@@ -1,4 +1,4 @@
-"""The quantized model: a module that eager torch runs as a simulation, and that compiles as any other."""
+"""The quantized model: a module that eager torch runs as a simulation, and that compiles like any other."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torchport.structure import flatten_call
 
 
 class GraphCall(nn.Module):
-    """A graph, called as the model that it was captured from is.
+    """A graph with the call signature of the model that it was captured from.
 
     Args:
-        graph_module: from the inputs' tensors to the result's tensors.
-        captured: what stands around it.
+        graph_module: maps the input tensors to the result tensors.
+        captured: the structures of inputs and result, and the shape limits.
     """
 
     def __init__(self, graph_module: fx.GraphModule, captured: CapturedCall) -> None:
@@ -28,15 +28,15 @@ class GraphCall(nn.Module):
         self._captured = captured
 
     def forward(self, *args: object, **kwargs: object) -> object:
-        """Call it.
+        """Run the graph.
 
         Raises:
-            QuantizationError: the inputs are others than those of the calibration data.
+            QuantizationError: the inputs do not match those of the calibration data.
         """
         flat = flatten_call(args, dict(kwargs))
         if flat.structure != self._captured.inputs:
             raise QuantizationError(
-                "the inputs are others than those that it was calibrated with",
+                "the inputs do not match those that it was calibrated with",
                 where=self._captured.name,
                 remedy=f"give {', '.join(self._captured.inputs.paths)}",
             )
@@ -54,14 +54,14 @@ class GraphCall(nn.Module):
 
 
 class QuantizedModel(nn.Module):
-    """A model whose layers compute as its plan says. Made by `torchport.quantize`.
+    """A model whose layers compute in the precisions of its plan. Made by `torchport.quantize`.
 
     Args:
-        module: what computes it.
-        plan: what each layer computes in, and why.
-        report: what was measured.
+        module: the module that computes it.
+        plan: each layer's precision, and the reason for it.
+        report: the measurements.
 
-    It is called as the model is. Eager torch simulates it; `torchport.compile` makes it run in eight bits.
+    It is called like the original model. Eager torch simulates it; `torchport.compile` makes it run in int8.
     """
 
     def __init__(self, module: nn.Module, plan: QuantizationPlan, report: QuantizationReport) -> None:

@@ -1,4 +1,4 @@
-"""Measures → the report's rows, worst first."""
+"""Measurements → the report's rows, worst first."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from torchport.quantization.measure import LayerMeasure, Measures
 from torchport.records.quantization import LayerPlan, LayerReport, QuantizationPlan
 
-# What a layer took, in floats and as it is now.
+# The times of each layer by its name, in floats and in its current precision.
 Times = Mapping[str, tuple["float | None", "float | None"]]
 
 
 def layer_reports(
     plan: QuantizationPlan, measures: Measures, times: Times | None = None
 ) -> tuple[LayerReport, ...]:
-    """Return a row for each layer: first those that lose the most by themselves."""
+    """Return a row for each layer, sorted by its SQNR in isolation, worst first."""
     rows = [_row(layer, measures.layers[layer.name], (times or {}).get(layer.name)) for layer in plan.layers]
     return tuple(sorted(rows, key=lambda row: math.inf if row.sqnr_isolated is None else row.sqnr_isolated))
 

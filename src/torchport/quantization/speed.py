@@ -1,4 +1,4 @@
-"""Asks the target itself: does it compute a layer in eight bits, and is the model faster for it?"""
+"""Checks on the target whether it computes layers in eight bits, and whether that makes the model faster."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from torchport.targets import Target
 
 _log = logging.getLogger(__name__)
 
-# The ops that are worth eight bits, in the graph that is quantized and in the one that a target is handed.
+# The ops worth computing in eight bits, in the quantized graph and in the one passed to a target.
 _PRODUCTS = (
     "aten.conv", "aten.linear.", "aten.matmul.", "aten.mm.", "aten.bmm.", "aten.addmm.", "aten.baddbmm.",
     "aten.scaled_dot_product_attention.",
 )  # fmt: skip
 _EIGHT_BITS = ("i8", "u8", "s8")
-_RATIO = 1.3  # from which a layer is slower, by the engine's own clock
-# Kernels that compute products, and such as bring operands and results into form, by the engines' names.
+_RATIO = 1.3  # of a layer's times by the engine's profiler, int8 to float, above which it is slower
+# Kernels that compute products, and kernels that convert operands and results, by the engines' names.
 _PRODUCT_KERNELS = re.compile("Conv(?!ert)|MatMul|Gemm|FullyConnected|InnerProduct|Attention")
 _MOVES = frozenset({"Reorder", "Convert", "QuantizeLinear", "DequantizeLinear", "Transpose", "Reshape"})
-_SLOWER = 1.03  # times the float model's fastest call, from which the quantized model's fastest is slower
+_SLOWER = 1.03  # ratio of the fastest calls, quantized to float, above which the quantized model is slower
 _SECONDS = 2.0  # for timing whole calls
 
 
 @dataclass(slots=True)
 class Speeds:
-    """What was measured on this machine.
+    """The timings on this machine.
 
     Args:
-        layers: what each layer took, in floats and as it is now, by its name.
-        seconds_float, seconds: what a call takes, in floats and as the model is now.
+        layers: the times of each layer by its name, in floats and in its current precision.
+        seconds_float, seconds: the times of a call, in floats and with the current plan.
     """
 
     layers: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
@@ -59,8 +59,8 @@ def keep_speed(
 ) -> Speeds:
     """Put layers back to floats that the target computes in floats anyway, or that make the model slower.
 
-    The engine's own clock is noisy for single layers: it is listened to only if whole calls are slower in
-    int8. If they still are after that, all layers go back.
+    The engine's profiler is noisy for single layers: it counts only if whole calls are slower in int8. If
+    they still are after that, all layers go back.
     """
     target = targets.find(target_name)
     found = Speeds()
@@ -87,7 +87,7 @@ def keep_speed(
         times = f"{1e3 * found.seconds:.3g} ms in int8, {1e3 * found.seconds_float:.3g} ms in floats"
         for name in quantization.free():
             quantization.put_back(name, "slower", f"the model takes {times}")
-        # What is delivered is another model than the one that was timed.
+        # The final model is not the one that was timed.
         found.seconds = found.seconds_float
         if not quantization.is_float:
             found.seconds_float, found.seconds = call.seconds()
@@ -100,7 +100,7 @@ def keep_speed(
 
 
 class _Timed:
-    """Times whole calls of the quantized model, as its plan is now, in turns with the float one."""
+    """Times whole calls of the quantized model under its current plan, alternating with the float model."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Timed:
         self._floats = self._compiled(floats)
 
     def seconds(self) -> tuple[float, float]:
-        """Return what the fastest calls take, in floats and quantized: whatever else runs only adds to it."""
+        """Return the fastest calls' times, in floats and quantized: interference only ever adds time."""
         quantized = self._compiled(self._quantization.module())
         with torch.no_grad():
             floats, own = time_in_turns(
@@ -137,7 +137,7 @@ def _layer_times(
     args: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> dict[str, tuple[float | None, OpTime]]:
-    """Return, for each layer in int8, how long it took in floats and what the target says of it now."""
+    """Return, for each layer in int8, its time in floats and the target's current profile of it."""
     nodes = [node.name for node in quantization.floats.graph_module.graph.nodes if _is_product(node)]
     names = {layer.node: layer.name for layer in quantization.layers}
     try:
@@ -147,7 +147,7 @@ def _layer_times(
         _log.info("the layers of %s cannot be timed: %s", quantization.floats.name, error)
         return {}
     if not len(nodes) == len(before) == len(after):
-        return {}  # the target is handed other products than the graph has: nothing can be said of a layer
+        return {}  # the target's graph has different products, which cannot be matched with layers
     return {
         names[node]: (None if old is None else old.seconds, new)
         for node, old, new in zip(nodes, before, after, strict=True)
@@ -158,7 +158,7 @@ def _layer_times(
 def _product_times(
     module: nn.Module, target: Target, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> list[OpTime | None]:
-    """Return what the target's own clock says of each product, in order; None for what it does not run."""
+    """Return the target's own profile of each product, in order; None for products that it does not run."""
     captured = capture.export(module, args, kwargs)
     graph = normalise(captured, target)
     options = target.make_options({"speed_trial": False})
@@ -182,7 +182,7 @@ def _product_times(
 
 
 def _likeliness(entry: OpTime) -> tuple[bool, bool, float]:
-    """Say which of two kernels computes a product; others of its name prepare operands or add a bias."""
+    """Return a key that ranks a product's kernels: other kernels prepare operands, say, or add a bias."""
     kind = entry.kernel.partition(" ")[0]
     return _PRODUCT_KERNELS.search(kind) is not None, kind not in _MOVES, entry.seconds
 

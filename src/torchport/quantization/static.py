@@ -1,4 +1,4 @@
-"""Static quantization: ranges of activations are found on calibration data, before the model runs."""
+"""Static quantization: activation ranges are fixed in advance, from calibration data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchport.quantization.equalize import equalize
 from torchport.quantization.float_graph import capture_floats
 from torchport.quantization.graph_quantization import GraphQuantization, plan_layers
 from torchport.quantization.left_products import round_left_products
-from torchport.quantization.model_runs import failing_item_named
+from torchport.quantization.model_runs import naming_failing_item
 from torchport.quantization.nncf_calibration import calibrate
 from torchport.quantization.options import QuantizationOptions
 
@@ -21,7 +21,7 @@ def calibrate_static(
     floats = capture_floats(model, data, name)
     if options.equalize:
         run = floats.graph_module.forward
-        with failing_item_named(lambda item: run(*data.load(item)), data.calibrating, name):
+        with naming_failing_item(lambda item: run(*data.load(item)), data.calibrating, name):
             equalize(floats.graph_module, data, progress)
     decisions = calibrate(floats, data, options, progress)
     round_left_products(floats.graph_module, data, options, decisions)

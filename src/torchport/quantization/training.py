@@ -1,4 +1,4 @@
-"""Quantization-aware training: a model that rounds as the quantized one will, and learns to live with it."""
+"""Quantization-aware training: a model that rounds like the quantized one, and learns to tolerate it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _MOST = 127
 
 
 class TrainableModel(nn.Module):
-    """A model in the training of which weights and activations are rounded. Made by `quantize(method="qat")`.
+    """A model that rounds weights and activations during training. Made by `quantize(method="qat")`.
 
-    Its parameters are the model's own, copied; norms are folded into them. Those that the model does not
-    train are not trained, unless it trains none. Train it as the model was trained, then call `convert`.
-    Gradients pass through the rounding as if it were not there.
+    Its parameters are copies of the model's, with norms folded into them. Parameters that are frozen in the
+    model stay frozen, unless all of them are. Train it as the model was trained, then call `convert`.
+    Gradients pass straight through the rounding.
 
     Args:
-        quantization: the calibrated model; its calibrated ranges stay.
-        finish: makes the quantized model of what was trained.
+        quantization: the calibrated model; its calibrated ranges stay fixed.
+        finish: makes the quantized model from the trained one.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class TrainableModel(nn.Module):
         self.module = GraphCall(_trainable_copy(quantization), quantization.floats.call)
 
     def forward(self, *args: object, **kwargs: object) -> object:
-        """Call the model, rounding."""
+        """Call the model with simulated rounding."""
         return self.module(*args, **kwargs)
 
     def convert(self) -> QuantizedModel:
-        """Return the quantized model, with the weights as they are now."""
+        """Return the quantized model, with the current weights."""
         quantization = self._quantization
         with quiet_torch():
             floats = copy.deepcopy(quantization.floats.graph_module)
@@ -62,7 +62,7 @@ class TrainableModel(nn.Module):
                 old = quantization.decisions.weights.get((node.name, place))
                 if old is None:
                     continue
-                weight = constant_of(floats, operand)  # or part of a packed one, or computed of others
+                weight = constant_of(floats, operand)  # stored, sliced from a packed one, or computed
                 if weight is not None:
                     scale = _scale(weight, old.scale, most)
                     values = (weight / scale).round().clamp(-most, most).to(torch.int8)
@@ -75,23 +75,23 @@ class TrainableModel(nn.Module):
 
 
 def _largest_step(calibrated: Decisions) -> int:
-    """Return the largest number that steps of weights go to: fewer where seven bits were chosen.
+    """Return the largest quantized magnitude of all weights: smaller where seven bits were chosen.
 
-    One layer does not tell: a weight of zeros, which training has yet to change, has no steps.
+    One layer is not enough: a weight of zeros, which training has yet to change, has no nonzero value.
     """
     steps = max((int(weight.values.abs().max()) for weight in calibrated.weights.values()), default=0)
     return min(_MOST, steps) or _MOST
 
 
 def _scale(weight: torch.Tensor, like: torch.Tensor, most: int) -> torch.Tensor:
-    """Return the scale of a weight, for each channel or for all, as another one has it."""
+    """Return the scale of a weight, per channel or per tensor, with the granularity of another scale."""
     dims = [dim for dim in range(weight.dim()) if like.dim() != weight.dim() or like.shape[dim] == 1]
     largest = weight.detach().abs().amax(dims, keepdim=True) if dims else weight.detach().abs()
     return (largest / most).clamp_min(torch.finfo(torch.float32).tiny)
 
 
 def rounded_weight(weight: torch.Tensor, like: torch.Tensor, most: int = _MOST) -> torch.Tensor:
-    """Return a weight as eight bits hold it; its gradient is the weight's own."""
+    """Return a weight rounded to int8 values times a scale; its gradient passes straight through."""
     scale = _scale(weight, like, most)
     held = (weight.detach() / scale).round().clamp(-most, most) * scale
     return weight + (held - weight.detach())
@@ -102,7 +102,7 @@ def _trainable_copy(quantization: GraphQuantization) -> fx.GraphModule:
         made = copy.deepcopy(quantization.floats.graph_module)
     chosen = {layer.node: quantization.plans[layer.name].precision for layer in quantization.layers}
     for node, precision in chosen.items():
-        if precision in HALF_PRECISIONS:  # trained in float32, and cast when it is converted
+        if precision in HALF_PRECISIONS:  # trained in float32, and cast on conversion
             chosen[node] = "float"
     apply_edges(made, quantization.decisions, chosen)
     most = _largest_step(quantization.decisions)
@@ -122,11 +122,11 @@ def _trainable_copy(quantization: GraphQuantization) -> fx.GraphModule:
 
         node.args, node.kwargs = map_operands(node, rounding)
     made.graph.eliminate_dead_code()
-    drop_unused(made)  # those that norms were folded into, for one: an optimizer would hold them in vain
+    drop_unused(made)  # such as weights that norms were folded into: an optimizer would hold them in vain
     made.graph.lint()
     made.recompile()
     parameters = [each for each in made.parameters() if each.is_floating_point()]
-    if not any(each.requires_grad for each in parameters):  # a model for inference alone: all are trained
+    if not any(each.requires_grad for each in parameters):  # an inference-only model: all are trained
         for parameter in parameters:
             parameter.requires_grad_()
     return made

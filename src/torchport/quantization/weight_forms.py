@@ -1,4 +1,4 @@
-"""How each weight is stored, so that all fit: in four bits, in larger or smaller groups, or in eight."""
+"""Chooses how to store each weight within a size limit: in four bits and which groups, or in eight bits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class Form:
     """A way to store a layer's weight.
 
     Args:
-        bits: of each number.
-        group: how many inputs share a scale; None: each output has one.
-        bytes: what it takes, with scales and zero points.
-        error: the error that it makes in the model's results.
+        bits: bits per value.
+        group: how many inputs share a scale; None: scales are per output.
+        bytes: the size, including scales and zero points.
+        error: the error that it causes in the model's results.
     """
 
     bits: int
@@ -24,11 +24,11 @@ class Form:
 
 
 def choose_forms(forms: Mapping[str, Sequence[Form]], limit: float) -> dict[str, Form]:
-    """Return the form of each layer: from the smallest on, what saves most error for a byte comes first.
+    """Return the form of each layer: starting from the smallest, greedily save the most error per byte.
 
     Args:
-        forms: those that each layer can have, the smallest first.
-        limit: how many bytes they may take together.
+        forms: the forms that each layer can have, the smallest first.
+        limit: the total size limit in bytes.
 
     Example:
         >>> four, eight = Form(4, 64, 5, 8.0), Form(8, None, 10, 0.0)

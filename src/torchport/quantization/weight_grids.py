@@ -1,4 +1,4 @@
-"""The numbers that a weight is rounded to: a scale and a zero point for each row or group of it."""
+"""The grids that weights are rounded to: a scale and a zero point for each row or group."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import torch
 
-# Ranges narrower than the weight's own: what is rounded better may outweigh what is clipped.
+# Ranges narrower than the weight's own: the smaller rounding error may outweigh the clipping.
 _NARROWER = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """The numbers `(q - zero) * scale` for whole q between two limits, for each row along the last dimension.
+    """The values `(q - zero) * scale` for integers q between two limits, per row along the last dimension.
 
     Args:
-        scale, zero: of a shape that broadcasts to the weight's.
-        low, high: the limits.
+        scale, zero: in shapes that broadcast to the weight's.
+        low, high: the limits of q.
     """
 
     scale: torch.Tensor
@@ -26,15 +26,15 @@ class Grid:
 
     @classmethod
     def around(cls, weight: torch.Tensor, bits: int, symmetric: bool, narrower: float = 1.0) -> Grid:
-        """Return the grid that spans all of a weight, or a part of that."""
+        """Return the grid that spans the range of a weight, or a fraction of it."""
         high = 2 ** (bits - 1) - 1
         low = -high - 1
         if symmetric and bits == 8:
-            # -128 is left out, so that both ends are alike.
+            # -128 is left out, so that the range is symmetric.
             scale = weight.abs().amax(-1, keepdim=True) * narrower / high
             return cls(_positive(scale), torch.zeros_like(scale), -high, high)
         if symmetric:
-            # With few bits the end that has a step more counts: that is where the largest number goes.
+            # With few bits the extra negative step matters: the scale's sign maps the largest value to it.
             largest = weight.gather(-1, weight.abs().argmax(-1, keepdim=True))
             scale = largest * narrower / low
             scale = torch.where(scale < 0, -_positive(-scale), _positive(scale))
@@ -48,12 +48,12 @@ class Grid:
     def fitted(
         cls, weight: torch.Tensor, bits: int, symmetric: bool, importance: torch.Tensor | None = None
     ) -> Grid:
-        """Return the grid of the least squared error, among narrower and narrower ones.
+        """Return the grid with the least squared error among several range widths.
 
         Args:
             weight: the weight.
             bits, symmetric: as in `around`.
-            importance: what each error is multiplied by; of a shape that broadcasts to the weight's.
+            importance: the weighting of each squared error, in a shape that broadcasts to the weight's.
         """
         counts = torch.ones(()) if importance is None else importance
         best, least = None, torch.empty(0)
@@ -74,7 +74,7 @@ class Grid:
         return best
 
     def _with_best_scale(self, weight: torch.Tensor, counts: torch.Tensor) -> Grid:
-        """Return the grid with the scale that suits the whole numbers best, as bfloat16 holds it."""
+        """Return the grid with the scale that best fits the rounded integers, in bfloat16 precision."""
         steps = self.round(weight) - self.zero
         squares = (counts * steps.square()).sum(-1, keepdim=True)
         scale = (counts * steps * weight).sum(-1, keepdim=True) / squares
@@ -82,11 +82,11 @@ class Grid:
         return Grid(scale.to(torch.bfloat16).float(), self.zero, self.low, self.high)
 
     def round(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return the whole numbers that are stored."""
+        """Return the integers that are stored."""
         return ((weight / self.scale).round() + self.zero).clamp(self.low, self.high)
 
     def hold(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return a weight, rounded."""
+        """Return a weight rounded to the grid, dequantized."""
         return (self.round(weight) - self.zero) * self.scale
 
 

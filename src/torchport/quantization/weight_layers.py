@@ -14,8 +14,8 @@ class WeightOnlyLinear(nn.Module):
 
     Args:
         linear: the layer in floats.
-        symmetric: whether 0 is in the middle of the numbers that are stored.
-        owner: another layer that has the same weight: what it stores is shared.
+        symmetric: whether weights have no zero point.
+        owner: another layer with the same weight, whose storage is shared.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class WeightOnlyLinear(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weight that is stored, in floats."""
+        """The stored weight, dequantized."""
         return _in_floats(self.values, self.scale, self.zero, self._dtype)
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # as torch's own names it
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # named as in torch
         """Compute in floats."""
         return nn.functional.linear(input, self.weight, self.bias)
 
@@ -43,12 +43,12 @@ class WeightOnlyLinear(nn.Module):
 class WeightOnlyEmbedding(nn.Module):
     """An embedding whose rows are stored in eight bits, with a scale for each.
 
-    Rows are looked up as they are stored, and only those that were become floats.
+    Rows are looked up in eight bits, and only those are dequantized.
 
     Args:
         embedding: the embedding in floats.
-        symmetric: whether 0 is in the middle of the numbers that are stored.
-        owner: another one that has the same weight: what it stores is shared.
+        symmetric: whether weights have no zero point.
+        owner: another embedding with the same weight, whose storage is shared.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class WeightOnlyEmbedding(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weight that is stored, in floats."""
+        """The stored weight, dequantized."""
         return _in_floats(self.values, self.scale, self.zero, self._dtype)
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # as torch's own names it
-        """Look rows up."""
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # named as in torch
+        """Look up rows."""
         stored = (self.values, self.scale, self.zero)
         rows = (None if each is None else nn.functional.embedding(input, each) for each in stored)
         values, scale, zero = rows
@@ -78,34 +78,34 @@ class WeightOnlyEmbedding(nn.Module):
 def _eight_bits(
     weight: torch.Tensor, symmetric: bool, shared: WeightOnlyEmbedding | WeightOnlyLinear | None
 ) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter | None]:
-    """Return the whole numbers, the scale and the zero point of each row."""
+    """Return the integers, the scale and the zero point of each row."""
     if shared is not None:
         return shared.values, shared.scale, shared.zero
     floats = weight.detach().float()
     grid = Grid.around(floats, 8, symmetric)
-    # Parameters, not buffers: the compiler computes with constants beforehand.
+    # Parameters, not buffers: the compiler would fold constants.
     values = nn.Parameter(grid.round(floats).to(torch.int8), False)
     zero = None if symmetric else nn.Parameter(grid.zero.to(torch.int8), False)
     return values, nn.Parameter(_narrow(grid.scale, weight.dtype), False), zero
 
 
 def _narrow(scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return scales in a model's dtype; float16 has no bits left for small ones, which stay in float32."""
+    """Return scales in a model's dtype, or in float32 if small ones lose precision, as in float16."""
     narrow = scale.to(dtype)
     is_lost = (narrow.float() - scale).abs() > 0.01 * scale
-    # A row of zeros is one with any scale.
+    # Rows of zeros, whose scale is float32's smallest normal number, are exact with any scale.
     return scale if bool((is_lost & (scale > torch.finfo(torch.float32).tiny)).any()) else narrow
 
 
 def _dtype_beside(scale: torch.Tensor, weight: torch.Tensor) -> torch.dtype | None:
-    """Return a weight's dtype if its scales have another one."""
+    """Return a weight's dtype if its scales have a different one, else None."""
     return None if scale.dtype is weight.dtype else weight.dtype
 
 
 def _in_floats(
     values: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None, dtype: torch.dtype | None
 ) -> torch.Tensor:
-    # By way of float32, which OpenVINO knows weights of eight bits by; a product has 16 bits at most.
+    # Through float32, the pattern by which OpenVINO recognizes 8-bit weights; a product has 16 bits at most.
     floats = values.to(torch.float32)
     floats = floats if zero is None else floats - zero.to(torch.float32)
     return (floats * scale.to(torch.float32)).to(dtype or scale.dtype)
@@ -114,14 +114,14 @@ def _in_floats(
 class FourBitLinear(nn.Module):
     """A linear layer whose weight is stored in four bits, with a scale for each group of inputs.
 
-    Two numbers share a byte, the first in its lower half: OpenVINO takes that as it is.
+    Two values are packed into a byte, the first in its lower half, the layout that OpenVINO uses itself.
 
     Args:
         linear: the layer in floats.
-        group: how many inputs share a scale; they must be a multiple of it.
-        symmetric: whether 0 is in the middle of the numbers that are stored.
-        rounded: the weight as it is rounded; None: each number to what is nearest.
-        owner: another layer that has the same weight, in the same groups: what it stores is shared.
+        group: how many inputs share a scale; it must divide the number of inputs.
+        symmetric: whether weights have no zero point.
+        rounded: the rounded weight; None: each value is rounded to nearest.
+        owner: another layer with the same weight, in the same groups, whose storage is shared.
     """
 
     def __init__(
@@ -145,12 +145,12 @@ class FourBitLinear(nn.Module):
 
     @property
     def stored(self) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter | None]:
-        """The whole numbers, two in a byte, the scales and the zero points."""
+        """The integers, packed two to a byte, the scales and the zero points."""
         return self.packed, self.scale, self.zero
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weight that is stored, in floats."""
+        """The stored weight, dequantized."""
         halves = [torch.bitwise_and(self.packed, 15), torch.bitwise_right_shift(self.packed, 4)]
         outputs, groups, half = self.packed.shape
         values = torch.stack(halves, -1).view(outputs, groups, 2 * half).to(torch.float32)
@@ -158,13 +158,13 @@ class FourBitLinear(nn.Module):
         weight = (values - zero) * self.scale.to(torch.float32)
         return weight.view(self.out_features, self.in_features).to(self._dtype)
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # as torch's own names it
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # named as in torch
         """Compute in floats."""
         return nn.functional.linear(input, self.weight, self.bias)
 
 
 def _four_bits(rounded: Rounded, symmetric: bool) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter | None]:
-    """Return the whole numbers, two in a byte, the scale and the zero point of each group."""
+    """Return the integers, packed two to a byte, the scale and the zero point of each group."""
     grid = rounded.grid
     stored = (rounded.whole - grid.low).to(torch.uint8)
     packed = nn.Parameter(stored[..., 0::2] | (stored[..., 1::2] << 4), False)

@@ -1,6 +1,6 @@
 """Weights in eight or four bits, arithmetic in floats: layers of a copy of the model are replaced.
 
-The copy stays the model's own class, so that whatever the model can do, such as `generate`, it can too.
+The copy is of the model's own class, so it supports whatever the model does, such as `generate`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torchport.quantization.calibration import Progress, call_of, no_progress
 from torchport.quantization.model_runs import (
     call,
     check_evaluating,
-    failing_item_named,
+    naming_failing_item,
     result_tensors,
     stand_in,
 )
@@ -45,20 +45,22 @@ def quantize_weights(
     speed: bool = True,
     progress: Progress = no_progress,
 ) -> QuantizedModel:
-    """Return a copy of a model whose linear layers and embeddings have their weights in eight or four bits.
+    """Return a copy of a model whose linear layers and embeddings store their weights in eight or four bits.
 
     Args:
         model: the model.
-        data: inputs to judge by; there may be none. With four bits weights are fitted to most of them, and
-            the others judge.
-        budget: what must be kept.
+        data: inputs to evaluate the result on, possibly none. With four bits, weights are fitted to most of
+            them, and the rest evaluate.
+        budget: the accuracy to keep.
         options: the bits, groups and symmetry of weights, the overrides, a plan.
-        target, name: for the records.
-        speed: whether the model stays in floats if it is faster so on this machine; needs data for a call.
-        progress: told of each layer.
+        target: the target that the weights are quantized for and timed on.
+        name: the model's name in records and messages.
+        speed: whether the model stays in floats if that is faster on this machine; needs data for a call.
+        progress: called for each layer.
 
     Raises:
-        QuantizationError: it has no such layer, an override does not fit, or the accuracy cannot be kept.
+        QuantizationError: the model has no such layer, an override matches none, or the accuracy cannot be
+            kept.
     """
     check_evaluating(model, name)
     has_own_form = targets.find(target).own_weight(torch.zeros(1, 1), options.bits) is not None
@@ -72,7 +74,7 @@ def quantize_weights(
     if has_own_form:
         made = OwnWeightQuantization(target, model, layers, plans, options)
     alone = stand_in(model)
-    with failing_item_named(lambda item: call(alone, *call_of(items[item])), range(len(items)), name):
+    with naming_failing_item(lambda item: call(alone, *call_of(items[item])), range(len(items)), name):
         fitted_to = made.quantize(fitting, progress)
         judge = _Judge(model, made, judging, budget, name)
         judge.keep_accuracy("in eight bits" if options.bits == 4 else "in floats")
@@ -103,14 +105,14 @@ def quantize_weights(
 
 
 class _Judge:
-    """Says how good the model in the making is, and has the worst layers made finer.
+    """Judges the model being quantized, and gives its worst layers a higher precision.
 
     Args:
-        model: the caller's own.
-        made: the one in the making.
-        items: inputs to judge by; there may be none.
-        budget: what must be kept.
-        name: the model's, for messages.
+        model: the caller's model.
+        made: the model being quantized.
+        items: inputs to judge by, possibly none.
+        budget: the accuracy to keep.
+        name: the model's name, for messages.
     """
 
     def __init__(
@@ -127,13 +129,13 @@ class _Judge:
             self.score_float = score_of(budget, stand_in(model), "float", name)
 
     def keep_accuracy(self, fallback: str) -> None:
-        """Make the worst layers finer until the budget holds.
+        """Raise the precision of the worst layers until the budget is met.
 
         Args:
-            fallback: what they become, in words.
+            fallback: the higher precision, in words.
 
         Raises:
-            QuantizationError: it cannot hold, or the evaluation function fails.
+            QuantizationError: it cannot be met, or the evaluation function fails.
         """
         if self._items or self.score_float is not None:
             worst_first = self._made.worst_first()
@@ -141,7 +143,7 @@ class _Judge:
             self._made.settle(worst_first[:count])
 
     def score(self) -> float | None:
-        """Return what the evaluation function says of the model as it is now, if there is one."""
+        """Return the current model's score, or None without an evaluation function."""
         return None if self.score_float is None else self._outcome(()).value
 
     def _outcome(self, finer: Sequence[str]) -> Outcome:
@@ -158,25 +160,25 @@ def _keep_speed(
     given: tuple[tuple[object, ...], dict[str, object]],
     target: str,
 ) -> WeightSpeed:
-    """Leave the model in floats if it is slower otherwise; return what that takes which is delivered."""
+    """Put the model back to floats if quantized weights make it slower; return the timings of the result."""
     measured = time_weights(stand_in(model), stand_in(made.build()), given, target)
     if not measured.is_slower:
         return measured
     made.put_back(measured.detail)
-    if made.quantized:  # some must be: another model than the one that was timed
+    if made.quantized:  # an option requires some to be: this is not the model that was timed
         return time_weights(stand_in(model), stand_in(made.build()), given, target)
     return replace(measured, seconds=measured.seconds_float)
 
 
 def _split(items: list[object], options: QuantizationOptions) -> tuple[list[object], list[object]]:
-    """Return what weights are fitted to, and what judges: a single item judges."""
+    """Return the items that weights are fitted to, and those that judge; a single item judges."""
     step = max(2, round(1 / options.hold_back))
     judging = [item for place, item in enumerate(items) if place % step == 0]
     return [item for place, item in enumerate(items) if place % step], judging
 
 
 def _compare(model: nn.Module, made: nn.Module, items: Iterable[object]) -> ResultNoise:
-    """Return how far the results of two models are apart."""
+    """Return the noise of a quantized model's results compared with the original's."""
     noise = ResultNoise()
     pair = stand_in(made), stand_in(model)
     for item in items:

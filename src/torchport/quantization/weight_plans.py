@@ -1,4 +1,4 @@
-"""Which layers have their weights quantized, in how many bits, and why."""
+"""Decides which layers have their weights quantized, in how many bits, and why."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def find_weight_layers(model: nn.Module) -> list[Layer]:
 
 
 def weight_owners(model: nn.Module, layers: Iterable[Layer]) -> dict[str, str]:
-    """Return the layers whose weight another one has too, and that one, by their names.
+    """Return the layers that share another layer's weight, mapped to its owner, by their names.
 
-    The first embedding has a weight, or the first linear layer if there is none; the others share it.
+    The owner of a shared weight is its first embedding, or else its first linear layer.
     """
     tables_first = sorted(layers, key=lambda each: each.op != EMBEDDING)
     owners: dict[int, str] = {}
@@ -49,23 +49,23 @@ def plans_of(
     name: str,
     has_groups: bool = True,
 ) -> dict[str, LayerPlan]:
-    """Return what each layer is to have, by its name, as far as options decide it and it can be had.
+    """Return each layer's plan by its name, from the options, as far as the layer supports it.
 
     Args:
         model: the model.
         layers: its layers.
         options: the bits, the overrides, a plan.
-        name: the model's, for messages.
-        has_groups: whether inputs share scales in groups where weights have four bits.
+        name: the model's name, for messages.
+        has_groups: whether 4-bit weights have scales per group of inputs.
 
     Raises:
-        QuantizationError: an override or a plan does not fit.
+        QuantizationError: an override or a plan does not fit the model.
     """
     choices = overridden(layers, options.overrides, name)
     given = {plan.name: plan for plan in options.plan.layers} if options.plan is not None else {}
     for unknown in set(given) - {layer.name for layer in layers}:
         raise QuantizationError(
-            f"the plan names the layer {unknown!r}, which the model has not",
+            f"the plan names the layer {unknown!r}, which the model does not have",
             where=name,
             remedy=nearest(unknown, [layer.name for layer in layers]),
         )
@@ -83,7 +83,7 @@ def plans_of(
         wanted[layer.name] = plan
     others = _other_tables(model)
     found = {
-        layer.name: _possible(
+        layer.name: _feasible(
             wanted[layer.name],
             model.get_submodule(layer.node),
             options.group_size if has_groups else 1,
@@ -95,9 +95,9 @@ def plans_of(
     }
     owners = weight_owners(model, layers)
     for follower, owner in owners.items():
-        found |= _tied(found[follower], found[owner])
-    for follower, owner in owners.items():  # once more: another follower may be why the owner stays in floats
-        found |= _tied(found[follower], found[owner])
+        found |= _reconciled(found[follower], found[owner])
+    for follower, owner in owners.items():  # again: another follower may have put the owner back to floats
+        found |= _reconciled(found[follower], found[owner])
     return found
 
 
@@ -106,7 +106,7 @@ def _bits(layer: Layer, options: QuantizationOptions) -> int:
 
 
 def _other_tables(model: nn.Module) -> set[int]:
-    """Return the weights of embeddings of classes that are not torch's own: they stay in floats."""
+    """Return the ids of weights of embeddings of subclasses of torch's own class: they stay in floats."""
     return {
         id(module.weight)
         for module in model.modules()
@@ -114,24 +114,24 @@ def _other_tables(model: nn.Module) -> set[int]:
     }
 
 
-def _possible(
+def _feasible(
     plan: LayerPlan, module: nn.Module, group_size: int, others: set[int], where: str, *, has_groups: bool
 ) -> LayerPlan:
-    """Return a layer's plan as far as it can be followed, with the reason."""
+    """Return a layer's plan, or the closest one that the layer supports, with the reason."""
     if plan.precision == "float":
         return plan
     if plan.precision != "weight_only":
         raise QuantizationError(
-            f"{plan.name} is to be {plan.precision}",
+            f"{plan.name} cannot be {plan.precision} with method weight_only",
             where=where,
-            remedy='use method="ptq", or weight_only for it',
+            remedy='use method="ptq", or the precision weight_only or float for it',
         )
     assert isinstance(module, (nn.Linear, nn.Embedding))
     refusal = _refusal_of(module)
     if refusal:
         return _refused(plan, refusal)
     if id(module.weight) in others:
-        return _refused(plan, "its weight is that of an embedding of another class, which stays in floats")
+        return _refused(plan, "it shares the weight of an embedding of another class, which stays in floats")
     if isinstance(module, nn.Embedding):
         return replace(plan, bits=8)
     if has_groups and plan.group_size is not None:
@@ -144,18 +144,18 @@ def _possible(
 
 
 def _refusal_of(module: nn.Linear | nn.Embedding) -> str:
-    """Say why a layer cannot have another form, if so."""
+    """Return why a layer's weight cannot be quantized, or an empty string."""
     weight: object = module._parameters.get("weight")
     if type(weight) is not nn.Parameter:
-        return "its weight is no parameter of its own: a hook computes it, say"
+        return "its weight is not a plain parameter: a hook computes it, say"
     if "forward" in vars(module):
-        return "it has a forward of its own"
+        return "its forward is overridden"
     if isinstance(module, nn.Embedding) and module.max_norm is not None:
         return "it changes its weight when it is called: max_norm"
     if not weight.is_floating_point():
         return f"its weight is in {str(weight.dtype).removeprefix('torch.')}"
     if not weight.numel():
-        return "its weight has no element"
+        return "its weight has no elements"
     if not bool(weight.isfinite().all()):
         return "its weight is not finite"
     return ""
@@ -165,8 +165,8 @@ def _refused(plan: LayerPlan, detail: str) -> LayerPlan:
     return replace(plan, precision="float", reason="not_supported", detail=detail)
 
 
-def _tied(follower: LayerPlan, owner: LayerPlan) -> dict[str, LayerPlan]:
-    """Return the plans of two layers that share a weight: what is stored once is one."""
+def _reconciled(follower: LayerPlan, owner: LayerPlan) -> dict[str, LayerPlan]:
+    """Return the plans of two layers that share a weight, reconciled: it is stored once, in one form."""
     kept = [plan for plan in (follower, owner) if plan.precision == "float"]
     if kept:
         detail = kept[0].detail
@@ -175,6 +175,6 @@ def _tied(follower: LayerPlan, owner: LayerPlan) -> dict[str, LayerPlan]:
             for plan in (follower, owner)
         )
     elif follower.bits == 4 and owner.op == EMBEDDING:
-        detail = f"its weight is that of {owner.name}, and stored once, in eight bits"
+        detail = f"it shares the weight of {owner.name}, which is stored once, in eight bits"
         follower = replace(follower, bits=8, reason="not_supported", detail=detail)
     return {follower.name: follower, owner.name: owner}

@@ -1,4 +1,4 @@
-"""A model whose weights are being quantized: new layers, what each loses, and the copy that has them."""
+"""A model whose weights are being quantized: the new layers, their errors, and the copy that has them."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from torchport.quantization.weight_sensitivity import output_errors
 from torchport.records.quantization import LayerPlan, LayerReport
 from torchport.structure import flatten_call
 
-# About what a layer takes in a file beside its weight, compressed.
+# The approximate size of a layer in a compressed file, apart from its weight.
 _LAYER_BYTES = 2500
-_ROWS_FOR_ERRORS = 256  # of a weight, that the errors of groups are compared on
+_ROWS_FOR_ERRORS = 256  # approximate number of weight rows to compare the errors of group sizes on
 
 _Quantized = WeightOnlyLinear | FourBitLinear | WeightOnlyEmbedding | OwnFormLinear
 
 
 class WeightQuantization:
-    """A model in the making.
+    """A model whose weights are being quantized.
 
     Args:
-        model: the caller's own; it is left as it is.
+        model: the caller's model, which is not modified.
         layers: its layers that have weights.
-        plans: what each is to have, by its name.
-        options: how.
+        plans: each layer's plan, by the layer's name.
+        options: the quantization options.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class WeightQuantization:
         self._model = model
         self._options = options
         self._paths = {layer.name: layer.node for layer in layers}
-        self._owners = weight_owners(model, layers)  # of weights that several have
+        self._owners = weight_owners(model, layers)  # of shared weights
         self._sqnr: dict[str, float] = {}
-        # The share of the results' power that each layer's rounding to four bits makes an error of.
+        # The error power in the results from each layer's rounding to four bits, relative to their power.
         self._errors: dict[str, float] = {}
 
     def quantize(self, items: Sequence[object], progress: Progress) -> int:
-        """Make the layers that the plans ask for, fitted to data where there are any; return to how many."""
+        """Make the quantized layers, fitted to data if there are any; return the number of items used."""
         fitted_to = self._fit(items, progress) if items else 0
         for name in self._chosen():
             if name not in self.quantized:
@@ -69,7 +69,7 @@ class WeightQuantization:
         return fitted_to
 
     def _chosen(self, bits: int | None = None) -> list[str]:
-        """Return the layers that are quantized: embeddings first, whose weights others may share."""
+        """Return the layers to quantize: embeddings first, since other layers may share their weights."""
         found = [
             name
             for name, plan in self.plans.items()
@@ -78,7 +78,7 @@ class WeightQuantization:
         return sorted(found, key=lambda name: self.plans[name].op != EMBEDDING)
 
     def _fit(self, items: Sequence[object], progress: Progress) -> int:
-        """Quantize in the order of calls, each layer fitted to what it has behind those before it."""
+        """Quantize in call order, each layer fitted to its inputs from the layers quantized before it."""
         if not self._chosen(4):
             return 0
         floats, inputs = self._in_float32(), [_in_float32(item) for item in items]
@@ -87,7 +87,7 @@ class WeightQuantization:
         if floats is self._model or _runs(floats, inputs[0]):
             owners = [self._paths[name] for name in self._chosen() if name not in self._owners]
             graph = graph_of(floats, inputs, owners)
-        else:  # it names its own dtype
+        else:  # the model does not run in float32: it hard-codes a dtype, say
             floats, inputs = self._model, list(items)
         if graph is None:
             squares = mean_squares(floats, inputs)
@@ -101,7 +101,7 @@ class WeightQuantization:
                 graph, {self._paths[name]: self._four_bits(name).weight.float() for name in self._chosen(4)}
             ).items()
         }
-        self._use_room()
+        self._choose_forms()
         reached = [names[path] for path in graph.weights.values()]
         wanted = [name for name in reached if name in self._chosen(4)]
 
@@ -123,29 +123,27 @@ class WeightQuantization:
         return len(graph.items)
 
     def _in_float32(self) -> nn.Module:
-        """Return the model in float32: a copy, unless it is."""
+        """Return the model in float32: a copy, unless it is already."""
         if all(each.dtype is torch.float32 or not each.is_floating_point() for each in _tensors(self._model)):
             return self._model
         return copy_model(self._model).float()
 
-    def _use_room(self) -> None:
-        """Give each layer that nobody decided on the form that suits all of them, as far as the size permits.
+    def _choose_forms(self) -> None:
+        """Choose bits and groups of all layers without a user's decision, within the size limit.
 
-        If they do not fit as they were asked for, they stay so.
+        If the requested forms exceed the limit already, they stay unchanged.
         """
         free = [name for name in self._chosen(4) if self.plans[name].reason == "default"]
         planned = () if self._options.plan is None else [plan.name for plan in self._options.plan.layers]
         free = [name for name in free if name not in planned and self._errors.get(name, 0.0) > 0.0]
-        room = self._limit() - self._size()
+        room = self._size_limit() - self._size()
         if not free or room < 0:
             return
         asked = sum(self._bytes(name, 4, self._group(name)) for name in free)
         for name, form in choose_forms({each: self._forms(each) for each in free}, asked + room).items():
             plan, sqnr = self.plans[name], -10 * math.log10(self._errors[name])
             if form.bits == 8:
-                detail = (
-                    f"in int4 it alone would leave the results an SQNR of {sqnr:.1f} dB, and there is room"
-                )
+                detail = f"in int4 it limits the results' SQNR to {sqnr:.1f} dB, and there is room for int8"
                 self.plans[name] = replace(plan, bits=8, reason="sensitive", detail=detail)
             elif form.group != self._options.group_size:
                 self.plans[name] = replace(plan, group_size=form.group)
@@ -154,17 +152,17 @@ class WeightQuantization:
             theirs = self.plans[owner]
             if self.plans[name].reason == "default" and self.plans[name].bits == 4 and owner in free:
                 self.plans[name] = replace(
-                    theirs, name=name, detail=theirs.detail and f"as of {owner}: {theirs.detail}"
+                    theirs, name=name, detail=theirs.detail and f"like {owner}: {theirs.detail}"
                 )
 
-    def _limit(self) -> float:
-        """Return how many bytes all tensors may take, so that the file is as small as was asked for."""
+    def _size_limit(self) -> float:
+        """Return the size limit of all tensors in bytes that keeps the file within `size_ratio`."""
         numbers = sum(each.numel() for each in {id(each): each for each in _tensors(self._model)}.values())
         beside = _LAYER_BYTES * len(self.plans)
         return self._options.size_ratio * (2 * numbers + beside) - beside
 
     def _size(self) -> int:
-        """Return how many bytes all tensors take, as the plans are."""
+        """Return the size of all tensors in bytes under the current plans."""
         size = sum(each.nbytes for each in {id(each): each for each in _tensors(self._model)}.values())
         for name in self._chosen():
             if name not in self._owners:
@@ -175,7 +173,7 @@ class WeightQuantization:
     def _forms(self, name: str) -> list[Form]:
         """Return the forms that a layer's weight can have, the smallest first.
 
-        What other groups change is taken to be in proportion to what they change the weight itself.
+        The result error of other group sizes is assumed proportional to their error in the weight itself.
         """
         weight, asked = self._weight(name), self._group(name)
         some = weight[:: math.ceil(len(weight) / _ROWS_FOR_ERRORS)].float()
@@ -201,7 +199,7 @@ class WeightQuantization:
         return self.plans[name].group_size or self._options.group_size
 
     def _bytes(self, name: str, bits: int, group: int) -> int:
-        """Return how many bytes a layer's weight takes, with scales and zero points."""
+        """Return the size of a layer's weight in bytes, including scales and zero points."""
         weight = self._weight(name)
         zero = 0 if self._options.symmetric_weights else 1
         if bits == 8:
@@ -242,9 +240,9 @@ class WeightQuantization:
         return WeightOnlyLinear(module, symmetric, stored)
 
     def worst_first(self) -> list[str]:
-        """Return the layers that nobody decided on and that can be finer, those that lose most first."""
+        """Return the layers that can have a higher precision and that no option fixes, the worst first."""
         free = [name for name in self.quantized if self.plans[name].reason == "default"]
-        free = [name for name in free if self._owners.get(name) not in free]  # which follow those
+        free = [name for name in free if self._owners.get(name) not in free]  # followers of a free owner
         if self._options.bits == 4:
             free = [name for name in free if self.plans[name].bits == 4]
         if all(name in self._errors for name in free):
@@ -252,7 +250,7 @@ class WeightQuantization:
         return sorted(free, key=lambda name: self._sqnr[name])
 
     def build(self, finer: Collection[str] = ()) -> nn.Module:
-        """Return the quantized model, with some layers finer: in eight bits instead of four, or in floats."""
+        """Return the quantized model, with the layers `finer` in eight bits instead of four, or in floats."""
         finer = self._with_followers(finer)
         replaced: dict[str, nn.Module] = {}
         for name, new in self.quantized.items():
@@ -263,7 +261,7 @@ class WeightQuantization:
         return copy_model(self._model, replaced).eval().requires_grad_(False)
 
     def _with_followers(self, names: Collection[str]) -> list[str]:
-        """Return layers, and behind them those that share their weights, unless somebody decided on them."""
+        """Return layers, followed by those that share their weights, unless an option fixes them."""
         followers = [
             name
             for name, owner in self._owners.items()
@@ -272,7 +270,7 @@ class WeightQuantization:
         return [*names, *followers]
 
     def settle(self, sensitive: Sequence[str]) -> None:
-        """Make these layers finer for good."""
+        """Raise the precision of these layers permanently."""
         for name in self._with_followers(sensitive):
             plan, sqnr = self.plans[name], self._sqnr[name]
             detail = f"its SQNR in int{plan.bits} is {sqnr:.1f} dB, and the model misses its accuracy"
@@ -284,7 +282,7 @@ class WeightQuantization:
                 del self.quantized[name]
 
     def put_back(self, detail: str) -> None:
-        """Leave all layers in floats that nobody decided on: the model is slower otherwise."""
+        """Put all layers that no option fixes back to floats: quantized, the model is slower."""
         for name in list(self.quantized):
             plan = self.plans[name]
             if plan.reason != "kept_by_option":
@@ -292,11 +290,11 @@ class WeightQuantization:
                 del self.quantized[name]
 
     def note(self) -> str:
-        """Say what else there is to say of the weights' form."""
+        """Return a note for the report on how weights are stored, if any."""
         return ""
 
     def reports(self) -> tuple[LayerReport, ...]:
-        """Return what is known of each layer, worst first."""
+        """Return the report of each layer, worst first."""
         rows = [
             LayerReport(
                 plan.name, plan.op, plan.precision, plan.reason, sqnr_isolated=self._sqnr.get(plan.name)
@@ -311,7 +309,7 @@ def _sqnr_of(row: LayerReport) -> float:
 
 
 def _sqnr(made: torch.Tensor, weight: torch.Tensor, known: Moments | None) -> float:
-    """Return the SQNR of a layer's results on the inputs it was fitted to; without any, of its weight."""
+    """Return the SQNR of a layer's results on the inputs it was fitted to, or else of its weight."""
     if known is None or not known.is_known:
         noise = Noise()
         noise.add(made, weight)
@@ -343,10 +341,10 @@ def _runs(model: nn.Module, item: object) -> bool:
 
 
 def mean_squares(model: nn.Module, items: Sequence[object]) -> dict[str, torch.Tensor]:
-    """Return, for each linear layer that items reach, the mean square of each of its inputs."""
+    """Return the mean square of each input feature, for each linear layer that the items reach."""
     totals: dict[str, torch.Tensor] = {}
     counts: Counter[str] = Counter()
-    copied = copy_model(model)  # hooks are never put into the caller's model
+    copied = copy_model(model)  # hooks are never registered on the caller's model
 
     def watch(path: str, linear: nn.Linear) -> None:
         def add(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Rounds a weight column by column: what one column loses, those that are not rounded yet make up for."""
+"""Rounds a weight column by column: columns not rounded yet compensate for the error of each (as in GPTQ)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import torch
 
 from torchport.quantization.weight_grids import Grid
 
-# What is added to each input's mean square at least, as a share of their mean.
+# The minimum damping of each input's mean square, as a fraction of the mean of them all.
 _DAMPING = 0.01
-_MOST_NOISE = 0.99  # nothing is chance alone
-_BLOCK = 128  # columns whose errors reach the others at once
+_MOST_NOISE = 0.99  # no data are treated as pure noise
+_BLOCK = 128  # columns whose errors are propagated to the later ones together
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """What is known of a layer on data: of its inputs, in the quantized model, and of what it should give.
+    """Second moments of a layer on data: of its inputs in the quantized model, and with its target results.
 
     Args:
         squares: the inputs' mean products with each other: `[inputs, inputs]`.
-        products: their mean products with the wanted results: `[inputs, outputs]`.
-        count: of how many rows they are the mean.
-        noise: which share of `squares`, but for the diagonal, is chance, and no property of such data.
-        products_noise: the same of what `products` have beyond those that the weight itself gives.
+        products: their mean products with the target results: `[inputs, outputs]`.
+        count: the number of rows that they average.
+        noise: the fraction of the power of `squares`, off the diagonal, that is sampling noise.
+        products_noise: the same for the difference of `products` from those of the weight's own results.
     """
 
     squares: torch.Tensor
@@ -34,7 +34,7 @@ class Moments:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is anything to go by."""
+        """Whether the moments are usable: finite, and not all zero."""
         is_finite = bool(self.squares.isfinite().all()) and bool(self.products.isfinite().all())
         return self.count > 0 and is_finite and bool(self.squares.diagonal().sum() > 0)
 
@@ -44,8 +44,8 @@ class Rounded:
     """A weight in groups of inputs, rounded.
 
     Args:
-        grid: the numbers that each group has: of the shape `[outputs, groups, 1]`.
-        whole: which of them each weight has: `[outputs, groups, group]`.
+        grid: the grid of each group, with scales of the shape `[outputs, groups, 1]`.
+        whole: the integers of the weight: `[outputs, groups, group]`.
     """
 
     grid: Grid
@@ -55,13 +55,13 @@ class Rounded:
 def round_groups(
     weight: torch.Tensor, group: int, symmetric: bool, importance: torch.Tensor | None = None
 ) -> Rounded:
-    """Round each weight to what is nearest, in four bits.
+    """Round each weight to the nearest value, in four bits.
 
     Args:
         weight: `[outputs, inputs]`.
         group: how many inputs share a scale.
         symmetric: whether there is no zero point.
-        importance: how much each input counts; None: all alike.
+        importance: the weighting of each input; None: all are equal.
     """
     groups = weight.unflatten(1, (-1, group))
     counts = None if importance is None else importance.unflatten(0, (-1, group))
@@ -70,16 +70,17 @@ def round_groups(
 
 
 def round_with_data(weight: torch.Tensor, moments: Moments, group: int, symmetric: bool) -> Rounded:
-    """Round a weight so that on the data the results are what is wanted, as far as four bits can.
+    """Round a weight to four bits so that on the data its results are closest to the target results.
 
-    First the weight is found that gives the wanted results on the inputs that the layer has in the quantized
-    model: it makes up for what the layers before it lost. Then that is rounded, the inputs that matter most
-    first, and each column's error is spread over those that follow, as they vary together. The more of what
-    the data say is chance, the less of either is done: it would be fitted to these data, and to no others.
+    First a least-squares fit finds the float weight that gives the target results on the layer's inputs in
+    the quantized model, which compensates for the errors of the layers before it. That weight is then
+    rounded, the inputs with the largest mean square first, and each column's error is spread over the
+    remaining columns by their correlation. The noisier the moments, the weaker both steps are, to avoid
+    overfitting to the data.
 
     Args:
         weight: `[outputs, inputs]`, in float32.
-        moments: what is known of the layer.
+        moments: the layer's moments on the data.
         group, symmetric: as in `round_groups`.
     """
     squares, floats = moments.squares.double(), weight.double()
@@ -94,18 +95,18 @@ def round_with_data(weight: torch.Tensor, moments: Moments, group: int, symmetri
 
 
 def _damped(squares: torch.Tensor, share: float) -> torch.Tensor:
-    """Return mean squares of inputs with a share of each, and a little of all, added to its own."""
+    """Return moments with their diagonal increased by a share of itself, and by a little of its mean."""
     own = squares.diagonal()
     return squares + (share * own + _DAMPING * own.mean()).diag()
 
 
 def _round_columns(weight: torch.Tensor, squares: torch.Tensor, grid: Grid, group: int) -> torch.Tensor:
-    """Return the whole numbers of a weight, `[outputs, groups, group]`."""
+    """Return the integers of a weight, `[outputs, groups, group]`."""
     inputs = weight.shape[1]
     order = squares.diagonal().argsort(descending=True)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(squares[order][:, order]))
     spread = torch.linalg.cholesky(inverse, upper=True).float()
-    # Rows are columns of the weight: they are read and changed one after the other.
+    # Transposed: each row is a column of the weight, contiguous, since columns are processed one by one.
     left = weight.T[order].contiguous()
     scale, zero = (
         each.expand(-1, -1, group).flatten(1).T[order].contiguous() for each in (grid.scale, grid.zero)

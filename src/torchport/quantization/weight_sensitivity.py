@@ -1,9 +1,9 @@
-"""How much rounding each layer's weight changes a model's results, from one pass forward and one back.
+"""Estimates how much rounding each layer's weight changes a model's results, from one forward pass.
 
-The error of a layer's result is carried to the model's results by their derivatives. Each output has its own
-rounded weights, so errors of outputs are taken to be independent: their squares add up. Those of one output
-at several positions are not: positions have much in common, and what averages over them, as attention does,
-keeps just that. So they are added up before they are squared.
+The error of a layer's result is propagated to the model's results by their derivatives. Each output feature
+has its own rounded weights, so errors of different features are treated as independent: their squares add up.
+Errors of one feature at several positions are correlated, and averaging over positions, as attention does,
+keeps the common part. So they are summed before they are squared.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from torch import fx
 from torchport.quantization.lockstep import ModelGraph, weight_place
 from torchport.targets.node_by_node import NodeByNode
 
-_PROJECTIONS = 4  # random directions of the results that derivatives are taken of
+_PROJECTIONS = 4  # random projections of the results to differentiate
 
 
 def output_errors(graph: ModelGraph, rounded: Mapping[str, torch.Tensor]) -> dict[str, float]:
-    """Return, by layer, the share of the results' power that its rounding makes an error of.
+    """Return, by layer, the error power that its rounding causes in the results, relative to their power.
 
     Args:
         graph: the model.
-        rounded: the weight of each layer, rounded.
+        rounded: the rounded weight of each layer, by its path.
 
     Returns:
-        Nothing if torch cannot differentiate the model.
+        The errors by path; an empty dict if torch cannot differentiate the model.
     """
     if not graph.items:
         return {}
-    watch = _Watch(graph, rounded)
+    watch = _ErrorRun(graph, rounded)
     try:
         with torch.enable_grad():
             results = _floats(watch.run(*[item.clone() for item in graph.items[0]]), graph.results)
@@ -39,7 +39,7 @@ def output_errors(graph: ModelGraph, rounded: Mapping[str, torch.Tensor]) -> dic
                 return {}
             power = sum(float(each.detach().double().square().sum()) for each in results)
             found = dict.fromkeys(watch.errors, 0.0)
-            generator = torch.Generator().manual_seed(0)  # torch's own is left alone
+            generator = torch.Generator().manual_seed(0)  # keeps torch's global generator unchanged
             for _ in range(_PROJECTIONS):
                 signs = [torch.randint(2, each.shape, generator=generator) * 2 - 1 for each in results]
                 total = sum((each * sign).sum() for each, sign in zip(results, signs, strict=True))
@@ -51,8 +51,8 @@ def output_errors(graph: ModelGraph, rounded: Mapping[str, torch.Tensor]) -> dic
     return {path: error / power for path, error in found.items()} if power > 0 else {}
 
 
-class _Watch(NodeByNode):
-    """Runs a graph, and adds a 0 to each layer's result, of which derivatives can be taken."""
+class _ErrorRun(NodeByNode):
+    """Runs a graph, adding zeros to each layer's result, with respect to which gradients are computed."""
 
     def __init__(self, graph: ModelGraph, rounded: Mapping[str, torch.Tensor]) -> None:
         super().__init__(graph.graph_module)
@@ -62,7 +62,7 @@ class _Watch(NodeByNode):
         self._zeros: list[torch.Tensor] = []
 
     def run_node(self, n: fx.Node) -> object:
-        """Run a node; of a layer, note what its result would be with the rounded weight."""
+        """Run a node; for a layer, record the error of its result with the rounded weight."""
         result = super().run_node(n)
         path = self._graph.weights.get(n)
         if path is None or path not in self._rounded or not isinstance(result, torch.Tensor):
@@ -79,7 +79,7 @@ class _Watch(NodeByNode):
         return result.detach() + zero if not result.requires_grad else result + zero
 
     def gradients(self, total: torch.Tensor) -> Iterable[float]:
-        """Return, for each layer, the square of the error that it makes in a sum of the results."""
+        """Yield, for each layer, the squared error that it causes in a sum of the results."""
         slopes = torch.autograd.grad(total, self._zeros, retain_graph=True, allow_unused=True)
         for slope, error in zip(slopes, self.errors.values(), strict=True):
             yield (0.0 if slope is None else float(_by_output(slope * error).sum(0).double().square().sum()))

@@ -1,4 +1,4 @@
-"""Asks the target itself: is a model slower with quantized weights? If it generates, tokens are timed."""
+"""Times on the target whether a model is slower with quantized weights; generative models by their tokens."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from torchport.generation import can_generate
 _log = logging.getLogger(__name__)
 
 _Call = tuple[tuple[object, ...], dict[str, object]]
-_SLOWER = 1.03  # times the float model's fastest call, from which the quantized model's fastest is slower
+_SLOWER = 1.03  # ratio of the fastest calls, quantized to float, above which the quantized model is slower
 _SECONDS = 2.0  # for timing
-_TOKENS = 8  # that are generated in a call
+_TOKENS = 8  # generated in a call
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSpeed:
-    """What was measured on this machine; nothing, if it could not be.
+    """The timings on this machine, if they could be measured.
 
     Args:
-        seconds_float, seconds: what a call takes, or a token.
-        unit: which of the two.
+        seconds_float, seconds: the time per call or token, in floats and quantized.
+        unit: a call or a token, in words.
         note: why nothing was measured, or what was.
     """
 
@@ -42,14 +42,14 @@ class WeightSpeed:
 
     @property
     def is_slower(self) -> bool:
-        """Whether the quantized model is, by more than chance."""
+        """Whether the quantized model is slower, by more than measurement noise."""
         if self.seconds is None or self.seconds_float is None:
             return False
         return self.seconds > _SLOWER * self.seconds_float
 
     @property
     def detail(self) -> str:
-        """Say it with both times."""
+        """Both times, in words."""
         assert self.seconds is not None
         assert self.seconds_float is not None
         own, floats = 1e3 * self.seconds, 1e3 * self.seconds_float
@@ -57,12 +57,12 @@ class WeightSpeed:
 
 
 def time_weights(model: nn.Module, made: nn.Module, call: _Call, target: str) -> WeightSpeed:
-    """Compile two models and time them in turns; the fastest call of each counts.
+    """Compile two models and time them alternately; the fastest call of each counts.
 
     Args:
         model: the model in floats.
-        made: the quantized one.
-        call: what both are called with.
+        made: the quantized model.
+        call: the inputs of both.
         target: the target's name.
     """
     if not targets.find(target).is_timed:
@@ -82,12 +82,12 @@ def time_weights(model: nn.Module, made: nn.Module, call: _Call, target: str) ->
         return WeightSpeed(note=f"not timed: {error.what}")
     if ids is None:
         return WeightSpeed(min(floats), min(own))
-    note = f"times are a token's, generating {_TOKENS}"
+    note = f"times are per token, generating {_TOKENS}"
     return WeightSpeed(min(floats) / _TOKENS, min(own) / _TOKENS, "a token", note)
 
 
 def _prompt(model: nn.Module, call: _Call) -> torch.Tensor | None:
-    """Return the tokens that a model generates from, if it is one that does."""
+    """Return the token ids to generate from, or None if the model does not generate."""
     if not can_generate(model):
         return None
     args, kwargs = call

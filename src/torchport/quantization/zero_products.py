@@ -1,6 +1,6 @@
-"""Takes out products with zeros: the first step of a recurrent layer, whose state is nothing yet.
+"""Removes products with zeros, as in the first step of a recurrent layer, whose initial state is zero.
 
-They are their bias alone. OpenVINO cannot compile them where their weight is quantized for other steps.
+Such a product equals its bias. OpenVINO cannot compile it if its weight is quantized for other steps.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _MOVES = (
 )  # fmt: skip
 
 
-def take_out_zero_products(graph_module: fx.GraphModule) -> None:
-    """Replace each linear layer of zeros by its bias."""
+def remove_zero_products(graph_module: fx.GraphModule) -> None:
+    """Replace each linear layer whose input is zeros by its bias."""
     graph = graph_module.graph
     for node in list(graph.nodes):
         if str(node.target) != "aten.linear.default" or len(node.args) < 3 or not _is_zero(node.args[0]):

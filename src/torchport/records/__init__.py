@@ -1,4 +1,4 @@
-"""The values that pass between stages: frozen, typed, JSON in and out; no torch."""
+"""The values passed between stages: frozen, typed, serializable to JSON and back, and free of torch."""
 
 from torchport.records.accuracy import LEAST_DECADE, Accuracy, DifferenceHistogram
 from torchport.records.analysis import COST_FILE, MODULES_FILE, OPS_FILE, Analysis, json_text

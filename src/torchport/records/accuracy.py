@@ -1,4 +1,4 @@
-"""How far a model's outputs on a target are from eager torch's, with the distribution of the differences."""
+"""How a model's outputs on a target differ from eager torch's, with histograms of the differences."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from torchport.records.comparison import TensorComparison
 from torchport.records.record import Record
 
 LEAST_DECADE = -12
-"""Differences up to 10^-12 are counted together."""
+"""The exponent of the first decade: differences up to 10^-12 are counted together."""
 
 
 @dataclass(frozen=True, slots=True)
 class DifferenceHistogram(Record):
-    """How many elements of an output differ from the expected ones by how much.
+    """A histogram of an output's absolute differences from the expected one.
 
     Args:
-        path: where the output stands in the result.
-        zero: how many do not differ.
+        path: where the output is in the result.
+        zero: how many elements do not differ.
         decades: how many differ by at most 10^-12, then by 10^-12 to 10^-11, and so on.
-        not_finite: how many differences are no finite number.
+        not_finite: how many differences are not finite.
     """
 
     path: str
@@ -34,9 +34,10 @@ class Accuracy(Record):
     """How a model's results on a target differ from eager torch's.
 
     Args:
-        model, target: what ran where.
+        model: the model's name.
+        target: the target that it ran on.
         outputs: one row for each tensor.
-        histograms: the distributions of the differences, for outputs of one shape with the expected ones.
+        histograms: the histograms of the differences, for outputs whose shape is the expected one.
     """
 
     schema: ClassVar[str] = "torchport.accuracy/1"

@@ -1,4 +1,4 @@
-"""What a model is made of and what it costs: its unique modules, its unique ops, its cost."""
+"""The analysis of a model: its unique modules, its unique ops and its cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Analysis(Record):
         model: the model's name.
         modules: its unique modules.
         ops: its unique ops.
-        cost: what it costs.
+        cost: its cost.
     """
 
     schema: ClassVar[str] = "torchport.analysis/1"
@@ -41,22 +41,22 @@ class Analysis(Record):
         """Write `unique_modules.json`, `pytorch_ops.json` and `cost.json`: all of them, or none.
 
         Returns:
-            Where they are.
+            The paths of the files.
 
         Raises:
-            RecordError: the directory cannot be written.
+            RecordError: a file cannot be written.
         """
         texts = self.files(directory)
         write_texts(texts)
         return tuple(texts)
 
     def files(self, directory: str | Path) -> dict[Path, str]:
-        """Return what `save` writes: the text of each file."""
+        """Return the path and text of each file that `save` writes."""
         parts = {MODULES_FILE: self.modules, OPS_FILE: self.ops, COST_FILE: self.cost}
         return {Path(directory) / name: json_text(part) for name, part in parts.items()}
 
     def _repr_html_(self) -> str:
-        """Show the tree of modules with what each costs, in a notebook."""
+        """Show the module tree with each module's cost, in a notebook."""
         return render_tree_html(self.cost)
 
 

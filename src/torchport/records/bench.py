@@ -1,4 +1,4 @@
-"""One row of the results table: a model before and after it was brought up on a target."""
+"""One row of the results table: a model before and after bringing it up on a target."""
 
 from __future__ import annotations
 
@@ -15,40 +15,41 @@ Status = Literal["ok", "inaccurate", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class BenchRecord(Record):
-    """A model's run before and after, with what it took and how far it is off.
+    """A model's times before and after compiling, with its coverage and accuracy.
 
-    Times are medians of interleaved runs, in seconds; loading the model is in none of them. What
-    was not reached before a failure is None.
+    Times are medians of interleaved runs, in seconds, and exclude loading the model. Fields that were
+    not reached before a failure are None.
 
     Args:
-        model, target: what ran where.
+        model: the model's name.
+        target: the target that it ran on.
         status: `ok` only if it ran and its accuracy meets the threshold.
         batch: the size of the first input's first dimension.
         ops_before, unique_before, ops_remain, unique_remain, transfers: as in `Coverage`.
-        original_time: one call of the model as it came.
-        compiled_time: one call of the compiled model.
-        first_run_time: compiling and the first call together.
+        original_time: the time of one call of the original model.
+        compiled_time: the time of one call of the compiled model.
+        first_run_time: the time of compiling and the first call together.
         speed_trial_time: how much of compiling the speed trials took.
-        pcc, pcc_threshold: the accuracy and what it must reach.
+        pcc, pcc_threshold: the accuracy, and the least that is required.
         max_absolute: the largest absolute difference of any output.
-        excess: where the PCC is below the threshold on a device that stores few bits: how many times as far
-            off that output is as the right one is once it is stored so; up to 2 is taken for right.
-        runs: how many runs of each the medians are of.
-        simulated: whether the target was only simulated; `compiled_time` is then an estimate of what a
-            call would take on the device, and no time that was measured.
-        fallbacks: how many calls of the compiled model eager torch ran after all.
-        first_token_time, tokens_per_second: of a model that generated: seconds to the first new token, and
-            how fast the others came; its times above are those of all tokens together.
-        builds: how many programs were built for that.
-        quantization: by which method the model was quantized before it was compiled; empty if it was not.
-        layers, layers_quantized: how many layers it could quantize, and did.
-        size_ratio: the quantized weights' bytes over the float ones'.
-        float_speedup: how many times faster it is than the float model on the same target, where timed.
-        memory: how many bytes more the process held after that than before.
+        excess: if the PCC is below the threshold on a low-precision device, the ratio of that output's error
+            to the error of storing the expected output in the device's dtype; up to 2 is accepted.
+        runs: the number of runs of each model that the medians are taken over.
+        simulated: whether the target was only simulated; `compiled_time` is then an estimate of a call's
+            time on the device rather than a measurement.
+        fallbacks: how many calls of the compiled model fell back to eager torch.
+        first_token_time, tokens_per_second: for a model that generates, the seconds to the first new token
+            and the rate of the others; its times above are those of all tokens together.
+        builds: how many programs were built to generate.
+        quantization: the method by which the model was quantized before compiling; empty if it was not.
+        layers, layers_quantized: how many layers could be quantized, and how many were.
+        size_ratio: the quantized weights' bytes divided by the float weights'.
+        float_speedup: how many times faster it is than the float model on the same target, if timed.
+        memory: by how many bytes compiling and generating increased the process's memory.
         error: why it failed.
-        versions: of python, torch, torchport and the target's library.
+        versions: the versions of Python, torch, torchport and the target's library.
         machine: the processor and the number of threads.
-        tries: what came of each engine, for the target `auto`.
+        tries: the outcome for each engine, for the target `auto`.
     """
 
     schema: ClassVar[str] = "torchport.bench/1"
@@ -89,7 +90,7 @@ class BenchRecord(Record):
 
     @property
     def speedup(self) -> float | None:
-        """How many times faster the compiled model is; nothing where its time is an estimate."""
+        """How many times faster the compiled model is; None if its time is an estimate."""
         if not self.original_time or not self.compiled_time or self.simulated:
             return None
         return self.original_time / self.compiled_time

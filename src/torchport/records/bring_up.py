@@ -1,4 +1,4 @@
-"""A model that was compiled and compared with the one that it came from."""
+"""The result of compiling a model and comparing it with the original."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from torchport.records.coverage import Coverage
 from torchport.records.record import Record
 from torchport.records.tries import Tries
 
-DEFAULT_TARGET = "openvino"  # where a model is brought up if no target is named
+DEFAULT_TARGET = "openvino"  # the target if none is named
 
 
 @dataclass(frozen=True, slots=True)
 class BringUp(Record):
-    """What compiling a model for a target gave, and how far its results are off.
+    """The result of compiling a model for a target, with its accuracy.
 
     Args:
-        model, target: what was compiled for what.
-        coverage: what the target took, and why the rest stays.
-        comparison: the compiled model's results against the model's own.
+        model: the model's name.
+        target: the target that it was compiled for.
+        coverage: which ops the target took, and why the others stay on the host.
+        comparison: the compiled model's results compared with those of the original.
         compile_time: how long compiling took, in seconds.
         speed_trial_time: how much of that the speed trials took; those of `auto` are in `tries`.
         first_call_time: how long the compiled model's first call took, in seconds.
-        simulated_time: where the device is only simulated, how long a call would take on it, by an
-            estimate, in seconds.
-        tries: what came of each engine, for the target `auto`.
+        simulated_time: if the device is only simulated, the estimated time of a call on it, in seconds.
+        tries: the outcome for each engine, for the target `auto`.
     """
 
     schema: ClassVar[str] = "torchport.bring_up/1"

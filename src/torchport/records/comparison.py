@@ -7,15 +7,15 @@ from typing import ClassVar
 
 from torchport.records.record import Record
 
-# How many times as far off as storing the right result in the device's dtype is taken for right, whatever
-# the PCC is: of values that are a few rounding steps apart, none is high.
+# An error of up to this many times the error of storing the expected result in the device's dtype is accepted
+# whatever the PCC: values that are only a few rounding steps apart never correlate well.
 MOST_EXCESS = 2.0
-PCC_THRESHOLD = 0.99  # what the correlation of a result with the one expected must reach, unless one says
+PCC_THRESHOLD = 0.99  # the default PCC that a result must reach
 
 
 @dataclass(frozen=True, slots=True)
 class TensorComparison(Record):
-    """How one output differs from the one expected.
+    """How one output differs from the expected one.
 
     Args:
         path: where it is in the output, such as `logits` or `past_key_values.layers[0].keys`.
@@ -24,8 +24,8 @@ class TensorComparison(Record):
         max_absolute: the largest absolute difference.
         max_relative: the largest difference relative to the expected value.
         detail: why it is not ok, in a sentence; empty if it is.
-        excess: of a device that stores few bits, where the PCC is low: how many times as far from the
-            expected values these are as the expected ones themselves are once they are stored in that way.
+        excess: on a low-precision device, if the PCC is low: the ratio of the error to the error of storing
+            the expected values in the device's dtype.
     """
 
     path: str
@@ -37,7 +37,7 @@ class TensorComparison(Record):
     excess: float | None = None
 
     def is_accurate(self, threshold: float) -> bool:
-        """Whether the PCC reaches a threshold, or the device's own dtype is what keeps it from that."""
+        """Return whether the PCC reaches a threshold, or only the device's own dtype prevents that."""
         return self.pcc >= threshold or (self.excess is not None and self.excess <= MOST_EXCESS)
 
 
@@ -47,8 +47,8 @@ class Comparison(Record):
 
     Args:
         ok: whether every output is within the tolerance.
-        pcc: the lowest of the outputs' correlation coefficients.
-        max_absolute, max_relative: the largest of the outputs' differences.
+        pcc: the lowest correlation coefficient of any output.
+        max_absolute, max_relative: the largest differences of any output.
         outputs: one row for each tensor.
     """
 

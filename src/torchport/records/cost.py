@@ -1,4 +1,4 @@
-"""What a model costs: per op, per module and in all; its memory over time, and a roofline's estimate."""
+"""What a model costs: per op, per module and in total; its memory over time, and a roofline estimate."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class OpCost(Record):
     """One call of an op.
 
     Args:
-        op_id: its entry in the table of ops.
+        op_id: the id of its entry in the table of ops.
         name: the call's name within its module.
         module_path: the module that called it.
-        phase: in the forward or the backward pass.
-        flops: of matrix products, convolutions and attention: two for each multiply and add.
-        vector_flops: of everything else.
-        bytes_read, bytes_written: by its kernels.
-        allocated_bytes: of new memory.
-        sources: the calls, by their numbers, that made its tensors.
+        phase: the pass that it runs in, `forward` or `backward`.
+        flops: the FLOPs of matrix products, convolutions and attention, two for each multiply-add.
+        vector_flops: the FLOPs of everything else.
+        bytes_read, bytes_written: the bytes that its kernels read and write.
+        allocated_bytes: the bytes of memory that it allocates.
+        sources: the indices of the calls that produced its input tensors.
     """
 
     op_id: str
@@ -39,18 +39,18 @@ class OpCost(Record):
 
 @dataclass(frozen=True, slots=True)
 class ModuleCost(Record):
-    """A module with all that is in it.
+    """What a module costs, its submodules included.
 
     Args:
         path: the module's path; `(root)` for the model itself.
         class_name: its class.
         calls: how often it is called.
-        output_shapes: what its last call returned.
-        parameters, parameter_bytes: of it and what is in it, tied ones once.
-        flops, vector_flops, bytes_read, bytes_written: of its ops, backward ones included.
+        output_shapes: the shapes that its last call returned.
+        parameters, parameter_bytes: its parameters, with those of submodules; tied ones count once.
+        flops, vector_flops, bytes_read, bytes_written: the totals over its ops, backward ones included.
         backward_flops: the part of `flops` in the backward pass.
-        output_bytes: of what its last call returned.
-        peak_bytes: the most memory that lived while it ran.
+        output_bytes: the bytes that its last call returned.
+        peak_bytes: the peak of live memory while it ran.
     """
 
     path: str
@@ -70,17 +70,17 @@ class ModuleCost(Record):
 
 @dataclass(frozen=True, slots=True)
 class MemoryPeak(Record):
-    """The moment at which most memory lives, of what the run allocates.
+    """The moment at which the memory that the run allocates peaks.
 
     Args:
-        bytes: the tensors that live, and the workspace of the kernel that runs.
-        tensor_bytes: the tensors alone.
-        workspace_bytes: what the CPU's kernel takes for itself; 0 where nothing is known of it.
-        step: the kernel's place in the timeline.
+        bytes: the live tensors plus the running kernel's workspace.
+        tensor_bytes: the live tensors alone.
+        workspace_bytes: the CPU kernel's workspace; 0 if it is unknown.
+        step: the kernel's index in the timeline.
         op: the kernel, such as `aten.convolution.default`.
         module_path: the module that called it.
-        phase: in the forward or the backward pass.
-        estimated_because: why `bytes`, `timeline` and what is added up from them are an estimate; empty where
+        phase: the pass that it runs in, `forward` or `backward`.
+        estimated_because: why `bytes`, `timeline` and the totals derived from them are an estimate; empty if
             they are exact. A record written before this field existed does not say, so it is an estimate.
     """
 
@@ -95,21 +95,21 @@ class MemoryPeak(Record):
 
     @property
     def is_estimate(self) -> bool:
-        """Whether the peak is an estimate, and not exact."""
+        """Whether the peak is an estimate rather than exact."""
         return bool(self.estimated_because)
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline(Record):
-    """How long a device would take, were every op bound by its arithmetic or its memory, whichever is longer.
+    """A device's estimated run time if each op is limited by arithmetic or by memory, whichever takes longer.
 
     Args:
-        peak_flops: the operations a second that the device can do.
-        bandwidth: the bytes a second that it can move.
+        peak_flops: the device's peak operations per second.
+        bandwidth: its memory bandwidth in bytes per second.
         seconds: the estimate for one run.
-        compute_seconds: the part in ops that arithmetic bounds.
-        memory_seconds: the part in ops that memory bounds.
-        ridge: the arithmetic intensity at which the two meet.
+        compute_seconds: the part spent in compute-bound ops.
+        memory_seconds: the part spent in memory-bound ops.
+        ridge: the arithmetic intensity at which both limits are equal.
     """
 
     peak_flops: float
@@ -126,21 +126,21 @@ class Cost(Record):
 
     Args:
         model_class: the model's class.
-        backward: whether the backward pass is in it.
-        flops: of matrix products, convolutions and attention: two for each multiply and add.
+        backward: whether the backward pass is included.
+        flops: the FLOPs of matrix products, convolutions and attention, two for each multiply-add.
         backward_flops: the part of `flops` in the backward pass.
-        vector_flops: of everything else.
-        bytes_read, bytes_written: by all kernels.
-        arithmetic_intensity: all operations for each byte moved.
-        parameters, trainable_parameters, parameter_bytes: tied ones once.
-        buffer_bytes, input_bytes: what else is there before the run.
-        activation_bytes: the most bytes of tensors that live at a time, of those that the run makes.
-        peak: that moment, with the workspace of the kernel.
+        vector_flops: the FLOPs of everything else.
+        bytes_read, bytes_written: the bytes that all kernels read and write.
+        arithmetic_intensity: operations of both kinds per byte moved.
+        parameters, trainable_parameters, parameter_bytes: the parameters; tied ones count once.
+        buffer_bytes, input_bytes: the other memory in use before the run.
+        activation_bytes: the peak bytes of live tensors that the run allocates.
+        peak: the moment of peak memory, the kernel's workspace included.
         total_bytes: parameters, buffers, inputs and the peak.
         modules: every module, in the order of the tree.
         ops: every call, in order.
-        timeline: the bytes that live after each kernel, workspace included.
-        uncounted: ops of unknown cost, with how often they run.
+        timeline: the live bytes after each kernel, workspace included.
+        uncounted: ops of unknown cost, with how often each runs.
         values, note: as in `ModuleMetadata`.
     """
 
@@ -173,11 +173,11 @@ class Cost(Record):
         """Estimate how long a device would take for one run, op by op.
 
         Args:
-            peak_flops: the operations a second that the device can do.
-            bandwidth: the bytes a second that it can move.
+            peak_flops: the device's peak operations per second.
+            bandwidth: its memory bandwidth in bytes per second.
 
         Raises:
-            RecordError: one of them is not positive.
+            RecordError: one of the two is not positive.
         """
         if not (peak_flops > 0 and bandwidth > 0):
             raise RecordError(

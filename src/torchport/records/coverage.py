@@ -1,4 +1,4 @@
-"""What a target takes of a model, and why the rest stays on the host."""
+"""Which ops of a model a target takes, and why the others stay on the host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StayedOp(Record):
         reason, detail, remedy: the verdict on it.
         module_path: the module that called it, such as `encoder.layer.0.attention`.
         source: the user's line, `file.py:12 in forward`.
-        flops, bytes: what it costs.
+        flops, bytes: its cost.
     """
 
     op: str
@@ -37,11 +37,11 @@ class StayedOp(Record):
 
 @dataclass(frozen=True, slots=True)
 class ConditionalOp(Record):
-    """One op that the target takes on a condition which only a model with weights can meet or miss.
+    """One op that the target takes on a condition that can only be checked once the weights have values.
 
     Args:
-        op, node, module_path, source: as of a `StayedOp`.
-        condition: what must hold, in a sentence.
+        op, node, module_path, source: as in `StayedOp`.
+        condition: the condition, in a sentence.
     """
 
     op: str
@@ -65,25 +65,26 @@ class IslandSummary(Record):
 
 @dataclass(frozen=True, slots=True)
 class Coverage(Record):
-    """What a target takes of a model.
+    """Which ops of a model a target takes.
 
     Args:
         model: the model's name.
         target: the target's name.
-        ops_before: how many ops the graph has, as the target is handed it.
-        unique_before: how many distinct ops.
-        ops_remain: how many of them stay on the host.
-        unique_remain: how many distinct ones.
-        transfers: how many tensors cross to or from the device in one call.
-        inputs, outputs: how many tensors a call reads of what it is given, and makes; fewer than their sum
-            cannot cross if the target takes all.
-        flops, flops_covered: floating-point operations in all, and on the target.
-        bytes, bytes_covered: bytes read and written by the ops in all, and on the target.
-        islands: the pieces that the target takes.
+        ops_before: the number of ops in the graph that the target receives.
+        unique_before: the number of distinct ops among them.
+        ops_remain: the number of ops that stay on the host.
+        unique_remain: the number of distinct ops among those.
+        transfers: how many tensors move to or from the device in one call.
+        inputs, outputs: how many input tensors a call reads, and how many it returns; a target that takes
+            every op needs at least as many transfers as their sum.
+        flops, flops_covered: floating-point operations in total, and on the target.
+        bytes, bytes_covered: bytes that the ops read and write in total, and on the target.
+        islands: the subgraphs that the target takes.
         stayed: one row for each op that stays.
-        host_views: ops that only make a view of a result on the host: they move no data, and are not counted
-            among those that stay.
-        conditional: ops that are taken if weights without values, as on the `meta` device, hold what fits.
+        host_views: ops that only create a view of a result on the host; they move no data and do not count
+            as ops that stay.
+        conditional: ops that are taken if weights that have no values yet, as on the `meta` device, turn out
+            to have suitable ones.
     """
 
     schema: ClassVar[str] = "torchport.coverage/1"
@@ -112,7 +113,7 @@ class Coverage(Record):
         return self.ops_remain == 0
 
     def _repr_html_(self) -> str:
-        """Show what stays and why, in a notebook."""
+        """Show which ops stay and why, in a notebook."""
         taken = self.ops_before - self.ops_remain
         head = (
             f"{html.escape(self.model)} on {html.escape(self.target)}: {taken:,} of {self.ops_before:,} ops"

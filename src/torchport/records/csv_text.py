@@ -1,8 +1,8 @@
-"""Writes CSV that a spreadsheet shows and never computes.
+"""Writes and reads CSV whose cells a spreadsheet never evaluates as formulas.
 
-A spreadsheet takes a cell that begins with `=`, `+`, `-` or `@` for a formula, also when it was the name of a
-stranger's model. Such a text gets an apostrophe before it, as does one that has one already, so that
-who reads the file knows what was meant: a leading apostrophe is not part of the text. Numbers stay numbers.
+A spreadsheet treats a cell that begins with `=`, `+`, `-` or `@` as a formula, even if it is the name of an
+untrusted model. Such a text gets a leading apostrophe, as does one that already begins with one, so that
+decoding is unambiguous: the first leading apostrophe is never part of the text. Numbers stay numbers.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Iterable, Sequence
 
 _FORMULA = re.compile(r"[\s\x00-\x1f]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n\x00]|'")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
-_QUOTED = re.compile(r'[",;\t\r\n]|^ | $')  # in some countries a semicolon divides cells
+_QUOTED = re.compile(r'[",;\t\r\n]|^ | $')  # in some locales a semicolon separates cells
 _MARK = "'"
 
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:
-    """Return rows as CSV; None is empty."""
+    """Return rows as CSV; None becomes an empty cell."""
     return "".join(",".join(map(_cell, row)) + "\n" for row in rows)
 
 
 def read_csv_text(text: str) -> list[list[str]]:
-    """Return the rows of what `csv_text` wrote, each cell as the text that was meant.
+    """Return the rows of a text that `csv_text` wrote, each cell as its original text.
 
     Example:
         >>> read_csv_text(csv_text([["=1+1", -1]]))

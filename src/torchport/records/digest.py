@@ -1,4 +1,4 @@
-"""The digest of large buffers: damage shows, and no two are taken for the same."""
+"""Digests of large buffers, to detect corruption and to tell buffers apart."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-_PIECE = 1 << 23  # bytes; a smaller one costs more threads' changes than it saves
-_BEFORE = b"torchport.digest/1"
+_PIECE = 1 << 23  # bytes; with smaller pieces, switching threads costs more than it saves
+_PREFIX = b"torchport.digest/1"
 
 
 def digest_of(data: memoryview) -> str:
-    """Return the SHA-256 of a buffer's length and of its pieces' SHA-256s, which threads compute at once.
+    """Return the SHA-256 of a buffer's length and its pieces' SHA-256s, which are computed in parallel.
 
     Args:
-        data: one-dimensional, of bytes.
+        data: the buffer, as a one-dimensional view of bytes.
 
     Example:
         >>> digest_of(memoryview(b"one")) == digest_of(memoryview(b"two"))
         False
     """
     pieces = [data[start : start + _PIECE] for start in range(0, len(data), _PIECE)]
-    whole = hashlib.sha256(_BEFORE + len(data).to_bytes(8, "little"))
+    whole = hashlib.sha256(_PREFIX + len(data).to_bytes(8, "little"))
     if len(pieces) < 2:
         found = [_sha256(piece) for piece in pieces]
     else:

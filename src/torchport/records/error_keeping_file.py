@@ -1,4 +1,4 @@
-"""A file for torch's archive writer, which ends the process if a write fails: errors are kept until later."""
+"""A file for torch's archive writer, which aborts the process if a write fails: errors are deferred."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import BinaryIO
 
 
 class ErrorKeepingFile(io.RawIOBase):
-    """A file whose writes always succeed; from the first that does not, nothing more is written.
+    """A file whose writes always appear to succeed; after the first failure nothing more is written.
 
     Args:
-        file: where the bytes go.
+        file: the file that the bytes are written to.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -22,11 +22,11 @@ class ErrorKeepingFile(io.RawIOBase):
         self.error: OSError | None = None
 
     def writable(self) -> bool:
-        """Whether it can be written: always."""
+        """Return True: the file is always writable."""
         return True
 
     def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]  # any buffer
-        """Write bytes, or keep the error that comes."""
+        """Write bytes, or store the error if that fails."""
         size = memoryview(data).nbytes
         if self.error is None:
             try:
@@ -36,20 +36,20 @@ class ErrorKeepingFile(io.RawIOBase):
         return size
 
     def seekable(self) -> bool:
-        """Whether it has a place to go back to; torch asks."""
+        """Return True: torch's writer requires a seekable file."""
         return True
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Stay at the end: torch goes back to the start when it is done."""
+        """Ignore the seek: torch rewinds the file when it is done."""
         return 0
 
 
 @contextmanager
 def written_by_torch(path: Path) -> Iterator[ErrorKeepingFile]:
-    """Give a file for torch to write.
+    """Yield a file for torch to write.
 
     Raises:
-        OSError: it cannot be written; raised when torch is done.
+        OSError: a write failed; raised when torch is done.
     """
     with path.open("wb") as file:
         keeping = ErrorKeepingFile(file)

@@ -1,4 +1,4 @@
-"""How often a compiled model ran with eager torch after all."""
+"""How often calls of a compiled model fell back to eager torch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torchport.records.record import Record
 
 @dataclass(frozen=True, slots=True)
 class Fallbacks(Record):
-    """The calls of a compiled model, and those of them that eager torch ran.
+    """The number of calls of a compiled model, and how many of them fell back to eager torch.
 
     Args:
         calls: how many calls were made.
         fallbacks: how many of them eager torch ran.
-        last_reason: why the last of these did not run as compiled; empty if there was none.
+        last_reason: why the last fallback happened; empty if there was none.
     """
 
     schema: ClassVar[str] = "torchport.fallbacks/1"

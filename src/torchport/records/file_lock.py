@@ -1,20 +1,20 @@
-"""Locks open files, where the system can: POSIX has such locks, Windows has none."""
+"""Locks open files on systems that have `flock`: POSIX systems do, Windows does not."""
 
 from __future__ import annotations
 
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]  # has_locks() says so
+    fcntl = None  # type: ignore[assignment]  # has_locks() checks for None
 
 
 def has_locks() -> bool:
-    """Whether the system has locks of files."""
+    """Return whether the system supports file locks."""
     return fcntl is not None
 
 
 def lock_file(descriptor: int, *, shared: bool = False) -> None:
-    """Lock an open file until it is closed, or its process ends.
+    """Lock an open file, without waiting, until it is closed or the process ends.
 
     Raises:
         OSError: another process holds it, or the file system has no locks.

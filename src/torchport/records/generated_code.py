@@ -1,4 +1,4 @@
-"""A model that was written as code."""
+"""The result of writing a model as code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchport.records.record import Record
 
 @dataclass(frozen=True, slots=True)
 class GeneratedCode(Record):
-    """What writing a model as code gave.
+    """The result of writing a model as code.
 
     Args:
         model: the model's name.
@@ -21,9 +21,9 @@ class GeneratedCode(Record):
         classes: how many classes it has.
         lines: how many lines it has.
         nodes: how many calls were traced.
-        verified: whether it was run and gave the model's results, bit for bit.
+        verified: whether it was run and reproduced the model's results bit for bit.
         trace_time: how long tracing took, in seconds.
-        code_time: how long writing the code took, in seconds, without the check.
+        code_time: how long writing the code took, in seconds, without verifying it.
     """
 
     schema: ClassVar[str] = "torchport.generated_code/1"

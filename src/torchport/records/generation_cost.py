@@ -1,4 +1,4 @@
-"""What it costs to generate: a prompt, a step with a cache, and the cache."""
+"""The cost of generating text: of the prompt, of a step with a KV cache, and of the cache itself."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torchport.records.record import Record
 
 @dataclass(frozen=True, slots=True)
 class PhaseCost(Record):
-    """What one call of a model costs; the numbers are those of `Cost`.
+    """The cost of one call of a model, in the terms of `Cost`.
 
     Args:
-        flops, vector_flops: the operations.
-        bytes_read, bytes_written: by all kernels.
-        arithmetic_intensity: all operations for each byte moved.
-        activation_bytes: the most bytes of tensors that live at a time, of those that the call makes.
-        roofline: how long a device would take, if one was named.
-        uncounted: ops of unknown cost, with how often they run.
+        flops, vector_flops: the operations, counted as in `Cost`.
+        bytes_read, bytes_written: the bytes that all kernels read and write.
+        arithmetic_intensity: operations of both kinds per byte moved.
+        activation_bytes: the peak bytes of live tensors that the call allocates.
+        roofline: the time estimate for a device, if one was given.
+        uncounted: ops of unknown cost, with how often each runs.
     """
 
     flops: int
@@ -33,7 +33,7 @@ class PhaseCost(Record):
 
     @classmethod
     def of(cls, cost: Cost, roofline: Roofline | None) -> PhaseCost:
-        """Return what a call costs, without its parts."""
+        """Return a call's totals, without the costs of its parts."""
         return cls(
             cost.flops,
             cost.vector_flops,
@@ -48,20 +48,20 @@ class PhaseCost(Record):
 
 @dataclass(frozen=True, slots=True)
 class GenerationCost(Record):
-    """What it costs to generate with a model.
+    """The cost of generating text with a model.
 
     Args:
         model: the model's name.
-        batch: how many sequences there are.
-        length: how many tokens a prompt has, and how many are in the cache when the step comes.
-        parameters, parameter_bytes: tied ones once.
-        cache_dtype: of the keys and values.
-        cache_layers: how many layers keep them.
-        cache_bytes: of the cache with so many tokens of all sequences.
-        cache_bytes_per_token: how much each further token of one sequence adds; layers whose window is full
-            add none.
-        prefill: the prompt as a whole.
-        step: one token after it, for each sequence.
+        batch: the number of sequences.
+        length: the number of tokens in a prompt, and so in the cache at the step.
+        parameters, parameter_bytes: the parameters; tied ones count once.
+        cache_dtype: the dtype of the cached keys and values.
+        cache_layers: the number of layers with a KV cache.
+        cache_bytes: the size of the cache with `length` tokens of every sequence.
+        cache_bytes_per_token: how much each further token of one sequence adds; layers whose sliding window
+            is full add nothing.
+        prefill: the cost of processing the whole prompt in one call.
+        step: the cost of the next token of each sequence.
     """
 
     schema: ClassVar[str] = "torchport.generation_cost/1"

@@ -1,4 +1,4 @@
-"""What a target takes of a model that generates: of a piece of a prompt, and of a step."""
+"""Which ops a target takes of a generating model's calls: a chunk of a prompt, and a step."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torchport.records.record import Record
 
 @dataclass(frozen=True, slots=True)
 class GenerationCoverage(Record):
-    """What a target takes of the calls that a model generates with.
+    """Which ops a target takes of the calls that a model makes to generate.
 
     Args:
         model: the model's name.
         target: the target's name.
-        max_length: how many tokens a sequence may have: the slots of the cache.
+        max_length: the most tokens that a sequence may have: the slots of the KV cache.
         calls: the coverage of each call: `prompt` and `step`, or `encoder` and `step`.
     """
 
@@ -29,5 +29,5 @@ class GenerationCoverage(Record):
 
     @property
     def complete(self) -> bool:
-        """Whether the target takes all of every call."""
+        """Whether the target takes every op of every call."""
         return all(coverage.complete for coverage in self.calls.values())

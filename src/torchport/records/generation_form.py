@@ -1,4 +1,4 @@
-"""How a compiled model is called to generate: the size of its cache, and what goes with tokens."""
+"""How a compiled model is called to generate: its cache's size, and the inputs that accompany the tokens."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torchport.records.record import Record
 
 @dataclass(frozen=True, slots=True)
 class MaskSpec(Record):
-    """A mask that a call takes.
+    """An attention mask that a call takes.
 
     Args:
-        dims: 4: over all slots for each token; 2: one row of tokens that are there; 0: it was not asked for.
-        dtype: torch's name of its dtype.
-        window: how many tokens each one sees, itself included; 0 if all before it.
+        dims: 4 for a mask of each token over all cache slots, 2 for a padding mask, 0 for no mask.
+        dtype: torch's name for its dtype.
+        window: how many tokens each token attends to, itself included; 0 for all preceding ones.
     """
 
     dims: int
@@ -27,16 +27,16 @@ class GenerationForm(Record):
     """How a compiled model is called to generate.
 
     Args:
-        max_length: how many tokens a sequence may have: the slots of the cache, at most.
+        max_length: the most tokens that a sequence may have: the largest number of cache slots.
         width: how many tokens of a prompt one call takes.
-        layers: the number of heads, and the widths of keys and of values, by layer of the cache.
-        dtype: of the cache.
-        keeps_logits: whether a call gives the logits of one token only.
-        masks: what is known of masks, by their names; the name of one alone is empty.
+        layers: for each layer of the cache, the number of heads and the widths of keys and of values.
+        dtype: the dtype of the cache.
+        keeps_logits: whether a call returns the logits of only one token.
+        masks: the attention masks by name; a single mask has the empty name.
         positions: whether a call takes the tokens' positions.
-        library_only: why only the library's own loop can call it; empty if anybody can.
-        open_width: whether a call takes fewer tokens of a prompt as well; else they are padded.
-        open_slots: whether it takes caches of fewer slots as well.
+        library_only: why only the library's own loop can call it; empty if any caller can.
+        open_width: whether a call also takes fewer prompt tokens; if not, they are padded.
+        open_slots: whether it also takes caches with fewer slots.
     """
 
     max_length: int
@@ -51,7 +51,7 @@ class GenerationForm(Record):
     open_slots: bool = False
 
     def cache_elements(self, length: int = 0) -> int:
-        """Return how many numbers the cache of one sequence holds; with a length, those of so many tokens."""
+        """Return the number of elements in one sequence's cache of `length` (or `max_length`) tokens."""
         return sum(heads * (keys + values) for heads, keys, values in self.layers) * (
             length or self.max_length
         )

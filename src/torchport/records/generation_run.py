@@ -1,4 +1,4 @@
-"""Text that a compiled model generated, and what that took."""
+"""Text that a compiled model generated, with the times and memory that it took."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torchport.records.record import Record
 
 @dataclass(frozen=True, slots=True)
 class GenerationSpeed(Record):
-    """How fast tokens came.
+    """How fast tokens were generated.
 
     Args:
         first_token_time: seconds from the call to the first new token.
-        tokens_per_second: of the tokens after the first; None if there was only one.
+        tokens_per_second: the rate of the tokens after the first; None if there was only one.
     """
 
     first_token_time: float
@@ -27,19 +27,20 @@ class GenerationRun(Record):
     """What a model generated from a prompt on a target.
 
     Args:
-        model, target: what ran where.
+        model: the model's name.
+        target: the target that it ran on.
         prompt: the prompt's tokens.
-        tokens: the new ones.
-        text: what they read, where the model has a tokenizer; else empty.
-        max_length: how many tokens a sequence could have had.
+        tokens: the generated tokens.
+        text: the generated tokens as text; empty if the model has no tokenizer.
+        max_length: the most tokens that a sequence could have had.
         builds: how many programs were built.
-        build_time: seconds until the first tokens were there, builds included.
-        speed: of the compiled model, once it is built.
-        original: of the model itself with eager torch, if that was asked for.
-        same_tokens: how many of the new tokens, from the first on, are those of the model itself.
-        memory: the most bytes that the process held in memory; None where the system does not say.
-        fallbacks: how many calls eager torch ran after all.
-        versions: of python, torch, torchport and the target's library.
+        build_time: seconds until the first tokens were generated, builds included.
+        speed: the compiled model's speed, once it is built.
+        original: the original model's speed with eager torch, if it was measured.
+        same_tokens: how many leading generated tokens equal those of the original model.
+        memory: the process's peak memory in bytes; None where the system does not report it.
+        fallbacks: how many calls fell back to eager torch.
+        versions: the versions of Python, torch, torchport and the target's library.
     """
 
     schema: ClassVar[str] = "torchport.generation_run/1"

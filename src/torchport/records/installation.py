@@ -18,7 +18,7 @@ class TargetStatus(Record):
         ok: whether it works here.
         detail: what is installed or missing.
         remedy: what to do if something is missing.
-        version: of the target's library; empty if it is missing.
+        version: the version of the target's library; empty if it is missing.
         devices: the devices that it sees.
         options: its options, each with its default as text.
     """
@@ -35,7 +35,7 @@ class TargetStatus(Record):
 
 @dataclass(frozen=True, slots=True)
 class Check(Record):
-    """One condition for torchport to work fully.
+    """One condition that must hold for torchport to be fully functional.
 
     Args:
         name: what was checked.
@@ -55,12 +55,12 @@ class Installation(Record):
     """What is installed, and which targets work here.
 
     Args:
-        versions: of python and each package; empty for one that is not installed.
-        machine: the processor, its number of cores and torch's threads.
-        checks: the conditions for torchport to work fully.
-        targets: which targets work here, and why not.
-        cache_path: where built islands are kept.
-        cache_bytes: how many bytes they take.
+        versions: the versions of Python and each package; empty for a package that is not installed.
+        machine: the processor, its number of cores and torch's number of threads.
+        checks: the conditions that must hold for torchport to be fully functional.
+        targets: whether each target works here, and if not, why.
+        cache_path: the folder where built islands are cached.
+        cache_bytes: the cache's size.
     """
 
     schema: ClassVar[str] = "torchport.installation/1"
@@ -74,5 +74,5 @@ class Installation(Record):
 
     @property
     def ok(self) -> bool:
-        """Whether every check holds and some target works."""
+        """Whether every check passes and at least one target works."""
         return all(check.ok for check in self.checks) and any(target.ok for target in self.targets)

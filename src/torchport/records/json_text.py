@@ -1,4 +1,4 @@
-"""Parses untrusted JSON: returns a value that is not nested too deeply, or raises one error."""
+"""Parses untrusted JSON with a limit on nesting; every failure is a `RecordError`."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from torchport.errors import RecordError
 from torchport.records.record import JSON
 
 MOST_NESTED = 200
-"""How many lists and objects may be nested in one another; what torchport writes has some twenty levels."""
+"""How deeply lists and objects may be nested; what torchport writes has some twenty levels."""
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _REMEDY = "delete it, and write it again"
 
 
 def parse_json(text: str | bytes, where: str) -> JSON:
-    """Return the value that a text of JSON stands for; lone surrogates, which no file can hold, are replaced.
+    """Return the value of a JSON text; lone surrogates, which UTF-8 cannot encode, are replaced.
 
     Args:
-        text: the text; bytes are UTF-8.
-        where: what it is, for messages.
+        text: the text; bytes are decoded as UTF-8.
+        where: the text's origin, for messages.
 
     Raises:
-        RecordError: it is not JSON, or is nested too deeply.
+        RecordError: the text is not JSON, or is nested too deeply.
     """
     try:
         decoded = text if isinstance(text, str) else text.decode("utf-8")
         data: JSON = json.loads(decoded)
     except RecursionError as error:
         raise _too_deep(where) from error
-    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError both
+    except ValueError as error:  # both JSONDecodeError and UnicodeDecodeError
         raise RecordError(f"is not valid JSON: {error}", where=where, remedy=_REMEDY) from error
     _check_depth(data, where)
     return _without_surrogates(data) if "\\ud" in decoded.lower() else data
 
 
 def parse_object(text: str | bytes, where: str) -> Mapping[str, JSON]:
-    """Return a JSON object.
+    """Return the value of a JSON text that must be an object.
 
     Raises:
-        RecordError: it is something else.
+        RecordError: the text is not a JSON object.
     """
     data = parse_json(text, where)
     if not isinstance(data, Mapping):
@@ -65,7 +65,7 @@ def _check_depth(data: JSON, where: str) -> None:
 
 
 def _too_deep(where: str) -> RecordError:
-    return RecordError(f"is JSON of more than {MOST_NESTED} levels", where=where, remedy=_REMEDY)
+    return RecordError(f"the JSON is nested more than {MOST_NESTED} levels deep", where=where, remedy=_REMEDY)
 
 
 def _without_surrogates(data: JSON) -> JSON:

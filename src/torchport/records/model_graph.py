@@ -1,4 +1,4 @@
-"""The graph that a target was handed, op by op: what feeds what, from where, and where each runs."""
+"""The graph that a target received: its ops, their data flow, their origin, and where each one runs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torchport.records.record import Record
 from torchport.records.verdict import Verdict
 
 MOST_GRAPH_OPS = 100_000
-"""How many ops a stored graph may have."""
+"""The most ops that a stored graph may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpKind(Record):
-    """What ops that are called alike have in common.
+    """What identical calls of an op have in common.
 
     Args:
         op: the op, such as `aten.convolution.default`.
-        attributes: its arguments that are no tensors, by the names of its schema.
-        tensor_types: its tensors, by name; what it returns is `output`, or `output[0]`, ….
-        flops, bytes: what one call costs.
+        attributes: its non-tensor arguments, by their names in the schema.
+        tensor_types: its tensors, by name; results are `output`, or `output[0]`, ….
+        flops, bytes: the cost of one call.
     """
 
     op: str
@@ -43,16 +43,16 @@ class GraphModule(Record):
 
 @dataclass(frozen=True, slots=True)
 class GraphOp(Record):
-    """One op of a graph. What many ops share is named by its place in a list of the graph's.
+    """One op of a graph. What many ops share is given as an index into one of the graph's lists.
 
     Args:
         name: its name in the graph.
-        kind: its place in `kinds`.
-        module: its place in `modules`.
-        sources: the ops, by their places, whose results it takes; each comes before it.
-        line: its place in `lines`; -1 if no line is known.
-        island: its place in `islands`; -1 if it stays on the host.
-        verdict: its place in `verdicts`; -1 if the target takes it.
+        kind: the index of its kind in `kinds`.
+        module: the index of its module in `modules`.
+        sources: the indices of the ops whose results it takes; all of them precede it.
+        line: the index of its source line in `lines`; -1 if it is unknown.
+        island: the index of its island in `islands`; -1 if it stays on the host.
+        verdict: the index of its verdict in `verdicts`; -1 if the target takes it.
     """
 
     name: str
@@ -66,16 +66,17 @@ class GraphOp(Record):
 
 @dataclass(frozen=True, slots=True)
 class ModelGraph(Record):
-    """The graph of a model as a target was handed it.
+    """The graph of a model as a target received it.
 
     Args:
-        model, target: what was brought up where.
-        modules: the modules that call ops, and those around them.
+        model: the model's name.
+        target: the target's name.
+        modules: the modules that call ops, and those that contain them.
         lines: the user's source lines, `file.py:12 in forward`.
-        islands: the names of the pieces that the target takes.
-        verdicts: why ops stay.
-        kinds: what the ops are.
-        ops: the ops, each after those whose results it takes.
+        islands: the names of the subgraphs that the target takes.
+        verdicts: why ops stay on the host.
+        kinds: the distinct kinds of calls.
+        ops: the ops in topological order.
     """
 
     schema: ClassVar[str] = "torchport.graph/1"
@@ -90,14 +91,14 @@ class ModelGraph(Record):
     ops: tuple[GraphOp, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a graph whose ops name something that is not there.
+        """Reject a graph that is too large or has an index out of range.
 
         Raises:
-            RecordError: an op names a kind, a module, a line, an island, a verdict or an op before it that is
-                not there, or there are more than `MOST_GRAPH_OPS` ops.
+            RecordError: an op's index of a kind, module, line, island, verdict or preceding op is out of
+                range, or there are more than `MOST_GRAPH_OPS` ops.
         """
         if len(self.ops) > MOST_GRAPH_OPS:
-            raise RecordError(f"holds more than {MOST_GRAPH_OPS:,} ops", where="ModelGraph.ops")
+            raise RecordError(f"has more than {MOST_GRAPH_OPS:,} ops", where="ModelGraph.ops")
         for place, op in enumerate(self.ops):
             _check(place, (op.kind,), 0, len(self.kinds), "kind")
             _check(place, (op.module,), 0, len(self.modules), "module")

@@ -12,21 +12,21 @@ ROOT = "(root)"
 
 @dataclass(frozen=True, slots=True)
 class UniqueModule(Record):
-    """One module, or several that differ in nothing but where they are.
+    """One module, or several that differ only in their paths.
 
     Args:
-        id: such as `mod_001`.
+        id: its id, such as `mod_001`.
         class_name: its class.
-        module_path: where it is first; `(root)` for the model itself.
-        parent: the path of the module that holds it; None for the model itself.
-        input_shapes, output_shapes: such as `1x3x224x224`, one for each tensor; empty if it is never called.
-        input_dtypes, output_dtypes: such as `float32`.
+        module_path: the path of its first occurrence; `(root)` for the model itself.
+        parent: the path of the module that contains it; None for the model itself.
+        input_shapes, output_shapes: a shape such as `1x3x224x224` for each tensor; empty if it is not called.
+        input_dtypes, output_dtypes: a dtype such as `float32` for each tensor.
         parameters: the arguments that it was constructed with, as far as it keeps them.
-        occurrences: the paths of all that are alike.
-        input_names: the arguments that the inputs are, by name or position.
-        class_path: its class with the Python module that defines it.
-        calls: how often those in `occurrences` are called so in one run.
-        like: the entry that differs from this one in a number alone that says its place, as `layer_idx` does.
+        occurrences: the paths of all identical modules.
+        input_names: the names or positions of the arguments that hold the inputs.
+        class_path: its class, qualified with the Python module that defines it.
+        calls: how often the modules in `occurrences` are called like this in one run.
+        like: the id of an entry that differs only in a number for its position, such as `layer_idx`.
     """
 
     id: str
@@ -47,18 +47,18 @@ class UniqueModule(Record):
 
 @dataclass(frozen=True, slots=True)
 class ModuleMetadata(Record):
-    """What the modules are of.
+    """Where a table of modules comes from.
 
     Args:
         load_fn_location: the file and function that made the model, such as `my_model.py:load_model`.
-        load_fn_name: the function alone.
+        load_fn_name: the function's name alone.
         model_class: the model's class.
-        total_modules: how many modules there are, each counted once.
-        unique_modules: how many entries.
+        total_modules: the number of modules, each counted once.
+        unique_modules: the number of entries.
         timestamp: when they were extracted.
-        module_paths: how many paths the modules have; a shared module has several.
-        values: whether the model ran on fake tensors or on real ones.
-        note: why on real ones.
+        module_paths: the number of module paths; a shared module has several.
+        values: whether the model ran on fake or on real tensors.
+        note: why it ran on real tensors.
     """
 
     load_fn_location: str
@@ -83,7 +83,7 @@ class ModuleTable(Record):
 
 
 def parent_of(path: str) -> str | None:
-    """Return the path of the module that holds the one at `path`; None for the model itself.
+    """Return the path of the module that contains the one at `path`; None for the model itself.
 
     Example:
         >>> parent_of("block1.layer2"), parent_of("block1"), parent_of("(root)")
@@ -95,7 +95,7 @@ def parent_of(path: str) -> str | None:
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """Return a shape as text; a size that is known at run time only as `?`.
+    """Return a shape as text, with `?` for sizes known only at run time.
 
     Example:
         >>> shape_text((1, 3, 224, 224)), shape_text(())

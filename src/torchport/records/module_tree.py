@@ -1,4 +1,4 @@
-"""The modules of a model as the rows of a tree, with what each costs; and as HTML."""
+"""The modules of a model and their costs, as the rows of a tree and as HTML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TreeRow:
     Args:
         depth: its level in the tree; 0 for the model itself.
         name: its name within its parent.
-        cost: what it costs, and its class.
+        cost: its class and its cost.
     """
 
     depth: int

@@ -1,4 +1,4 @@
-"""The configurations that ops are called with, across models: what a device's op library must run."""
+"""The configurations in which models call ops: what a device's op library must support."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torchport.records.record import Record
 
 @dataclass(frozen=True, slots=True)
 class OpConfiguration(Record):
-    """An op with the tensors and attributes that it is called with.
+    """An op together with the tensors and attributes that it is called with.
 
     Args:
         op_name: how to call it, such as `torch.conv2d`.
-        phase: in the forward or the backward pass.
-        inputs: its tensors, by the names of its schema.
+        phase: the pass that calls it, `forward` or `backward`.
+        inputs: its tensors, by their names in the schema.
         attributes: its other arguments, by name.
-        count: how many calls there are.
-        flops: of all those calls.
-        flop_share: the part of all models' FLOPs that they are.
-        bytes: read and written, by all those calls.
-        models: the models that call it so.
-        examples: a few places, each as `model: module path`.
+        count: the number of such calls.
+        flops: the FLOPs of all those calls.
+        flop_share: their share of the FLOPs of all models.
+        bytes: the bytes that all those calls read and write.
+        models: the models with such calls.
+        examples: a few of the call sites, each as `model: module path`.
     """
 
     op_name: str
@@ -40,13 +40,13 @@ class OpConfiguration(Record):
 
 @dataclass(frozen=True, slots=True)
 class OpConfigurations(Record):
-    """Every configuration of every op of some models, the most expensive first.
+    """Every configuration of every op of several models, the most expensive first.
 
     Args:
         models: the models.
-        total_ops: how many calls there are in all.
-        total_flops: the FLOPs of all of them.
-        configurations: one row each.
+        total_ops: the number of calls in all models.
+        total_flops: the FLOPs of all calls.
+        configurations: one entry for each configuration.
     """
 
     schema: ClassVar[str] = "torchport.op_configurations/1"

@@ -33,18 +33,18 @@ class OpOccurrence(Record):
 
 @dataclass(frozen=True, slots=True)
 class UniqueOp(Record):
-    """One op with all that it is called with.
+    """One op together with the attributes and tensors of its call.
 
     Args:
         id: such as `op_000`.
         op_name: how to call it, such as `torch.conv2d`.
         source_module_id, source_module_class: the module that calls it first.
-        attributes: its non-tensor arguments, by the names of its schema, including defaults.
-        tensor_types: its tensors, by the names of its schema; what it returns is `output`, or `output[0]`, ….
+        attributes: its non-tensor arguments, including defaults, by their names in the schema.
+        tensor_types: its tensors, by their names in the schema; results are `output`, or `output[0]`, ….
         occurrences: every call.
         overload: torch's own name, such as `aten.conv2d.default`.
         phase: whether it runs in the forward or the backward pass.
-        flops, vector_flops, bytes: what one call costs.
+        flops, vector_flops, bytes: the cost of one call.
     """
 
     id: str
@@ -61,7 +61,7 @@ class UniqueOp(Record):
     bytes: int = 0
 
     def tensors(self, *, returned: bool) -> dict[str, TensorType]:
-        """Return the tensors that it is given, or those that it returns, by name."""
+        """Return the input tensors, or with `returned` the output tensors, by name."""
         named = self.tensor_types.items()
         return {
             name: kind for name, kind in named if (name == "output" or name.startswith("output[")) == returned
@@ -70,12 +70,12 @@ class UniqueOp(Record):
 
 @dataclass(frozen=True, slots=True)
 class OpMetadata(Record):
-    """What the ops are of.
+    """Where a table of ops comes from.
 
     Args:
-        source_modules_json: the file with the modules that `source_module_id` is an entry of.
-        total_ops: how many calls.
-        unique_ops: how many entries.
+        source_modules_json: the file whose entries `source_module_id` refers to.
+        total_ops: the number of calls.
+        unique_ops: the number of entries.
         timestamp: when they were extracted.
         values, note: as in `ModuleMetadata`.
     """

@@ -1,4 +1,4 @@
-"""How long an op takes on an engine, by the engine's own clock."""
+"""How long an op takes on an engine, measured by the engine itself."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class OpTime(Record):
     """One kernel that an engine ran.
 
     Args:
-        node: the name of the graph's node that it stands for; several kernels may stand for one, and one
-            kernel for several that were fused, by the name of one of them; empty if the engine does not say.
+        node: the name of the graph's node that it computes. Several kernels may compute one node; a fused
+            kernel is listed under one of its nodes. Empty if the engine does not say.
         seconds: how long it took.
-        kernel: the engine's name for what ran.
-        precision: what it computed in, if the engine says.
-        is_reference: whether it is a plain loop that the engine has for want of a fast kernel.
+        kernel: the engine's name for the kernel.
+        precision: the precision that it computed in, if the engine says.
+        is_reference: whether it is an unoptimized reference kernel, used where the engine has no fast one.
     """
 
     node: str

@@ -1,4 +1,4 @@
-"""A compiled model in a file: all of it but the tensors' bytes. See docs/packages.md."""
+"""The record of a compiled model in a file: everything but the tensors' bytes. See docs/packages.md."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class StoredTensor(Record):
 
     Args:
         shape, dtype: as in `TensorSpec`.
-        strides: where its elements lie.
-        digest: of its bytes, by `digest_of`.
-        parts: of a payload that shares weights with others: the bytes that it is put together from. Each is
-            a tensor's name in `Package.tensors`, a start and a length; no name stands for its own bytes.
+        strides: its strides.
+        digest: the digest of its bytes, by `digest_of`.
+        parts: for a payload that shares weights with others, the byte ranges that it is assembled from. Each
+            is a tensor's name in `Package.tensors`, a start and a length; an empty name means its own bytes.
     """
 
     shape: tuple[int, ...]
@@ -33,11 +33,11 @@ class StoredTensor(Record):
 
 @dataclass(frozen=True, slots=True)
 class InputTensor(Record):
-    """A tensor that a program takes.
+    """An input tensor of a program.
 
     Args:
         shape, dtype: as in `TensorSpec`.
-        device: torch's name of it.
+        device: torch's name for its device.
         strides: its strides; empty if it is contiguous.
     """
 
@@ -49,17 +49,17 @@ class InputTensor(Record):
 
 @dataclass(frozen=True, slots=True)
 class PackagedProgram(Record):
-    """A compiled program, written down.
+    """A serialized compiled program.
 
     Args:
-        record: all that there is to know of it.
+        record: its program record.
         graph: the host's graph: calls of ops.
         inputs: the structure of the inputs.
-        result: the structure of what it returns.
+        result: the structure of the result.
         leaves: the tensors of the inputs.
         autocast: whether autocast was on, and its dtype.
-        tensors: what the graph's attributes are, by their names in `Package.tensors`.
-        guards: what must hold of the inputs' sizes, as terms, if some are open: those are -1 in `leaves`.
+        tensors: the graph's attributes, each with its tensor's name in `Package.tensors`.
+        guards: the guards on dynamic input sizes, as terms; dynamic sizes are -1 in `leaves`.
     """
 
     record: ProgramRecord
@@ -74,11 +74,11 @@ class PackagedProgram(Record):
 
 @dataclass(frozen=True, slots=True)
 class PackagedGraph(Record):
-    """A model's own graph, written down: for inputs that no program was built for.
+    """A model's own graph, serialized: it serves inputs that no program was built for.
 
     Args:
         island: an island of the target `host`, with guards on the sizes of its inputs.
-        tensor: its payload, by its name in `Package.tensors`.
+        tensor: the name of its payload in `Package.tensors`.
     """
 
     island: IslandMeta
@@ -87,15 +87,15 @@ class PackagedGraph(Record):
 
 @dataclass(frozen=True, slots=True)
 class PackagedGeneration(Record):
-    """How a compiled model generates, written down.
+    """How a packaged model generates.
 
     Args:
         form: how its programs are called.
-        calls: the programs of each call, by their places in `Package.programs`: the model's, or an encoder's
-            and its decoder's.
-        model_class: the class of the model, whose library has the loop.
-        attention: the library's name of the attention that it was compiled with; masks depend on it.
-        config, generation_config: the library's own.
+        calls: the programs of each call, as indices into `Package.programs`: the model's, or the encoder's
+            and the decoder's.
+        model_class: the model's class, whose library provides the generation loop.
+        attention: the library's name for the attention that it was compiled with; masks depend on it.
+        config, generation_config: the library's own configurations.
     """
 
     form: GenerationForm
@@ -108,17 +108,18 @@ class PackagedGeneration(Record):
 
 @dataclass(frozen=True, slots=True)
 class Package(Record):
-    """A compiled model, written down.
+    """A serialized compiled model.
 
     Args:
-        model, target: what was built for what.
-        programs: one for each kind of inputs; that of the example inputs first.
-        graphs: the model's own graph, if the file holds it; one at most.
-        tensors: payloads and weights, by where their bytes are: `MODEL/NAME` of the archive.
-        versions: of torchport, torch and the target's library at build time.
-        tries: what came of each engine, where the target was chosen by `auto`.
-        plan: what each layer computes in, if the model was quantized.
-        generation: how it generates, if it does; its programs are among `programs`.
+        model: the model's name.
+        target: the target that it was built for.
+        programs: one program for each kind of inputs, that of the example inputs first.
+        graphs: the model's own graph, if the file holds it; at most one.
+        tensors: payloads and weights, keyed by where their bytes are: `MODEL/NAME` in the archive.
+        versions: the versions of torchport, torch and the target's library at build time.
+        tries: the outcome for each engine, if the target was chosen by `auto`.
+        plan: the precision of each layer, if the model was quantized.
+        generation: how it generates, for a generating model; its programs are among `programs`.
     """
 
     schema: ClassVar[str] = "torchport.package/4"
@@ -142,11 +143,12 @@ class PackageSummary(Record):
         path: the file.
         format: `pt2`, or `pt` for TorchScript.
         bytes: its size.
-        model, target: what was built for what.
-        programs: one for each kind of inputs.
-        versions: of torchport, torch and the target's library at build time.
-        tries: what came of each engine, where the target was chosen by `auto`.
-        generation: how it generates, if it does.
+        model: the model's name.
+        target: the target that it was built for.
+        programs: one program for each kind of inputs.
+        versions: the versions of torchport, torch and the target's library at build time.
+        tries: the outcome for each engine, if the target was chosen by `auto`.
+        generation: how it generates, for a generating model.
     """
 
     schema: ClassVar[str] = "torchport.package_summary/1"
@@ -164,12 +166,12 @@ class PackageSummary(Record):
 
 @dataclass(frozen=True, slots=True)
 class OutputSummary(Record):
-    """A tensor that a run gave.
+    """An output tensor of a run.
 
     Args:
         path: where it is in the result.
         shape, dtype: as in `TensorSpec`.
-        minimum, maximum, mean: of its values; None if it has none, or they are complex.
+        minimum, maximum, mean: statistics of its values; None if it is empty or complex.
     """
 
     path: str
@@ -186,9 +188,10 @@ class PackageRun(Record):
 
     Args:
         path: the file.
-        model, target: what was built for what.
-        load_time, first_call_time, call_time: in seconds; the last is that of a second call.
-        outputs: what the first call gave.
+        model: the model's name.
+        target: the target that it was built for.
+        load_time, first_call_time, call_time: in seconds; `call_time` is that of the second call.
+        outputs: the outputs of the first call.
     """
 
     schema: ClassVar[str] = "torchport.package_run/1"

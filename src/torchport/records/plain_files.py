@@ -1,7 +1,7 @@
-"""The files of an untrusted directory: regular files in real folders, never through a link.
+"""Lists and reads the files of an untrusted directory: regular files in real folders, never through links.
 
-A link in such a directory may lead anywhere, and a FIFO or a device has no end. What a file is, and how
-large, is looked at before any of its bytes.
+A link in such a directory may point anywhere, and a FIFO or a device may never end. A file's type and size
+are checked before any of its bytes is read.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _REMEDY = "put a copy of the file itself there, or remove it"
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """What a directory holds of one ending.
+    """The files with a given ending in a directory.
 
     Args:
-        files: the plain files, in order.
-        refused: why each of the others is not read.
+        files: the regular files, sorted.
+        refused: an error for each other entry, saying why it is not read.
     """
 
     files: tuple[Path, ...]
     refused: tuple[RecordError, ...]
 
     def __bool__(self) -> bool:
-        """Whether there is anything of that ending, be it good or bad."""
+        """Whether anything was found, readable or not."""
         return bool(self.files or self.refused)
 
 
 def list_files(directory: Path, ending: str) -> FoundFiles:
-    """Return a folder's files of an ending; a folder that is a link, or is not there, has none."""
+    """Return a folder's files with an ending; none if the folder is missing or is itself a link."""
     try:
         kind = directory.lstat().st_mode
     except OSError:
@@ -46,7 +46,7 @@ def list_files(directory: Path, ending: str) -> FoundFiles:
 
 
 def list_all_files(directory: Path, ending: str) -> FoundFiles:
-    """Return the files of an ending in a directory, which may itself be named by a link, and its folders."""
+    """Return the files with an ending in a directory, which may itself be a link, and in its subfolders."""
     return _list(directory, ending, deep=True)
 
 
@@ -66,7 +66,7 @@ def _list(directory: Path, ending: str, *, deep: bool) -> FoundFiles:
             try:
                 mode = entry.stat(follow_symlinks=False).st_mode
             except FileNotFoundError:
-                continue  # a temporary file, say, of whoever is writing here
+                continue  # such as the temporary file of another process that is writing here
             if stat.S_ISDIR(mode):
                 waiting += [path] if deep else []
             elif entry.name.endswith(ending) and stat.S_ISREG(mode):
@@ -79,15 +79,15 @@ def _list(directory: Path, ending: str, *, deep: bool) -> FoundFiles:
 def _is_linked_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_symlink() and entry.is_dir()
-    except OSError:  # it leads in a circle
+    except OSError:  # a circular link
         return False
 
 
 def refuse_links(directory: Path, path: Path) -> None:
-    """Refuse a path below a directory whose folders are not all real ones: it would lead out of it.
+    """Reject a path below a directory that passes through a link, and could so leave the directory.
 
     Raises:
-        RecordError: names the folder that is a link, or no folder.
+        RecordError: a component is a link or not a folder; the error names it.
     """
     folder = directory
     for name in path.relative_to(directory).parts[:-1]:
@@ -95,7 +95,7 @@ def refuse_links(directory: Path, path: Path) -> None:
         try:
             kind = folder.lstat().st_mode
         except FileNotFoundError:
-            return  # to be made
+            return  # it is still to be created
         except OSError as error:
             raise RecordError(f"cannot be read: {error.strerror or error}", where=str(folder)) from error
         if not stat.S_ISDIR(kind):
@@ -103,22 +103,22 @@ def refuse_links(directory: Path, path: Path) -> None:
 
 
 def read_plain_file(path: Path, most: int) -> bytes:
-    """Return the content of a plain file.
+    """Return the content of a regular file.
 
     Args:
         path: the file.
-        most: how many bytes it may have.
+        most: the largest size that is accepted, in bytes.
 
     Raises:
-        RecordError: it cannot be read, is not a regular file, or is larger.
+        RecordError: the file cannot be read, is not a regular file, or is larger.
     """
     try:
         with open_regular(path, most) as file:
-            content = file.read(most + 1)  # it may have grown, and some systems' files have no size
+            content = file.read(most + 1)  # it may have grown, and some special files report no size
     except OSError as error:
         raise RecordError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     if len(content) > most:
-        raise RecordError(f"has more than the {most:,} bytes that are read", where=str(path))
+        raise RecordError(f"is larger than the limit of {most:,} bytes", where=str(path))
     return content
 
 

@@ -1,4 +1,4 @@
-"""Where a model's time goes on a target: measured by the engine itself, op by op."""
+"""Where a model's time is spent on a target, op by op, as measured by the engine itself."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ FoldKey = Literal["op", "module", "line", "kernel"]
 
 @dataclass(frozen=True, slots=True)
 class ProfiledOp(Record):
-    """One kernel, or several that stand for one op.
+    """One kernel, or several that together compute one op.
 
     Args:
-        op: the torch op that it stands for; of several that were fused, that with the most arithmetic; empty
-            if the engine does not say.
+        op: the torch op that it computes; for fused ops, the one with the most arithmetic; empty if the
+            engine does not say.
         node: that op's name in the graph.
         fused: the other ops that it computes.
         module_path: the module that calls the op.
-        source: the user's line that does.
+        source: the user's source line that calls it.
         place: the target's name, or `host`.
         seconds: how long it takes.
-        kernel: the engine's name for what ran.
-        precision: what it computed in, if the engine says.
-        is_reference: whether it is a plain loop that the engine has for want of a fast kernel.
-        flops, bytes: what it costs, with all that is fused.
-        roofline_seconds: how long it would take, were it bound by arithmetic or memory alone.
+        kernel: the engine's name for the kernel.
+        precision: the precision that it computed in, if the engine says.
+        is_reference: whether it is an unoptimized reference kernel, used where the engine has no fast one.
+        flops, bytes: its cost, fused ops included.
+        roofline_seconds: the roofline's lower bound on its time.
     """
 
     op: str
@@ -47,17 +47,17 @@ class ProfiledOp(Record):
 
     @property
     def roofline_share(self) -> float | None:
-        """How near to the roofline it is; 1 is on it. None where nothing is known to be computed."""
+        """How close it is to the roofline, where 1 is on it; None if its cost is unknown."""
         return self.roofline_seconds / self.seconds if self.seconds and self.roofline_seconds else None
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedTime(Record):
-    """The time of all that has something in common: an op, a module, a line, a kernel.
+    """The total time of the ops with a common key: an op, a module, a source line or a kernel.
 
     Args:
-        key: what they have in common.
-        count: how many they are.
+        key: the common key.
+        count: the number of ops.
         seconds: how long they take together.
         roofline_seconds: how long they would take on the roofline.
     """
@@ -70,15 +70,16 @@ class FoldedTime(Record):
 
 @dataclass(frozen=True, slots=True)
 class Profile(Record):
-    """A call of a compiled model, op by op, in the order in which they run.
+    """A call of a compiled model, op by op, in execution order.
 
     Args:
-        model, target: what ran where.
-        seconds: how long a call takes, the median, without the engine's counters.
-        ops: what the engine and torch measured.
-        peak_flops, bandwidth: of the roofline: operations and bytes a second, measured here or given.
-        unmeasured: islands whose engine does not say where their time goes, with the seconds of each.
-        versions, machine: what it was measured with and on.
+        model: the model's name.
+        target: the target that it ran on.
+        seconds: the median time of a call without the engine's profiling.
+        ops: the times that the engine and torch measured.
+        peak_flops, bandwidth: the roofline's operations and bytes per second, measured here or given.
+        unmeasured: islands whose engine does not report times per op, with the seconds of each.
+        versions, machine: the versions and the machine that it was measured with.
     """
 
     schema: ClassVar[str] = "torchport.profile/1"
@@ -95,17 +96,17 @@ class Profile(Record):
 
     @property
     def measured_seconds(self) -> float:
-        """How long all ops take together, by the engine's own clock."""
+        """How long all ops take together, as measured by the engine."""
         return sum(row.seconds for row in self.ops)
 
     @property
     def reference_ops(self) -> tuple[ProfiledOp, ...]:
-        """What runs in plain loops, the slowest first."""
+        """The ops that run in reference kernels, the slowest first."""
         found = [row for row in self.ops if row.is_reference]
         return tuple(sorted(found, key=lambda row: -row.seconds))
 
     def fold(self, by: FoldKey) -> tuple[FoldedTime, ...]:
-        """Return the times added up by op, module, source line or kernel, the longest first."""
+        """Return the times summed by op, module, source line or kernel, the longest first."""
         keys = {"op": "op", "module": "module_path", "line": "source", "kernel": "kernel"}
         groups: dict[str, list[ProfiledOp]] = {}
         for row in self.ops:
@@ -113,7 +114,7 @@ class Profile(Record):
         return tuple(sorted(_folded(groups.items()), key=lambda folded: -folded.seconds))
 
     def chrome_trace(self) -> dict[str, JSON]:
-        """Return it as a trace for Chrome's `about:tracing` or Perfetto, the ops one after another."""
+        """Return a trace for Chrome's `about:tracing` or Perfetto, with the ops one after another."""
         events: list[JSON] = []
         start = 0.0
         for row in self.ops:

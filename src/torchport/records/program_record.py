@@ -1,4 +1,4 @@
-"""The compiled program as data: what each island is, and what must hold for it to be used.
+"""The record of a compiled program: its islands, their inputs and outputs, and its coverage.
 
 See docs/decisions/0001-compiled-program.md.
 """
@@ -16,18 +16,18 @@ from torchport.records.tensor_spec import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class IslandMeta(Record):
-    """All that a target's loader must know of an island besides its payload.
+    """All that a target's loader must know about an island besides its payload.
 
     Its JSON is the `meta` argument of `torchport::island`, so it must stay small.
 
     Args:
         name: the island's name in the program.
         target: the target that built it and can load it.
-        digest: of the payload, by `digest_of`: names the loaded island, and shows a damaged one.
-        inputs, outputs: the tensors that cross.
+        digest: the payload's digest by `digest_of`: it identifies the loaded island and reveals corruption.
+        inputs, outputs: the tensors that enter and leave the island.
         options: the target's options, as JSON.
-        properties: what the target's build tells its load.
-        versions: of torchport, torch and the target's library at build time.
+        properties: what the target's build step passes to its loader.
+        versions: the versions of torchport, torch and the target's library at build time.
     """
 
     schema: ClassVar[str] = "torchport.island/1"
@@ -42,24 +42,25 @@ class IslandMeta(Record):
     versions: dict[str, str]
 
     def to_text(self) -> str:
-        """Return it as `torchport::island` takes it."""
+        """Return the JSON text that `torchport::island` takes as its `meta` argument."""
         return json.dumps(self.to_json(), sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramRecord(Record):
-    """All that there is to know of a compiled program besides payloads and weights.
+    """All that describes a compiled program besides payloads and weights.
 
     Args:
-        model, target: what was built for what.
+        model: the model's name.
+        target: the target that it was built for.
         options: the target's options, as JSON.
-        inputs: the tensors that it takes, by their path in the call.
-        outputs: the tensors that it gives, by their path in the result.
-        islands: what the target runs.
-        frozen: the weights whose values are part of an island, by name.
-        mutated: the buffers and inputs that a call writes, by name.
+        inputs: its input tensors, by their path in the call.
+        outputs: its output tensors, by their path in the result.
+        islands: the subgraphs that run on the target.
+        frozen: the names of the weights whose values are baked into an island.
+        mutated: the names of the buffers and inputs that a call writes in place.
         coverage: what stays on the host, and why.
-        versions: of torchport, torch and the target's library at build time.
+        versions: the versions of torchport, torch and the target's library at build time.
     """
 
     schema: ClassVar[str] = "torchport.program/1"

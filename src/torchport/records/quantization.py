@@ -1,4 +1,4 @@
-"""How a model is quantized, layer by layer and with reasons, and what was measured of it."""
+"""How a model is quantized, layer by layer with reasons, and the measurements of the result."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import ClassVar, Literal
 
 from torchport.records.record import Record
 
-# What a layer computes in. `weight_only`: its weights are int8, its arithmetic is in floats.
+# The precision of a layer. `weight_only`: its weights are quantized, its arithmetic is in floating point.
 Precision = Literal["int8", "weight_only", "bfloat16", "float16", "float"]
 HALF_PRECISIONS: tuple[Precision, ...] = ("bfloat16", "float16")
 PRECISIONS: tuple[Precision, ...] = ("int8", "weight_only", *HALF_PRECISIONS, "float")
 # Why a layer has its precision.
-#   default          the method's own
-#   sensitive        in int8 (or int4) the model misses its accuracy budget, and this layer is a worst one;
-#                    or it changes the results most in int4, and there is room for eight bits
-#   slower           quantized it was measured to be slower on this machine
-#   no_kernel        the engine computes it in floats all the same, as its runtime graph says
+#   default          the method's default
+#   sensitive        in int8 (or int4) the model misses its accuracy budget, and this layer is one of the
+#                    worst; or it changes the results most in int4, and the size limit allows eight bits
+#   slower           it was measured to be slower when quantized, on this machine
+#   no_kernel        the engine computes it in floating point anyway, according to its runtime graph
 #   kept_by_option   an override or a plan says so
-#   not_supported    the method has no such form of it
+#   not_supported    the method cannot quantize it
 PrecisionReason = Literal["default", "sensitive", "slower", "no_kernel", "kept_by_option", "not_supported"]
 
 
 @dataclass(frozen=True, slots=True)
 class LayerPlan(Record):
-    """What one layer computes in, and why.
+    """The precision of one layer, and the reason for it.
 
     Args:
-        name: the module's path, with the op where a module calls several, such as `layer1.0` or `block/add`.
+        name: the module's path, with the op if the module calls several, such as `layer1.0` or `block/add`.
         op: the op, such as `aten.conv2d.default`.
-        precision: what it computes in.
-        reason: why.
+        precision: the precision that it computes in.
+        reason: why it has this precision.
         detail: the measurement or option behind the reason, in a sentence.
-        bits: of its weights.
-        group_size: with four bits, how many inputs share a scale; None: as many as the options say.
+        bits: the number of bits of its weights.
+        group_size: with four bits, how many inputs share a scale; None for the value in the options.
     """
 
     name: str
@@ -48,13 +48,13 @@ class LayerPlan(Record):
 
 @dataclass(frozen=True, slots=True)
 class QuantizationPlan(Record):
-    """What each layer of a model computes in; JSON that can be edited and given back.
+    """The precision of each layer of a model; its JSON can be edited and passed back in.
 
     Args:
         model: the model's name.
         method: `ptq`, `qat`, `weight_only` or `dynamic`.
         target: the target that it was made for.
-        layers: in the order of the graph.
+        layers: the layers, in the order of the graph.
     """
 
     schema: ClassVar[str] = "torchport.quantization_plan/1"
@@ -65,11 +65,11 @@ class QuantizationPlan(Record):
     layers: tuple[LayerPlan, ...]
 
     def count(self, precision: Precision) -> int:
-        """Return how many layers compute in a precision."""
+        """Return how many layers compute in the given precision."""
         return Counter(layer.precision for layer in self.layers)[precision]
 
     def precision_of(self, name: str) -> Precision:
-        """Return what a layer computes in.
+        """Return the precision of a layer.
 
         Raises:
             KeyError: there is no such layer.
@@ -79,19 +79,19 @@ class QuantizationPlan(Record):
 
 @dataclass(frozen=True, slots=True)
 class LayerReport(Record):
-    """What was measured of a layer, on data that were held back from calibration.
+    """The measurements of a layer, on data that were held out from calibration.
 
     SQNR is the ratio of a signal's power to that of its quantization noise, in decibels.
 
     Args:
         name, op, precision, reason: as in the plan.
-        sqnr_isolated: of the layer in int8 on the inputs that the float model gives it.
-        sqnr: of its result in the quantized model, with what the layers before it add.
-        pcc: of its result in the quantized model.
-        low, high: the range that its input was seen to have, in floats.
-        range_low, range_high: the range that its input is quantized in.
-        clipped: which share of its inputs lies outside of that.
-        seconds_float, seconds: what it took on this machine, before and after.
+        sqnr_isolated: the SQNR of the layer alone in int8, on the float model's inputs to it.
+        sqnr: the SQNR of its result in the quantized model, the noise of preceding layers included.
+        pcc: the PCC of its result in the quantized model.
+        low, high: the observed range of its float input.
+        range_low, range_high: the range that its input is quantized to.
+        clipped: the share of its input values outside that range.
+        seconds_float, seconds: its time on this machine, before and after.
     """
 
     name: str
@@ -112,17 +112,17 @@ class LayerReport(Record):
 
 @dataclass(frozen=True, slots=True)
 class QuantizationReport(Record):
-    """What became of a model.
+    """The measurements of a quantized model.
 
     Args:
         model, method, target: as in the plan.
-        layers: worst first.
-        calibrated_on, judged_on: how many items of the calibration data went where.
-        pcc, sqnr: of the model's results, against the float model's, on held-back data; the worst result's.
-        score_float, score: what the evaluation function said of either.
-        bytes_float, bytes: of the weights, before and after.
-        seconds_float, seconds: of a call on the target, before and after, where it was measured.
-        note: what else there is to say.
+        layers: the layers, the worst first.
+        calibrated_on, judged_on: how many items of the data were used to calibrate, and held out to evaluate.
+        pcc, sqnr: the accuracy of the model's worst result, compared with the float model on held-out data.
+        score_float, score: what the evaluation function returned for the float and the quantized model.
+        bytes_float, bytes: the size of the weights, before and after.
+        seconds_float, seconds: the time of a call on the target, before and after, if it was measured.
+        note: further remarks.
     """
 
     schema: ClassVar[str] = "torchport.quantization_report/1"

@@ -1,4 +1,4 @@
-"""The raw file of a survey: one row an op of a graph, as columns that SQL can ask about."""
+"""The raw file of a survey: one row for each op of a graph, in columns that SQL can query."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ RAW_FORMAT = "torchport.raw_ops/1"
 """The name and version of the layout; each raw file carries it in its metadata under the key `format`."""
 
 NOT_JSONABLE = "not_jsonable"
-"""Replaces a value that has no JSON form, most often a tensor."""
+"""Stands in for a value that has no JSON form, usually a tensor."""
 
 RAW_COLUMNS: dict[str, str] = {
     "model": "VARCHAR",
@@ -31,15 +31,15 @@ RAW_COLUMNS: dict[str, str] = {
 - `graph`: the number of the graph in its model and direction, from 0; a program with breaks has several.
 - `node`: the op's position among the ops of its graph, from 0; `name`: its name there, `convolution_3`.
 - `op`: as torch spells it, `aten.convolution.default`.
-- `arguments`: all of them in the order of the call, defaults that the call left out not among them. `name` is
-  `arg0`, `arg1`… for positional ones and the keyword for others; `parameter` is the schema's name for it
-  (`stride`; empty if there is none); `value` is JSON, or `not_jsonable` for a tensor or what holds one (a
-  list of tensors too). `null` is None. A dtype, layout, device or memory format is a JSON string
+- `arguments`: the arguments in the order of the call, without defaults that the call omits. `name` is
+  `arg0`, `arg1`… for positional arguments and the keyword for others; `parameter` is the schema's name for it
+  (`stride`; empty if there is none); `value` is JSON, or `not_jsonable` for a tensor or a value that contains
+  one, such as a list of tensors. `null` is None. A dtype, layout, device or memory format is a JSON string
   (`"torch.float32"`), a symbolic size the string of its expression.
-- `inputs`: every tensor among the arguments, those in lists too, in order: the op that made it (`node`; NULL
-  for a graph input, whose `name` then says which), its dtype (`float32`), shape (`1x3x224x224`, a symbol for
-  a symbolic size, empty for a scalar) and bytes (NULL if symbolic).
+- `inputs`: every tensor among the arguments, including those in lists, in order: the op that produced it
+  (`node`; NULL for a graph input, which `name` then identifies), its dtype (`float32`), shape (`1x3x224x224`,
+  a symbol for a symbolic size, empty for a scalar) and bytes (NULL if symbolic).
 - `outputs`: every tensor that the op returns.
 - `input_bytes`, `output_bytes`: the sums; `flops`: what `torchport analyze` counts, NULL if unknown.
-- `module_path`, `source`: where the op comes from, empty if unknown.
+- `module_path`, `source`: the module and the source line that the op comes from; empty if unknown.
 """

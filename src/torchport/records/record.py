@@ -1,4 +1,4 @@
-"""The base of every record: a frozen dataclass that turns into JSON and back, checked both ways."""
+"""The base class of records: frozen dataclasses that convert to JSON and back, validated both ways."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torchport.errors import RecordError
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 RecordType = TypeVar("RecordType", bound="Record")
 
-_MOST = 1 << 63  # nothing that is counted comes near it, and what is larger is no float either
+_MOST = 1 << 63  # no count comes near it, and much larger integers would overflow a float
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class Record:
-    """A value that passes between stages.
+    """A value passed between stages.
 
     Subclasses are frozen dataclasses. `schema` names the record and the version of its JSON; a
-    reader refuses a schema that it does not know, rather than guessing.
+    reader rejects an unknown schema rather than guessing.
     """
 
     __slots__ = ()
@@ -37,10 +37,10 @@ class Record:
 
     @classmethod
     def from_json(cls: type[RecordType], data: JSON) -> RecordType:
-        """Build the record from what `to_json` returned.
+        """Build the record from the JSON that `to_json` returned.
 
         Raises:
-            RecordError: the schema is another one, or a field is missing or of the wrong type.
+            RecordError: the schema differs, or a field is missing or of the wrong type.
         """
         if not isinstance(data, Mapping):
             raise RecordError(f"expected a JSON object, got {type(data).__name__}", where=cls.__name__)
@@ -74,7 +74,7 @@ def _encode(value: object) -> JSON:
     if isinstance(value, (tuple, list)):
         return [_encode(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        # Strict JSON has no such numbers; their names are what Python's own encoder would write bare.
+        # Strict JSON cannot express these numbers; Python's own encoder writes the same names, unquoted.
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -123,7 +123,7 @@ def _decode_union(data: JSON, choices: tuple[object, ...], where: str) -> object
 
 def _decode_scalar(data: JSON, hint: object, where: str) -> object:
     if isinstance(data, int) and not -_MOST <= data < _MOST:
-        raise RecordError("is a number of more than 64 bits", where=where)
+        raise RecordError("the number has more than 64 bits", where=where)
     if hint is float:
         if isinstance(data, str) and data in _NON_FINITE:
             return _NON_FINITE[data]

@@ -1,4 +1,4 @@
-"""Opens untrusted files: regular files only, nothing that blocks or never ends."""
+"""Opens untrusted files: only regular ones, nothing that blocks or never ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-# A pipe is opened without waiting for a writer; it is refused before anything is read.
+# O_NONBLOCK opens a pipe without waiting for a writer; it is rejected before anything is read.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -21,7 +21,7 @@ _KINDS = {
 
 
 class NotReadable(OSError):
-    """A file that is of another kind than regular, or too large. Its text says what the file is or has."""
+    """A file is not regular, or is too large; the message says what it is, or its size."""
 
 
 def open_regular(path: Path, most_bytes: int | None = None, *, follow_links: bool = True) -> BinaryIO:
@@ -29,11 +29,11 @@ def open_regular(path: Path, most_bytes: int | None = None, *, follow_links: boo
 
     Args:
         path: the file.
-        most_bytes: how large it may be.
-        follow_links: whether it may be a symbolic link to the file.
+        most_bytes: the largest size that is accepted; None for no limit.
+        follow_links: whether `path` may be a symbolic link.
 
     Raises:
-        OSError: it cannot be opened, is a directory, a device or a pipe, or is too large.
+        OSError: the file cannot be opened, is a directory, a device or a pipe, or is too large.
     """
     descriptor = os.open(path, _FLAGS if follow_links else _FLAGS | getattr(os, "O_NOFOLLOW", 0))
     try:
@@ -41,7 +41,7 @@ def open_regular(path: Path, most_bytes: int | None = None, *, follow_links: boo
         if not stat.S_ISREG(status.st_mode):
             raise NotReadable(None, f"it is {kind_of(status.st_mode)}, not a regular file")
         if most_bytes is not None and status.st_size > most_bytes:
-            raise NotReadable(None, f"it has {status.st_size:,} bytes, and at most {most_bytes:,} are read")
+            raise NotReadable(None, f"its {status.st_size:,} bytes exceed the limit of {most_bytes:,}")
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
@@ -49,5 +49,5 @@ def open_regular(path: Path, most_bytes: int | None = None, *, follow_links: boo
 
 
 def kind_of(mode: int) -> str:
-    """Return what a file of this mode is, with its article."""
+    """Return the type of a file with this mode, with an article."""
     return _KINDS.get(stat.S_IFMT(mode), "something else")

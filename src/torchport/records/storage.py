@@ -1,4 +1,4 @@
-"""Records in files: written atomically, and read with the file's name in every error."""
+"""Stores records in files: writes are atomic, and every read error names the file."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from torchport.records.record import JSON, Record
 
 RecordType = TypeVar("RecordType", bound=Record)
 MOST_BYTES = 64 << 20
-"""How large a record's file may be; the largest that torchport writes have a few million bytes."""
+"""The largest record file that is read, in bytes; the largest that torchport writes are a few megabytes."""
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a file atomically: a reader sees the old content or the new, never a part.
+    """Write a file atomically: a reader sees the old content or the new, never a mixture.
 
     Raises:
         RecordError: the file cannot be written.
@@ -32,20 +32,20 @@ def write_text(text: str, path: Path) -> None:
 
 
 def write_texts(texts: Mapping[Path, str]) -> None:
-    """Write several text files, each atomically; if one cannot be written, none is.
+    """Write several text files, each atomically; if preparing one fails, none is replaced.
 
     Raises:
-        RecordError: names the file that cannot be written.
+        RecordError: a file cannot be written; the error names it.
     """
-    # An error's text may hold half of a pair, which UTF-8 has no form for. JSON reads its escape back.
+    # An error's text may contain a lone surrogate, which UTF-8 cannot encode. JSON decodes its escape.
     write_files({path: text.encode("utf-8", "backslashreplace") for path, text in texts.items()})
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:
-    """Write several files, each atomically; if one cannot be written, none is, and no folder is left behind.
+    """Write several files, each atomically; if preparing one fails, no file or folder is left behind.
 
     Raises:
-        RecordError: names the file that cannot be written.
+        RecordError: a file cannot be written; the error names it.
     """
     with contextlib.ExitStack() as stack:
         for path, content in contents.items():
@@ -54,12 +54,12 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a temporary file to write; it takes the place of `path` when all is written, else nothing does.
+    """Yield a temporary file to write; it replaces `path` when the block succeeds, and is removed otherwise.
 
     Raises:
         RecordError: the file cannot be written.
     """
-    # Beside the file, since a rename is atomic within one file system only.
+    # In the same folder, since a rename is atomic within one file system only.
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     made: list[Path] = []
     done = False
@@ -69,21 +69,21 @@ def atomic_write(path: Path) -> Iterator[Path]:
             raise IsADirectoryError(None, "it is a directory")
         yield temporary
         with temporary.open("rb") as file:
-            os.fsync(file.fileno())  # the name must not outlive a crash that the content does not
+            os.fsync(file.fileno())  # after a crash, the name must not exist without its content
         os.replace(temporary, path)
         done = True
     except OSError as error:
         raise RecordError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
     finally:
-        with contextlib.suppress(OSError):  # it is not there, or could not be
+        with contextlib.suppress(OSError):  # it was renamed, or never created
             temporary.unlink()
         for folder in [] if done else reversed(made):
-            with contextlib.suppress(OSError):  # something else came to be in it
+            with contextlib.suppress(OSError):  # somebody else wrote to it meanwhile
                 folder.rmdir()
 
 
 def _make_folder(folder: Path, made: list[Path]) -> None:
-    """Make a folder and those above it; say which had to be made."""
+    """Create a folder and its parents; append each one created to `made`."""
     missing = [level for level in (folder, *folder.parents) if not level.exists()]
     for level in reversed(missing):
         level.mkdir(exist_ok=True)
@@ -96,8 +96,8 @@ def write_record(record: Record, path: Path) -> None:
     """Write a record as JSON, atomically.
 
     Args:
-        record: what to write.
-        path: where; folders that are missing are made.
+        record: the record to write.
+        path: the file; missing parent folders are created.
 
     Raises:
         RecordError: the file cannot be written.
@@ -112,16 +112,17 @@ def read_json(path: Path) -> JSON:
     """Read a JSON file.
 
     Raises:
-        RecordError: it cannot be read, is not a regular file, too large, too deep, or not JSON.
+        RecordError: the file cannot be read, is not a regular file, is too large or too deeply nested, or is
+            not JSON.
     """
     return parse_json(read_plain_file(path, MOST_BYTES), str(path))
 
 
 def read_record(path: Path, kind: type[RecordType]) -> RecordType:
-    """Read a record from the file that `write_record` wrote.
+    """Read a record from a file that `write_record` wrote.
 
     Raises:
-        RecordError: the file cannot be read, or holds something else; names the file.
+        RecordError: the file cannot be read, or does not hold such a record; the error names the file.
     """
     return decode_record(read_json(path), kind, path)
 
@@ -130,7 +131,7 @@ def decode_record(data: JSON, kind: type[RecordType], path: Path) -> RecordType:
     """Build a record from a file's JSON.
 
     Raises:
-        RecordError: it is something else; names the file.
+        RecordError: the JSON is not such a record; the error names the file.
     """
     try:
         return kind.from_json(data)
@@ -139,9 +140,9 @@ def decode_record(data: JSON, kind: type[RecordType], path: Path) -> RecordType:
 
 
 def file_name(*parts: str) -> str:
-    """Return a file name for a record by what identifies it, such as its model and target.
+    """Return a record's file name, made from what identifies it, such as its model and target.
 
-    It can be read by a person, and the digest keeps names apart that differ in odd characters only.
+    The name is readable, and its digest distinguishes names that differ only in special characters.
 
     Example:
         >>> file_name("torchvision:resnet18", "openvino")

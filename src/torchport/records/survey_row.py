@@ -12,20 +12,22 @@ SurveyStatus = Literal["ok", "raised", "timeout", "memory", "crashed"]
 
 @dataclass(frozen=True, slots=True)
 class SurveyRow(Record):
-    """One model of a survey whose op records were taken: `ok`, or why there are none.
+    """The outcome of recording one model's ops: `ok`, or why there are none.
 
     Args:
-        model: its name as it was given.
-        status: `ok`; `raised` an error; ran past its `timeout` or its `memory` limit; its process `crashed`.
-        error: why it is not ok, in one line with its remedy; empty if it is.
-        forward_ops, backward_ops: how many ops its graphs have; nothing if that direction was not recorded.
-        graphs: how many graphs it has, of both directions.
+        model: the model's name as it was given.
+        status: `ok`, or why not: it `raised` an error, exceeded its `timeout` or `memory` limit, or its
+            process `crashed`.
+        error: why it is not ok, in one line with a remedy; empty if it is.
+        forward_ops, backward_ops: how many ops its graphs have; None if that direction was not recorded.
+        graphs: the number of its graphs in both directions.
         raw: the raw file's name in `raw/`; empty if there is none.
         seconds: how long it took, loading the model included.
         peak_bytes: the peak memory of its process.
-        settings: what it was surveyed with, so that a survey with other settings does not take it for done.
-        note: what is not as usual, such as a run on real values and why; else empty.
-        versions: of python, torch, torchport and the model's library; of a model's own file the digest.
+        settings: the settings of the survey; a survey with other settings records the model again.
+        note: anything unusual, such as a run on real values and why; else empty.
+        versions: the versions of Python, torch, torchport and the model's library, or the digest of the
+            user's file that the model comes from.
     """
 
     schema: ClassVar[str] = "torchport.survey_row/1"

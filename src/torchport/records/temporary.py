@@ -1,7 +1,7 @@
-"""Temporary folders that are removed in the end, also those of a process that was killed.
+"""Temporary folders that are always removed in the end, even those of a process that was killed.
 
-A folder is locked as long as its process lives, however that ends. Who makes the next one removes those of
-this user that nobody holds any more.
+A folder is locked for as long as its process lives, however it ends. Creating a folder first removes this
+user's folders that no process holds any more.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _DAY = 86400.0
 
 @contextlib.contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
-    """Give a folder of this user alone, which is removed with all that is in it.
+    """Yield a folder that only this user can access, and remove it with its contents afterwards.
 
     Args:
-        purpose: what its name says it is for.
+        purpose: a word for the folder's name that says what it is for.
 
     Example:
         >>> with temporary_folder("build") as folder:
@@ -58,11 +58,11 @@ def _make(purpose: str) -> tuple[Path, int]:
         path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-"))
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         if has_locks():
-            with contextlib.suppress(OSError):  # some file systems have none: then nobody can sweep it either
+            with contextlib.suppress(OSError):  # some file systems have no locks: it cannot be swept either
                 lock_file(lock)
         if os.fstat(lock).st_nlink:
             return path, lock
-        os.close(lock)  # another process took it for one that was left, before it was locked
+        os.close(lock)  # another process took it for abandoned and removed it before it was locked
 
 
 def _sweep(path: Path) -> None:
@@ -72,11 +72,11 @@ def _sweep(path: Path) -> None:
     try:
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        if time.time() - found.st_mtime > _DAY:  # else it may be about to get one
+        if time.time() - found.st_mtime > _DAY:  # a newer one may be about to get its lock file
             shutil.rmtree(path, ignore_errors=True)
         return
     try:
-        lock_file(lock)  # raises if its process lives
+        lock_file(lock)  # raises if its process is alive
         shutil.rmtree(path, ignore_errors=True)
     finally:
         os.close(lock)

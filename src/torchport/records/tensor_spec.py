@@ -1,4 +1,4 @@
-"""What is known of a tensor without its values."""
+"""The shape, dtype and memory order of a tensor."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class TensorSpec(Record):
 
     Args:
         shape: its sizes.
-        dtype: torch's name without the prefix, such as `float32`.
-        order: its dimensions from the slowest to the fastest in memory; empty when contiguous.
+        dtype: torch's name for its dtype without the prefix, such as `float32`.
+        order: its dimensions from the slowest- to the fastest-varying in memory; empty if contiguous.
 
     Example:
         >>> TensorSpec((1, 3, 224, 224), "float32").bytes

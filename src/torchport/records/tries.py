@@ -1,4 +1,4 @@
-"""What came of trying several engines on one model, to find the fastest."""
+"""The outcome of trying several engines on one model to find the best."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from torchport.records.record import Record
 EAGER = "eager"  # the row of eager torch itself
 
 TryStatus = Literal[
-    "ok",  # it runs the model, or some of it, and is right
+    "ok",  # it runs the model, or part of it, with correct results
     "refused",  # it is not installed, or takes no op of the model
     "wrong",  # its results differ from eager torch's
-    "failed",  # it raised
-    "crashed",  # its process ended
-    "timeout",  # it took longer than its share of the budget
-    "memory",  # it held more memory than it may
+    "failed",  # it raised an error
+    "crashed",  # its process died
+    "timeout",  # it exceeded its share of the time budget
+    "memory",  # it exceeded its memory limit
     "skipped",  # the budget was spent before its turn
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineTry(Record):
-    """What came of one engine, in a process of its own.
+    """The outcome of one engine, tried in a process of its own.
 
     Args:
         engine: the target's name, or `eager`.
-        status: a code out of `TryStatus`.
-        seconds: of a call, the median; for the objective `throughput`, of a call among several at a time.
-        eager_seconds: of eager torch, in the same process and in turns with it.
-        fastest, eager_fastest: the fastest of these calls.
-        pcc, max_absolute: how far its results are off; the worst output counts.
+        status: one of the codes in `TryStatus`.
+        seconds: the median time of a call; for the objective `throughput`, of one among concurrent calls.
+        eager_seconds: the same for eager torch, measured in the same process in interleaved runs.
+        fastest, eager_fastest: the times of the fastest calls.
+        pcc, max_absolute: how accurate its results are; those of the worst output.
         build_seconds: how long it took to compile.
-        memory_bytes: how much more its process held with the compiled model than before.
-        peak_bytes: the most that its process held at any time.
-        transfers: how many tensors go to and from islands.
+        memory_bytes: by how much the compiled model increased its process's memory.
+        peak_bytes: its process's peak memory.
+        transfers: how many tensors move to and from islands.
         ops, ops_taken: how many ops there are, and how many of them it takes.
         reason: why it is not `ok`, in a sentence.
-        unit: what its times are of: a `call`, or a `token`, where generating was timed.
+        unit: what one time measures: a `call`, or a `token` where generation was timed.
     """
 
     engine: str
@@ -60,9 +60,10 @@ class EngineTry(Record):
 
     @property
     def ratio(self) -> float | None:
-        """How many times as long as eager torch it takes; engines are compared by it.
+        """Its time relative to eager torch's; engines are compared by this ratio.
 
-        By the fastest calls or by the medians, whichever is worse: a busy machine flatters one or the other.
+        It is taken of the fastest calls or of the medians, whichever is worse: load on the machine can
+        flatter either.
         """
         if self.fastest is None or not self.eager_fastest or self.seconds is None or not self.eager_seconds:
             return None
@@ -71,17 +72,17 @@ class EngineTry(Record):
 
 @dataclass(frozen=True, slots=True)
 class Tries(Record):
-    """All engines that were tried on a model, and which of them runs it.
+    """All engines that were tried on a model, and the one that was chosen.
 
     Args:
         model: the model's name.
-        objective: what the best is by: `latency`, `throughput` or `memory`.
+        objective: what the engine was chosen for: `latency`, `throughput` or `memory`.
         chosen: the engine that runs the model.
-        rows: one an engine, in the order in which they were tried; eager torch first.
-        machine: a digest of the machine that it was measured on.
-        seconds: how long all of it took.
-        versions: of the engines' libraries.
-        remembered: whether it was measured before, and read from the cache.
+        rows: one row for each engine, in the order in which they were tried; eager torch first.
+        machine: a digest of the machine that the engines were measured on.
+        seconds: how long all tries took together.
+        versions: the versions of the engines' libraries.
+        remembered: whether the result was read from the cache.
     """
 
     schema: ClassVar[str] = "torchport.tries/1"

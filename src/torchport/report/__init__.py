@@ -1,4 +1,4 @@
-"""A directory of records → the results table, and what a survey found: Markdown, CSV, HTML; no torch."""
+"""A directory of records → the results table and the survey's report, as Markdown, CSV or HTML; no torch."""
 
 from torchport.report.csv_table import render_csv
 from torchport.report.grouping import StayedGroup, group_stayed

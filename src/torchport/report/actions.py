@@ -1,4 +1,4 @@
-"""What to do next: of all that is not as it should be, what would help most."""
+"""Suggests what to do next: the fixes that would help the most models."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torchport.records import BenchRecord, Coverage, Record, StayedOp
 from torchport.report.columns import complaint
 from torchport.report.reading import Report
 
-_LONGEST = 200  # characters of an error that actions are grouped by
+_LONGEST = 200  # errors are grouped by this many characters
 _NUMBERS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Action(Record):
-    """Something to do.
+    """A suggested action.
 
     Args:
-        text: what, and what it would bring.
+        text: what to do, and what it would gain.
         detail: why, or how.
-        models: how many models it would help as a whole.
-        weight: by what it is ranked among those that help as many.
+        models: how many models it would fix or complete.
+        weight: its rank among actions for equally many models.
         model, target, node: the first place to look at.
     """
 
@@ -39,8 +39,8 @@ def next_actions(report: Report, most: int = 3) -> list[Action]:
     """Return the actions that would help most, the best first.
 
     Args:
-        report: what `read_report` returned.
-        most: how many.
+        report: the report that `read_report` returned.
+        most: the most actions to return.
     """
     found = [*_failures(report), *_lowerings(report.coverages), *_survey_failures(report)]
     return sorted(found, key=lambda action: (-action.models, -action.weight, action.text))[:most]
@@ -66,7 +66,7 @@ def _verb(status: str, number: int) -> str:
 
 
 def _alike(error: str) -> str:
-    """Return an error without the numbers in it, so that the same one of several models is one."""
+    """Return an error with its numbers masked, so that the same error of several models is grouped."""
     return _NUMBERS.sub("#", error)[:_LONGEST]
 
 
@@ -115,7 +115,7 @@ def _lowerings(coverages: Iterable[Coverage]) -> Iterator[Action]:
 
 
 def _op_name(op: str) -> str:
-    """Return an op without its overload: `aten.roll` of `aten.roll.default`."""
+    """Return an op's name without its overload: `aten.roll` for `aten.roll.default`."""
     return op.rpartition(".")[0] or op
 
 

@@ -1,4 +1,4 @@
-"""What changed between two runs: which rows got better, worse, came or went."""
+"""What changed between two runs: which rows got better or worse, are new or are gone."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Literal
 from torchport.records import BenchRecord, Record
 from torchport.report.reading import Report
 
-_NOISE = 0.1  # speed-ups that differ by less are the same
+_NOISE = 0.1  # relative differences of speed-ups up to this are ignored
 
 
 @dataclass(frozen=True, slots=True)
 class Change(Record):
-    """Something that is not as it was in the baseline.
+    """A difference from the baseline.
 
     Args:
-        model, target: whose row.
+        model, target: the row.
         what: the column.
         before, now: its texts.
-        kind: whether that is good.
+        kind: the kind of change.
     """
 
     model: str
@@ -32,10 +32,10 @@ class Change(Record):
 
 
 def changes_since(baseline: Report, report: Report) -> list[Change]:
-    """Return what changed since a baseline, what is worse first.
+    """Return what changed since a baseline, regressions first.
 
     Args:
-        baseline, report: what `read_report` returned for each.
+        baseline, report: the reports that `read_report` returned.
     """
     before = {(row.model, row.target): row for row in baseline.benches}
     now = {(row.model, row.target): row for row in report.benches}

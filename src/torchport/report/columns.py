@@ -1,4 +1,4 @@
-"""The columns of the results table: the one list that Markdown, CSV and HTML read."""
+"""The columns of the results table: the single list that Markdown, CSV and HTML use."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Column:
     """One column of the results table.
 
     Args:
-        title: its heading; empty for one that only CSV has.
-        fields: what of a record it shows: each is a column of the CSV file, and rows are sorted by the first.
-        text: a row's cell, for a person.
-        explanation: what the column says, for who meets it first.
-        numeric: whether it is set to the right.
-        only_if: for which rows it is shown at all: for any of them.
+        title: its heading; empty for a column that only CSV has.
+        fields: the record's fields that it shows: each is a column of the CSV file; rows sort by the first.
+        text: formats a row's cell.
+        explanation: what the column means, for new readers.
+        numeric: whether it is right-aligned.
+        only_if: if given, the column is shown only if this holds for some row.
     """
 
     title: str
@@ -34,12 +34,12 @@ class Column:
     only_if: Callable[[BenchRecord], object] | None = None
 
     def value(self, row: BenchRecord) -> Value:
-        """Return what a row is sorted by."""
+        """Return the value that a row is sorted by."""
         return field_value(row, self.fields[0])
 
 
 def field_value(row: BenchRecord, field: str) -> Value:
-    """Return a field of a row as CSV has it: plain, times in seconds."""
+    """Return a field of a row as it appears in CSV: plain, with times in seconds."""
     value = getattr(row, field)
     return value.fallbacks if isinstance(value, Fallbacks) else value
 
@@ -68,7 +68,7 @@ _COLUMNS: tuple[Column, ...] = (
         "Target",
         ("target",),
         lambda row: _target(row),
-        "where it was brought up; simulated where the device is not there; what auto chose",
+        "the target it was compiled for; whether it is simulated; what auto chose",
         numeric=False,
     ),
     Column(
@@ -89,19 +89,19 @@ _COLUMNS: tuple[Column, ...] = (
         "Torch Ops Remain (Unique)",
         ("ops_remain", "unique_remain"),
         lambda row: _counts(row.ops_remain, row.unique_remain),
-        "how many of them the target did not take",
+        "how many of them stay on the host",
     ),
     Column(
         "To/From Device Ops",
         ("transfers",),
         lambda row: _number(row.transfers),
-        "how many tensors cross to or from the target in one call",
+        "how many tensors move to or from the target in one call",
     ),
     Column(
         "Original Run Time (ms)",
         ("original_time",),
         lambda row: _milliseconds(row.original_time),
-        "one call of the model as it came, median",
+        "one call of the original model, median",
     ),
     Column(
         "Compiled Run Time (ms)",
@@ -109,8 +109,8 @@ _COLUMNS: tuple[Column, ...] = (
         lambda row: (
             _milliseconds(row.compiled_time) + (" (estimate)" if row.simulated and row.compiled_time else "")
         ),
-        "one call of the compiled model, median of runs interleaved with the original's; of a simulated "
-        "target an estimate for the device",
+        "one call of the compiled model, median of runs interleaved with the original's; for a simulated "
+        "target, an estimate for the device",
     ),
     Column(
         "Speed-up",
@@ -122,7 +122,7 @@ _COLUMNS: tuple[Column, ...] = (
         "First Run (ms)",
         ("first_run_time",),
         lambda row: _milliseconds(row.first_run_time),
-        "compiling and the first call together; loading the model is not in it",
+        "compiling and the first call together, without loading the model",
     ),
     Column(
         "Accuracy (PCC)",
@@ -137,7 +137,7 @@ _COLUMNS: tuple[Column, ...] = (
         lambda row: (
             ABSENT if row.fallbacks is None else f"{row.fallbacks.fallbacks} of {row.fallbacks.calls}"
         ),
-        "how many calls of the compiled model eager torch ran after all: out of range, or the device raised",
+        "how many calls of the compiled model fell back to eager torch: out of range, or the device raised",
         only_if=lambda row: row.fallbacks is not None and row.fallbacks.fallbacks,
     ),
     Column(
@@ -151,7 +151,7 @@ _COLUMNS: tuple[Column, ...] = (
         "Tokens a Second",
         ("tokens_per_second",),
         lambda row: ABSENT if row.tokens_per_second is None else f"{row.tokens_per_second:.1f}",
-        "how fast the tokens after the first come, median",
+        "how fast the tokens after the first are generated, median",
         only_if=lambda row: row.tokens_per_second is not None,
     ),
     Column(
@@ -172,7 +172,7 @@ _COLUMNS: tuple[Column, ...] = (
         "Quantized",
         ("quantization", "layers_quantized", "layers"),
         lambda row: f"{row.quantization}, {row.layers_quantized} of {row.layers}" if row.layers else ABSENT,
-        "by which method, and how many of the layers that it can quantize",
+        "the method, and how many of the quantizable layers were quantized",
         numeric=False,
         only_if=lambda row: row.quantization,
     ),
@@ -180,25 +180,25 @@ _COLUMNS: tuple[Column, ...] = (
         "Weights",
         ("size_ratio",),
         lambda row: ABSENT if row.size_ratio is None else f"{100 * row.size_ratio:.0f} %",
-        "the size of the quantized weights, of that of the float ones",
+        "the size of the quantized weights relative to the float weights",
         only_if=lambda row: row.size_ratio is not None,
     ),
     Column(
         "Over Float",
         ("float_speedup",),
         lambda row: ABSENT if row.float_speedup is None else f"{row.float_speedup:.2f}x",
-        "how many times faster it is than the float model, compiled for the same target",
+        "how many times faster it is than the float model compiled for the same target",
         only_if=lambda row: row.float_speedup is not None,
     ),
     Column("", ("error",)),
 )
 
 CSV_FIELDS: tuple[str, ...] = tuple(field for column in _COLUMNS for field in column.fields)
-"""The fields of a record that the CSV file has, in order."""
+"""The fields of a record in the CSV file, in order."""
 
 
 def columns_for(rows: Sequence[BenchRecord]) -> tuple[Column, ...]:
-    """Return the columns of a table for people: some only if they say something of a row."""
+    """Return the columns to show: optional ones only if they apply to some row."""
     return tuple(
         column
         for column in _COLUMNS

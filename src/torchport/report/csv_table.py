@@ -8,10 +8,10 @@ from torchport.report.reading import Report
 
 
 def render_csv(report: Report) -> str:
-    """Return the results as CSV: a column for each field of `BenchRecord`, a header, a line a row.
+    """Return the results as CSV: a header with the fields of `CSV_FIELDS`, and one line for each row.
 
     Args:
-        report: what `read_report` returned.
+        report: the report that `read_report` returned.
 
     Example:
         >>> Path("results.csv").write_text(render_csv(read_report(Path("out/demo"))))

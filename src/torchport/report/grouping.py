@@ -1,4 +1,4 @@
-"""Puts together the ops that stay for the same reason, so that a hundred layers read as one line."""
+"""Groups the ops that stay for the same reason, so that a hundred layers become one line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class StayedGroup:
 
     Args:
         op, reason, detail, remedy: what they have in common.
-        count: how many they are.
-        flops, bytes: what they cost together.
-        node: the name of the first of them in the graph.
-        places: where they are, each a module path and a source line, either of which may be empty.
+        count: the number of ops.
+        flops, bytes: their total cost.
+        node: the name of the first one in the graph.
+        places: where they are: pairs of a module path and a source line, either of which may be empty.
     """
 
     op: str

@@ -1,4 +1,4 @@
-"""Renders the report as one HTML file that needs nothing else: no network, no other file."""
+"""Renders the report as one self-contained HTML file, without network access or other files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from torchport.report.reading import Report
 def render_html(report: Report, *, title: str = "torchport results", baseline: Report | None = None) -> str:
     """Return the report as a self-contained HTML page.
 
-    What the page shows is in it as compressed JSON, and its script, which `report-ui/` is built into, renders
-    that as text. The page loads nothing, and runs no other script.
+    The page contains its data as compressed JSON, which its script, built from `report-ui/`, renders as text.
+    The page loads nothing and runs no other script.
 
     Args:
-        report: what `read_report` returned.
+        report: the report that `read_report` returned.
         title: the page's heading.
         baseline: an earlier run; the page shows what changed since.
 
@@ -48,7 +48,7 @@ def render_html(report: Report, *, title: str = "torchport results", baseline: R
 <style>{style}</style>
 </head>
 <body>
-<div id="page"><noscript><p>A script in this file shows the report: allow it to run.</p></noscript></div>
+<div id="page"><noscript><p>A script in this file renders the report: allow it to run.</p></noscript></div>
 {blocks}
 <script>{script}</script>
 </body>

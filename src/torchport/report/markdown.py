@@ -1,4 +1,4 @@
-"""Renders the results table as Markdown that reads well as plain text too."""
+"""Renders the results table as Markdown that is also readable as plain text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torchport.report.tries_table import TRIES_HEADER, TRIES_NUMERIC, tries_cell
 
 
 def render_markdown(report: Report) -> str:
-    """Return the results table, below it why each row that is not ok is not, and what a survey found.
+    """Return the results table, the reasons for rows that are not ok, analyses, and the survey's summary.
 
     Args:
-        report: what `read_report` returned.
+        report: the report that `read_report` returned.
 
     Returns:
-        Markdown, its columns padded so that they align in a terminal.
+        Markdown, with columns padded so that they align in a terminal.
 
     Example:
         >>> print(render_markdown(read_report(Path("out/demo"))))
@@ -62,7 +62,7 @@ def _results(report: Report) -> str:
 
 
 def _tries(model: str, tries: Tries) -> list[str]:
-    """Return what came of each engine, as a table below the results."""
+    """Return the outcome of each engine, as a table below the results."""
     head = f"{escape(model)}: auto chose {escape(tries.chosen)} by {escape(tries.objective)}"
     cells = [[escape(cell) for cell in tries_cells(row)] for row in tries.rows]
     return ["", head, "", *align(list(TRIES_HEADER), cells, TRIES_NUMERIC)]

@@ -1,4 +1,4 @@
-"""Sets Markdown tables so that their columns align in a terminal."""
+"""Formats Markdown tables so that their columns align in a terminal."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-# A bar would end the cell; a tag, such as `<lambda>` in an error, would vanish when rendered; a bracket
-# behind another would make a link of a name. A backslash before one of them would take its own away.
+# A bar would end the cell; a tag, such as `<lambda>` in an error, would vanish when rendered; `](` would turn
+# a name into a link. A backslash before one of these would cancel its escape.
 _SIGNS = re.compile(r"\\(?=\\*[|<])|[|<]|(?<=\])\(")
 _LONGEST = 2000  # every cell of a column is padded to the widest
 
@@ -18,7 +18,7 @@ def align(header: list[str], rows: list[list[str]], right: Sequence[bool]) -> li
     Args:
         header: the titles.
         rows: the cells, escaped.
-        right: which columns are set to the right.
+        right: which columns are right-aligned.
     """
     widths = [max(3, *(_width(line[i]) for line in [header, *rows])) for i in range(len(header))]
     rule = ["-" * (width - 1) + ":" if r else "-" * width for width, r in zip(widths, right, strict=True)]
@@ -34,7 +34,7 @@ def _line(cells: list[str], widths: list[int], right: Sequence[bool]) -> str:
 
 
 def _width(text: str) -> int:
-    """Return how many columns a text takes in a terminal: an emoji or a Chinese sign takes two."""
+    """Return the width of a text in a terminal: an emoji or a Chinese character takes two columns."""
     return sum(
         0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
         for sign in text
@@ -42,7 +42,7 @@ def _width(text: str) -> int:
 
 
 def escape(text: str) -> str:
-    """Return a text that can stand in a cell."""
+    """Return a text escaped for a cell, on one line and shortened if it is too long."""
     words = " ".join(text.split())
     if len(words) > _LONGEST:
         words = f"{words[: _LONGEST // 2]} … {words[-_LONGEST // 2 :]}"

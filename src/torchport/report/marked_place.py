@@ -1,4 +1,4 @@
-"""Fills a marked place of a document: what stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->`."""
+"""Replaces a marked section of a document, between `<!-- NAME: begin -->` and `<!-- NAME: end -->`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from torchport.errors import ReportError
 
 
 def fill_place(document: str, place: str, content: str) -> str:
-    """Return a document with other content at a marked place; the marks stay.
+    """Return a document with the content of a marked section replaced; the markers are kept.
 
     Args:
         document: its text.
-        place: the place's name, such as `results`.
-        content: what is to stand there.
+        place: the section's name, such as `results`.
+        content: the new content.
 
     Raises:
-        ReportError: the document has no such place, or more than one.
+        ReportError: the document has no such section, or more than one.
 
     Example:
         >>> fill_place("<!-- results: begin -->\\nold\\n<!-- results: end -->", "results", "new")
@@ -26,6 +26,6 @@ def fill_place(document: str, place: str, content: str) -> str:
     if not found or not closed or begin in rest:
         raise ReportError(
             f"the document has no place for {place}, or more than one",
-            remedy=f"put the lines {begin} and {end} where it is to be, once",
+            remedy=f"insert the lines {begin} and {end} once, where it should be",
         )
     return f"{head}{begin}\n{content}\n{end}{tail}"

@@ -1,4 +1,4 @@
-"""A report → what the page shows of it: tables, charts and graphs as plain data."""
+"""Converts a report to the page's data: tables, charts and graphs as plain values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MOST_POINTS = 2000
 
 
 def page_data(report: Report, title: str, baseline: Report | None) -> Iterator[Any]:
-    """Yield what the page shows at once, then each of the graphs and analyses that it opens when asked to.
+    """Yield the data that the page shows at once, then the graphs and analyses that it opens on demand.
 
     Args:
-        report: what `read_report` returned.
+        report: the report that `read_report` returned.
         title: the page's heading.
         baseline: an earlier run to compare it with.
     """
@@ -71,7 +71,7 @@ def page_data(report: Report, title: str, baseline: Report | None) -> Iterator[A
         "graphs": graphs,
         "actions": [action.to_json() for action in next_actions(report)],
         "changes": [change.to_json() for change in changes_since(baseline, report)] if baseline else None,
-        "grounds": list(dict.fromkeys(filter(None, map(_ground, report.benches)))),
+        "grounds": list(dict.fromkeys(filter(None, map(_environment, report.benches)))),
     }
     yield _strict(at_once)
     yield from later
@@ -82,7 +82,7 @@ def _entry(block: int, run: str, model: str, target: str, view: str, ops: int) -
 
 
 def _strict(value: Any) -> Any:
-    """Return data that strict JSON has: a number that it has no form for becomes a text."""
+    """Return data that strict JSON can express: non-finite numbers become texts."""
     if isinstance(value, dict):
         return {key: _strict(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -133,8 +133,8 @@ def _tries(model: str, tries: Tries) -> dict[str, Any]:
     }
 
 
-def _ground(row: BenchRecord) -> str:
-    """Say what a row was measured with."""
+def _environment(row: BenchRecord) -> str:
+    """Return the versions and the machine that a row was measured with."""
     facts = [f"{name} {version}" for name, version in row.versions.items()]
     return " · ".join(facts + [f"{name}: {value}" for name, value in row.machine.items()])
 
@@ -199,7 +199,7 @@ def _analysis(analysis: Analysis) -> dict[str, Any]:
 
 
 def _thin_out(timeline: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return so many steps as a chart can show, of each stretch the highest."""
+    """Return as many steps as a chart can show: the peak of each stretch."""
     length = -(-len(timeline) // _MOST_POINTS) or 1
     stretches = [
         range(start, min(start + length, len(timeline))) for start in range(0, len(timeline), length)

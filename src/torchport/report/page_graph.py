@@ -1,4 +1,4 @@
-"""Graphs as the page reads them: columns of numbers, and the lists that they point into."""
+"""Converts graphs to the page's format: columns of indices, and the lists that they refer to."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from torchport.records import ROOT, Analysis, ModelGraph, Profile, TensorType
 
-_LONGEST = 300  # characters of an attribute's value
+_LONGEST = 300  # the most characters of an attribute's value
 
 
 def graph_of_target(graph: ModelGraph, profile: Profile | None = None) -> dict[str, Any]:
-    """Return the graph that a target was handed, with the time of each op if it was measured."""
+    """Return the graph that a target received, with the time of each op if it was measured."""
     return {
         "modules": [[module.path, module.class_name] for module in graph.modules],
         "lines": graph.lines,
@@ -34,12 +34,12 @@ def graph_of_target(graph: ModelGraph, profile: Profile | None = None) -> dict[s
 
 
 def _milliseconds(graph: ModelGraph, profile: Profile) -> list[float]:
-    """Return how long each op takes; one that is fused with another counts there."""
+    """Return the time of each op; the time of fused ops counts for the op that the profile names."""
     taken: dict[str, float] = {}
     for op in profile.ops:
         taken[op.node] = taken.get(op.node, 0.0) + 1e3 * op.seconds
     found = [taken.get(op.name, 0.0) for op in graph.ops]
-    return [number if math.isfinite(number) else 0.0 for number in found]  # a file may say anything
+    return [number if math.isfinite(number) else 0.0 for number in found]  # the file is untrusted
 
 
 def graph_as_written(analysis: Analysis) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def graph_as_written(analysis: Analysis) -> dict[str, Any]:
         for op in analysis.ops.ops
     ]
     ops = cost.ops
-    for op in ops:  # a file may name what its other files do not hold
+    for op in ops:  # a file may refer to entries that are missing from the other files
         if op.module_path not in modules:
             modules[op.module_path] = len(listed)
             listed.append(["" if op.module_path == ROOT else op.module_path, ""])
@@ -92,7 +92,7 @@ def tensor_text(kind: TensorType) -> str:
 
 
 def attribute_texts(attributes: Mapping[str, object]) -> Sequence[Sequence[str]]:
-    """Return arguments as texts, the long ones cut."""
+    """Return arguments as texts, with long values truncated."""
     texts = [(name, json.dumps(value, ensure_ascii=False, default=str)) for name, value in attributes.items()]
     return [[name, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"] for name, text in texts]
 

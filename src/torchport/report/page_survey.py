@@ -1,4 +1,4 @@
-"""A survey → what the page shows of it, so much as a person can look at."""
+"""Converts a survey to the page's data, limited to what a person can look at."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from torchport.report.survey.markdown import ops_of_both
 from torchport.report.survey.records import Survey
 
-_MOST_OPS = 500  # those with distributions of their own
+_MOST_OPS = 500  # the most ops with distributions of their own
 _MOST_VALUES = 20
 _MOST_MODELS = 200
 _MOST_COLUMNS = 40
@@ -16,7 +16,7 @@ _LONGEST = 200
 
 
 def survey_data(survey: Survey) -> dict[str, Any]:
-    """Return what the page shows of a survey."""
+    """Return the page's data of a survey."""
     ops = ops_of_both(survey)
     detailed = {op for op, _, _ in ops[:_MOST_OPS]}
     return {
@@ -50,7 +50,7 @@ def survey_data(survey: Survey) -> dict[str, Any]:
 
 
 def _sizes(survey: Survey, detailed: set[str]) -> dict[str, dict[str, list[list[int]]]]:
-    """Return for each op the calls by the power of two that their inputs' and outputs' bytes reach."""
+    """Return for each op the number of calls by the bit length of their inputs' and outputs' bytes."""
     counts: dict[str, dict[str, Counter[int]]] = {}
     for size in survey.sizes:
         if size.op in detailed and size.bytes is not None:
@@ -63,7 +63,7 @@ def _sizes(survey: Survey, detailed: set[str]) -> dict[str, dict[str, list[list[
 
 
 def _arguments(survey: Survey, detailed: set[str]) -> dict[str, dict[str, list[list[Any]]]]:
-    """Return for each op its arguments' values with how often each is given, the most frequent first."""
+    """Return for each op its arguments' values and how often each occurs, the most frequent first."""
     counts: dict[str, dict[str, Counter[str]]] = {}
     for argument in survey.arguments:
         if argument.op in detailed:

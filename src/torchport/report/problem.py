@@ -22,5 +22,5 @@ class Problem(Record):
 
     @classmethod
     def of(cls, error: TorchportError) -> Problem:
-        """Return the problem that a refusal is: its place is the file."""
+        """Return the problem that an error describes; its `where` is the file."""
         return cls(error.where, f"{error.what}: {error.remedy}" if error.remedy else error.what)

@@ -1,4 +1,4 @@
-"""Reads the records of a directory; a bad file costs itself, never the others."""
+"""Reads the records of a directory; a bad file is reported and does not affect the others."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _Rows = TypeVar("_Rows", BenchRecord, Coverage, Accuracy, ModelGraph, Quantizati
 
 @dataclass(frozen=True, slots=True)
 class Report(Record):
-    """What a directory's records say.
+    """The records of a directory.
 
     Args:
-        benches: the rows of the results table, by model and target.
-        coverages: what each target took of each model, and why the rest stays.
+        benches: the rows of the results table, sorted by model and target.
+        coverages: which ops each target took of each model, and why the others stay.
         problems: the files that cannot be shown.
-        survey: what ops the models of a survey use, if the directory holds one.
-        accuracies: how far each model's outputs are off, output by output.
-        analyses: what models are made of, and what they cost.
-        graphs: what each target was handed, op by op.
-        quantizations: what became of models that were quantized, layer by layer.
+        survey: the ops that the models of a survey use, if the directory holds one.
+        accuracies: the accuracy of each model, output by output.
+        analyses: the unique modules, unique ops and costs of models.
+        graphs: the graph that each target received, op by op.
+        quantizations: the measurements of quantized models, layer by layer.
         profiles: how long each op took, for the graphs of the same model and target.
     """
 
@@ -65,8 +65,8 @@ class Report(Record):
     def to_json(self) -> dict[str, JSON]:
         """Return the report as a JSON-ready dict.
 
-        `survey` and `quantizations` are in it if there are some. Analyses, graphs and profiles are files of
-        their own, and are not.
+        `survey` and `quantizations` are included only if present. Analyses, graphs and profiles have files of
+        their own and are omitted.
         """
         data = Record.to_json(replace(self, analyses=(), graphs=(), profiles=()))
         if self.survey is None:
@@ -78,23 +78,23 @@ class Report(Record):
 
     @property
     def every_problem(self) -> tuple[Problem, ...]:
-        """The files that cannot be shown, those of the survey too."""
+        """The files that cannot be shown, including those of the survey."""
         return self.problems + (self.survey.problems if self.survey else ())
 
 
 def read_report(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Report:
     """Read every record under a directory.
 
-    JSON files that are not torchport's are passed over; those that are, but cannot be read, become
-    the report's problems.
+    JSON files that are not torchport's are skipped; torchport's own that cannot be read become the
+    report's problems.
 
     Args:
-        directory: what `torchport bench -o`, `torchport survey -o` or `torchport analyze --dir` wrote to. It
-            may be a stranger's: links in it are not followed.
-        limits: of memory, threads and time, for a survey.
+        directory: the directory that `torchport bench -o`, `torchport survey -o` or `torchport analyze --dir`
+            wrote to. It may be untrusted: links in it are not followed.
+        limits: the limits of memory, threads and time for reading a survey.
 
     Returns:
-        The report, its rows sorted by model and target.
+        The report, with rows sorted by model and target.
 
     Raises:
         ReportError: there is no such directory, or it holds nothing to show.
@@ -108,9 +108,11 @@ def read_report(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Report:
     records: dict[Path, Record] = {}
     found = list_all_files(directory, ".json")
     own = _survey_folders(directory)
-    problems += [Problem.of(error) for error in found.refused if own.isdisjoint(_around(Path(error.where)))]
+    problems += [
+        Problem.of(error) for error in found.refused if own.isdisjoint(_with_parents(Path(error.where)))
+    ]
     for path in found.files:
-        if not own.isdisjoint(_around(path)):
+        if not own.isdisjoint(_with_parents(path)):
             continue
         try:
             record = _read(path)
@@ -152,7 +154,7 @@ def _sorted(kind: type[_Rows], records: Mapping[Path, Record]) -> tuple[_Rows, .
 
 
 def _join_analyses(records: Mapping[Path, Record]) -> list[Analysis]:
-    """Put together the three files that an analysis is stored as: they lie in one folder."""
+    """Join the three files that an analysis is stored as, which are in one folder."""
     parts: dict[Path, dict[type[Record], Record]] = {}
     for path, record in records.items():
         parts.setdefault(path.parent, {})[type(record)] = record
@@ -166,16 +168,16 @@ def _join_analyses(records: Mapping[Path, Record]) -> list[Analysis]:
 
 
 def _survey_folders(directory: Path) -> set[Path]:
-    """Return the folders whose files are no records of their own: those that are read with the survey."""
+    """Return the folders whose files are read as part of the survey, not as records of their own."""
     return {directory / ROWS, directory / RAW, directory / PROFILE} if holds_survey(directory) else set()
 
 
-def _around(path: Path) -> tuple[Path, ...]:
+def _with_parents(path: Path) -> tuple[Path, ...]:
     return (path, *path.parents)
 
 
 def _read_survey(directory: Path, limits: Limits, problems: list[Problem], *, alone: bool) -> Survey | None:
-    """Read the survey; if it has nothing to show but there are records, that is a problem of theirs."""
+    """Read the survey; if that fails, raise if it is all there is, else report it as a problem."""
     try:
         return read_survey(directory, limits)
     except ReportError as error:
@@ -192,7 +194,7 @@ def _read(path: Path) -> Record | None:
 
 
 def _kind_of(data: JSON) -> type[Record] | None:
-    """Return the record that a file says it holds, whatever the version of its schema."""
+    """Return the record class that a file's schema names, whatever the schema's version."""
     schema = data.get("schema") if isinstance(data, Mapping) else None
     if not isinstance(schema, str):
         return None

@@ -1,4 +1,4 @@
-"""What came of each engine that `auto` tried, as the cells of a table."""
+"""The outcome of each engine that `auto` tried, as the cells of a table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tries_cells(row: EngineTry) -> list[str]:
 
 
 def tries_values(row: EngineTry) -> list[str | int | float | None]:
-    """Return what a row is sorted by, in the same order."""
+    """Return the values that rows are sorted by, in the order of `TRIES_HEADER`."""
     return [
         row.engine, row.status, row.seconds, row.ratio, row.pcc,
         row.build_seconds, row.memory_bytes, row.transfers, row.reason,

@@ -1,4 +1,4 @@
-"""Artefacts and tensors → tensors: runs built islands; knows no compiler.
+"""Artifacts and tensors → tensors: runs built islands; independent of the compiler.
 
-Nothing is imported here: torch runs `runtime.hook` inside `import torch`.
+Imports nothing: torch runs `runtime.hook` inside `import torch`.
 """

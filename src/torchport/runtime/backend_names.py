@@ -1,9 +1,9 @@
-"""Lets several threads be the first to name a backend of torchport's to `torch.compile`.
+"""Fixes a race when several threads are first to use a torchport backend in `torch.compile`.
 
-torch looks at whether a backend is registered, loads its entry point, and registers what it loaded, all
-without a lock: of threads that do so at the same time, all but one end in "duplicate name". While an entry
-point is loaded they wait, so that what torch looks at can be changed: torchport's own names may be registered
-again.
+torch checks whether a backend is registered, loads its entry point, and registers it, all without a lock: if
+threads do so at the same time, all but one fail with "duplicate name". Threads wait while an entry point is
+being loaded, so importing this module is the moment to replace torch's table with one in which torchport's
+names may be registered again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAMES = ("torchport", "torchport_stat")  # the entry points
 
 
 class _Registered(dict[str, Callable[..., object]]):
-    """Torch's table of backends, in which torchport's are never said to be registered already."""
+    """Torch's table of backends, which never reports torchport's as already registered."""
 
     def __contains__(self, name: object) -> bool:
         return name not in _NAMES and super().__contains__(name)

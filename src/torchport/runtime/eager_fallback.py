@@ -1,7 +1,7 @@
-"""Runs a call with eager torch where the compiled program cannot: the one policy, counted and said once.
+"""Falls back to eager torch when the compiled program fails; counts fallbacks and logs each reason once.
 
-Nothing was written or drawn when a program raises: it writes buffers and inputs at its very end. So
-eager torch gives the right answer, or the right error.
+A program that raises has mutated nothing and drawn no random numbers: it writes buffers and inputs last.
+So eager torch gives the right result, or the right error.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from torchport.targets.target import OutOfRange
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-# A reason may name a value, so that each call has one of its own: beyond these none is said any more.
+# A reason may contain a value and so differ on every call: after this many, no more warnings are logged.
 _MOST_REASONS = 16
 
 
 class NotCompiled(Exception):
-    """There is no program for this call, and why."""
+    """Raised when there is no program for this call; the message says why."""
 
 
 class EagerFallback:
-    """Counts the calls of one compiled model or graph, and those of them that eager torch ran.
+    """Runs the calls of one compiled model or graph, and counts how many fall back to eager torch.
 
     Args:
-        what: what is called, for messages.
+        what: the name of the model, for messages.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class EagerFallback:
 
     @property
     def record(self) -> Fallbacks:
-        """The counts as they are now."""
+        """The current counts."""
         with self._lock:
             return Fallbacks(self._calls, self._fallbacks, self._last_reason)
 
@@ -67,12 +67,12 @@ class EagerFallback:
         *,
         passing: tuple[type[Exception], ...] = (),
     ) -> _Result:
-        """Return what `compiled` gives, or, whatever it raises, what `eager` gives.
+        """Return the result of `compiled`, or of `eager` if that raises.
 
         Args:
-            compiled: runs the call as it is compiled.
-            eager: runs it with eager torch; without one, what `compiled` raises is raised.
-            passing: what the caller itself deals with; such a call is not counted.
+            compiled: runs the compiled call.
+            eager: runs the call with eager torch; if None, exceptions from `compiled` propagate.
+            passing: exceptions that the caller handles itself; they propagate, and the call is not counted.
         """
         try:
             result = compiled()
@@ -89,7 +89,7 @@ class EagerFallback:
         return eager()
 
     def run_eagerly(self, reason: str, eager: Callable[[], _Result]) -> _Result:
-        """Return what `eager` gives: there is nothing compiled for this call, and why."""
+        """Return the result of `eager`, and count a fallback: nothing is compiled for this call."""
         self._note(NotCompiled(reason))
         return eager()
 

@@ -1,4 +1,4 @@
-"""Forward-mode differentiation (`torch.autograd.forward_ad`): a tensor carries its tangent along, unseen."""
+"""Detects forward-mode differentiation (`torch.autograd.forward_ad`), whose tangents tensors carry along."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torchport.torch_private import dual_level
 
 
 def refuse_tangents(tensors: Iterable[torch.Tensor]) -> None:
-    """Refuse tensors with tangents: a device computes none, so that the result's would be lost.
+    """Refuse tensors with tangents: a device would silently drop them.
 
     Raises:
-        OutOfRange: one has a tangent; eager torch computes the result's.
+        OutOfRange: a tensor has a tangent; eager torch computes the result's tangent.
     """
     if dual_level() >= 0 and any(unpack_dual(tensor).tangent is not None for tensor in tensors):
         raise OutOfRange("an input carries a tangent of forward-mode differentiation")

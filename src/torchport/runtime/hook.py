@@ -1,7 +1,7 @@
-"""Makes `torchport::island` known to torch; runs inside `import torch`, so it is tiny and never raises.
+"""Registers the op `torchport::island`; runs inside `import torch`, so it is tiny and never raises.
 
-torch calls `register` through the entry-point group `torch.backends`. That is what lets
-`torch.jit.load` of a traced model find the op in a process that never imports torchport.
+torch calls `register` through the entry-point group `torch.backends`, so `torch.jit.load` of a traced model
+finds the op in a process that never imports torchport.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def register() -> None:
             library.impl("island", _run, "CUDA")
             torch.library.register_fake("torchport::island", _infer, lib=library)
             _library = library
-        except Exception:  # whatever it is, the user's `import torch` comes first
+        except Exception:  # never break the user's `import torch`
             logging.getLogger(__name__).debug("torchport::island was not registered", exc_info=True)
 
 

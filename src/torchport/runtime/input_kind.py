@@ -1,4 +1,4 @@
-"""What a program depends on besides values: the kind of its inputs."""
+"""The kind of a program's inputs: everything the program depends on except their values."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from torchport.runtime.shape_guards import holds
 from torchport.structure import Flat, Structure
 
 LeafKey = tuple[torch.Size, torch.dtype, torch.device, "tuple[int, ...] | None"]
-# What is the same from call to call, asked for without a function of Python's.
+# A quick key to compare calls by, read in C without a Python-level function.
 _form = operator.attrgetter("shape", "dtype", "device", "layout")
 
 
 def key_of(leaf: torch.Tensor) -> LeafKey:
-    """Return all of an input tensor that a program depends on, but its values."""
+    """Return everything about an input tensor that a program depends on, except its values."""
     plain = leaf.layout is not torch.strided or leaf.is_contiguous()
     return leaf.shape, leaf.dtype, leaf.device, None if plain else leaf.stride()
 
 
 def autocast_key(device: str = "cpu") -> tuple[bool, torch.dtype]:
-    """Return the state of autocast for a kind of device, which decides the dtypes of what is captured."""
+    """Return the autocast state for a device type, which determines the dtypes in the captured graph."""
     return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
 
 
-def _kind_of_device(keys: Sequence[LeafKey]) -> str:
-    """Return the kind of device whose autocast counts: each kind has a state of its own."""
+def _device_type(keys: Sequence[LeafKey]) -> str:
+    """Return the device type whose autocast state applies: each type has its own."""
     return "cuda" if any(device.type == "cuda" for _, _, device, _ in keys) else "cpu"
 
 
 def refuse_gradients(flat: Flat, where: str, remedy: str) -> None:
-    """Refuse inputs that ask for gradients.
+    """Refuse inputs that require gradients.
 
     Raises:
-        RuntimeRefusal: one does.
+        RuntimeRefusal: an input requires gradients, and grad mode is on.
     """
     if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in flat.leaves):
         raise RuntimeRefusal(
@@ -47,7 +47,7 @@ def refuse_gradients(flat: Flat, where: str, remedy: str) -> None:
 
 
 def _fits_shape(shape: torch.Size, wanted: torch.Size) -> bool:
-    """Whether a shape is as wanted, where -1 is any size."""
+    """Whether a shape matches the wanted one, in which -1 matches any size."""
     return len(shape) == len(wanted) and all(
         other in (-1, size) for size, other in zip(shape, wanted, strict=True)
     )
@@ -59,24 +59,23 @@ class InputKind:
 
     Args:
         structure: the structure of `(args, kwargs)`.
-        keys: one for each tensor of them; an open size is -1.
-        autocast: the state of autocast that the model was captured in.
-        guards: what must hold of the sizes, as terms, if some are open. Tensors lie in memory element after
-            element then.
+        keys: a key for each input tensor; an open size is -1.
+        autocast: the autocast state in which the model was captured.
+        guards: if some sizes are open, the guards on them, as terms; tensors must then be contiguous.
     """
 
     structure: Structure
     keys: tuple[LeafKey, ...]
     autocast: tuple[bool, torch.dtype]
     guards: tuple[object, ...] = ()
-    # The tensors that fitted last, where sizes are open: most calls are like the one before.
+    # With open sizes, the forms of the inputs that matched last: most calls repeat the previous one's.
     _fitting: list[list[Any]] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
     def of(cls, structure: Structure, leaves: Sequence[torch.Tensor]) -> InputKind:
-        """Return the kind of these inputs, here and now."""
+        """Return the kind of these inputs, under the current autocast state."""
         keys = tuple(key_of(leaf) for leaf in leaves)
-        return cls(structure, keys, autocast_key(_kind_of_device(keys)))
+        return cls(structure, keys, autocast_key(_device_type(keys)))
 
     def fits(self, flat: Flat) -> bool:
         """Whether the program was built for inputs like these."""
@@ -87,8 +86,8 @@ class InputKind:
         )
 
     def fits_autocast(self) -> bool:
-        """Whether autocast is as it was when the model was captured."""
-        return self.autocast == autocast_key(_kind_of_device(self.keys))
+        """Whether the autocast state is the one in which the model was captured."""
+        return self.autocast == autocast_key(_device_type(self.keys))
 
     def fits_leaves(self, leaves: Sequence[torch.Tensor]) -> bool:
         """Whether the program was built for tensors like these."""
@@ -111,15 +110,15 @@ class InputKind:
         return fits
 
     def holds_for(self, shapes: Sequence[torch.Size]) -> bool:
-        """Whether all that must hold of open sizes does."""
+        """Whether all guards hold for these shapes."""
         return all(holds(guard, shapes) for guard in self.guards)
 
     def with_open_sizes(self, shapes: Sequence[Sequence[int]], guards: Sequence[object]) -> InputKind:
-        """Return the same for tensors of other sizes.
+        """Return the same kind with other shapes and guards.
 
         Args:
-            shapes: their sizes; -1 for those that are open.
-            guards: what must hold of the sizes, as terms.
+            shapes: the tensors' sizes; -1 for open ones.
+            guards: the guards on the sizes, as terms.
         """
         keys = [(torch.Size(shape), *key[1:]) for shape, key in zip(shapes, self.keys, strict=True)]
         return InputKind(self.structure, tuple(keys), self.autocast, tuple(guards))

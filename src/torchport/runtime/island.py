@@ -34,11 +34,11 @@ class LoadedIsland:
         self._orders = [(index, spec) for index, spec in enumerate(meta.outputs) if spec.order]
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Run the island; its results have the memory order that torch's own would have."""
+        """Run the island; its results have the memory layout that eager torch's would have."""
         return self._ordered(self.runner(arguments))
 
     def run_overlapped(self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile) -> list[torch.Tensor]:
-        """Run the island, and `meanwhile` beside it if the device can, else before it."""
+        """Run the island, and `meanwhile` concurrently if the device can, else before it."""
         if self._beside is not None:
             return self._ordered(self._beside(arguments, meanwhile))
         meanwhile()
@@ -57,11 +57,11 @@ def _in_order(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
     return tensor.permute(spec.order).contiguous().permute(inverse)
 
 
-# Loaded islands by their metadata, which holds the digest of the payload: the same island is loaded
-# once however many programs hold it, and goes when the last of them goes.
+# Loaded islands by their metadata, which contains the payload's digest: an island is loaded only once
+# however many programs hold it, and freed with the last of them.
 _loaded: weakref.WeakValueDictionary[str, LoadedIsland] = weakref.WeakValueDictionary()
-# Islands that only the op was asked for have no program that holds them: TorchScript was loaded. They go
-# with the payload, which the TorchScript holds.
+# Islands called only through the op, from TorchScript, have no program that holds them. They are freed with
+# the payload, which the TorchScript holds.
 _of_payload: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _lock = threading.Lock()
 
@@ -74,13 +74,13 @@ def load_island(
     Args:
         blob: the payload.
         meta: the metadata.
-        options: those of the caller who built it. Without them they are the metadata's, which may be
-            untrusted: of those, a target accepts only harmless ones.
-        is_checked: whether the metadata's digest was just computed of this payload.
+        options: the options of the caller who built it. If None, the metadata's are used, which may be
+            untrusted: the target then accepts only harmless ones.
+        is_checked: whether the metadata's digest was just computed from this payload.
 
     Raises:
-        RuntimeRefusal: the payload is not the one that the metadata describes.
-        TargetError: the target is not installed, or refuses the payload.
+        RuntimeRefusal: the payload does not match the metadata.
+        TargetError: the target is not installed, or rejects the payload.
     """
     found = _loaded.get(meta)
     if found is not None:
@@ -93,8 +93,8 @@ def load_island(
         return found
 
 
-def know_island_as(meta: str, island: LoadedIsland) -> None:
-    """Let other metadata stand for an island that is loaded: of the same, written down differently."""
+def alias_island(meta: str, island: LoadedIsland) -> None:
+    """Make a loaded island available under other metadata that describes the same island."""
     with _lock:
         _loaded.setdefault(meta, island)
 
@@ -115,7 +115,7 @@ def _load(blob: torch.Tensor, meta: str, options: Options | None, is_checked: bo
     chosen = target.options_from_file(record.options) if options is None else options
     artifact = Artifact(payload, record.properties, record.digest)
     runner = target.load(artifact, record.inputs, record.outputs, chosen)
-    release_pages(payload)  # most engines have their weights in a form of their own now
+    release_pages(payload)  # most engines now hold the weights in their own form
     return LoadedIsland(record, runner)
 
 
@@ -136,8 +136,8 @@ def run_island(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> l
     """Run an island on tensors: the kernel of the op.
 
     Raises:
-        RuntimeRefusal: the tensors are not those that it was built for. Who calls the op has no model
-            that could take its place.
+        RuntimeRefusal: the island was not built for these tensors. A caller of the op has no model to fall
+            back to.
     """
     held: dict[str, LoadedIsland] | None = _of_payload.get(blob)
     if held is None:
@@ -152,22 +152,22 @@ def run_island(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> l
         raise RuntimeRefusal(str(reason), where=island.meta.name, remedy=NO_MODEL) from reason
 
 
-NO_MODEL = "save the model with its graph (with_graph=True), or run such inputs with the model itself"
+NO_MODEL = "save the model with its graph (with_graph=True), or run these inputs with the original model"
 
 
 def check_inputs(meta: IslandMeta, args: Sequence[torch.Tensor]) -> None:
     """Refuse tensors that an island was not built for.
 
     Raises:
-        RuntimeRefusal: names the tensor, or what does not hold of the sizes.
+        RuntimeRefusal: names the tensor, or the guard on sizes that fails.
     """
     if len(args) != len(meta.inputs):
-        raise RuntimeRefusal(f"{len(args)} tensors are given, {len(meta.inputs)} expected", where=meta.name)
+        raise RuntimeRefusal(f"got {len(args)} tensors, expected {len(meta.inputs)}", where=meta.name)
     for index, (argument, spec) in enumerate(zip(args, meta.inputs, strict=True)):
         if not _fits(argument, spec):
             given = TensorSpec(tuple(argument.shape), str(argument.dtype).removeprefix("torch."))
             raise RuntimeRefusal(
-                f"input {index} is {given}, and the island was built for {spec}",
+                f"input {index} is {given}, but the island was built for {spec}",
                 where=meta.name,
                 remedy="compile the model for inputs of this shape too",
             )
@@ -176,7 +176,7 @@ def check_inputs(meta: IslandMeta, args: Sequence[torch.Tensor]) -> None:
 
 
 def _fits(argument: torch.Tensor, spec: TensorSpec) -> bool:
-    """Whether a tensor is of a shape and dtype; a size of -1 is any."""
+    """Whether a tensor has the spec's shape and dtype; a size of -1 matches any."""
     return (
         argument.dtype is getattr(torch, spec.dtype, None)
         and len(spec.shape) == argument.dim()
@@ -185,10 +185,10 @@ def _fits(argument: torch.Tensor, spec: TensorSpec) -> bool:
 
 
 def infer_island(meta: str, device: torch.device, args: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
-    """Return what an island gives, without values: the op's shape function. The payload is on any device.
+    """Return empty tensors like an island's outputs, on `device`: the op's fake implementation.
 
     Raises:
-        RuntimeRefusal: the metadata, perhaps a file's, does not say what the sizes of its outputs are.
+        RuntimeRefusal: the metadata, perhaps a file's, does not define valid output sizes.
     """
     record = parse_meta(meta)
     try:
@@ -202,6 +202,6 @@ def infer_island(meta: str, device: torch.device, args: Sequence[torch.Tensor] =
 
 
 def empty_like_spec(spec: TensorSpec, device: torch.device | str = "meta") -> torch.Tensor:
-    """Return an empty tensor of that shape, dtype and memory order."""
+    """Return an empty tensor of the spec's shape, dtype and memory layout."""
     empty = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
     return _in_order(empty, spec) if spec.order else empty

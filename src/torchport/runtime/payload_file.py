@@ -1,9 +1,9 @@
-"""Payloads in a safetensors file beside a package: found, and read.
+"""Finds and reads payloads in a safetensors file beside a package.
 
-An island that has its payload elsewhere says so in its properties: `payload_in`, the file, and its own name
-there. For a package that is a bare file name, looked for in the package's folder and then in
-`TORCHPORT_WEIGHTS_DIR`: what a file says leads nowhere else. A TorchScript file, which torch itself opens, is
-not known here: its weights are looked for as it names them.
+An island whose payload is elsewhere has the property `payload_in`: the file, and the payload's name in it. In
+a package, the file must be a bare file name; it is searched for in the package's folder and then in
+`TORCHPORT_WEIGHTS_DIR`, and nowhere else. TorchScript files are opened by torch, so their location is unknown
+here: their weights are searched for under the path that they contain.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from torchport.records import open_regular
 from torchport.targets.safetensors_file import read_row_of_bytes
 
 PAYLOAD_IN = "payload_in"
-MOST_REPEATED = 16  # how many times a file's size its islands' payloads may have in all
+MOST_REPEATED = 16  # a file's payloads may take at most this many times the file's size in total
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Package:
-    """A package that is being loaded: its folder, the payloads that were read for it, and who took them."""
+    """A package being loaded: its folder, the payloads read so far, and the sizes handed out per file."""
 
     folder: Path
     read: dict[tuple[Path, str], Bytes] = field(default_factory=dict)
@@ -39,8 +39,8 @@ _package: ContextVar[_Package | None] = ContextVar("_package", default=None)
 
 
 @contextmanager
-def looking_in(folder: Path) -> Iterator[None]:
-    """Let payloads be looked for beside a package, in its folder."""
+def payload_folder(folder: Path) -> Iterator[None]:
+    """Search for payloads in a package's folder while it is being loaded."""
     token = _package.set(_Package(folder))
     try:
         yield
@@ -56,7 +56,7 @@ def read_payload(entry: object, where: str) -> Bytes:
         where: the island's name.
 
     Raises:
-        RuntimeRefusal: the file is not there, is not beside the package, or has no such payload.
+        RuntimeRefusal: the file is missing, is not beside the package, or does not contain the payload.
     """
     file, name = (entry.get("file"), entry.get("name")) if isinstance(entry, Mapping) else (None, None)
     if not isinstance(file, str) or not isinstance(name, str):
@@ -81,7 +81,7 @@ def read_payload(entry: object, where: str) -> Bytes:
 
 
 def _refuse_repeats(package: _Package, path: Path, size: int, where: str) -> None:
-    """Refuse islands that take the same bytes again and again: each needs memory of its own."""
+    """Refuse islands that repeat the same bytes too often: each island takes its own memory."""
     package.taken.append((path, size))
     if sum(taken for file, taken in package.taken if file == path) > MOST_REPEATED * path.stat().st_size:
         raise RuntimeRefusal("the islands' payloads are many times as large as the file", where=where)

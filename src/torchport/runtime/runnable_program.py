@@ -1,4 +1,4 @@
-"""Runs a compiled program: the host's graph with its islands, and the structure around it."""
+"""Runs a compiled program: the host graph with its islands, and the structure of its result."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from torchport.torch_private import HigherOrderOperator, OpOverload
 
 
 class RunnableProgram:
-    """A compiled program for inputs of one shape.
+    """A compiled program for one kind of inputs.
 
     Args:
-        record: all that there is to know of it.
-        graph_module: the host's graph; each island is one call of `torchport::island`.
-        result: the structure of what it returns.
-        kind: the inputs of a program from a file: what its graph gives to islands is checked then. Who
-            compiles a program knows it.
-        weights: the model's own tensors that it reads: calls must not write to their memory meanwhile.
+        record: the program's record.
+        graph_module: the host graph; each island is one call of `torchport::island`.
+        result: the structure of its result.
+        kind: the kind of inputs, for a program from a file: the tensors passed to islands are then checked.
+            None for a freshly compiled program, which is trusted.
+        weights: the model's own tensors that the program reads: it must not mutate memory that they share.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class RunnableProgram:
         kind: InputKind | None = None,
         weights: Sequence[torch.Tensor] = (),
     ) -> None:
-        register()  # where torch's own hook did not: torchport is only on the import path
+        register()  # if torch's entry point has not: torchport may only be on the import path
         self.record = record
         self.graph_module = graph_module
         self.result = result
@@ -48,7 +48,7 @@ class RunnableProgram:
         self._whole = _whole_island(graph_module, self.islands)
         if self._whole is not None and kind is not None:
             places = self._whole.inputs if isinstance(self._whole, _Selection) else range(len(kind.keys))
-            # A file's graph may have more inputs than it says.
+            # A graph from a file may have more inputs than it declares.
             _check_kind(self._whole.meta, [kind.keys[index] for index in places if index < len(kind.keys)])
         self._call = self._whole or _direct(graph_module, self.islands, checked=kind is not None)
         self._draws = any(_draws(node) for node in graph_module.graph.nodes)
@@ -64,14 +64,14 @@ class RunnableProgram:
         """Run the program and return its result.
 
         Args:
-            leaves: the tensors of the inputs.
-            objects: the mutable objects of the inputs; those that the model changes are changed.
-            check: raises if the program must not be used; called beside the device's work where that
-                writes nothing, else before.
+            leaves: the inputs' tensors.
+            objects: the inputs' mutable objects, which are updated as the model would update them.
+            check: raises if the program must not be used; runs concurrently with the device if the program
+                is a single island, which mutates nothing, else before it.
 
         Raises:
-            OutOfRange: the program was not built for these values, or not for derivatives; nothing was
-                written or drawn.
+            OutOfRange: the program was not built for these values, or for forward-mode differentiation;
+                nothing was mutated, and no random numbers were drawn.
         """
         refuse_tangents(leaves)
         if is_casting():
@@ -81,7 +81,7 @@ class RunnableProgram:
             if torch.is_grad_enabled():
                 with torch.no_grad():
                     outputs: Sequence[torch.Tensor] = self._whole.run_overlapped(leaves, check)
-            else:  # to switch off what is off takes longer than to ask
+            else:  # checking grad mode is cheaper than disabling it again
                 outputs = self._whole.run_overlapped(leaves, check)
             return self.result.rebuild(outputs, leaves, objects)
         if check is not None:
@@ -93,49 +93,49 @@ class RunnableProgram:
             with torch.no_grad():
                 outputs = self._call(leaves)
         except Exception:
-            if state is not None:  # who runs the call differently must draw the same numbers
+            if state is not None:  # a fallback must draw the same random numbers
                 torch.set_rng_state(state)
             raise
         return self.result.rebuild(outputs, leaves, objects)
 
     def _refuse_shared_memory(self, leaves: Sequence[torch.Tensor]) -> None:
-        """Refuse inputs of which one is written and another one shows it: the graph knows no such thing.
+        """Refuse inputs and weights that alias what the graph mutates, which it does not account for.
 
-        One whose own elements share memory cannot be written, which must be known before another one is.
+        An input whose own elements overlap cannot be written to; this must be found out before any is.
         """
-        if any(0 in _steps(leaves[index]) for index in self._written_inputs):
-            raise OutOfRange("an input that is written has elements that share their memory")
+        if any(0 in _wide_strides(leaves[index]) for index in self._written_inputs):
+            raise OutOfRange("an input that is mutated has elements that share memory")
         storages = [_storage(leaf) for leaf in leaves]
         inputs = [storages[index] for index in self._written_inputs if storages[index]]
         written = inputs + [storage for storage in map(_storage, self._written_buffers) if storage]
         readers = sum(storage in written for storage in storages)
         if readers > len(inputs) or len(set(written)) < len(written):
-            raise OutOfRange("an input that is written shares its memory with another one")
+            raise OutOfRange("an input that is mutated shares its memory with another one")
         if any(_storage(weight) in written for weight in self._weights):
-            raise OutOfRange("an input or a buffer that is written shares its memory with a weight")
+            raise OutOfRange("an input or a buffer that is mutated shares its memory with a weight")
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    """Return the address of a tensor's memory, whatever part of it the tensor shows; 0 if it has none."""
+    """Return the address of a tensor's storage, or 0 if it has none."""
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
 
 
-def _steps(tensor: torch.Tensor) -> list[int]:
-    """Return how far apart the elements of each dimension that has several lie in memory."""
+def _wide_strides(tensor: torch.Tensor) -> list[int]:
+    """Return the strides of the dimensions larger than one."""
     if tensor.layout is not torch.strided:
         return []
     return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
 def _draws(node: fx.Node) -> bool:
-    """Whether a node may draw random numbers; an op of higher order may, since ops within it may."""
+    """Whether a node may draw random numbers; a higher-order op may, since ops within it may."""
     if isinstance(node.target, HigherOrderOperator):
         return True
     return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
 def _written(graph_module: fx.GraphModule) -> tuple[list[int], list[torch.Tensor]]:
-    """Return which inputs a host graph writes, by their places, and which buffers."""
+    """Return the indices of the inputs that a host graph mutates, and the buffers that it mutates."""
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     inputs, buffers = [], []
     for node in graph_module.graph.nodes:
@@ -148,7 +148,7 @@ def _written(graph_module: fx.GraphModule) -> tuple[list[int], list[torch.Tensor
 
 
 def _load_all(graph_module: fx.GraphModule) -> dict[str, LoadedIsland]:
-    """Load every island of a host graph, by the names of the nodes that call them."""
+    """Load every island of a host graph, keyed by the name of the node that calls it."""
     return {
         node.name: load_island(getattr(graph_module, node.args[0].target), node.args[1])
         for node in graph_module.graph.nodes
@@ -159,7 +159,7 @@ def _load_all(graph_module: fx.GraphModule) -> dict[str, LoadedIsland]:
 def _direct(
     graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland], *, checked: bool
 ) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
-    """Return a function that runs the graph, calling islands without the detour over the dispatcher."""
+    """Return a function that runs the graph, calling islands directly rather than through the dispatcher."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     root = nn.Module()
@@ -181,12 +181,12 @@ def _direct(
 
 
 class _IslandCall(nn.Module):
-    """An island as fx can call it."""
+    """An island as a module, which fx can call."""
 
     def __init__(self, island: LoadedIsland, checked: bool) -> None:
         super().__init__()
         self._island = island
-        self.forward = self._check_and_call if checked else island  # called as it is
+        self.forward = self._check_and_call if checked else island  # called directly
 
     def _check_and_call(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         check_inputs(self._island.meta, arguments)
@@ -194,12 +194,12 @@ class _IslandCall(nn.Module):
 
 
 class _Selection:
-    """An island that is a whole program, and reads some of its inputs or gives results in another order.
+    """An island that is the whole program, but takes a subset of its inputs or reorders its results.
 
     Args:
         island: the island.
-        inputs: which of the program's inputs it takes, in its order.
-        results: which of its results the program returns, in the program's order.
+        inputs: the indices of the program's inputs that it takes, in the island's order.
+        results: the indices of its results that the program returns, in the program's order.
     """
 
     def __init__(self, island: LoadedIsland, inputs: list[int], results: list[int]) -> None:
@@ -214,28 +214,28 @@ class _Selection:
         return [results[index] for index in self._results]
 
     def run_overlapped(self, leaves: Sequence[torch.Tensor], meanwhile: Meanwhile) -> list[torch.Tensor]:
-        """Run the program, and `meanwhile` beside it if the device can, else before it."""
+        """Run the program, and `meanwhile` concurrently if the device can, else before it."""
         results = self._island.run_overlapped([leaves[index] for index in self.inputs], meanwhile)
         return [results[index] for index in self._results]
 
 
 def _check_kind(meta: IslandMeta, keys: Sequence[LeafKey]) -> None:
-    """Refuse a program whose inputs are not those of the island that it is."""
+    """Refuse a single-island program whose inputs do not match the island's."""
     wanted = [(spec.shape, spec.dtype) for spec in meta.inputs]
     given = [(tuple(shape), str(dtype).removeprefix("torch.")) for shape, dtype, _, _ in keys]
     device = meta.properties.get("device", "cpu")
     if wanted != given or any(found.type != device for _, _, found, _ in keys):
         raise RuntimeRefusal(
-            "the program takes other inputs than the island that it is",
+            "the program takes other inputs than the island that it consists of",
             where=meta.name,
-            remedy="get it again",
+            remedy="get the file again",
         )
 
 
 def _whole_island(
     graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland]
 ) -> LoadedIsland | _Selection | None:
-    """Return the island that is the whole program, if there is one: nothing else need be called."""
+    """Return the island that makes up the whole program, if one does: nothing else needs to be called."""
     calls = [node for node in graph_module.graph.nodes if node.op == "call_function"]
     places = {
         node: index

@@ -1,4 +1,4 @@
-"""What must hold of the inputs' sizes for a program of any shape, as data; see `size_terms.py`."""
+"""Guards on input sizes for a program with open sizes, as data; see `size_terms.py`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ def check_guards(guards: object, shapes: Sequence[Sequence[int]], where: str) ->
     Args:
         guards: a list of terms.
         shapes: the inputs' sizes.
-        where: whose they are.
+        where: the name of the model or island, for the message.
 
     Raises:
-        RuntimeRefusal: names the guard.
+        RuntimeRefusal: a guard fails; names it.
     """
     for guard in guards if isinstance(guards, list) else [["!=", 0, 0]]:
         if not holds(guard, shapes):
             raise RuntimeRefusal(
-                f"the inputs have the shapes {[list(shape) for shape in shapes]}, and the model was captured "
-                f"for such where {render(_failing(guard, shapes))}",
+                f"the inputs have the shapes {[list(shape) for shape in shapes]}, but the model was captured "
+                f"for shapes with {render(_failing(guard, shapes))}",
                 where=where,
                 remedy="compile the model for inputs of this shape",
             )
 
 
 def _failing(guard: object, shapes: Sequence[Sequence[int]]) -> object:
-    """Return the part of a guard because of which it does not contain; of alternatives, that of the last."""
+    """Return the part of a guard that makes it fail; of alternatives, the last one's."""
     if isinstance(guard, list) and guard[:1] == ["or"]:
         return _failing(guard[-1], shapes)
     if isinstance(guard, list) and guard[:1] == ["and"]:
@@ -42,7 +42,7 @@ def holds(guard: object, shapes: Sequence[Sequence[int]]) -> bool:
     """Whether a guard holds.
 
     Raises:
-        RuntimeRefusal: it is not a guard.
+        RuntimeRefusal: the guard is malformed.
     """
     try:
         return bool(evaluate(guard, shapes))
@@ -53,7 +53,7 @@ def holds(guard: object, shapes: Sequence[Sequence[int]]) -> bool:
 
 
 def render(term: object) -> str:
-    """Return a term as a person would write it."""
+    """Format a term for a message, in infix notation."""
     if not isinstance(term, list):
         return str(term)
     head, *rest = term

@@ -1,4 +1,4 @@
-"""Switches autocast off: what it casts is among the ops of a captured graph, and must not be cast again."""
+"""Disables autocast while a captured graph runs: the graph already contains the casts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _KINDS = ("cpu", "cuda")
 
 
 def is_casting() -> bool:
-    """Whether autocast is on for any kind of device."""
+    """Whether autocast is enabled for any device type."""
     return any(map(torch.is_autocast_enabled, _KINDS))
 
 
 @contextmanager
 def without_autocast() -> Iterator[None]:
-    """Switch it off for a while, where it is on: a part of a model may have been captured without it."""
+    """Disable autocast where it is enabled: part of a model may have been captured without it."""
     with ExitStack() as stack:
         for kind in filter(torch.is_autocast_enabled, _KINDS):
             stack.enter_context(torch.autocast(kind, enabled=False))

@@ -1,7 +1,7 @@
-"""Any Python value ↔ its tensors and a `Structure` that puts them together again.
+"""Any Python value ↔ its tensors and a `Structure` that rebuilds it from them.
 
-torch's pytrees know a list of classes; this knows every class that can be copied: containers,
-named tuples, dataclasses, model outputs, caches, and whatever a user wrote.
+torch's pytrees handle registered classes only; this handles every class that can be copied: containers,
+named tuples, dataclasses, model outputs, caches, and user-defined classes.
 """
 
 from torchport.structure.flatten import Flat, flatten, flatten_call, tensors_in

@@ -1,4 +1,4 @@
-"""Takes any value apart into its tensors and a `Structure`."""
+"""Flattens any value into its tensors and a `Structure`."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Flat(NamedTuple):
     """A flattened value.
 
     Args:
-        leaves: its tensors, each once.
-        structure: what puts them together again.
-        objects: the mutable objects in it, in the order they were met.
+        leaves: the value's tensors, without duplicates.
+        structure: rebuilds the value from its tensors.
+        objects: the mutable objects in the value, in traversal order.
     """
 
     leaves: list[torch.Tensor]
@@ -56,16 +56,17 @@ class Flat(NamedTuple):
 
 
 def flatten(value: object, *, by_reference: Mapping[int, object] = _NOTHING) -> Flat:
-    """Take a value apart into its tensors and the rest.
+    """Flatten a value into its tensors and its structure.
 
-    A tensor or object that occurs twice is kept once, so that sharing survives.
+    A tensor or object that occurs more than once is stored once, so sharing is preserved.
 
     Args:
-        value: anything.
-        by_reference: what to refer to in place of an object, by its id, rather than take it apart.
+        value: any Python value.
+        by_reference: objects, by id, to store by reference instead of flattening, each with the object to
+            refer to in its place.
 
     Raises:
-        StructureError: a dict's key holds a tensor, or values are nested too deeply for Python.
+        StructureError: a dict has a tensor as a key, or values are nested too deeply for Python.
 
     Example:
         >>> flat = flatten((torch.ones(2), {"scale": 3}))
@@ -78,9 +79,10 @@ def flatten(value: object, *, by_reference: Mapping[int, object] = _NOTHING) -> 
 
 
 def flatten_call(args: tuple[object, ...], kwargs: dict[str, object]) -> Flat:
-    """Take the inputs of a call apart; the same as `flatten((args, kwargs))`.
+    """Flatten the inputs of a call; equivalent to `flatten((args, kwargs))`.
 
-    It is quick for tensors, and for lists and dicts of them: their structure is known by their numbers.
+    There is a fast path for tensors and for lists and dicts of tensors: their structure is cached by the
+    containers' lengths and keys.
     """
     if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor:
         return Flat([args[0]], _ONE_TENSOR, [kwargs])
@@ -114,7 +116,7 @@ _structures: dict[tuple[object, ...], Structure] = {}
 
 
 def _structure_of(form: tuple[object, ...], args: tuple[object, ...], kwargs: dict[str, object]) -> Structure:
-    """Return the structure of a call, which all calls of the same form have."""
+    """Return the structure of a call, cached: all calls of the same form share it."""
     found = _structures.get(form)
     if found is None:
         if len(_structures) >= _MOST_STRUCTURES:
@@ -135,14 +137,14 @@ def flatten_result(
     *,
     by_reference: Mapping[int, object] = _NOTHING,
 ) -> Flat:
-    """Take a call's result apart, together with what the call did to its mutable inputs.
+    """Flatten a call's result, together with the changes that the call made to its mutable inputs.
 
     Args:
         value: the result.
-        inputs: the tensors that the call was given.
-        input_objects: the mutable objects that it was given.
-        before: the structure of its inputs before the call.
-        by_reference: what to refer to in place of an object, by its id, rather than take it apart.
+        inputs: the tensors passed to the call.
+        input_objects: the mutable objects passed to the call.
+        before: the structure of the inputs before the call.
+        by_reference: objects, by id, to store by reference instead of flattening, as in `flatten`.
     """
     walk = _Walk(by_reference)
     for index, tensor in enumerate(inputs):
@@ -156,12 +158,12 @@ def flatten_result(
         content = walk.visit_content(item, f"input object {index}")
         if not _same_content(earlier[index], content):
             changed.append((index, content))
-    # Leaves that only unchanged objects led to do not exist: those objects hold inputs alone.
+    # No leaf is reachable only through unchanged objects: they contain input tensors only.
     return Flat(walk.leaves, Structure(root, tuple(walk.paths), tuple(changed)), walk.objects)
 
 
 def tensors_in(value: object) -> list[tuple[str, torch.Tensor]]:
-    """Return every tensor in a value with its path, each occurrence once for each path.
+    """Return every distinct tensor in a value, with the path of its first occurrence.
 
     Example:
         >>> [path for path, _ in tensors_in({"a": torch.ones(1), "b": [torch.ones(2)]})]
@@ -183,7 +185,7 @@ def _not_too_deep(visit: Callable[[object, str], Node], value: object, path: str
 
 
 class _Walk:
-    """One pass over a value's objects."""
+    """One traversal of a value."""
 
     def __init__(self, by_reference: Mapping[int, object]) -> None:
         self.by_reference = by_reference
@@ -191,10 +193,10 @@ class _Walk:
         self.paths: list[str] = []
         self.objects: list[object] = []
         self.seen: dict[int, Node] = {}
-        self.kept: list[object] = []  # temporary values whose ids must not be reused during the walk
+        self.kept: list[object] = []  # keeps temporaries alive, so their ids are not reused during the walk
 
     def visit(self, value: object, path: str) -> Node:
-        """Return the part that represents `value`."""
+        """Return the node that represents `value`."""
         known = self.seen.get(id(value))
         if known is not None:
             return known
@@ -213,7 +215,7 @@ class _Walk:
         return self._visit_object(value, path)
 
     def visit_content(self, value: object, path: str) -> Node:
-        """Return the part that describes what a mutable object holds, though it was met before."""
+        """Return the node that describes a mutable object's contents, even if it was visited before."""
         return _not_too_deep(self._visit_object, value, path)
 
     def _visit_object(self, value: object, path: str) -> Node:
@@ -230,10 +232,10 @@ class _Walk:
         return self._visit_reduced(self._slot(value), reduced, path, _field_names(value))
 
     def _slot(self, value: object) -> int:
-        """Number a mutable object."""
+        """Assign a slot number to a mutable object."""
         slot = len(self.objects)
         self.objects.append(value)
-        self.seen.setdefault(id(value), Known(slot))  # an input stays one where it holds itself
+        self.seen.setdefault(id(value), Known(slot))  # an input that contains itself stays an InputObject
         return slot
 
     def _visit_reduced(self, slot: int, reduced: _Reduced, path: str, fields: dict[int, str]) -> Node:
@@ -253,7 +255,7 @@ class _Walk:
         )
 
     def _visit_state(self, state: object, path: str) -> Node:
-        """A state dict is the object's own: its entries are attributes, its slot stays unused."""
+        """Return the node of an object's state; a state dict gets no slot, and its keys become attributes."""
         if isinstance(state, tuple) and len(state) == 2:
             return Tuple(tuple(self._visit_state(item, path) for item in state))
         if type(state) is dict:
@@ -264,13 +266,13 @@ class _Walk:
     def _keys(self, mapping: Mapping[object, object], path: str) -> tuple[object, ...]:
         for key in mapping:
             if isinstance(key, torch.Tensor):
-                raise StructureError("a dict with a tensor as key cannot be flattened", where=path)
+                raise StructureError("a dict with a tensor as a key cannot be flattened", where=path)
         return tuple(mapping)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reduced:
-    """What a class's copy protocol says of an instance."""
+    """The result of an instance's copy protocol (`__reduce_ex__`)."""
 
     make: Callable[..., object]
     arguments: tuple[object, ...]
@@ -281,7 +283,7 @@ class _Reduced:
 
 
 def _reduce(value: object) -> _Reduced | None:
-    """Return the copy protocol's parts, or None for an object that cannot be copied."""
+    """Return the parts of the copy protocol's result; None for an object that cannot be copied."""
     try:
         reduced = value.__reduce_ex__(4)
     except Exception:  # noqa: BLE001  # a class's own code may raise anything: such an object is shared
@@ -295,7 +297,7 @@ def _reduce(value: object) -> _Reduced | None:
 
 
 def _field_names(value: object) -> dict[int, str]:
-    """Return the names of a dataclass's or named tuple's fields by the ids of what they hold."""
+    """Return the field names of a dataclass or named tuple, keyed by the ids of the fields' values."""
     names: Iterable[str] = getattr(type(value), "_fields", ()) or getattr(
         type(value), "__dataclass_fields__", ()
     )
@@ -309,7 +311,7 @@ def _attribute(path: str, key: object) -> str:
 
 
 def contents(root: Node) -> dict[int, Node]:
-    """Return the parts that make mutable objects, by the objects' numbers."""
+    """Return the nodes of mutable objects, keyed by slot number."""
     found: dict[int, Node] = {}
     stack: list[Node] = [root]
     while stack:
@@ -326,7 +328,7 @@ def contents(root: Node) -> dict[int, Node]:
 
 
 def _same_content(before: Node | None, after: Node | None) -> bool:
-    """Whether an input object holds after the call what it held before."""
+    """Whether an input object's contents are the same after the call as before it."""
     if isinstance(before, Leaf) and isinstance(after, InputLeaf):
         return before.index == after.index
     if isinstance(before, (List, Dict, Object)) and isinstance(after, InputObject):
@@ -334,7 +336,7 @@ def _same_content(before: Node | None, after: Node | None) -> bool:
     if isinstance(before, Known) and isinstance(after, InputObject):
         return before.slot == after.index
     if isinstance(after, (Leaf, Known)):
-        return False  # a new tensor or object: its number is one of the result's, not of the inputs'
+        return False  # a new tensor or object: its index refers to the result, not to the inputs
     if type(before) is not type(after):
         return False
     if isinstance(before, (Tuple, List)) and isinstance(after, (Tuple, List)):

@@ -1,4 +1,4 @@
-"""The parts of a `Structure`: what a value is made of besides its tensors."""
+"""The nodes of a `Structure`: everything in a value except its tensors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torchport.errors import StructureError
 
 
 class Assembly:
-    """The tensors and objects that a structure is being put together from.
+    """The tensors and objects from which a value is being rebuilt.
 
     Args:
         leaves: the structure's own tensors.
-        inputs: the tensors of the call whose result this is.
-        input_objects: the mutable objects of that call, in the order in which they were met.
+        inputs: the input tensors of the call that returned the value.
+        input_objects: the mutable input objects of that call, in traversal order.
     """
 
     __slots__ = ("input_objects", "inputs", "leaves", "objects")
@@ -35,22 +35,22 @@ class Assembly:
 
 
 class Node:
-    """One part of a structure."""
+    """One node of a structure."""
 
     __slots__ = ()
 
     def build(self, assembly: Assembly) -> object:
-        """Return the value that this part represents."""
+        """Return the value that this node represents."""
         raise NotImplementedError
 
     def fill(self, assembly: Assembly, target: object) -> None:
-        """Give `target`, an object of the caller's, the content that this part describes."""
+        """Replace the contents of `target`, one of the caller's objects, with what this node describes."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf(Node):
-    """A tensor of the structure."""
+    """One of the structure's own tensors."""
 
     index: int
 
@@ -58,12 +58,12 @@ class Leaf(Node):
         try:
             return assembly.leaves[self.index]
         except IndexError:
-            raise _not_there(f"tensor {self.index}") from None
+            raise _missing(f"tensor {self.index}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class InputLeaf(Node):
-    """A tensor of the call's inputs, given back as it came."""
+    """An input tensor of the call, returned as is."""
 
     index: int
 
@@ -71,12 +71,12 @@ class InputLeaf(Node):
         try:
             return assembly.inputs[self.index]
         except IndexError:
-            raise _not_there(f"input {self.index}") from None
+            raise _missing(f"input {self.index}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class InputObject(Node):
-    """A mutable object of the call's inputs, given back as it came."""
+    """A mutable input object of the call, returned as is."""
 
     index: int
 
@@ -84,12 +84,12 @@ class InputObject(Node):
         try:
             return assembly.input_objects[self.index]
         except IndexError:
-            raise _not_there(f"object of the inputs {self.index}") from None
+            raise _missing(f"input object {self.index}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Known(Node):
-    """An object that was met before: shared, or part of itself."""
+    """A reference to an object visited earlier: shared, or part of a cycle."""
 
     slot: int
 
@@ -97,12 +97,12 @@ class Known(Node):
         try:
             return assembly.objects[self.slot]
         except KeyError:
-            raise _not_there(f"object {self.slot}") from None
+            raise _missing(f"object {self.slot}") from None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant(Node):
-    """Anything that contains no tensor and is not flattened."""
+    """A value that is kept as is instead of being flattened."""
 
     value: object
 
@@ -147,7 +147,7 @@ class List(Node):
 
 @dataclass(frozen=True, slots=True)
 class Dict(Node):
-    """A plain dict; its keys hold no tensors."""
+    """A plain dict; its keys contain no tensors."""
 
     slot: int
     keys: tuple[object, ...]
@@ -155,7 +155,7 @@ class Dict(Node):
 
     def build(self, assembly: Assembly) -> object:
         made: dict[object, object] = {}
-        if self.slot >= 0:  # an object's attributes are no object of their own
+        if self.slot >= 0:  # a state dict is not an object of its own, and has no slot
             assembly.objects[self.slot] = made
         for key, item in zip(self.keys, self.items, strict=True):
             made[key] = item.build(assembly)
@@ -171,16 +171,17 @@ class Dict(Node):
 
 @dataclass(frozen=True, slots=True)
 class Object(Node):
-    """An instance of any other class, by the copy protocol (`__reduce_ex__`) of its class.
+    """An instance of any other class, represented by its copy protocol (`__reduce_ex__`).
 
     Args:
-        slot: its number among the objects.
-        make: the callable that makes an empty one.
-        arguments: what it is called with.
-        state: the attributes, or what the class's `__setstate__` takes.
-        items: what is appended to it, if it is list-like.
-        keys, values: what is stored in it, if it is dict-like.
-        set_state: the sixth item of the protocol: sets the state in the class's own way.
+        slot: the object's number.
+        make: the callable that constructs an empty instance.
+        arguments: the arguments of `make`.
+        state: the attributes, or the argument of the class's `__setstate__`.
+        items: the items to append, if the object is list-like.
+        keys, values: the entries to store, if the object is dict-like.
+        set_state: the sixth item of the protocol, a callable that sets the state; None to set it as
+            `copy.copy` does.
     """
 
     slot: int
@@ -212,7 +213,7 @@ class Object(Node):
 
     def fill(self, assembly: Assembly, target: object) -> None:
         if self.items or isinstance(target, list) or self.keys or isinstance(target, dict):
-            target.clear()  # type: ignore[attr-defined]  # lists and dicts, and what is like them, have it
+            target.clear()  # type: ignore[attr-defined]  # list-like and dict-like objects have it
         attributes = getattr(target, "__dict__", None)
         if isinstance(attributes, dict) and self.set_state is None and not _has_own_set_state(target):
             attributes.clear()
@@ -220,30 +221,32 @@ class Object(Node):
 
     @property
     def kind(self) -> str:
-        """The name of the class, for messages."""
-        if self.make is copyreg.__newobj__ and self.arguments:  # type: ignore[attr-defined]  # the stubs lack it
+        """The class's name, for messages."""
+        if self.make is copyreg.__newobj__ and self.arguments:  # type: ignore[attr-defined]  # missing in the stubs
             first = self.arguments[0]
             if isinstance(first, Constant) and isinstance(first.value, type):
                 return first.value.__name__
         return getattr(self.make, "__name__", str(self.make))
 
 
-def _not_there(what: str) -> StructureError:
-    """Return the refusal of a structure, as a file may hold, that refers to more than it is given."""
-    return StructureError(f"the structure refers to {what}, which is not there", remedy="get the file again")
+def _missing(what: str) -> StructureError:
+    """Return the error for a structure, possibly read from a file, that refers to something missing."""
+    return StructureError(
+        f"the structure refers to {what}, which does not exist", remedy="get the file again"
+    )
 
 
 def _cannot_fill(target: object, wanted: str) -> StructureError:
     return StructureError(
-        f"the call changes a {wanted} where it was given a {type(target).__name__}",
-        remedy="call it with inputs of the classes that it was made for",
+        f"the call modifies a {wanted}, but was given a {type(target).__name__}",
+        remedy="call it with inputs of the same classes as the example inputs",
     )
 
 
 def give_state(made: object, state: object) -> None:
     """Set an object's state as `copy.copy` does."""
     if _has_own_set_state(made):
-        made.__setstate__(state)  # type: ignore[attr-defined]  # it has one, as was asked
+        made.__setstate__(state)  # type: ignore[attr-defined]  # checked above
         return
     slots: object = None
     if isinstance(state, tuple) and len(state) == 2:
@@ -260,13 +263,13 @@ def _has_own_set_state(made: object) -> bool:
 
 
 def same_value(left: object, right: object) -> bool:
-    """Whether two tensor-free values are interchangeable; False if that is unknown."""
+    """Whether two tensor-free values are interchangeable; False if this cannot be determined."""
     if left is right:
         return True
     if type(left) is not type(right):
         return False
     if isinstance(left, (float, complex)):
-        return repr(left) == repr(right)  # tells 0.0 from -0.0, and finds NaN equal to itself
+        return repr(left) == repr(right)  # distinguishes 0.0 from -0.0, and treats NaN as equal to NaN
     if isinstance(left, (int, str, bytes)):
         return left == right
     try:
@@ -278,12 +281,12 @@ def same_value(left: object, right: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What a value is made of besides its tensors.
+    """Everything in a value except its tensors.
 
     Args:
-        root: the value's outermost part.
-        paths: for each tensor, where it is, such as `past_key_values.layers[0].keys`.
-        changed: the mutable inputs that the call changed, with what they hold now.
+        root: the value's outermost node.
+        paths: the path of each tensor in the value, such as `past_key_values.layers[0].keys`.
+        changed: the indices of the mutable inputs that the call changed, with their new contents.
     """
 
     root: Node
@@ -296,12 +299,12 @@ class Structure:
         inputs: Sequence[object] = (),
         input_objects: Sequence[object] = (),
     ) -> object:
-        """Put the value together from its tensors.
+        """Rebuild the value from its tensors.
 
         Args:
             leaves: the tensors, in the order of `paths`.
-            inputs: the tensors of the call whose result this is, if the structure refers to them.
-            input_objects: that call's mutable objects; those that the call changed are changed here.
+            inputs: the input tensors of the call that returned the value, if the structure refers to them.
+            input_objects: that call's mutable input objects; the call's changes are applied to them.
 
         Example:
             >>> flat = structure.flatten({"a": torch.ones(2), "b": 3})
@@ -309,7 +312,7 @@ class Structure:
             {'a': tensor([0., 0.]), 'b': 3}
         """
         if type(self.root) is Leaf and not self.changed:
-            return leaves[self.root.index]  # most results are one tensor
+            return leaves[self.root.index]  # fast path: most results are a single tensor
         assembly = Assembly(leaves, inputs, input_objects)
         value = self.root.build(assembly)
         for index, content in self.changed:
@@ -318,7 +321,7 @@ class Structure:
 
     @property
     def has_symbols(self) -> bool:
-        """Whether it holds numbers that are known only when the call is made, such as open sizes."""
+        """Whether it contains symbolic numbers, known only at call time, such as dynamic sizes."""
         stack: list[object] = [self.root, *[content for _, content in self.changed]]
         while stack:
             part = stack.pop()
@@ -335,7 +338,7 @@ class Structure:
         return False
 
     def rebuild_with_objects(self, leaves: Sequence[object]) -> tuple[object, list[object]]:
-        """Like `rebuild`, and return the mutable objects in it as well, in the order they were met."""
+        """Rebuild the value as `rebuild` does; also return its mutable objects, in traversal order."""
         assembly = Assembly(leaves)
         value = self.root.build(assembly)
         return value, [assembly.objects[slot] for slot in sorted(assembly.objects)]

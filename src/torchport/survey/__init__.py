@@ -1,6 +1,6 @@
-"""Models × (ops, or targets) → records: what many models are made of, or how they do on targets.
+"""Model names → records of the models' ops, or of their benchmarks on a target.
 
-Everything here is imported when it is first used: a survey that records ops waits for no compiler.
+Everything here is imported when it is first used, so that a survey of ops does not wait for a compiler.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The directory of a survey: what is done already, and one survey at a time."""
+"""The directory of a survey: its lock, and the rows and files of the items done so far."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _LOCK = ".survey.lock"
 
 
 class SurveyDirectory:
-    """Where a survey's files are: `raw/`, `profile/`, `bench/`, `coverage/`, and a row an item in `rows/`.
+    """A survey's files: `raw/`, `profile/`, `bench/`, `coverage/`, and a row for each item in `rows/`.
 
-    A row is written last and removed first, so that one which is there tells the truth about the others.
+    A row is written last and removed first, so that an existing row matches the other files.
 
     Args:
         path: the directory.
@@ -44,14 +44,14 @@ class SurveyDirectory:
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
-        """Keep surveys out. The system lifts the lock when the process ends, however it ends.
+        """Lock the directory against other surveys; the lock is released even if the process is killed.
 
         Args:
-            shared: whether others that share it may write too, each to files of its own.
+            shared: whether other holders of a shared lock may write too, each to files of its own.
 
         Raises:
-            SurveyError: another survey is writing here, the directory cannot be made, or the system has no
-                locks.
+            SurveyError: another survey is writing here, the directory cannot be created, or the system has
+                no file locks.
             RecordError: one of its folders is a link.
         """
         need_posix()
@@ -79,14 +79,14 @@ class SurveyDirectory:
             os.close(handle)
 
     def row_of(self, item: WorkItem) -> SurveyRow | None:
-        """Return the row of an item that was done before, with the same settings and versions."""
+        """Return an item's row if it was done before with the same settings and versions, else None."""
         path = self._row_path(item)
         if not path.exists():
             return None
         try:
             row = read_record(path, SurveyRow)
         except RecordError:
-            return None  # from another version, or damaged: it is done anew
+            return None  # from another version, or damaged: the item is done again
         if row.settings != item.settings.as_texts() or row.versions != versions_of(item):
             return None
         if row.raw and not (self.path / RAW / row.raw).is_file():
@@ -94,10 +94,10 @@ class SurveyDirectory:
         return row
 
     def keep(self, outcome: ItemOutcome) -> SurveyRow:
-        """Write what came of an item, each file whole, in place of what was there of it.
+        """Write the outcome of an item, each file atomically, replacing an earlier outcome.
 
         Raises:
-            RecordError: a file cannot be written; no part of it is left.
+            RecordError: a file cannot be written; it is not left partly written.
         """
         item = outcome.item
         row = SurveyRow.from_json(outcome.row)
@@ -119,7 +119,7 @@ class SurveyDirectory:
         return row
 
     def _keep_failure(self, item: WorkItem, row: SurveyRow) -> None:
-        """Remove what an earlier survey recorded of the model; a benchmark's failure is a record too."""
+        """Remove what an earlier survey recorded of the model, and write the record of a failed benchmark."""
         target = item.settings.backend
         if target == STAT:
             (self.path / RAW / file_name(item.model)).with_suffix(".parquet").unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""A process and whatever it started: how much memory they hold, and their end, all of them.
+"""Measures the memory of a process and its descendants, and kills them.
 
-psutil is imported when it is first needed: who lacks it is told so by the survey.
+psutil is imported when it is first needed; the survey reports if it is missing.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     import psutil
 
 MARK = "TORCHPORT_SURVEY_WORKER"
-"""The variable by which the processes of a worker are known, should the worker itself be gone."""
+"""The environment variable that identifies a worker's processes if the worker itself is gone."""
 
 _PR_SET_CHILD_SUBREAPER = 36
-_PATIENCE = 10.0  # seconds in which the kernel ends what was killed, however many there are
+_PATIENCE = 10.0  # seconds to wait for killed processes to end
 _INTERVAL = 0.005
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every process below this one whose own parent ends: daemons stay in the family."""
+    """Make this process the subreaper of its descendants, so that orphans and daemons remain below it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def descendants(root: int, spared: Collection[int] = ()) -> list[psutil.Process]:
-    """Return the processes below another, those left out that are spared."""
+    """Return the descendants of a process, except the spared ones."""
     import psutil
 
     try:
@@ -42,7 +42,7 @@ def descendants(root: int, spared: Collection[int] = ()) -> list[psutil.Process]
 
 
 def end_descendants(root: int, spared: Collection[int] = ()) -> None:
-    """Kill all that is below a process, also what is started meanwhile, and wait for its end."""
+    """Kill the descendants of a process, including those started meanwhile, and wait for them to end."""
     import psutil
 
     patience = time.monotonic() + _PATIENCE
@@ -52,7 +52,7 @@ def end_descendants(root: int, spared: Collection[int] = ()) -> None:
             with contextlib.suppress(psutil.Error):
                 alive = process.status() != psutil.STATUS_ZOMBIE or alive
                 process.kill()
-            with contextlib.suppress(ChildProcessError):  # the zombie of another
+            with contextlib.suppress(ChildProcessError):  # the child of another process
                 os.waitpid(process.pid, os.WNOHANG)
         if not alive:
             return
@@ -60,7 +60,7 @@ def end_descendants(root: int, spared: Collection[int] = ()) -> None:
 
 
 def end_marked(mark: str) -> None:
-    """Kill the processes that were started under a worker's mark, wherever they stand now."""
+    """Kill all processes whose environment has a worker's mark, whatever their parent is now."""
     import psutil
 
     for process in psutil.process_iter():
@@ -70,7 +70,7 @@ def end_marked(mark: str) -> None:
 
 
 def memory_held(pid: int, family: Collection[psutil.Process] = ()) -> int:
-    """Return the bytes that a process and its family hold; a page that several share counts once."""
+    """Return the bytes that a process and its descendants hold; shared pages count once."""
     import psutil
 
     try:
@@ -81,12 +81,12 @@ def memory_held(pid: int, family: Collection[psutil.Process] = ()) -> int:
 
 
 def _share(process: psutil.Process) -> int:
-    """Return a process's part of the memory that it holds: of a shared page its share."""
+    """Return a process's proportional set size, which divides shared pages among their processes."""
     import psutil
 
     with contextlib.suppress(psutil.Error):
         try:
             return int(process.memory_full_info().pss)
-        except (psutil.AccessDenied, AttributeError, OSError):  # not ours, or no Linux
+        except (psutil.AccessDenied, AttributeError, OSError):  # another user's process, or not Linux
             return int(process.memory_info().rss)
     return 0

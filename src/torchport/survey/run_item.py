@@ -1,4 +1,4 @@
-"""Does one item's work, in the process that is there for it: loads the model, records, writes files."""
+"""Runs one item of a survey, in the item's own process: loads the model, records it, writes files."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from torchport.zoo.model import Model
 
 
 def run_item(item: WorkItem, directory: Path) -> SurveyRow:
-    """Do an item's work.
+    """Run an item.
 
     Args:
-        item: what to do.
+        item: the model and what to do with it.
         directory: where its files go: `raw/`, `profile/`, or `bench/` and `coverage/`.
 
     Returns:
-        Its row, without what only its process's parent knows: time, memory.
+        Its row, without the time and memory, which only the parent process knows.
 
     Raises:
         TorchportError: the model cannot be loaded, traced or run.
@@ -64,7 +64,7 @@ class _Recorded:
 
 
 def _record(item: WorkItem) -> _Recorded:
-    """Return the graphs of a model: on fake tensors, or where those do not do on real values."""
+    """Return the graphs of a model, captured on fake tensors or, if that fails, on real values."""
     settings = item.settings
     is_file = "::" in item.model or item.model.endswith(".py")
     model = _load(item, without_values=not is_file)
@@ -81,7 +81,7 @@ def _record(item: WorkItem) -> _Recorded:
         graphs = record_run(model, settings.backward)
     except Exception as error:
         raise SurveyError(
-            f"{refusal.what}; and on real values it raises {one_line(error)}", where=refusal.where
+            f"{refusal.what}; and on real values it raised {one_line(error)}", where=refusal.where
         ) from error
     return _Recorded(graphs, f"ran on real values: {refusal.what}")
 
@@ -100,7 +100,7 @@ def _load(item: WorkItem, *, without_values: bool) -> Model:
 
 
 def record_run(model: Model, backward: bool) -> tuple[AtenGraph, ...]:
-    """Compile and run a model on its inputs; return the graphs that this takes, forward ones first.
+    """Compile a model and run it on its inputs; return the compiled graphs, forward ones first.
 
     Args:
         model: the model, with values.
@@ -116,7 +116,7 @@ def record_run(model: Model, backward: bool) -> tuple[AtenGraph, ...]:
 
 
 def run_once(call: object, model: Model, backward: bool) -> None:
-    """Call a model, or what was compiled from it, and run the backward pass from all of its outputs."""
+    """Call a model, or its compiled form, and run the backward pass from all of its outputs."""
     assert callable(call)
     args, kwargs = copy_inputs(model)
     with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(backward):
@@ -135,7 +135,7 @@ def _with_gradients(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _write_profile(item: WorkItem, directory: Path) -> None:
-    """Profile a run of the model as it is, on real values, after one that warms up."""
+    """Profile an eager run of the model on real values, after a warm-up run."""
     model = _load(item, without_values=False)
     run_once(model.module, model, item.settings.backward)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:

@@ -1,4 +1,4 @@
-"""What a survey is asked for: its settings, and one item of work a model."""
+"""What a survey does: its settings, and one work item for each model."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ LIBRARIES = {"torchvision": "torchvision", "timm": "timm", "hf": "transformers",
 
 @dataclass(frozen=True, slots=True)
 class SurveySettings(Record):
-    """What is done with each model. Two surveys with the same settings record the same.
+    """What is done with each model. Surveys with the same settings record the same.
 
     Args:
         backend: `stat` to record the ops of the model's graphs, or a target's name to run its benchmark.
         backward: whether the backward graph is recorded too.
-        train: whether the model is traced in training mode, and not in evaluation mode.
-        profile: whether a run on real values is profiled too.
-        weights: whether values, where they are needed, are the pretrained ones.
-        batch: how many samples a library model's inputs hold.
-        inputs: `FILE.py::FUNCTION` that gives the inputs, in place of the model's own.
+        train: whether the model is traced in training mode rather than in evaluation mode.
+        profile: whether to profile a run on real values too.
+        weights: whether runs on real values use the pretrained weights.
+        batch: the batch size of a library model's inputs.
+        inputs: `FILE.py::FUNCTION` that returns the inputs to use instead of the model's own.
         options: the target's options.
     """
 
@@ -46,17 +46,17 @@ class SurveySettings(Record):
     options: dict[str, object] = field(default_factory=dict)
 
     def as_texts(self) -> dict[str, str]:
-        """Return the settings as a row keeps them: each as JSON."""
+        """Return the settings as they are stored in a row: each as JSON."""
         return {name: json.dumps(value, sort_keys=True) for name, value in self.to_json().items()}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkItem(Record):
-    """One model and what is to be done with it.
+    """One model and what to do with it.
 
     Args:
         model: its name.
-        settings: what to do.
+        settings: what to do with it.
     """
 
     schema: ClassVar[str] = "torchport.work_item/1"
@@ -67,11 +67,11 @@ class WorkItem(Record):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one model may take; beyond it, its process is ended.
+    """The limits of one model; its process is killed if it exceeds them.
 
     Args:
-        seconds: how long.
-        memory: how many bytes of memory.
+        seconds: the most time.
+        memory: the most memory, in bytes.
     """
 
     seconds: float
@@ -80,12 +80,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ItemOutcome:
-    """What came of an item.
+    """The outcome of an item.
 
     Args:
         item: the item.
         row: its row, as JSON.
-        files: what it recorded, by its path in the survey's directory.
+        files: the contents of the files that it wrote, by path in the survey's directory.
     """
 
     item: WorkItem
@@ -99,7 +99,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def versions_of(item: WorkItem) -> dict[str, str]:
-    """Return the versions that an item's records depend on: its library's too, or its files' digests."""
+    """Return the versions that an item's records depend on, with its library's or its files' digests."""
     found = installed_versions()
     for name in (item.model, item.settings.inputs or ""):
         file, is_file, _ = name.rpartition("::")

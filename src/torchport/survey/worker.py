@@ -1,4 +1,4 @@
-"""A process that runs items one after another, each in a child of its own: the side that asks."""
+"""A worker process that runs items one after another, each in its own child: the parent's side."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ READY = "ready"
 
 
 class Worker:
-    """A worker process. It is started when it is first needed, and again after it died.
+    """A worker process. It is started when it is first needed, and restarted after it died.
 
     Args:
-        threads: how many its processes may compute with.
-        folder: the working directory, where files of models are found by relative names.
+        threads: the number of threads that its processes compute with.
+        folder: the working directory, against which relative paths of models' files are resolved.
     """
 
     def __init__(self, threads: int, folder: str) -> None:
@@ -39,10 +39,10 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
         self._mark = uuid.uuid4().hex
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the worker
-        self._lock = threading.Lock()  # between closing and starting
+        self._lock = threading.Lock()  # serializes closing and starting
 
     def run(self, item: WorkItem, limits: Limits) -> ItemOutcome:
-        """Run an item; whatever becomes of its process, there is an outcome.
+        """Run an item; there is an outcome whatever happens to its process.
 
         Raises:
             SurveyError: the worker cannot be started, or its disk is full.
@@ -63,36 +63,36 @@ class Worker:
         return ItemOutcome(item, row.to_json(), files)
 
     def close(self) -> None:
-        """End the process and whatever it runs."""
+        """Kill the process and its descendants."""
         with self._lock:
             self.closed = True
             process = self._process
         if process is not None and process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGSTOP)  # it starts nothing more
+                process.send_signal(signal.SIGSTOP)  # so that it starts no more processes
                 end_descendants(process.pid)
                 process.kill()
             process.wait()
         self._log.close()
 
     def _ask(self, request: dict[str, JSON]) -> dict[str, JSON]:
-        """Return the process's answer, or what is known if it died over it."""
+        """Return the worker's answer to a request, or a `crashed` status if the worker died."""
         process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
         line = ""
-        with contextlib.suppress(OSError):  # it died: there is no answer either
+        with contextlib.suppress(OSError):  # it died, and the line stays empty
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
             line = process.stdout.readline()
         if line.endswith("\n"):
             return cast("dict[str, JSON]", json.loads(line))
         code = process.wait()
-        end_marked(self._mark)  # what it ran may have outlived it
+        end_marked(self._mark)  # its descendants may have outlived it
         return {"status": "crashed", "error": f"its worker process {_ended(code)}"}
 
     def _started(self) -> subprocess.Popen[str]:
-        """Return the process; start one if there is none."""
+        """Return the running process; start one if there is none."""
         with self._lock:
             if self.closed:
                 raise SurveyError("the worker is closed")
@@ -102,8 +102,8 @@ class Worker:
         assert process.stdout is not None
         if process.stdout.readline().strip() != READY and not self.closed:
             raise SurveyError(
-                f"a worker process does not start: it {_ended(process.wait())}{self._last_words()}",
-                remedy=f"see what `{sys.executable} -m {PROGRAM}` says",
+                f"a worker process failed to start: it {_ended(process.wait())}{self._last_log_line()}",
+                remedy=f"run `{sys.executable} -m {PROGRAM}` to see why",
             )
         return process
 
@@ -114,13 +114,13 @@ class Worker:
             [sys.executable, "-m", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._log,  # models and libraries chat
+            stderr=self._log,  # models and libraries print to it
             text=True,
-            cwd=self._folder if os.path.isdir(self._folder) else None,  # on another machine there is none
+            cwd=self._folder if os.path.isdir(self._folder) else None,  # it may not exist on another machine
             env=self._environment(),
         )
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         self._log.seek(0)
         lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
         return f" ({lines[-1].strip()[:300]})" if lines else ""
@@ -129,7 +129,7 @@ class Worker:
         here = str(Path(__file__).parents[2])
         inherited = os.environ.get("PYTHONPATH")
         return os.environ | {
-            # The same torchport as here, wherever it was imported from.
+            # The worker imports the same torchport as this process.
             "PYTHONPATH": here + (os.pathsep + inherited if inherited else ""),
             "OMP_NUM_THREADS": str(self._threads),
             MARK: self._mark,
@@ -141,7 +141,7 @@ def _row(item: WorkItem, answer: dict[str, JSON]) -> SurveyRow:
         raise SurveyError(
             f"there is no space left for temporary files in {tempfile.gettempdir()}",
             where=item.model,
-            remedy="make room there, or set TMPDIR; then run the same survey again",
+            remedy="free some space there, or set TMPDIR; then run the same survey again",
         )
     found = answer.get("row")
     row = SurveyRow.from_json(found) if found is not None else SurveyRow(item.model, "crashed")
@@ -167,4 +167,4 @@ def _ended(code: int) -> str:
     if code < 0:
         with contextlib.suppress(ValueError):
             return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
+    return f"exited with code {code}"

@@ -1,9 +1,9 @@
-"""A process that runs items one after another, each in a child of its own: the side that runs them.
+"""A worker process that runs items one after another, each in its own child: the worker's side.
 
-It imports torch once and forks for each item, so that an item's process begins in milliseconds, and whatever
-an item does to its process is gone with it. It has no threads: a fork leaves nothing locked behind. Where a
-fork is not safe, an item's process is a new one, which takes the seconds of an import of torch.
-Requests come as lines of JSON on standard input, answers go as lines of JSON to standard output.
+It imports torch once and forks for each item, so that an item's process starts in milliseconds, and whatever
+the item does to its process ends with it. It has no threads, so that no lock is held across a fork. Where
+forking is not safe, each item gets a new process, which has to import torch again and so takes seconds.
+Requests arrive as lines of JSON on standard input; answers are written as lines of JSON to standard output.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from torchport.survey.work_item import LIBRARIES, WorkItem
 from torchport.survey.worker import READY
 from torchport.zoo.extras import import_library
 
-_INTERVAL = 0.02  # seconds between looks at a child
-_FAMILY_EVERY = 10  # looks between those at the child's own children: finding them takes longer
+_INTERVAL = 0.02  # seconds between checks of a child
+_FAMILY_EVERY = 10  # the child's descendants are included in every tenth check, since finding them is slow
 _ITEM, _RESULT = "item.json", "result.json"
 
 
 def main() -> None:
-    """Serve requests until standard input is closed; or run the one item that a folder holds."""
+    """Serve requests until standard input is closed, or run the single item in a given folder."""
     if len(sys.argv) > 1:
         _run_item_in(Path(sys.argv[1]))
         return
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever models and libraries print is no answer
+    os.dup2(2, 1)  # the output of models and libraries must not mix with the answers
     adopt_orphans()
     _prepare()
     print(READY, file=answers, flush=True)
@@ -65,8 +65,8 @@ def main() -> None:
         answers.flush()
 
 
-class _Usual(nn.Module):
-    """What is usual in models: how an op is traced is looked up when it is first met, and takes its time."""
+class _TypicalModel(nn.Module):
+    """A model of common ops, to warm up: the first time that torch traces an op is slow."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class _Usual(nn.Module):
         self.head = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU(), nn.Dropout(), nn.Linear(8, 4))
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """Return a few numbers."""
+        """Return a small tensor."""
         image = self.image(image)
         image = torch.cat([image, image * self.gate(image)], dim=1).chunk(2, dim=1)[0] + image
         tokens = image.flatten(2).permute(2, 0, 1).contiguous()
@@ -95,12 +95,12 @@ class _Usual(nn.Module):
 
 
 def _prepare() -> None:
-    """Import and have torch look up, once for all children, what nearly every model needs."""
-    torch.set_num_threads(1)  # more would be threads, which a fork does not take along
-    with contextlib.suppress(SurveyError):  # the item that needs it says so
+    """Import and trace what nearly every model needs, once for all children."""
+    torch.set_num_threads(1)  # threads do not survive a fork
+    with contextlib.suppress(SurveyError):  # the item that needs it raises the error
         import_duckdb()
     with torch.device("meta"):
-        model, image = _Usual().eval(), torch.ones(1, 3, 16, 16)
+        model, image = _TypicalModel().eval(), torch.ones(1, 3, 16, 16)
     capture_graphs(model, (image,), backward=True)
     capture_graphs(model, (image,))
     rows = rows_of("usual", capture_graphs(model, (image,), backward=True))
@@ -117,21 +117,21 @@ def _serve(request: dict[str, JSON], answers: TextIO) -> dict[str, JSON]:
     child = _Child(pid, start + float(str(request["seconds"])), int(str(request["memory"])), spared)
     try:
         verdict = child.wait()
-    except _NobodyAsks:
-        shutil.rmtree(str(request["temporary"]), ignore_errors=True)  # who would have removed it is gone
+    except _ParentGone:
+        shutil.rmtree(str(request["temporary"]), ignore_errors=True)  # the parent can no longer remove it
         sys.exit(0)
     answer: dict[str, JSON] = {"seconds": time.monotonic() - start, "peak_bytes": child.peak}
     if verdict is None:
         found = _read_result(folder)
         if found is not None:
             return answer | found
-        verdict = ("crashed", "its process ended by itself with exit code 0 before it gave a result")
+        verdict = ("crashed", "its process exited with code 0 before it returned a result")
     status, error = verdict
     return answer | {"status": status, "error": error}
 
 
 def _read_result(folder: Path) -> dict[str, JSON] | None:
-    """Return what an item's process left as its result; nothing if it left before."""
+    """Return the result that an item's process wrote, and remove it; None if it wrote none."""
     result = folder / _RESULT
     try:
         found: dict[str, JSON] = json.loads(result.read_text(encoding="utf-8"))
@@ -143,7 +143,7 @@ def _read_result(folder: Path) -> dict[str, JSON] | None:
 
 def _fork(item: WorkItem, folder: Path, answers: TextIO) -> int:
     gc.collect()
-    gc.freeze()  # a collection in the child would touch, and so copy, every object's page
+    gc.freeze()  # garbage collection in the child would write to, and so copy, every object's page
     pid = os.fork()
     if pid == 0:
         _be_child(lambda: _run(item, folder), answers)
@@ -154,29 +154,29 @@ def _spawn(item: WorkItem, folder: Path) -> int:
     (folder / _ITEM).write_text(json.dumps(item.to_json()), encoding="utf-8")
     command = [sys.executable, "-m", "torchport.survey.worker_process", str(folder)]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-    child.returncode = 0  # it is `_Child` that waits for it, not this object
+    child.returncode = 0  # `_Child` waits for the process; this object must not
     return child.pid
 
 
 def _run_item_in(folder: Path) -> None:
     end_with_parent()
     item = WorkItem.from_json(json.loads((folder / _ITEM).read_text(encoding="utf-8")))
-    (folder / _ITEM).unlink()  # what stays there is the item's result
+    (folder / _ITEM).unlink()  # only the item's results may stay in the folder
     _run(item, folder)
 
 
 def _import_library(item: WorkItem) -> None:
     library = LIBRARIES.get(item.model.partition(":")[0])
     if library is not None and "::" not in item.model:
-        with contextlib.suppress(Exception):  # the child says what is wrong with it
+        with contextlib.suppress(Exception):  # the child reports the error
             import_library(library)
 
 
 def _be_child(work: Callable[[], None], answers: TextIO) -> None:
-    """Run an item's work as the child that this process is now, and end."""
+    """Run an item's work in this forked child, and exit."""
     code = 1
     try:
-        os.setsid()  # it is ended with all that it started
+        os.setsid()  # so that it is killed together with its descendants
         end_with_parent()
         os.close(answers.fileno())
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -188,13 +188,13 @@ def _be_child(work: Callable[[], None], answers: TextIO) -> None:
 
 
 def _run(item: WorkItem, folder: Path) -> None:
-    """Do an item's work and leave its result in the folder."""
+    """Run an item and write its result to the folder."""
     found: dict[str, JSON]
     try:
         found = {"row": run_item(item, folder).to_json()}
     except MemoryError as error:
-        found = {"status": "memory", "error": f"it asked for more memory than there is: {one_line(error)}"}
-    except BaseException as error:  # noqa: BLE001  # a model may raise anything; that costs its own row
+        found = {"status": "memory", "error": f"it ran out of memory: {one_line(error)}"}
+    except BaseException as error:  # noqa: BLE001  # a model may raise anything; only its own row is affected
         found = {"status": "raised", "error": one_line(error), "no_space": _is_full(error)}
     (folder / _RESULT).write_text(json.dumps(found), encoding="utf-8")
 
@@ -210,18 +210,18 @@ def _is_full(error: BaseException) -> bool:
     return False
 
 
-class _NobodyAsks(Exception):
-    """Who asked for the item is gone."""
+class _ParentGone(Exception):
+    """The parent process, which sent the request, is gone."""
 
 
 class _Child:
-    """An item's process and all that it starts, watched; none of them outlives it.
+    """Monitors an item's process and its descendants, and kills those that are left at the end.
 
     Args:
         pid: the process.
         deadline: when it must be done.
-        memory: how many bytes they may hold.
-        spared: processes of this one that are none of the item's.
+        memory: the memory limit of the process and its descendants, in bytes.
+        spared: children of this process that do not belong to the item.
     """
 
     def __init__(self, pid: int, deadline: float, memory: int, spared: Collection[int]) -> None:
@@ -232,10 +232,10 @@ class _Child:
         self._spared = spared
 
     def wait(self) -> tuple[str, str] | None:
-        """Wait until it ends or must be ended; return a status and the reason if there is no result.
+        """Wait until it exits or exceeds a limit; return a status and the reason if there is no result.
 
         Raises:
-            _NobodyAsks: nobody waits for the result any more.
+            _ParentGone: nobody waits for the result any more.
         """
         try:
             return self._watch()
@@ -247,7 +247,7 @@ class _Child:
         for look in range(sys.maxsize):
             ended, code, usage = os.wait4(self._pid, os.WNOHANG)
             if ended:
-                self.peak = max(self.peak, peak_memory(usage))  # the system's own note is finer than ours
+                self.peak = max(self.peak, peak_memory(usage))  # the system's own measurement is more precise
                 return self._verdict(os.waitstatus_to_exitcode(code))
             held = self._held(look % _FAMILY_EVERY == 0)
             self.peak = max(self.peak, held)
@@ -258,8 +258,8 @@ class _Child:
                 )
             if time.monotonic() > self._deadline:
                 return "timeout", f"it ran for more than {self._deadline - start:.0f} s"
-            if _nobody_asks():
-                raise _NobodyAsks
+            if _parent_is_gone():
+                raise _ParentGone
             time.sleep(_INTERVAL)
         raise AssertionError("unreachable")
 
@@ -269,21 +269,21 @@ class _Child:
         if code < 0:
             name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
             return "crashed", f"its process was killed by {name}"
-        return "crashed", f"its process ended by itself with exit code {code} before it gave a result"
+        return "crashed", f"its process exited with code {code} before it returned a result"
 
     def _held(self, with_family: bool) -> int:
-        """Return the memory that the process holds, and now and then that of all it started too."""
+        """Return the memory of the process, or with `with_family` that of its descendants too."""
         return memory_held(self._pid, descendants(os.getpid(), self._spared) if with_family else ())
 
     def _end(self) -> None:
-        """End whatever is left: the process, its group, and those that left the group or were orphaned."""
+        """Kill what is left: the process, its group, and descendants that left the group or were orphaned."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._pid, signal.SIGKILL)
         end_descendants(os.getpid(), self._spared)
 
 
-def _nobody_asks() -> bool:
-    """Whether who asked is gone: standard input is then at its end, though nothing more is expected of it."""
+def _parent_is_gone() -> bool:
+    """Return whether the parent is gone: only then, at its end, is standard input readable during an item."""
     readable, _, _ = select.select([0], [], [], 0)
     return bool(readable)
 

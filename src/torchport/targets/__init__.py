@@ -1,4 +1,4 @@
-"""What a device takes, how its islands are built, and how they are loaded."""
+"""The targets: what a device supports, how its islands are built, and how they are loaded."""
 
 from torchport.targets.new_project import new_target
 from torchport.targets.registry import engines, find, find_engine, names

@@ -10,7 +10,7 @@ from torchport.records import TensorSpec
 
 
 def refuse_property(target: str, key: str, value: object) -> TargetError:
-    """Return the refusal of a property that no build writes."""
+    """Return an error for a property with a value that no build writes."""
     return TargetError(
         f"the island's property {key!r} cannot be {value!r:.100}",
         where=target,
@@ -19,10 +19,10 @@ def refuse_property(target: str, key: str, value: object) -> TargetError:
 
 
 def check_format(properties: Mapping[str, object], wanted: int, target: str) -> None:
-    """Refuse an island of another format than this version of torchport writes.
+    """Reject an island of a format other than this version of torchport writes.
 
     Raises:
-        TargetError: says which it is.
+        TargetError: names both formats.
     """
     if properties.get("format") != wanted:
         raise TargetError(
@@ -33,10 +33,10 @@ def check_format(properties: Mapping[str, object], wanted: int, target: str) -> 
 
 
 def read_number(properties: Mapping[str, object], key: str, most: int, target: str) -> int:
-    """Return a whole number between 0 and `most`.
+    """Return an integer property between 0 and `most`.
 
     Raises:
-        TargetError: it is none.
+        TargetError: the property is missing or invalid.
     """
     value = properties.get(key)
     if not is_whole(value) or not 0 <= value <= most:
@@ -45,10 +45,10 @@ def read_number(properties: Mapping[str, object], key: str, most: int, target: s
 
 
 def read_places(properties: Mapping[str, object], key: str, count: int, target: str) -> list[int]:
-    """Return a list of indices below `count`.
+    """Return a property that is a list of indices below `count`.
 
     Raises:
-        TargetError: it is none.
+        TargetError: the property is missing or invalid.
     """
     value = properties.get(key)
     if not isinstance(value, list) or not all(is_whole(item) and 0 <= item < count for item in value):
@@ -59,10 +59,10 @@ def read_places(properties: Mapping[str, object], key: str, count: int, target: 
 def read_by_place(
     properties: Mapping[str, object], key: str, count: int, target: str
 ) -> list[tuple[int, object]]:
-    """Return the entries of an object whose keys are indices below `count`.
+    """Return the entries of a property that is an object whose keys are indices below `count`.
 
     Raises:
-        TargetError: it is none.
+        TargetError: the property is missing or invalid.
     """
     value = properties.get(key)
     if not isinstance(value, Mapping):
@@ -78,10 +78,10 @@ def read_by_place(
 def read_input_ranges(
     properties: Mapping[str, object], inputs: Sequence[TensorSpec], target: str
 ) -> list[tuple[int, int, int]]:
-    """Return which integer inputs must lie within which bounds: index, least, most.
+    """Return the bounds that integer inputs must lie within: index, least, most.
 
     Raises:
-        TargetError: the property is missing, names no integer input, or has no bounds.
+        TargetError: the property is missing, names an input that is not an integer, or has invalid bounds.
     """
     key = "input_ranges"
     found = []
@@ -95,5 +95,5 @@ def read_input_ranges(
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether a value of JSON is a whole number, which true and false are not."""
+    """Whether a JSON value is an integer, which true and false are not."""
     return isinstance(value, int) and not isinstance(value, bool)

@@ -1,7 +1,7 @@
-"""The target `auto`: not a device, but the choice among those that are here, made by measuring.
+"""The target `auto`: not a device, but a choice among the available targets, made by measuring.
 
-`torchport.compile` makes the choice. What is compiled for `auto` itself is what eager torch runs fastest: it
-takes no op.
+`torchport.compile` makes the choice. A model is compiled for `auto` itself only if eager torch runs it best,
+so `auto` supports no op.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ OBJECTIVES = ("latency", "throughput", "memory")
 
 @dataclass(frozen=True)
 class AutoOptions(Options):
-    """How the engine is chosen. The options that every target has go on to the engines.
+    """How the engine is chosen. The options that every target has are passed on to the engines.
 
     Args:
-        objective: what the best is by: the time of a call (`latency`), that of many at a time
-            (`throughput`), or the memory that it holds (`memory`).
-        budget_s: how many seconds all trials may take together; each engine gets an equal share of what is
-            left.
-        engines: the targets to try; all that are here unless some are named.
-        memory_mb: how many megabytes the process of a trial may hold; 0 means a share of what is free.
-        serve_eager_while_building: whether the compiled model is there at once, and eager torch runs it
-            until the choice is made.
+        objective: the measure to optimize: the time of a call (`latency`), the time of many concurrent calls
+            (`throughput`), or the memory used (`memory`).
+        budget_s: how many seconds all trials may take together; each engine gets an equal share of the time
+            that is left.
+        engines: the targets to try; by default, all that are available.
+        memory_mb: how many megabytes the process of a trial may use; 0 means a share of the free memory.
+        serve_eager_while_building: whether the compiled model is returned at once, with eager torch running
+            it until the choice is made.
     """
 
     objective: str = choice("latency", OBJECTIVES)
@@ -61,19 +61,19 @@ class AutoTarget(Target[AutoOptions]):
     is_timed = False
 
     def availability(self) -> Availability:
-        """Eager torch is always there."""
+        """Return that it is available: eager torch always is."""
         return Availability(True, "the fastest of the other targets, and eager torch")
 
     def version(self) -> str:
-        """It has no library."""
+        """Return an empty version: it has no library."""
         return ""
 
     def decompositions(self) -> Decompositions:
-        """None: eager torch has a kernel for every op."""
+        """Return no decompositions: eager torch has a kernel for every op."""
         return {}
 
     def kept_composites(self) -> Collection[OpOverload]:
-        """Keep whole what torch chooses a kernel for at run time."""
+        """Keep the composites for which torch chooses a kernel at run time."""
         return (torch.ops.aten.scaled_dot_product_attention.default, torch.ops.aten.linear.default)
 
     def verdict(self, node: fx.Node, options: AutoOptions) -> Verdict:
@@ -82,11 +82,11 @@ class AutoTarget(Target[AutoOptions]):
             False,
             "slower",
             "of all engines that were tried, eager torch is the best for this model",
-            "name a target to run it there even so",
+            "name a target to run it there anyway",
         )
 
     def build(self, island: Island, options: AutoOptions) -> Artifact:
-        """Refuse: it takes no op."""
+        """Raise an error: it supports no op."""
         raise _refusal()
 
     def load(
@@ -96,11 +96,11 @@ class AutoTarget(Target[AutoOptions]):
         outputs: Sequence[TensorSpec],
         options: AutoOptions,
     ) -> Runner:
-        """Refuse: it takes no op."""
+        """Raise an error: it supports no op."""
         raise _refusal()
 
     def make_options(self, given: Mapping[str, object] | None) -> AutoOptions:
-        """Build the options; refuses budgets that are none."""
+        """Build the options, rejecting invalid budgets."""
         options = super().make_options(given)
         if options.budget_s < 1:
             raise TargetError(f"budget_s must be at least 1, not {options.budget_s}", where=self.name)

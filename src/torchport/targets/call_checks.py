@@ -1,10 +1,10 @@
-"""What an engine that may lose a NaN checks on each call: integers before it, sums and NaN after it.
+"""Per-call checks for engines that may lose a NaN: integers before the call, sums and NaN after it.
 
-The properties of an artefact that it reads:
+It reads these properties of an artefact:
 
-- `input_ranges`: which integer inputs must lie within which bounds, by their indices;
-- `finite_inputs`: which inputs must be finite, by their indices; the other float inputs may be infinite;
-- `sums`: the names of the numbers that the model gives after its outputs; see `watches.py`.
+- `input_ranges`: the bounds of integer inputs, by their indices;
+- `finite_inputs`: the indices of inputs that must be finite; the other float inputs may be infinite;
+- `sums`: the names of the numbers that the model returns after its outputs; see `watches.py`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class CallChecks:
     """The checks of one island.
 
     Args:
-        properties: the artefact's, perhaps a stranger's.
-        inputs: the tensors that it takes.
-        target: the target's name, for refusals.
+        properties: the artefact's properties, possibly untrusted.
+        inputs: the specs of its inputs.
+        target: the target's name, for error messages.
 
     Raises:
-        TargetError: a property is missing, of another kind, or names a tensor that is not there.
+        TargetError: a property is missing, has the wrong type, or refers to an input that does not exist.
     """
 
     def __init__(self, properties: Mapping[str, object], inputs: Sequence[TensorSpec], target: str) -> None:
@@ -45,7 +45,7 @@ class CallChecks:
         self.sums: list[str] = sums
 
     def before(self, arguments: Sequence[torch.Tensor]) -> None:
-        """Refuse integers that the device would cut off, or that index nothing.
+        """Reject integers that the device would truncate, or that index out of bounds.
 
         Raises:
             OutOfRange: the call must run with eager torch.
@@ -58,12 +58,12 @@ class CallChecks:
                 raise OutOfRange(f"an integer input holds values outside {low} … {high}")
 
     def after(self, kept: Sequence[torch.Tensor], results: list[torch.Tensor], sums: Sequence[float]) -> None:
-        """Refuse results that a NaN may have got lost in.
+        """Reject results in which a NaN may have been lost.
 
         Args:
             kept: the arguments.
             results: the results.
-            sums: what the model gave after them.
+            sums: the numbers that the model returned after them.
 
         Raises:
             OutOfRange: the call must run with eager torch.

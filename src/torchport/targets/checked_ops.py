@@ -1,6 +1,6 @@
-"""Ops that rely on their callers' checks, with those checks: what a file's graph calls in their place.
+"""Ops that rely on their callers' checks, wrapped in those checks: a file's graph calls the wrappers instead.
 
-torch's own Python functions check before they call these; a capture sees only what they call.
+torch's own Python functions check before they call these ops; a capture records only the calls.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torchport.torch_private import OpOverload, is_fake
 
 
 class CheckedOp:
-    """An op behind a check of its arguments.
+    """An op with a check of its arguments.
 
     Args:
         op: the op.
-        check: takes the op's arguments by their names, and returns what is wrong with them.
+        check: takes the op's arguments as keywords, and returns what is wrong with them, or an empty string.
     """
 
     def __init__(self, op: OpOverload, check: Callable[..., str]) -> None:
@@ -42,18 +42,18 @@ class CheckedOp:
 def _strided(
     self: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> str:
-    """Let a view show the tensor's own elements alone, and not whatever lies beside them in memory."""
+    """Permit only views of the tensor's own elements, not of adjacent memory."""
     start = 0 if storage_offset is None else storage_offset - self.storage_offset()
     if len(size) != len(stride) or min((start, *size, *stride)) < 0:
-        return "sizes and strides that do not fit each other"
+        return "inconsistent sizes and strides"
     if 0 in size:
         return ""
     end = start + _span(size, stride)
-    return "" if end <= _span(self.shape, self.stride()) else "strides that lead out of the tensor"
+    return "" if end <= _span(self.shape, self.stride()) else "strides that go out of the tensor's bounds"
 
 
 def _span(size: Sequence[int], stride: Sequence[int]) -> int:
-    """Return how many elements of memory a tensor reaches over."""
+    """Return how many elements of memory a tensor spans."""
     if 0 in size:
         return 0
     return 1 + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
@@ -71,7 +71,7 @@ def _fourier(
     if len(dims) != len(dim) or not dim:
         return "dimensions that the tensor does not have"
     if normalization not in (0, 1, 2) or not 0 < last_dim_size < 2**31 or not self.numel():
-        return "a size or a normalization that does not exist"
+        return "an invalid size or normalization"
     return ""
 
 
@@ -79,7 +79,7 @@ def _real_result(self: torch.Tensor, dim: Sequence[int], normalization: int, las
     wrong = _fourier(self, dim, normalization, last_dim_size=last_dim_size)
     if wrong or self.shape[dim[-1]] >= last_dim_size // 2 + 1:
         return wrong
-    return "fewer values than the size asks for"
+    return "fewer values than the size requires"
 
 
 def _batch_norm(
@@ -96,7 +96,7 @@ def _batch_norm(
         return "an input without channels"
     given = [tensor for tensor in (weight, bias, running_mean, running_var) if tensor is not None]
     if any(tensor.shape != input.shape[1:2] for tensor in given):
-        return "weights or statistics of another size than the input's channels"
+        return "weights or statistics that do not match the input's channels"
     if not training and (running_mean is None or running_var is None):
         return "no statistics"
     return ""
@@ -131,13 +131,13 @@ def _embedding_bag(
     padding_idx: int = -1,
 ) -> str:
     if (weight.dim(), indices.dim(), offsets.dim()) != (2, 1, 1) or mode not in (0, 1, 2):
-        return "tensors that are not a table, rows of it and bags of those"
+        return "tensors that are not a table, row indices and bag offsets, or an unknown mode"
     if per_sample_weights is not None and per_sample_weights.shape != indices.shape:
-        return "weights of other samples than there are"
+        return "weights that do not match the samples"
     if include_last_offset and not offsets.numel():
         return "no last offset"
     if is_fake(weight) or is_fake(indices) or is_fake(offsets):
-        return ""  # a capture: there are no values to check
+        return ""  # during capture there are no values to check
     if indices.numel() and (indices.min() < 0 or indices.max() >= weight.shape[0]):
         return "rows that the table does not have"
     ends = torch.cat([offsets, offsets.new_tensor([indices.numel()])])

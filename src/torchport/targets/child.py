@@ -1,4 +1,4 @@
-"""The process in which a compiler runs: builds the island of a folder, and loads it once.
+"""The child process in which a compiler runs: builds the island in a folder, and loads it once.
 
 python -m torchport.targets.child FOLDER
 """
@@ -25,7 +25,7 @@ from torchport.targets.target import OutOfRange
 
 
 def main(folder: Path) -> int:
-    """Build the island in a folder; what the compiler raises is written down there."""
+    """Build the island in a folder, and write the artefact, or the compiler's error, to that folder."""
     try:
         request: Mapping[str, Any] = parse_object((folder / REQUEST).read_bytes(), REQUEST)
         end_with_caller(None if request["keep"] else folder)
@@ -34,12 +34,12 @@ def main(folder: Path) -> int:
         island = read_island(folder)
         inputs, outputs = island.inputs, island.outputs
         artifact = target.build(island, options)
-        del island  # its weights are in the artefact now; graphs refer to themselves, so they stay until
+        del island  # its weights are in the artefact now; graphs have reference cycles, so collect them
         gc.collect()
-        # Many a compiler does its work here; if it crashes, it crashes here and not in the caller.
+        # Many compilers do their work on loading; a crash then happens here and not in the caller.
         runner = target.load(artifact, inputs, outputs, options)
         if request["run"]:
-            with suppress(OutOfRange):  # of which zeros may be; it ran
+            with suppress(OutOfRange):  # zeros may be out of range; the island ran anyway
                 runner([torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in inputs])
     except Exception as error:  # noqa: BLE001  # a compiler may raise anything
         said = error if isinstance(error, TorchportError) else TorchportError(one_line(error))

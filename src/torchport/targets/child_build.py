@@ -1,4 +1,4 @@
-"""A target whose compiler runs in a process of its own: it may crash or hang, the caller goes on."""
+"""Runs a target's compiler in a child process, so that a crash or hang does not affect the caller."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def isolated(
     *,
     run: bool = False,
 ) -> Target:
-    """Return the same target, but for its `build`, which runs in a child process.
+    """Return a copy of a target whose `build` runs in a child process.
 
     Args:
         target: the target.
         timeout: how many seconds a build may take.
-        workdir: a folder in which each island has one with its graph, the compiler's log and what was
-            built; without it, they are removed.
-        run: whether the child also runs what it built, on zeros.
+        workdir: the folder for a subfolder per island, with its graph, the compiler's log and the artefact;
+            without it, they are removed.
+        run: whether the child also runs the built island, on zeros.
     """
     made = copy.copy(target)
-    made.build = _ChildBuild(target, timeout, None if workdir is None else Path(workdir), run)  # type: ignore[method-assign]  # of this copy alone
+    made.build = _ChildBuild(target, timeout, None if workdir is None else Path(workdir), run)  # type: ignore[method-assign]  # only of this copy
     return made
 
 
@@ -58,8 +58,8 @@ class _ChildBuild:
         """Build the island in a child process.
 
         Raises:
-            TargetError: the compiler refuses the island, or crashes; says so, with its log's last line.
-            subprocess.TimeoutExpired: it takes longer than it may.
+            TargetError: the compiler rejects the island, or crashes; includes its log's last line.
+            subprocess.TimeoutExpired: the build takes longer than the timeout.
         """
         with self._folder(island.name) as folder:
             write_island(island, folder)
@@ -97,7 +97,7 @@ class _ChildBuild:
 
 
 def _failure(folder: Path, end: ChildEnd, target: str, *, kept: bool) -> TargetError:
-    """Return what went wrong in the child."""
+    """Return the child's error, or an error with how it ended."""
     if (folder / FAILURE).is_file():
         data = parse_object((folder / FAILURE).read_bytes(), FAILURE)
         what, where, remedy = (str(data.get(key, "")) for key in ("what", "where", "remedy"))

@@ -1,4 +1,4 @@
-"""A process of its own for what may crash, hang or eat memory: started, watched, and ended for sure."""
+"""Runs work that may crash, hang or exhaust memory in a child process, watches it, and reliably ends it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-_INTERVAL = 0.05  # seconds between looks at the memory that a child holds
-_WHILE_WAITING = 0.5  # the same for one that waits: looking costs time, while another is timed perhaps
-_GRACE = 0.2  # in which what a child started may remove its files
+_INTERVAL = 0.05  # seconds between checks of a child's memory
+_WHILE_WAITING = 0.5  # the same while it waits: checks take time, and another child may be timed meanwhile
+_GRACE = 0.2  # seconds for a child's own children to remove their files
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class ChildEnd:
     """How a child process ended.
 
     Args:
-        how: by itself, or since it took too long or too much memory.
-        code: its exit code, below 0 for a signal.
-        peak: the most bytes that it and what it started were seen to hold; 0 where nobody looked.
+        how: it exited itself, or was ended for taking too long or too much memory.
+        code: its exit code, negative for a signal.
+        peak: the most bytes that its process group was observed to hold; 0 if it was not observed.
     """
 
     how: Literal["exited", "timeout", "memory"]
@@ -36,9 +36,9 @@ class ChildEnd:
 
     def __str__(self) -> str:
         if self.code >= 0:
-            return f"ended with the exit code {self.code}"
+            return f"exited with code {self.code}"
         known = {each.value: each.name for each in signal.Signals}
-        return f"was ended by {known.get(-self.code, -self.code)}"
+        return f"was killed by {known.get(-self.code, -self.code)}"
 
 
 def run_child(
@@ -51,20 +51,20 @@ def run_child(
     waits: Callable[[], bool] | None = None,
     stop: threading.Event | None = None,
 ) -> ChildEnd:
-    """Run `python -m MODULE FOLDER` to its end, which comes at the latest with this process's own.
+    """Run `python -m MODULE FOLDER` to completion; it ends at the latest when this process does.
 
     Args:
-        module: what the child runs; it calls `end_with_caller` first.
-        folder: its argument: where it finds what to do, and leaves what it did.
-        log: where its output goes.
+        module: the module that the child runs; it calls `end_with_caller` first.
+        folder: its argument: the folder with its request, for its results.
+        log: the file for its output.
         timeout: how many seconds it may take.
-        memory: how many bytes it and what it starts may hold. Only Linux tells.
-        waits: says whether it waits for its caller just now, which costs it no time.
-        stop: ends it before, as if it had taken too long.
+        memory: how many bytes its process group may hold; checked only on Linux.
+        waits: returns whether it is waiting for its caller, which does not count towards the timeout.
+        stop: ends it early, as if it had timed out.
     """
     with log.open("wb") as file:
-        # A group of its own, so that whatever it starts ends with it. By the end of its standard input it
-        # notices that this process is gone.
+        # A process group of its own, so that all its children end with it. EOF on its standard input tells it
+        # that this process is gone.
         child = subprocess.Popen(
             [sys.executable, "-m", module, str(folder)],
             stdin=subprocess.PIPE,
@@ -116,10 +116,10 @@ def _watch(
 
 
 def end_child(child: subprocess.Popen[bytes]) -> None:
-    """End a process with all that it started; on Windows, which has no groups of processes, itself alone."""
+    """End a process with its whole group; on Windows, which has no process groups, only the process."""
     if hasattr(os, "killpg"):
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # all of it has ended
-            if child.poll() is None:  # a C++ compiler removes its files then
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the whole group has ended
+            if child.poll() is None:  # SIGTERM first, on which a C++ compiler removes its files
                 os.killpg(child.pid, signal.SIGTERM)
                 time.sleep(_GRACE)
             os.killpg(child.pid, signal.SIGKILL)
@@ -129,11 +129,11 @@ def end_child(child: subprocess.Popen[bytes]) -> None:
 
 
 def memory_of_group(group: int) -> int:
-    """Return how many bytes the processes of a group hold; 0 where the system does not say."""
+    """Return how many bytes the processes of a group hold; 0 if the system does not tell."""
     held = 0
     try:
         entries = [entry for entry in os.listdir("/proc") if entry.isdecimal()]
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return 0
     for entry in entries:
         try:
@@ -145,26 +145,26 @@ def memory_of_group(group: int) -> int:
 
 
 def resident_bytes(pid: int | None = None) -> int:
-    """Return how many bytes a process holds in memory; this one unless another is named.
+    """Return the resident memory of a process in bytes; by default, of this one.
 
     Raises:
-        OSError: there is no such process, or the system does not say.
+        OSError: there is no such process, or the system does not tell.
     """
     text = Path(f"/proc/{pid or 'self'}/statm").read_text()
     return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def end_with_caller(folder: Path | None = None) -> None:
-    """Have this process, a child, end when its caller is gone, killed perhaps, with all that it started.
+    """Make this child process end, with its process group, when its caller is gone, possibly killed.
 
     Args:
-        folder: is removed then, since the caller cannot any more.
+        folder: removed then, since the caller no longer can.
     """
     threading.Thread(target=_wait_for_caller, args=(folder,), daemon=True).start()
 
 
 def _wait_for_caller(folder: Path | None) -> None:
-    os.read(0, 1)  # nobody writes there: it returns when the caller's end is closed
+    os.read(0, 1)  # nothing is ever written: it returns when the caller's end of the pipe is closed
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)

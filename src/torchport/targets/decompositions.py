@@ -1,4 +1,4 @@
-"""Ops by their names, and torch's own decompositions of them, as data that targets choose from."""
+"""Ops by their names, and torch's own decompositions of them, for targets to choose from."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torchport.torch_private import OpOverload, core_aten_decompositions, is_pre
 
 @functools.cache
 def core_decompositions() -> dict[OpOverload, Callable[..., object]]:
-    """Return the decompositions to core ATen of all ops that are no composites.
+    """Return the decompositions to core ATen of all ops that are not composites.
 
-    Random ops stay whole: taken apart, they would draw other numbers from torch's generator than
-    eager torch does.
+    Random ops stay whole: decomposed, they would draw different numbers from torch's generator than eager
+    torch does.
     """
     table = {
         **core_aten_decompositions(),
@@ -31,7 +31,7 @@ def core_decompositions() -> dict[OpOverload, Callable[..., object]]:
 def _smooth_l1_loss_backward(
     gradient: torch.Tensor, given: torch.Tensor, wanted: torch.Tensor, reduction: int, beta: float
 ) -> torch.Tensor:
-    """Return the gradient as torch's kernel computes it: torch's own decomposition makes 0 of NaN."""
+    """Return the gradient as torch's kernel computes it: torch's own decomposition turns NaN into 0."""
     mean = 1
     scaled = gradient / given.numel() if reduction == mean else gradient
     apart = given - wanted
@@ -40,12 +40,12 @@ def _smooth_l1_loss_backward(
 
 
 def is_composite(op: OpOverload) -> bool:
-    """Whether torch takes an op apart by itself, unless it is told to keep it."""
+    """Whether torch decomposes an op itself, unless told to keep it."""
     return bool(is_preservable_composite(op))
 
 
 def full_names(names: str) -> list[str]:
-    """Return the full names of ops; one without a namespace is of `aten`.
+    """Return the full names of ops; a name without a namespace is in `aten`.
 
     Example:
         >>> full_names("add.Tensor torchvision.nms.default")
@@ -55,7 +55,7 @@ def full_names(names: str) -> list[str]:
 
 
 def find_op(name: str) -> OpOverload | None:
-    """Return the op of a name such as `aten.linear.default`, if this torch has it."""
+    """Return the op of a name such as `aten.linear.default`, or None if this torch does not have it."""
     space, packet, overload = name.split(".")
     try:
         return getattr(getattr(getattr(torch.ops, space), packet), overload)  # type: ignore[no-any-return]

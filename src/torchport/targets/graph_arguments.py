@@ -1,4 +1,4 @@
-"""Arguments of op calls as JSON, and back: plain values, torch's own types, and numbers of values."""
+"""Encodes arguments of op calls as JSON, and decodes them: plain values, torch's types, and references."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Reference:
 
 
 def encode_argument(argument: object, numbers: Mapping[fx.Node, int]) -> object:
-    """Return an argument's JSON; values and torch's own types become one-entry objects.
+    """Return an argument's JSON; references and torch's own types become one-entry objects.
 
     Raises:
         TargetError: it has no JSON form.
@@ -33,10 +33,10 @@ def encode_argument(argument: object, numbers: Mapping[fx.Node, int]) -> object:
         return [encode_argument(item, numbers) for item in argument]
     if isinstance(argument, torch.device):
         if argument.type != "cpu":
-            raise TargetError(f"a tensor on the device {argument} cannot be made by a file")
+            raise TargetError(f"a call that creates a tensor on the device {argument} cannot be stored")
         return {"device": "cpu"}
     if isinstance(argument, torch.layout) and argument is not torch.strided:
-        raise TargetError(f"a tensor of the layout {argument} cannot be made by a file")
+        raise TargetError(f"a call that creates a tensor of the layout {argument} cannot be stored")
     if isinstance(argument, _TORCH_TYPES):
         return {type(argument).__name__: str(argument).removeprefix("torch.")}
     if isinstance(argument, float) and (argument != argument or argument in (float("inf"), float("-inf"))):
@@ -52,7 +52,7 @@ def decode_argument(data: object) -> object:
     """Return an argument from its JSON; values of the graph are `Reference`s.
 
     Raises:
-        TargetError: it is nothing that `encode_argument` writes.
+        TargetError: it is malformed.
     """
     if not isinstance(data, list):
         return _decode_item(data)
@@ -73,7 +73,7 @@ def _decode_item(data: object) -> object:
 
 
 def _decode_entry(kind: object, value: object) -> object:
-    """Return what a one-entry object stands for; None if it stands for nothing."""
+    """Return the value that a one-entry object encodes; None if it is malformed."""
     if kind == "value" and type(value) is int:
         return Reference(value)
     if kind == "float" and value in ("nan", "inf", "-inf"):
@@ -96,17 +96,17 @@ def _number(value: object) -> float:
     try:
         return float(str(value))
     except ValueError as error:
-        raise TargetError(f"an argument reads {str(value)[:80]!r}, which is not a number") from error
+        raise TargetError(f"an argument is {str(value)[:80]!r}, which is not a number") from error
 
 
-_QUANTIZED = ("quint", "qint", "bits")  # their bytes mean nothing without more than a dtype
+_QUANTIZED = ("quint", "qint", "bits")  # the dtype alone does not define the meaning of their bytes
 
 
 def permitted_dtype(name: object) -> torch.dtype:
     """Return the dtype of that name, if files may use it.
 
     Raises:
-        TargetError: there is none.
+        TargetError: there is no such dtype, or files may not use it.
     """
     found = getattr(torch, name, None) if isinstance(name, str) else None
     if not isinstance(found, torch.dtype) or str(name).startswith(_QUANTIZED):

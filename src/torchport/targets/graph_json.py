@@ -1,7 +1,7 @@
-"""A graph of op calls as JSON, and back: the one format of packages, host islands and child processes.
+"""Encodes graphs of op calls as JSON and decodes them: the format of packages, host islands and child builds.
 
-A value is a number: first the graph's inputs, then its tensors, then the results of its calls. The file has
-no name for any of them, so no text of it can become code: torch.fx generates code from names made here.
+Values are numbered: first the graph's inputs, then its tensors, then the results of its calls. The file does
+not name them, so none of its text can become code: torch.fx generates code from names made here.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def encode_graph(graph: fx.Graph, *, of_host: bool = False) -> dict[str, object]
     """Return a graph as JSON.
 
     Args:
-        graph: placeholders, attributes, calls of ops, and a tuple as its output.
-        of_host: whether it is the host's graph of a program, which calls islands and writes buffers.
+        graph: the graph, with placeholders, attributes, calls of ops, and a tuple as its output.
+        of_host: whether it is the host graph of a program, which calls islands and writes buffers.
 
     Raises:
-        TargetError: an op or an argument has no place in a file; says which and why.
+        TargetError: an op or an argument cannot be stored; says which and why.
     """
     numbers: dict[fx.Node, int] = {}
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
@@ -60,7 +60,7 @@ def value_numbers(graph: fx.Graph) -> dict[int, fx.Node]:
 
 
 def why_not_encoded(node: fx.Node) -> str:
-    """Return why a call has no place in a file; empty if it has one."""
+    """Return why a call cannot be stored; empty if it can."""
     try:
         _encode_call(node, dict.fromkeys(node.all_input_nodes, 0), of_host=False)
     except TargetError as error:
@@ -98,15 +98,15 @@ def _name_of(target: object) -> str:
 def decode_graph(
     data: object, tensors: Mapping[str, torch.Tensor], *, of_host: bool = False
 ) -> fx.GraphModule:
-    """Return a graph from its JSON; every op in it is permitted, every name of its own making.
+    """Return a graph from its JSON; every op in it is permitted, and every node's name is generated.
 
     Args:
-        data: what `encode_graph` returned.
-        tensors: the graph's tensors by the names that it has for them.
+        data: the JSON, as `encode_graph` returns it.
+        tensors: the graph's tensors, by their names in `data`.
         of_host: as for `encode_graph`.
 
     Raises:
-        TargetError: it is not such a graph, or calls an op that is not permitted.
+        TargetError: the JSON is malformed, or calls an op that is not permitted.
     """
     fields = data if isinstance(data, Mapping) else {}
     count, names = fields.get("inputs"), fields.get("tensors")
@@ -134,7 +134,7 @@ _MOST_INPUTS = 1 << 16
 
 
 class _Reader:
-    """Makes the nodes of a graph.
+    """Creates the nodes of a graph, checking each.
 
     Args:
         of_host: as for `encode_graph`.
@@ -147,7 +147,7 @@ class _Reader:
         self._kinds: list[ValueKind] = []
 
     def add(self, node: fx.Node, kind: ValueKind) -> None:
-        """Give a node the next number."""
+        """Assign the next number to a node."""
         self._nodes.append(node)
         self._kinds.append(kind)
 
@@ -155,11 +155,11 @@ class _Reader:
         """Return the node of an output: a tensor, or None where the result has none."""
         found = self._node(decode_argument(data)) if data is not None else None
         if found is not None and not isinstance(found, fx.Node):
-            raise TargetError(f"an output reads {str(data)[:80]!r}, which is not a value of the graph")
+            raise TargetError(f"an output is {str(data)[:80]!r}, which is not a value of the graph")
         return found
 
     def call(self, data: object) -> None:
-        """Make the node of a call."""
+        """Create the node of a call."""
         if not isinstance(data, Mapping) or not isinstance(name := data.get("op"), str):
             raise TargetError(f"a call is malformed: {str(data)[:80]!r}")
         args, kwargs = data.get("args"), data.get("kwargs")
@@ -171,7 +171,7 @@ class _Reader:
         node = self.graph.create_node(
             "call_function",
             function,
-            tuple(self._node(item) for item in given),  # type: ignore[misc]  # what `decode_argument` makes
+            tuple(self._node(item) for item in given),  # type: ignore[misc]  # as `decode_argument` returns
             {key: self._node(item) for key, item in named.items()},  # type: ignore[misc]  # as above
             f"v{len(self._nodes)}",
         )
@@ -180,7 +180,7 @@ class _Reader:
     def _function(
         self, name: str, args: list[object], kwargs: Mapping[str, object]
     ) -> tuple[Callable[..., object], ValueKind]:
-        """Return what a call calls, and the kind of its result."""
+        """Return the function of a call, and the kind of its result."""
         if name == GETITEM:
             self._check_getitem(args, kwargs)
             return operator.getitem, "result"
@@ -199,7 +199,7 @@ class _Reader:
         return checked or op, _kind_of_result(op)
 
     def _node(self, argument: object) -> object:
-        """Return an argument with nodes for the numbers of values."""
+        """Return an argument with references replaced by nodes."""
         if isinstance(argument, list):
             return [self._node(item) for item in argument]
         if not isinstance(argument, Reference):
@@ -215,12 +215,12 @@ class _Reader:
 
     def _check_getitem(self, args: list[object], kwargs: Mapping[str, object]) -> None:
         if kwargs or len(args) != 2 or self._kind(args[0]) != "sequence" or type(args[1]) is not int:
-            raise TargetError("getitem takes a result of several tensors, and a number")
+            raise TargetError("getitem takes a result of several tensors, and an index")
 
     def _check_numbers(self, name: str, args: list[object], kwargs: Mapping[str, object]) -> None:
         numbers = (type(item) in (bool, int, float) or self._kind(item) == "number" for item in args)
         if kwargs or not 1 <= len(args) <= 2 or not all(numbers):
-            raise TargetError(f"{name} takes sizes and numbers alone")
+            raise TargetError(f"{name} takes only sizes and numbers")
 
     def _check_island(self, args: list[object], kwargs: Mapping[str, object]) -> None:
         if kwargs or len(args) != 3 or self._kind(args[0]) != "tensor" or not isinstance(args[1], str):
@@ -230,13 +230,13 @@ class _Reader:
             raise TargetError("an island takes its payload, its metadata and a list of tensors")
 
     def _check_write(self, args: list[object], kwargs: Mapping[str, object]) -> None:
-        """Let a host's graph write its inputs and buffers, as models do, and nothing else."""
+        """Permit a host graph to write only its inputs and buffers, as models do."""
         source = self._kind(args[1]) if len(args) == 2 else None
         if kwargs or source is None or self._kind(args[0]) not in ("input", "tensor"):
-            raise TargetError(f"{WRITE} writes to its arguments, and not to an input or buffer of the graph")
+            raise TargetError(f"{WRITE} may only write to an input or buffer of the graph")
 
 
-# Torch takes a bare number for one of these, and believes it.
+# torch accepts a plain integer for any of these, unchecked.
 _OWN_TYPES: dict[str, type | tuple[type, ...]] = {
     "ScalarType": torch.dtype,
     "Layout": torch.layout,
@@ -247,13 +247,13 @@ _OWN_TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def _check_arguments(op: OpOverload, args: list[object], kwargs: Mapping[str, object]) -> None:
-    """Refuse arguments that the op does not have; torch itself refuses most of another type when called."""
+    """Reject arguments that the op does not have; torch itself rejects most wrong types when called."""
     arguments = op._schema.arguments
     positional = [argument.name for argument in arguments if not argument.kwarg_only]
     given = dict(zip(positional, args, strict=False))
     known = {argument.name for argument in arguments} - set(given)
     if len(args) > len(positional) or not set(kwargs) <= known:
-        raise TargetError(f"{op} has no such arguments: {len(args)}, and {sorted(kwargs)[:8]}")
+        raise TargetError(f"{op} does not take {len(args)} positional arguments and {sorted(kwargs)[:8]}")
     given.update(kwargs)
     for argument in arguments:
         if argument.name not in given:

@@ -1,7 +1,7 @@
-"""Bounds of integers that matter only where a comparison holds, such as buckets of far positions.
+"""Bounds of integers that are used only where a comparison holds, such as buckets of distant positions.
 
-`where(x < 16, x, 16 + log(x / 16).to(int64))` takes the logarithm of 0 too, and drops it. So the bounds of
-what is computed from `x`, and is used nowhere else, are those that it has where it is chosen.
+`where(x < 16, x, 16 + log(x / 16).to(int64))` also computes the logarithm of 0, and discards it. So the
+bounds of a value that is computed from `x` and used nowhere else are those where it is selected.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torchport.targets.integer_bounds import (
 )
 from torchport.torch_private import OpOverload
 
-_MOST_VALUES = 2**24  # that a function is computed for: some tens of milliseconds
-# Devices round floats, to bfloat16 at worst: a truncated one may be off by one, and by some of its size.
+_MOST_VALUES = 2**24  # to evaluate a function on: some tens of milliseconds
+# Devices round floats, at worst to bfloat16: a truncated value may be off by one plus a relative error.
 _ROUNDING = 2**-4
-_MAKERS = ("zeros_like", "ones_like", "full_like")  # which look at no element of their operand
+_MAKERS = ("zeros_like", "ones_like", "full_like")  # they do not read the elements of their operand
 
 
 @integers("where.self")
 def _chosen(node: fx.Node) -> Bounds:
-    """Return the bounds of what is chosen from, each within what the condition says of it."""
+    """Return bounds that cover both branches, each limited to where the condition selects it."""
     condition, *branches = node.args[:3]
     found = [
         _within(bounds_of(branch), _limits(condition, branch, holds))
@@ -38,7 +38,7 @@ def _chosen(node: fx.Node) -> Bounds:
 
 
 def of_truncated(node: fx.Node) -> Bounds:
-    """Return the bounds of integers made of floats that are, element by element, made of integers."""
+    """Return the bounds of integers truncated from floats that are computed elementwise from integers."""
     chain = _chain(node)
     if chain is None:
         return UNKNOWN
@@ -46,7 +46,7 @@ def of_truncated(node: fx.Node) -> Bounds:
     low, high = _within(bounds_of(origin), _guard(node, origin) if in_place else UNKNOWN)
     if low > high or high - low >= _MOST_VALUES:
         return UNKNOWN
-    values = torch.arange(low, high + 1, device="cpu")  # whatever device is the default around here
+    values = torch.arange(low, high + 1, device="cpu")  # regardless of the default device
     for op in ops:
         assert isinstance(op.target, OpOverload)
         args = [values if isinstance(arg, fx.Node) else arg for arg in op.args]
@@ -59,7 +59,7 @@ def of_truncated(node: fx.Node) -> Bounds:
 
 
 def _chain(node: fx.Node) -> tuple[fx.Node, list[fx.Node], bool] | None:
-    """Return the integer that a float is computed from, the ops that do it, and if elements stay in place."""
+    """Return the integer that a float is computed from, the ops, and whether elements keep their places."""
     ops: list[fx.Node] = []
     in_place = True
     source = node.args[0]
@@ -78,13 +78,13 @@ def _chain(node: fx.Node) -> tuple[fx.Node, list[fx.Node], bool] | None:
 
 
 def _moves_elements(node: fx.Node) -> bool:
-    """Whether an op gives elements of its first operand, as they are."""
+    """Whether an op only moves elements of its first operand."""
     known = INTEGERS.get(str(node.target))
     return (known is not None and known.bounds is of_first) or _name(node).startswith("upsample_nearest")
 
 
 def _guard(node: fx.Node, origin: fx.Node) -> Bounds:
-    """Return the bounds that an integer has wherever what was computed from it is used."""
+    """Return the bounds that the origin has wherever a node that is computed from it is used."""
     while _alike(node, origin):
         users = [user for user in node.users if _name(user) not in _MAKERS]
         if len(users) != 1:
@@ -138,7 +138,7 @@ def _is_elementwise(node: fx.Node) -> bool:
 
 
 def _alike(node: fx.Node, other: fx.Node) -> bool:
-    """Whether two nodes have the same shape: their elements stand at the same places."""
+    """Whether two nodes have the same shape, so that their elements correspond."""
     values = [each.meta.get("val") for each in (node, other)]
     shapes = [each.shape for each in values if isinstance(each, torch.Tensor)]
     return len(shapes) == 2 and shapes[0] == shapes[1]

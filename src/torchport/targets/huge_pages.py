@@ -1,9 +1,9 @@
-"""Has the memory that an engine took lie in huge pages: each call reads all of its weights.
+"""Moves the memory that an engine allocated into huge pages, since each call reads all of its weights.
 
-A processor remembers where some hundreds of pages lie, and has to look up where the others do. In pages of
-4 KiB that is a lookup for each of them; in pages of 2 MiB there are five hundred times fewer. An engine takes
-its memory from the C library, which asks for no huge pages unless the process was started so. Linux moves
-what is there already, while it is used and without anybody noticing.
+A processor's TLB caches the addresses of a few hundred pages; the others need page-table walks. With pages of
+2 MiB instead of 4 KiB, there are five hundred times fewer. Engines allocate through the C library, which does
+not request huge pages unless the process was started that way. Linux can move existing memory into huge pages
+transparently, while it is in use.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from pathlib import Path
 
 import numpy
 
-# In bytes. For less the lookups are few, and to look at all mappings takes longer.
+# In bytes. Below that, page-table walks cost less than going through all mappings.
 WORTHWHILE = 1 << 25
 
 _SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 _PROCESS = Path("/proc/self")
 _MADV_COLLAPSE = 25
-# Of what becomes a huge page, how much must be in use: the rest would take memory, too.
+# The minimum fraction of a huge page that must be resident: moving it allocates the rest, too.
 _LEAST_USED = 0.98
 _LARGEST_PAGE = 1 << 25
 
-# From where to where, in bytes.
+# Start and end address.
 Range = tuple[int, int]
 
 
 class TakenMemory:
-    """What the process takes from when this is made."""
+    """The memory that the process allocates after this object is created."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,12 +41,12 @@ class TakenMemory:
         self._resident = _resident()
 
     def move_to_huge_pages(self) -> int:
-        """Move what was taken since this was last done into huge pages; return how many bytes that are.
+        """Move memory allocated since the last call into huge pages; return how many bytes were moved.
 
-        What others took meanwhile comes along, which does no harm.
+        Memory that other threads allocated meanwhile is moved along, which does no harm.
         """
         size = huge_page_size()
-        if not size or not self._lock.acquire(blocking=False):  # another thread does
+        if not size or not self._lock.acquire(blocking=False):  # another thread is doing it
             return 0
         try:
             if _resident() - self._resident < WORTHWHILE:
@@ -61,7 +61,7 @@ class TakenMemory:
 
 @functools.cache
 def huge_page_size() -> int:
-    """Return how many bytes a huge page has; 0 if there are none here, or the system is set to give none."""
+    """Return the size of a huge page in bytes; 0 if the system does not support or permit them."""
     try:
         if not sys.platform.startswith("linux") or "[never]" in (_SETTINGS / "enabled").read_text():
             return 0
@@ -72,7 +72,7 @@ def huge_page_size() -> int:
 
 
 def _resident() -> int:
-    """Return how many bytes are in memory that belong to no file."""
+    """Return the resident anonymous memory in bytes."""
     try:
         rows = (_PROCESS / "status").read_text().splitlines()
         return sum(int(row.split()[1]) * 1024 for row in rows if row.startswith("RssAnon:"))
@@ -81,11 +81,11 @@ def _resident() -> int:
 
 
 def _mappings() -> list[Range]:
-    """Return where memory is that belongs to no file, in order."""
+    """Return the address ranges of writable anonymous memory, in order."""
     try:
         with open(_PROCESS / "maps", encoding="utf-8", errors="replace") as file:
             return list(_read_mappings(file))
-    except (OSError, ValueError, IndexError):  # it is not there, or written differently
+    except (OSError, ValueError, IndexError):  # the file is missing, or has another format
         return []
 
 
@@ -98,7 +98,7 @@ def _read_mappings(lines: Iterable[str]) -> Iterator[Range]:
 
 
 def _without(ranges: Iterable[Range], others: Iterable[Range]) -> Iterator[Range]:
-    """Yield the parts of ranges that others do not cover; both in order."""
+    """Yield the parts of ranges that others do not cover, in order."""
     left = sorted(others)
     for start, end in ranges:
         while left and left[0][1] <= start:
@@ -114,7 +114,7 @@ def _without(ranges: Iterable[Range], others: Iterable[Range]) -> Iterator[Range
 
 
 def _aligned(ranges: Iterable[Range], size: int) -> Iterator[Range]:
-    """Yield the parts of ranges that consist of whole pages of a size."""
+    """Yield the parts of ranges that consist of whole, aligned pages of a size."""
     for start, end in ranges:
         first, last = -(-start // size) * size, end // size * size
         if first < last:
@@ -122,10 +122,10 @@ def _aligned(ranges: Iterable[Range], size: int) -> Iterator[Range]:
 
 
 def _used(start: int, end: int, size: int) -> Iterator[Range]:
-    """Yield the parts of a range, each some pages of a size, that are in use."""
+    """Yield the parts of a range, in whole pages of a size, that are resident."""
     state = numpy.zeros((end - start) // mmap.PAGESIZE, dtype=numpy.uint8)
     if _library().mincore(start, end - start, state.ctypes.data):
-        return  # it is not there any more
+        return  # it is no longer mapped
     used = (state & 1).reshape(-1, size // mmap.PAGESIZE).mean(1) >= _LEAST_USED
     edges = numpy.flatnonzero(numpy.diff(used, prepend=False, append=False))
     for first, last in edges.reshape(-1, 2).tolist():
@@ -133,7 +133,7 @@ def _used(start: int, end: int, size: int) -> Iterator[Range]:
 
 
 def _move(start: int, end: int, size: int) -> int:
-    """Move memory into huge pages; return how many bytes that are. A busy system refuses some."""
+    """Move memory into huge pages; return how many bytes were moved. A busy system refuses some."""
     if _collapse(start, end):
         return end - start
     return sum(size for each in range(start, end, size) if _collapse(each, each + size))

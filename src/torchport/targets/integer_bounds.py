@@ -1,7 +1,7 @@
-"""What is known of each op's integers: the bounds of its results, and what it indexes with.
+"""Integer bounds per op: the bounds of its results, and the limits of its index tensors.
 
-One row an op, `integers(…)` over the function that gives its bounds; that of `where` is in
-`guarded_integers.py`. `value_ranges.py` walks graphs with them.
+Each op is registered with `integers(…)` on the function that computes its bounds; `where` is in
+`guarded_integers.py`. `value_ranges.py` propagates them through graphs.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ BoundsOf = Callable[[fx.Node], Bounds]
 Indexes = Callable[[fx.Node], "list[tuple[fx.Node, Bounds]]"]
 
 UNKNOWN: Bounds = (-(2**63), 2**63 - 1)
-RANGE_KEY = "torchport_range"  # a node's metadata under it are its bounds
+RANGE_KEY = "torchport_range"  # key of the bounds in a node's metadata
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """What is known of an op's integers.
+    """The integer bounds of an op.
 
     Args:
-        bounds: those of its result, or of all its results.
-        indexes: its index tensors, with the bounds within which torch and devices find the same.
-        is_view: whether its result is its first operand's elements, all or some.
+        bounds: computes the bounds of its result, or of all its results.
+        indexes: returns its index tensors, with the bounds within which torch and devices agree.
+        is_view: whether its result has only elements of its first operand, all or some.
     """
 
     bounds: BoundsOf
@@ -44,7 +44,7 @@ INTEGERS: dict[str, Integers] = {}
 def integers(
     names: str, indexes: Indexes | None = None, *, is_view: bool = False
 ) -> Callable[[BoundsOf], BoundsOf]:
-    """Register what is known of ops, written as `add.Tensor toy.op.default …`; see `Integers`.
+    """Register the integer bounds of ops, written as `add.Tensor toy.op.default …`; see `Integers`.
 
     Raises:
         ValueError: an op is registered already.
@@ -61,7 +61,7 @@ def integers(
 
 
 def bounds_of(value: object) -> Bounds:
-    """Return the bounds of a node or a number; those of int64 if nothing is known."""
+    """Return the bounds of a node or a number; those of int64 if they are unknown."""
     if isinstance(value, bool):
         return int(value), int(value)
     if isinstance(value, int):
@@ -90,7 +90,7 @@ def bounds_of(value: object) -> Bounds:
 @integers("split.Tensor split_with_sizes.default unbind.int")
 @integers("amax.default amin.default max.default min.default")
 def of_first(node: fx.Node) -> Bounds:
-    """Return the bounds of the first operand, whose elements the result holds."""
+    """Return the bounds of the first operand, whose elements the result has."""
     return bounds_of(node.args[0])
 
 
@@ -106,7 +106,7 @@ def _along(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
 
 
 def _in_each(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
-    """Return the bounds of each index; of several, none may count from the end: devices add them up first."""
+    """Return the limits of each index; with several, none may be negative: devices linearize them first."""
     source, indices = node.args[:2]
     assert isinstance(indices, (list, tuple))
     given = [(dim, index) for dim, index in enumerate(indices) if isinstance(index, fx.Node)]
@@ -124,7 +124,7 @@ integers("index.Tensor _unsafe_index.Tensor", _in_each)(of_first)
 
 
 def _union(*several: object) -> Bounds:
-    """Return the bounds of what is one of several nodes or numbers."""
+    """Return bounds that cover several nodes or numbers."""
     bounds = [bounds_of(item) for item in several]
     return min(low for low, _ in bounds), max(high for _, high in bounds)
 
@@ -141,7 +141,7 @@ integers("tril.default triu.default")(lambda node: _union(node.args[0], 0))
 integers("slice_scatter.default select_scatter.default")(lambda node: _union(*node.args[:2]))
 integers("scatter.src scatter.value", _along)(lambda node: _union(node.args[0], node.args[3]))
 integers("index_put.default", _in_each)(lambda node: _union(node.args[0], node.args[2]))
-# What these give is not known, but what they index with is checked.
+# Their results are not bounded, but their indices are checked.
 integers("scatter_add.default index_add.default index_copy.default index_fill.int_Scalar", _along)(
     lambda node: UNKNOWN
 )
@@ -154,14 +154,14 @@ def _pad(node: fx.Node) -> Bounds:
 
 @integers("_to_copy.default", is_view=True)
 def of_copied(node: fx.Node) -> Bounds:
-    """Return the bounds of what is copied to another dtype."""
+    """Return the bounds of a copy in another dtype."""
     source = node.args[0]
     if isinstance(source, fx.Node) and (is_integer(source) or _dtype(source) is torch.bool):
         return bounds_of(source)
     return UNKNOWN
 
 
-# Ops that make integers
+# Ops that create integers
 
 integers("full.default full_like.default")(lambda node: bounds_of(node.args[1]))
 integers("zeros_like.default zeros.default")(lambda node: (0, 0))
@@ -218,7 +218,7 @@ def _mul(node: fx.Node) -> Bounds:
 
 
 def _of_ends(compute: Callable[[int, int], Bounds]) -> BoundsOf:
-    """Return the bounds of an op from the least and the most of its first operand."""
+    """Return the bounds of an op as a function of the limits of its first operand."""
     return lambda node: compute(*bounds_of(node.args[0]))
 
 
@@ -266,7 +266,7 @@ integers("clamp_max.default")(lambda node: _limited(bounds_of(node.args[0]), Non
 
 
 def _of_pairs(compute: Callable[[int, int], int]) -> BoundsOf:
-    """Return the bounds of an op from those of its two operands, end by end."""
+    """Return the bounds of an op by combining its two operands' lower limits, and their upper limits."""
 
     def bounds(node: fx.Node) -> Bounds:
         left, right = bounds_of(node.args[0]), bounds_of(node.args[1])
@@ -290,7 +290,7 @@ def _remainder(node: fx.Node) -> Bounds:
 
 @integers("bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bitwise_and.Scalar bitwise_or.Scalar")
 def _bits(node: fx.Node) -> Bounds:
-    """Bitwise ops stay within the next power of two of their operands."""
+    """Return the next power of two of the operands, which bitwise ops stay within."""
     both = _union(*node.args[:2])
     room = 1 << max(abs(both[0]), abs(both[1])).bit_length()
     return (-room if both[0] < 0 else 0), room - 1

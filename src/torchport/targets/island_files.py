@@ -1,4 +1,4 @@
-"""An island in a folder: what a compiler in another process builds from, and what it built."""
+"""Stores an island in a folder, to be built by a compiler in another process, and the artefact."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from torchport.torch_private import FakeTensorMode, extract_tensor_metadata, tre
 
 GRAPH, WEIGHTS = "island.json", "weights.safetensors"
 BUILT, PAYLOAD = "artifact.json", "payload.bin"
-_NOTES = "torchport_"  # what targets leave in `node.meta` begins with it
+_NOTES = "torchport_"  # prefix of the keys that targets add to `node.meta`
 
 
 def write_island(island: Island, folder: Path) -> None:
-    """Write an island down.
+    """Write an island to a folder.
 
     Raises:
-        TargetError: it holds what cannot be stored.
+        TargetError: it has something that cannot be stored.
     """
     graph = encode_graph(island.graph_module.graph)
     names = graph["tensors"]  # a list, which the type of JSON does not say
@@ -47,7 +47,7 @@ def write_island(island: Island, folder: Path) -> None:
 
 
 def _notes(node: fx.Node) -> dict[str, object]:
-    """Return what targets noted of a node; tensors among it are for verdicts, which were given before."""
+    """Return the targets' notes on a node, without tensors, which are only for verdicts given already."""
     return {
         key: value
         for key, value in node.meta.items()
@@ -59,7 +59,7 @@ def read_island(folder: Path) -> Island:
     """Return the island that was written to a folder.
 
     Raises:
-        TargetError, RecordError: it is not such a folder, or calls an op that is not permitted.
+        TargetError, RecordError: the files are malformed, or call an op that is not permitted.
     """
     data = read_json(folder / GRAPH)
     if not isinstance(data, Mapping):
@@ -73,7 +73,7 @@ def read_island(folder: Path) -> Island:
     for number, notes in noted.items() if isinstance(noted, Mapping) else ():
         if not number.isdigit() or int(number) not in nodes or not isinstance(notes, Mapping):
             raise TargetError(
-                "the island's file notes what its graph does not have", where=str(folder / GRAPH)
+                "the island's file has notes on a node that is not in its graph", where=str(folder / GRAPH)
             )
         own = {key: _tuples(value) for key, value in notes.items() if key.startswith(_NOTES)}
         nodes[int(number)].meta.update(own)
@@ -85,12 +85,12 @@ def _specs(data: JSON) -> tuple[TensorSpec, ...]:
 
 
 def _tuples(value: object) -> object:
-    """Return a note with tuples again, for which JSON has lists."""
+    """Return a note with its lists, as JSON stores tuples, turned back into tuples."""
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 class _Shapes(NodeByNode):
-    """Notes at each node what it computes, as a capture does: targets' compilers read both notes."""
+    """Sets each node's `val` and `tensor_meta`, as a capture does: targets' compilers read both."""
 
     def __init__(self, graph_module: fx.GraphModule, mode: FakeTensorMode) -> None:
         super().__init__(graph_module)
@@ -122,16 +122,16 @@ def _fake(spec: TensorSpec) -> torch.Tensor:
 
 
 def write_artifact(artifact: Artifact, folder: Path) -> None:
-    """Write down what was built; the JSON comes last, so that it is there only if all is."""
+    """Write an artefact to a folder; the JSON is written last, so that it exists only if all else does."""
     artifact.payload.tofile(folder / PAYLOAD)
     (folder / BUILT).write_text(json.dumps(artifact.properties, indent=1))
 
 
 def read_artifact(folder: Path) -> Artifact:
-    """Return what was built.
+    """Return the artefact that was written to a folder.
 
     Raises:
-        TargetError, RecordError: it is not what `write_artifact` wrote.
+        TargetError, RecordError: the files are malformed.
     """
     properties = read_json(folder / BUILT)
     if not isinstance(properties, dict):

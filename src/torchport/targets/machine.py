@@ -1,4 +1,4 @@
-"""What of a machine decides how fast something runs there."""
+"""Digests of the machine properties that determine how fast something runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 @functools.cache
 def processor() -> str:
-    """Return a digest of what the processor can do."""
+    """Return a digest of the processor's features."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
         flags = sorted({line for line in lines if line.startswith(("flags", "Features"))})
@@ -23,7 +23,7 @@ def processor() -> str:
 
 
 def machine() -> str:
-    """Return a digest of what a measured time depends on: processor, cores, threads, and torch's GPU."""
+    """Return a digest of what timings depend on: processor, cores, threads, and torch's GPU."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     return _digest([processor(), _model(), str(os.cpu_count()), str(torch.get_num_threads()), gpu])
 

@@ -1,4 +1,4 @@
-"""Writes a project with a new target that works at once: what `torchport new-target` does."""
+"""Creates a project with a new, working target, for `torchport new-target`."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ FILES = {
 
 
 def new_target(name: str, folder: Path | str | None = None) -> list[Path]:
-    """Write a project with a target: the target in a hundred lines, its entry point, and its tests.
+    """Create a project with a target: the target in a hundred lines, its entry point, and its tests.
 
-    The tests pass as they are: a sweep of its ops, whole models, and what `torchport.explain` says.
+    The tests pass from the start: they sweep its ops, and check whole models and `torchport.explain`.
 
     Args:
         name: the target's name: lower case letters, digits and underscores.
-        folder: where; a folder of that name here if not given. It is written whole or not at all.
+        folder: the project's folder, created atomically; by default, one of that name in the current folder.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
-        TargetError: the name is no name of a target, or is taken; the folder is there and not empty.
+        TargetError: the name is invalid or taken, the folder is not empty, or it cannot be written.
 
     Example:
         >>> [path.name for path in new_target("my_chip", "somewhere/my_chip")][0]
@@ -67,13 +67,13 @@ def new_target(name: str, folder: Path | str | None = None) -> list[Path]:
 def _check_name(name: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) or keyword.iskeyword(name):
         raise TargetError(
-            f"{name!r} is not a target's name",
+            f"{name!r} is not a valid target name",
             remedy="use lower case letters, digits and underscores, and begin with a letter: my_chip",
         )
     if name in names():
         raise TargetError(f"there is a target {name!r} already", remedy="choose another name")
     if name in sys.stdlib_module_names:
-        raise TargetError(f"{name!r} is a module of Python's", remedy="choose another name")
+        raise TargetError(f"{name!r} is a module of Python's standard library", remedy="choose another name")
 
 
 def _write(folder: Path, template: str, path: str, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Runs a captured graph node by node, to look at its values."""
+"""Runs a captured graph node by node, to inspect its values."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from torch import fx, nn
 
 
 class NodeByNode(fx.Interpreter):
-    """Runs a graph on tensors; what is derived from it looks at each node.
+    """Runs a graph on tensors; subclasses inspect each node.
 
-    fx's own class tells the whole process which node is running, and what another thread captures meanwhile
-    takes this for its own. That class is right for a run that is captured itself, and for no other.
+    fx's own class stores the running node in process-wide state, which a capture in another thread would take
+    for its own. That class is right only for a run that is itself captured.
 
     Args:
-        module: what holds the graph's tensors.
+        module: the module that holds the graph's tensors.
         graph: the graph, if it is not the module's.
-        garbage_collect_values: forget a value after its last use.
+        garbage_collect_values: drop a value after its last use.
     """
 
     def __init__(
         self, module: nn.Module, *, graph: fx.Graph | None = None, garbage_collect_values: bool = True
     ) -> None:
         super().__init__(module, garbage_collect_values, graph)
-        self.extra_traceback = False  # what the model raises is raised as it is
+        self.extra_traceback = False  # errors of the model are raised unchanged
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node."""

@@ -1,4 +1,4 @@
-"""Checks on a node that hold for every op of a target: its tensors, and its integers."""
+"""Checks that apply to every op of a target: on its tensors, and on its integers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchport.targets.integer_bounds import Bounds, bounds_of
 from torchport.targets.value_ranges import fits, index_limits
 from torchport.torch_private import OpOverload
 
-_KEEPS = "it stays on the host; cast the model to float32 if that precision will do"
+_DTYPE_REMEDY = "it stays on the host; cast the model to float32 if that precision is enough"
 
 
 def tensors_of(node: fx.Node) -> Iterator[torch.Tensor]:
@@ -22,7 +22,7 @@ def tensors_of(node: fx.Node) -> Iterator[torch.Tensor]:
         yield from _values(source.meta.get("val"))
     value = node.meta.get("val")
     if isinstance(value, (list, tuple)):
-        # Of several results only those that are looked at count; batch norm's others are empty.
+        # Of several results only those that are used count; batch norm's others are empty.
         value = [value[user.args[1]] for user in node.users if user.target is operator.getitem]  # type: ignore[index]
     yield from _values(value)
 
@@ -36,13 +36,15 @@ def _values(value: object) -> Iterator[torch.Tensor]:
 
 
 def check_tensors(node: fx.Node, dtypes: Collection[torch.dtype]) -> Verdict | None:
-    """Refuse tensors of other dtypes, sparse, empty or of unknown shape; the planner looks at devices."""
+    """Reject tensors of other dtypes, sparse, empty or of unknown shape; the planner checks devices."""
     found = False
     for tensor in tensors_of(node):
         found = True
         if tensor.dtype not in dtypes:
             name = str(tensor.dtype).removeprefix("torch.")
-            return Verdict(False, "dtype", f"{node.target} is not computed in {name} as torch does", _KEEPS)
+            return Verdict(
+                False, "dtype", f"{node.target} is not computed in {name} as torch does", _DTYPE_REMEDY
+            )
         if tensor.layout is not torch.strided:
             return Verdict(False, "argument", f"a tensor has the layout {tensor.layout}")
         if any(not isinstance(size, int) for size in tensor.shape):
@@ -50,16 +52,16 @@ def check_tensors(node: fx.Node, dtypes: Collection[torch.dtype]) -> Verdict | N
         if tensor.numel() == 0:
             return Verdict(False, "shape", "a tensor is empty")
     if not found:
-        return Verdict(False, "not_a_tensor", f"{node.target} gives no tensor")
+        return Verdict(False, "not_a_tensor", f"{node.target} has no tensors")
     return None
 
 
 def check_integers(node: fx.Node, exact: Bounds) -> Verdict | None:
-    """Refuse where an integer might not be exact on the device, or an index out of bounds.
+    """Reject an op if an integer might be inexact on the device, or an index out of bounds.
 
     Args:
         node: the op.
-        exact: between which integers the device computes exactly.
+        exact: the range of integers that the device computes exactly.
     """
     for index, limits in index_limits(node):
         if not fits(bounds_of(index), limits):
@@ -74,7 +76,7 @@ def check_integers(node: fx.Node, exact: Bounds) -> Verdict | None:
         return Verdict(
             False, "integer_range",
             f"the device computes integers exactly up to {_power(exact[1])}, "
-            "and those of this op could be larger",
+            "but those of this op could be larger",
             "use smaller integers, or compute this part outside the model",
         )  # fmt: skip
     return None
@@ -86,7 +88,7 @@ def _is_wide_integer(node: fx.Node) -> bool:
 
 
 def _scalars(node: fx.Node) -> list[int]:
-    """Return the integers that a node computes with, and not those that say where or how."""
+    """Return the integers that a node computes with, not those for dimensions, sizes or modes."""
     assert isinstance(node.target, OpOverload)
     arguments = zip(node.target._schema.arguments, node.args, strict=False)
     return [
@@ -97,5 +99,5 @@ def _scalars(node: fx.Node) -> list[int]:
 
 
 def _power(number: int) -> str:
-    """Return a number near a power of two as that."""
+    """Return a number as the nearest power of two at or above it, in words."""
     return f"2**{number.bit_length() - (number.bit_count() == 1)}"

@@ -1,7 +1,7 @@
-"""Islands for all sizes of some dimensions: how their sizes depend on each other, and copies for some sizes.
+"""Islands for all sizes of some dimensions: how their sizes depend on each other, and copies for fixed sizes.
 
-A target that takes open sizes builds an island whose tensors have sizes of -1. Its graph computes the
-sizes that its ops name: `aten.sym_size.int` on its inputs, and Python's operators on these.
+A target that takes open sizes builds an island whose tensors have sizes of -1. Its graph computes the sizes
+that its ops use: `aten.sym_size.int` on its inputs, and Python's operators on the results.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import fx
 
 from torchport.targets.size_terms import evaluate, is_size
 
-GUARDS = "guards"  # among an island's properties: what must hold of its inputs' sizes
-OUTPUT_SIZES = "output_sizes"  # among them: the sizes of its outputs, as terms of its inputs'
+GUARDS = "guards"  # island property: the conditions on its inputs' sizes
+OUTPUT_SIZES = "output_sizes"  # island property: its outputs' sizes, as terms of its inputs' sizes
 
-Symbols = Mapping[object, int]  # the number that each symbol of torch's stands for
+Symbols = Mapping[object, int]  # the value of each of torch's symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class IslandSizes:
 
     Args:
         inputs: for each input, its sizes as terms of the inputs' sizes.
-        outputs: for each output, likewise.
-        bounds: for each input, between which numbers each of its sizes lies.
-        largest: the symbols at their largest.
+        outputs: for each output, its sizes likewise.
+        bounds: for each input, the bounds of each of its sizes.
+        largest: the largest value of each symbol.
     """
 
     inputs: tuple[tuple[object, ...], ...]
@@ -37,7 +37,7 @@ class IslandSizes:
     largest: Symbols = field(repr=False)
 
     def properties(self) -> dict[str, object]:
-        """Return what whoever runs the island must know, as properties of its artefact."""
+        """Return what is needed to run the island, as properties of its artefact."""
         guards: list[object] = []
         for index, (terms, bounds) in enumerate(zip(self.inputs, self.bounds, strict=True)):
             for dim, (term, (low, high)) in enumerate(zip(terms, bounds, strict=True)):
@@ -57,7 +57,7 @@ def output_shapes(
     """Return the shapes of an island's outputs for inputs of these shapes; None if they are fixed.
 
     Raises:
-        ValueError, TypeError, IndexError: the property is not as `IslandSizes` writes it.
+        ValueError, TypeError, IndexError: the property is malformed.
     """
     sizes = properties.get(OUTPUT_SIZES)
     if sizes is None:
@@ -68,27 +68,27 @@ def output_shapes(
 
 
 class Evaluator:
-    """Turns what depends on symbols into numbers, for one choice of them."""
+    """Evaluates symbolic sizes for one choice of the symbols' values."""
 
     def __init__(self, symbols: Symbols) -> None:
         self._symbols = symbols
         self._known: dict[object, int] = {}
 
     def size(self, size: int | torch.SymInt) -> int:
-        """Return a size."""
+        """Return the value of a size."""
         if isinstance(size, int):
             return size
-        expression = size.node.expr  # as torch does not take note that anyone asked
+        expression = size.node.expr  # reading the expression adds no guard
         if expression not in self._known:
             self._known[expression] = int(expression.subs(self._symbols))
         return self._known[expression]
 
     def knows(self, size: int | torch.SymInt) -> bool:
-        """Whether a size depends on nothing but the symbols: not on data."""
+        """Whether a size depends only on the symbols, not on data."""
         return isinstance(size, int) or size.node.expr.free_symbols <= self._symbols.keys()
 
     def value(self, value: object) -> object:
-        """Return a tensor without values, or several, whose sizes are numbers, unless they depend on data."""
+        """Return a value, or several, with open sizes replaced by numbers, unless they depend on data."""
         if isinstance(value, (list, tuple)):
             return type(value)([self.value(item) for item in value])
         if isinstance(value, torch.SymInt):
@@ -114,10 +114,10 @@ def has_open_sizes(value: object) -> bool:
 def copy_for_sizes(
     graph_module: fx.GraphModule, symbols: Symbols
 ) -> tuple[fx.GraphModule, dict[fx.Node, fx.Node]]:
-    """Return a copy of a graph for one choice of its sizes, and what each node became.
+    """Return a copy of a graph for one choice of its sizes, and the copy of each node.
 
-    Its tensors have numbers for sizes, and its calls for arguments: whatever is known of a graph of fixed
-    sizes can be asked of it.
+    Sizes of its tensors and in arguments of its calls are numbers, so that whatever works on graphs with
+    static shapes works on it.
     """
     known = Evaluator(symbols)
     graph = fx.Graph()

@@ -1,7 +1,8 @@
-"""Which ops a file may call: a decision from the op's schema, with a short list of exceptions.
+"""Decides which ops a file may call, from the op's schema and a short list of exceptions.
 
-A file's graph calls functional ATen ops that check their own arguments. Nothing that writes, takes strides or
-storages, reads files, or changes the process; nothing of another library, unless the caller names it.
+A file's graph may call functional ATen ops that check their own arguments. It may not call ops that write to
+their arguments, take strides or storages, read files, or change the process, nor ops of another library
+unless the caller names it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from torchport.torch_private import Argument, OpOverload, has_any_kernel
 
 NAMESPACES_VARIABLE = "TORCHPORT_NAMESPACES"
 
-# What arguments and results of a permitted op are made of. A generator has no form in a file, so that such an
-# argument is always the default.
+# The types in arguments and results of a permitted op. A generator cannot be stored in a file, so such an
+# argument always has its default.
 _ARGUMENTS = set("Tensor int bool float number str Device ScalarType Layout MemoryFormat Generator".split())
 _RESULTS = {"Tensor", "int", "bool", "float", "number"}
 
-# Words in the names of ops on memory as such, on files, on other layouts than strided, or of one library.
-# Those of backward passes believe what the forward pass is said to have kept.
+# Words in the names of ops on raw memory, on files, on layouts other than strided, or of one library. Ops of
+# backward passes trust the tensors that the forward pass claims to have saved.
 _WORDS = frozenset(
     """
     strided stride storage resize file set pin pinned lift data device version unsafe backward jvp
@@ -35,8 +36,8 @@ _WORDS = frozenset(
     """.split()
 )
 
-# Names with an underscore in front are torch's internals, which rely on their callers' checks. These are what
-# torch.export's and the targets' decompositions leave in graphs, and they check their arguments themselves.
+# Names with a leading underscore are torch's internals, which rely on their callers' checks. These occur in
+# graphs after torch.export's and the targets' decompositions, and do check their arguments.
 _INTERNAL = frozenset(
     """
     _adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _conj _conj_physical _conv_depthwise2d
@@ -48,25 +49,25 @@ _INTERNAL = frozenset(
     """.split()
 )
 
-# Quantization simulated in floats: each element is rounded, and their numbers are checked.
+# Quantization simulated in floats: each element is rounded, and the quantization parameters are checked.
 _SIMULATED = frozenset(("fake_quantize_per_tensor_affine", "fake_quantize_per_tensor_affine_cachemask"))
 
-# They give nothing and raise: what torch.export noted that a graph relies on.
+# Ops without results that raise: torch.export's assertions about a graph.
 _ASSERTIONS = frozenset(
     """
     _assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size
     """.split()
 )
 
-# Functional by their schemas, and yet they write running statistics ...
-_WRITE_UNSAID = frozenset(
+# Functional by their schemas, but they write running statistics ...
+_UNDECLARED_WRITES = frozenset(
     """
     batch_norm instance_norm native_batch_norm batch_norm_update_stats batch_norm_gather_stats
     batch_norm_gather_stats_with_counts cov corrcoef
     """.split()
 )
-# ... or read beyond their tensors if arguments do not fit each other, which tests/conformance found out.
-# Captures take the recurrent ones apart.
+# ... or read out of bounds if their arguments are inconsistent, as tests/conformance found. Captures
+# decompose the recurrent ones.
 _UNCHECKED = frozenset(
     """
     embedding_renorm linalg_ldl_solve lu_unpack segment_reduce lstm gru rnn_tanh rnn_relu lstm_cell gru_cell
@@ -79,7 +80,7 @@ _named: ContextVar[frozenset[str]] = ContextVar("_named", default=frozenset())
 
 @contextmanager
 def permitting(namespaces: Iterable[str]) -> Iterator[None]:
-    """Let files call ops of other libraries than torch, meanwhile: the caller knows them to be safe."""
+    """Let files call ops of libraries other than torch in this context: the caller knows them to be safe."""
     token = _named.set(_named.get() | set(namespaces))
     try:
         yield
@@ -88,13 +89,13 @@ def permitting(namespaces: Iterable[str]) -> Iterator[None]:
 
 
 def permitted_namespaces() -> frozenset[str]:
-    """Return the libraries whose ops files may call: what the caller names, here or in the environment."""
+    """Return the libraries whose ops files may call: those that the caller or the environment names."""
     given = os.environ.get(NAMESPACES_VARIABLE, "")
     return _named.get() | {name.strip() for name in given.split(",") if name.strip()}
 
 
 def namespaces_of(graph: fx.Graph) -> set[str]:
-    """Return the libraries whose ops a graph calls: who has it in memory imported them."""
+    """Return the libraries whose ops a graph calls: whoever has it in memory has imported them."""
     return {node.target.namespace for node in graph.nodes if isinstance(node.target, OpOverload)}
 
 
@@ -102,7 +103,7 @@ def find_permitted(name: str) -> OpOverload:
     """Return the op of that name, if files may call it.
 
     Raises:
-        TargetError: this torch has none, or it is not permitted; says why.
+        TargetError: this torch has no such op, or it is not permitted; says why.
     """
     space, _, rest = name.partition(".")
     if space != "aten" and space not in permitted_namespaces():
@@ -133,7 +134,7 @@ def why_refused(op: OpOverload) -> str:
 
 
 def _foreign(space: str) -> str:
-    return f"is not of torch but of {space!r}, and files call such ops only where the caller names them"
+    return f"is from {space!r}, not from torch, and files may call such ops only if the caller permits it"
 
 
 def _remedy(space: str) -> str:
@@ -145,7 +146,7 @@ def _aten_refusal(op: OpOverload) -> str:
     schema = op._schema
     base = schema.name.removeprefix("aten::")
     if not has_any_kernel(op.name()):
-        return "is not an op on tensors"  # TorchScript's own functions: texts, lists, output, random state
+        return "is not an op on tensors"  # TorchScript's own functions: strings, lists, output, random state
     if schema.is_mutable:
         return "writes to its arguments"
     if not {item_type(argument) for argument in schema.arguments} <= _ARGUMENTS:
@@ -153,17 +154,17 @@ def _aten_refusal(op: OpOverload) -> str:
     if base in _ASSERTIONS:
         return ""
     if not schema.returns or not {item_type(result) for result in schema.returns} <= _RESULTS:
-        return "gives something other than tensors and numbers"
+        return "returns something other than tensors and numbers"
     if base.startswith("_") and base not in _INTERNAL:
         return "is internal to torch, and does not check its arguments"
     if base not in _INTERNAL | _SIMULATED and _WORDS & set(base.split("_")):
-        return "works on memory, layouts or devices as such, or on what a forward pass kept"
-    if base in _WRITE_UNSAID:
+        return "works on raw memory, layouts or devices, or on tensors that a forward pass saved"
+    if base in _UNDECLARED_WRITES:
         return "writes to its arguments"
     return "does not check its arguments" if base in _UNCHECKED else ""
 
 
 def item_type(argument: Argument) -> str:
-    """Return what an argument of a schema is made of: `Tensor` for `List[Optional[Tensor]]`."""
+    """Return the innermost type of a schema's argument: `Tensor` for `List[Optional[Tensor]]`."""
     written = str(argument.real_type)  # `type` says `int` for dtypes and layouts
     return written.rsplit("[", 1)[-1].rstrip("]")

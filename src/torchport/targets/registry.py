@@ -1,4 +1,4 @@
-"""The targets that there are: the built-in ones, and those that other distributions bring."""
+"""The registry of targets: the built-in ones, and plug-ins from other distributions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _all() -> dict[str, Target]:
     for entry in entry_points(group="torchport.targets"):
         try:
             target = _made(entry.load())
-        except Exception as error:  # noqa: BLE001  # one broken plug-in must not take the others along
+        except Exception as error:  # noqa: BLE001  # one broken plug-in must not break the others
             _log.warning("the target plug-in %s cannot be loaded: %s", entry.name, error)
             continue
         if target.name in found:
@@ -64,7 +64,7 @@ def find(name: str) -> Target:
     """Return the target of that name.
 
     Raises:
-        TargetError: there is none; names the nearest.
+        TargetError: there is no such target; suggests the nearest names.
     """
     target = _all().get(name)
     if target is None:
@@ -73,15 +73,15 @@ def find(name: str) -> Target:
 
 
 def find_engine(name: str) -> Target:
-    """Return the target of that name, which must be one that takes ops itself.
+    """Return the target of that name, which must not be `auto`.
 
     Raises:
-        TargetError: there is none, or it is `auto`, which chooses among the others by measuring.
+        TargetError: there is no such target, or it is `auto`, which chooses among the others by measuring.
     """
     target = find(name)
     if isinstance(target, AutoTarget):
         raise TargetError(
-            "auto chooses a target by measuring compiled models, which is not done here",
+            "auto chooses a target by measuring compiled models, which is not possible here",
             where=name,
             remedy="name a target; torchport.compile(…, target='auto').tries says which is the fastest",
         )
@@ -89,6 +89,6 @@ def find_engine(name: str) -> Target:
 
 
 def engines() -> list[str]:
-    """Return the targets that `auto` may choose: those whose time on this machine means something."""
+    """Return the targets that `auto` may choose: those whose timings on this machine are meaningful."""
     known = _all()
     return [name for name in known if known[name].is_timed and not isinstance(known[name], AutoTarget)]

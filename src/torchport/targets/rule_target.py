@@ -1,7 +1,7 @@
-"""A base for targets that go by rules: one registry says which ops they take, and all that is known of each.
+"""A base for targets that declare their ops as rules: one registry has all that a target knows of each op.
 
-An op with a rule is kept whole and asked about; one without is taken apart by torch's decompositions, or
-stays on the host. A rule may be of an op of any namespace.
+An op with a rule is kept whole and checked by it; one without is decomposed by torch, or stays on the host. A
+rule may be for an op of any namespace.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Kinds = Mapping[str, frozenset[torch.dtype]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a target knows of an op; a target's own dataclass adds to it.
+    """A target's support for an op; a target's own dataclass adds to it.
 
     Args:
-        kinds: what the op's tensors may hold, a letter each; `KINDS` has the dtypes that it stands for.
-        check: says what is wrong with a call of it, if something is.
-        open: says what is wrong with its open sizes, if something is; without it, they must be fixed.
+        kinds: the kinds of tensors that the op supports, a letter each; `KINDS` maps them to dtypes.
+        check: returns what is wrong with a call of it, or None.
+        open: returns what is wrong with its open sizes, or None; without it, sizes must be fixed.
     """
 
     KINDS: ClassVar[Kinds] = {
@@ -63,10 +63,10 @@ class Rules(dict[str, RuleT]):
     def add(self, names: str, rule: RuleT) -> None:
         """Register ops, written as `add.Tensor quantized_decomposed.quantize_per_tensor.default …`.
 
-        A name without a namespace is of `aten`.
+        A name without a namespace is in `aten`.
 
         Raises:
-            ValueError: an op has a rule already, or the rule is of tensors that the target does not know.
+            ValueError: an op has a rule already, or the rule has an unknown kind of tensors.
         """
         for kind in rule.kinds:
             if kind not in rule.KINDS:
@@ -78,22 +78,22 @@ class Rules(dict[str, RuleT]):
 
 
 class RuleTarget(Target[OptionsT], Generic[OptionsT, RuleT]):
-    """A target that takes the ops of its registry, where their tensors, integers and arguments permit it."""
+    """A target that supports the ops of its registry, if their tensors, integers and arguments permit it."""
 
-    # Between which integers the device computes exactly, whatever their dtype.
+    # The range of integers that the device computes exactly, whatever their dtype.
     exact_integers: ClassVar[Bounds]
     no_lowering: ClassVar[str] = "{op} has no lowering to {target}"
 
     @abstractmethod
     def rules(self) -> Mapping[str, RuleT]:
-        """Return the registry; it is not asked for where an island is only loaded."""
+        """Return the registry; it is not called if an island is only loaded."""
 
     def check(self, node: fx.Node, rule: RuleT, options: OptionsT) -> Verdict | None:
-        """Say what is wrong with a call, if something is; its tensors and integers are fine."""
+        """Return what is wrong with a call, or None; its tensors and integers are checked already."""
         return rule.check(node) if rule.check is not None else None
 
     def decompositions(self) -> Decompositions:
-        """Take apart what has no rule; keep what has one."""
+        """Decompose the ops without a rule; keep those with one."""
         rules = self.rules()
         return {op: how for op, how in core_decompositions().items() if str(op) not in rules}
 
@@ -106,7 +106,7 @@ class RuleTarget(Target[OptionsT], Generic[OptionsT, RuleT]):
         rules = self.rules()
 
         def is_outside(node: fx.Node) -> bool:
-            """Whether a node's value surely comes from outside the device."""
+            """Whether a node's value certainly comes from outside the device."""
             if node.op == "call_function":
                 return isinstance(node.target, OpOverload) and str(node.target) not in rules
             return node.op == "placeholder"
@@ -114,14 +114,14 @@ class RuleTarget(Target[OptionsT], Generic[OptionsT, RuleT]):
         annotate(graph_module, is_outside, self.exact_integers)
 
     def open_verdict(self, node: fx.Node, options: OptionsT) -> Verdict:
-        """Say whether a node's rule lets its sizes be open."""
+        """Return whether a node's rule permits open sizes."""
         rule = self.rules().get(str(node.target))
         if rule is None:
-            return SUPPORTED  # `verdict` says why it is not taken at all
+            return SUPPORTED  # `verdict` rejects it, with the reason
         return super().open_verdict(node, options) if rule.open is None else rule.open(node) or SUPPORTED
 
     def verdict(self, node: fx.Node, options: OptionsT) -> Verdict:
-        """Say whether the target computes this node as torch does: what holds for all ops, then its rule."""
+        """Return whether the target computes this node as torch does, by general checks and by its rule."""
         if node.target is operator.getitem:
             source = node.args[0]
             assert isinstance(source, fx.Node)

@@ -1,6 +1,6 @@
-"""Tensors as safetensors, written one after another and read where they lie.
+"""Writes tensors as safetensors one after another, and reads them without a copy.
 
-The library itself holds all of them once more, both ways.
+The safetensors library itself keeps a second copy of all of them, on writing and on reading.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _DTYPES = {
 
 
 _NAMES = {name: dtype for dtype, name in _DTYPES.items()}
-_LENGTH = 8  # bytes of the head's own length
+_LENGTH = 8  # bytes of the header's length field
 _LONGEST_HEAD = 100_000_000  # bytes; the library's own limit
-ALIGNMENT = 8  # at multiples of which the tensors begin
+ALIGNMENT = 8  # of the start of the tensors, in bytes
 
 
 def storable(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], list[str]]:
-    """Return tensors as a file can hold them, and the names of complex ones, which are held as pairs.
+    """Return tensors in a form that can be stored, and the names of complex ones, which are stored as pairs.
 
     Raises:
-        TargetError: a layout has no place in such a file.
+        TargetError: a tensor's layout cannot be stored.
     """
     made: dict[str, torch.Tensor] = {}
     complexes: list[str] = []
@@ -66,10 +66,10 @@ def storable(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tenso
 
 
 def restored(tensors: Mapping[str, torch.Tensor], complexes: JSON) -> dict[str, torch.Tensor]:
-    """Return what `storable` was given.
+    """Return the original tensors, the inverse of `storable`.
 
     Raises:
-        TargetError: the names of complex tensors are not names of pairs.
+        TargetError: a name in `complexes` is not that of a tensor of pairs.
     """
     names = complexes if isinstance(complexes, list) else [None]
     made = dict(tensors)
@@ -82,10 +82,10 @@ def restored(tensors: Mapping[str, torch.Tensor], complexes: JSON) -> dict[str, 
 
 
 def write_safetensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write tensors, as `storable` gives them, to a file.
+    """Write tensors, as `storable` returns them, to a file.
 
     Raises:
-        TargetError: a dtype has no place in such a file.
+        TargetError: a dtype cannot be stored.
     """
     with path.open("wb") as file:
         for part in _parts(tensors):
@@ -98,13 +98,13 @@ def safetensors_bytes(
     after: bytes = b"",
     values: Callable[[str], torch.Tensor] | None = None,
 ) -> Bytes:
-    """Return tensors, as `storable` gives them, as the bytes of a file, behind other bytes.
+    """Return tensors, as `storable` returns them, as the bytes of a file, after a prefix.
 
     Args:
         tensors: the tensors by name.
-        after: what stands before them.
-        values: gives the values for a name, if `tensors` has shapes and dtypes alone: one after the other, so
-            that not all are in memory at once.
+        after: the prefix.
+        values: returns the values for a name, if `tensors` has only shapes and dtypes; called for one name at
+            a time, so that not all values are in memory at once.
     """
     head, in_order = _head(tensors)
     made = new_payload(len(after) + len(head) + sum(tensor.nbytes for _, tensor in in_order))
@@ -129,10 +129,10 @@ def _bytes_of(tensor: torch.Tensor) -> bytes | memoryview:
 
 
 def _head(tensors: Mapping[str, torch.Tensor]) -> tuple[bytes, list[tuple[str, torch.Tensor]]]:
-    """Return the first bytes of a file, and the tensors as they come after them."""
+    """Return the header of a file, and the tensors in the order that they follow it."""
     head: dict[str, object] = {}
     at = 0
-    in_order = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # so that each is aligned
+    in_order = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # keeps each aligned
     for name, tensor in in_order:
         if tensor.dtype not in _DTYPES:
             raise TargetError(f"a weight of the dtype {tensor.dtype} cannot be stored", where=name)
@@ -149,26 +149,26 @@ def _head(tensors: Mapping[str, torch.Tensor]) -> tuple[bytes, list[tuple[str, t
 
 
 def read_safetensors(content: Bytes) -> dict[str, torch.Tensor]:
-    """Return the tensors of a file's content, on the same memory: names for the same bytes share them.
+    """Return the tensors of a file's content, as views of its memory; several names may share bytes.
 
     Raises:
-        TargetError: it is not such a file.
+        TargetError: it is not a valid safetensors file.
     """
     size = int.from_bytes(content[:_LENGTH].tobytes(), "little")
     if content.size < _LENGTH or size > content.size - _LENGTH:
         raise TargetError("the weights are truncated")
     head = _parse_head(content[_LENGTH : _LENGTH + size].tobytes())
     data = content[_LENGTH + size :]
-    if data.ctypes.data % ALIGNMENT or not data.flags.writeable:  # of another writer, or mapped from a file
+    if data.ctypes.data % ALIGNMENT or not data.flags.writeable:  # from another writer, or mapped read-only
         data = data.copy()
     return {name: _tensor(data, entry, name) for name, entry in head.items()}
 
 
 def tensor_places(content: Bytes) -> list[tuple[int, int]]:
-    """Return where in a file's content its tensors lie: starts and lengths.
+    """Return the start and length of each tensor in a file's content.
 
     Raises:
-        TargetError: it is not such a file.
+        TargetError: it is not a valid safetensors file.
     """
     size = int.from_bytes(content[:_LENGTH].tobytes(), "little")
     if content.size < _LENGTH or size > content.size - _LENGTH:
@@ -180,10 +180,10 @@ def tensor_places(content: Bytes) -> list[tuple[int, int]]:
 
 
 def read_row_of_bytes(file: BinaryIO, name: str) -> Bytes:
-    """Return a tensor of an open file that is a row of bytes; nothing else of the file is read.
+    """Return a one-dimensional uint8 tensor of an open file, without reading the other tensors.
 
     Raises:
-        TargetError: it is not such a file, or has no such tensor.
+        TargetError: it is not a valid safetensors file, or has no such tensor.
         OSError: it cannot be read.
     """
     total = os.fstat(file.fileno()).st_size
@@ -219,20 +219,20 @@ def _tensor(data: Bytes, entry: JSON, name: str) -> torch.Tensor:
 
 
 def _described(entry: JSON, name: str, limit: int) -> tuple[torch.dtype, list[int], tuple[int, int]]:
-    """Return a tensor's dtype, sizes, and where its bytes start and end."""
+    """Return a tensor's dtype, sizes, and the start and end of its bytes, checked."""
     fields = entry if isinstance(entry, Mapping) else {}
     dtype = _NAMES.get(str(fields.get("dtype")))
     sizes, offsets = _whole_numbers(fields.get("shape")), _whole_numbers(fields.get("data_offsets"))
     if dtype is None or sizes is None or offsets is None or len(offsets) != 2:
-        raise TargetError(f"the weight {name[:80]!r} is not described")
+        raise TargetError(f"the header entry of the weight {name[:80]!r} is missing or malformed")
     start, end = offsets
     if end > limit or end - start != math.prod(sizes) * dtype.itemsize:
-        raise TargetError(f"the weight {name[:80]!r} has another size than its bytes")
+        raise TargetError(f"the weight {name[:80]!r} does not have the size of its bytes")
     return dtype, sizes, (start, end)
 
 
 def _whole_numbers(values: object) -> list[int] | None:
-    """Return a list of numbers that are not negative; None if it is something else."""
+    """Return a list of non-negative integers; None if it is something else."""
     if isinstance(values, list) and all(type(value) is int and value >= 0 for value in values):
         return values
     return None

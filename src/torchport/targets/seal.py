@@ -1,4 +1,4 @@
-"""Seals what only its maker may use again, by a secret that lies in the user's own directory."""
+"""Seals texts that only the same user may use again, by an HMAC with a secret in the user's own directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BYTES = 32
 
 
 def seal(text: str) -> str:
-    """Return the seal of a text; empty where no secret can be kept, and then nothing is sealed."""
+    """Return the seal of a text; empty, so that nothing is sealed, if no secret can be stored."""
     secret = _secret() or _new_secret()
     return _code(secret, text) if secret else ""
 
@@ -35,7 +35,7 @@ def _path() -> Path:
 
 
 def _secret() -> bytes:
-    """Return the user's secret; empty if there is none that nobody else knows."""
+    """Return the user's secret; empty if there is none, or others may have read it."""
     try:
         need_private(cache_directory())
         with open_private(_path()) as file:
@@ -47,7 +47,7 @@ def _secret() -> bytes:
 
 
 def _new_secret() -> bytes:
-    """Make a secret, unless another process just did."""
+    """Create a secret, unless another process just did."""
     try:
         make_private(cache_directory())
         _path().unlink(missing_ok=True)
@@ -55,5 +55,5 @@ def _new_secret() -> bytes:
         with os.fdopen(descriptor, "wb") as file:
             file.write(secrets.token_bytes(_BYTES))
     except OSError:
-        pass  # a disk that is read-only, or another process's secret
+        pass  # a read-only disk, or another process created it first
     return _secret()

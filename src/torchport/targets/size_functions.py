@@ -1,4 +1,4 @@
-"""Python's functions on sizes that graphs of any shape call, by their names in files."""
+"""The Python functions on sizes that graphs with dynamic shapes call, by their names in files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Numbers and conditions that depend on the sizes of tensors, as data: `["<=", ["size", 0, 1], 8]`.
 
-A term is a whole number, `["size", TENSOR, DIMENSION]`, or an operation of `OPERATIONS` on terms.
+A term is an integer, `["size", TENSOR, DIMENSION]`, or an operation of `OPERATIONS` on terms.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OPERATIONS: Mapping[str, Callable[..., int]] = {
     "or": lambda *terms: any(terms),
     "not": operator.not_,
 }
-# As a graph calls them.
+# The functions that graphs call for them.
 _FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -42,10 +42,10 @@ _FUNCTIONS: Mapping[str, Callable[..., object]] = {
 
 
 def evaluate(term: object, shapes: Sequence[Sequence[int]]) -> int:
-    """Return what a term is for tensors of these shapes.
+    """Return the value of a term for tensors of these shapes.
 
     Raises:
-        ValueError, TypeError, IndexError: it is not a valid term, or of other tensors, as a file's may be.
+        ValueError, TypeError, IndexError: it is not a valid term for these tensors, as may be in a file.
         ZeroDivisionError: it divides by zero.
     """
     if isinstance(term, int):
@@ -61,7 +61,7 @@ def evaluate(term: object, shapes: Sequence[Sequence[int]]) -> int:
 
 
 def operations_of(term: object) -> set[str]:
-    """Return the operations that a term computes with."""
+    """Return the operations that a term uses."""
     if not isinstance(term, list) or term[0] == "size":
         return set()
     return {term[0]}.union(*map(operations_of, term[1:]))
@@ -70,13 +70,13 @@ def operations_of(term: object) -> set[str]:
 def add_to_graph(
     graph: fx.Graph, term: object, inputs: Sequence[fx.Node], made: dict[str, fx.Node | int]
 ) -> fx.Node | int:
-    """Return the node that computes a term in a graph, or the number that it is.
+    """Add nodes that compute a term to a graph; return the last node, or the number if the term is one.
 
     Args:
-        graph: where calls are added.
-        term: a number, and no condition.
+        graph: the graph.
+        term: the term, a number rather than a condition.
         inputs: the nodes of the tensors whose sizes it depends on.
-        made: what was added before, by the terms.
+        made: the nodes added so far, by their terms.
     """
     key = repr(term)
     if key not in made:
@@ -104,9 +104,9 @@ def _add(
     return node
 
 
-SIZE = "torchport_size"  # in a node's meta: the term that it computes
+SIZE = "torchport_size"  # key of the term that a node computes, in its metadata
 
 
 def is_size(node: fx.Node) -> bool:
-    """Whether a node computes a size from those of its graph's inputs."""
+    """Whether a node computes a size from the sizes of its graph's inputs."""
     return SIZE in node.meta

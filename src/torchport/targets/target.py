@@ -1,4 +1,4 @@
-"""What a device plug-in must answer: its options, its decompositions, its verdicts, build and load."""
+"""The interface of a device plug-in: its options, its decompositions, its verdicts, build and load."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 @runtime_checkable
 class RunsBeside(Protocol):
-    """A runner whose device leaves the calling thread free while it computes."""
+    """A runner that leaves the calling thread free while its device computes."""
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the island once."""
@@ -37,7 +37,7 @@ class RunsBeside(Protocol):
     def run_overlapped(
         self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile | None
     ) -> list[torch.Tensor]:
-        """Run the island once, and `meanwhile` beside it; what that raises is raised when both are done."""
+        """Run the island once, and `meanwhile` concurrently; its exception is raised when both are done."""
         ...
 
 
@@ -50,12 +50,12 @@ class Options:
         keep_modules: modules whose ops stay on the host, by path, such as `encoder.layer.0`.
         min_island_size: islands of fewer ops stay on the host.
         check: whether each built island is compared with eager on the example inputs before use.
-        speed_trial: whether each built island is timed against eager on the example inputs before use; what
-            is slower stays on the host.
-        cache: whether built islands are kept on disk and used again.
-        child_trial: whether each island is built, loaded and run in a child process first: what crashes there
-            stays on the host. One from the cache was.
-        frozen: the model does not change any more, so that calls need not look whether it did.
+        speed_trial: whether each built island is timed against eager on the example inputs before use; a
+            slower one stays on the host.
+        cache: whether built islands are cached on disk and reused.
+        child_trial: whether each island is built, loaded and run in a child process first; one that crashes
+            there stays on the host. Islands from the cache have passed already.
+        frozen: the model no longer changes, so calls need not check whether it did.
     """
 
     keep_ops: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ OptionsT = TypeVar("OptionsT", bound=Options, default=Any)
 
 
 def choice(default: str, choices: Collection[str]) -> Any:
-    """Return the field of an option that is one of several texts; others are refused by name."""
+    """Return the dataclass field of an option that must be one of several strings."""
     return field(default=default, metadata={"choices": tuple(choices)})
 
 
@@ -82,10 +82,10 @@ class Island:
 
     Args:
         name: its name in the program.
-        graph_module: placeholders are its inputs, `get_attr` its frozen weights, a tuple its output.
-        inputs, outputs: the tensors that cross; an open size of theirs is -1.
-        sizes: how open sizes depend on each other, if there are any. The artefact's properties must hold
-            those of `sizes.properties()`.
+        graph_module: placeholders are its inputs, `get_attr` nodes its frozen weights, a tuple its output.
+        inputs, outputs: the tensors that cross its boundary; open sizes are -1.
+        sizes: how open sizes depend on each other, if there are any. The artefact's properties must include
+            `sizes.properties()`.
     """
 
     name: str
@@ -97,13 +97,13 @@ class Island:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Artifact:
-    """What a target built: bytes, and what its loader must know to use them.
+    """A built island: its bytes, and what the loader must know to use them.
 
     Args:
-        payload: the bytes, as a one-dimensional array of uint8; may be mapped from a file.
-        properties: JSON-ready facts for the target's own `load`. They may come from a stranger's file, as the
-            bytes may: `load` checks them.
-        digest: the payload's, as `digest_of` gives it, where somebody computed it already.
+        payload: the bytes, as a one-dimensional array of uint8; may be memory-mapped.
+        properties: JSON-serializable facts for the target's own `load`. Like the bytes, they may come from an
+            untrusted file: `load` checks them.
+        digest: the payload's digest by `digest_of`, if it was computed already.
     """
 
     payload: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
@@ -117,10 +117,10 @@ class Availability:
 
     Args:
         ok: whether it does.
-        detail: what is there or missing, in a sentence.
-        remedy: what to do if it is missing.
-        version: of the target's library.
-        devices: the devices it sees.
+        detail: what is available or missing, in a sentence.
+        remedy: what to do if something is missing.
+        version: the version of the target's library.
+        devices: the devices it finds.
     """
 
     ok: bool
@@ -132,12 +132,12 @@ class Availability:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnWeight:
-    """A weight in a target's own narrow floats.
+    """A weight rounded to a target's own narrow float format.
 
     Args:
-        dtype: what the target calls them.
-        values: what they hold, in the dtype that the weight had.
-        bytes: what they take on the device.
+        dtype: the target's name of the format.
+        values: the rounded values, in the weight's original dtype.
+        bytes: their size on the device.
     """
 
     dtype: str
@@ -146,11 +146,11 @@ class OwnWeight:
 
 
 class OutOfRange(Exception):
-    """An island's input holds values that it was not built for; the caller runs the call on the host."""
+    """An island's input has values that it was not built for; the caller runs the call on the host."""
 
 
 class GaveNaN(OutOfRange):
-    """An island's output holds NaN, and only torch can tell whether it should.
+    """An island's output has NaN, and only torch can tell whether that is right.
 
     Args:
         results: all outputs of the island.
@@ -167,17 +167,17 @@ class Target(ABC, Generic[OptionsT]):
     name: ClassVar[str]
     description: ClassVar[str]
     options_type: type[OptionsT] = Options  # type: ignore[assignment]  # those that every target has
-    build_format: ClassVar[int] = 1  # raised whenever `build` writes something other than before
-    device_types: ClassVar[frozenset[str]] = frozenset({"cpu"})  # whose tensors its islands take
-    recomputes_in_training: ClassVar[bool] = False  # rather than to keep what products take in both passes
-    is_timed: ClassVar[bool] = True  # whether its time here means something: not if it is only simulated
+    build_format: ClassVar[int] = 1  # increment whenever the output format of `build` changes
+    device_types: ClassVar[frozenset[str]] = frozenset({"cpu"})  # of the tensors that its islands accept
+    recomputes_in_training: ClassVar[bool] = False  # activations in backward, instead of keeping most of them
+    is_timed: ClassVar[bool] = True  # whether timings here are meaningful: not if it is only simulated
 
     @abstractmethod
     def availability(self) -> Availability:
-        """Say whether the target works here; must not raise."""
+        """Return whether the target works here; must not raise."""
 
     def check_ready(self, options: OptionsT) -> None:  # a target without a device is always ready
-        """Refuse, before anything is built, what cannot work: a missing library, an absent device.
+        """Check, before anything is built, that the target's library and device are there.
 
         Raises:
             TargetError: says what is missing and how to get it.
@@ -185,41 +185,41 @@ class Target(ABC, Generic[OptionsT]):
 
     @abstractmethod
     def version(self) -> str:
-        """Return what a built island depends on: the version of the target's library."""
+        """Return the version of the target's library, which built islands depend on."""
 
     @abstractmethod
     def decompositions(self) -> Decompositions:
-        """Return the ops that are to be taken apart before any verdict is asked, with how."""
+        """Return the decompositions to apply before any verdict, by op."""
 
     def training_decompositions(self) -> Decompositions:
-        """Return the same for the graphs of training, where weights are inputs and gradients are computed."""
+        """Return the decompositions for training graphs, in which weights are inputs, with gradients."""
         return self.decompositions()
 
     def kept_composites(self) -> Collection[OpOverload]:
-        """Return the composite ops, which torch takes apart by itself, that are to stay whole."""
+        """Return the composite ops to keep whole, which torch would decompose itself."""
         return ()
 
     def prepare(self, graph_module: fx.GraphModule) -> None:  # most targets need none
-        """Look over the whole graph, once, before verdicts are asked; may leave notes in `node.meta`."""
+        """Analyze the whole graph once, before any verdict; may leave notes in `node.meta`."""
 
     @abstractmethod
     def verdict(self, node: fx.Node, options: OptionsT) -> Verdict:
-        """Say whether the target computes this node as torch does."""
+        """Return whether the target computes this node as torch does."""
 
     def takes_open_sizes(self, options: OptionsT) -> bool:
-        """Whether one island may be for all sizes of some dimensions; each size is built for otherwise."""
+        """Whether one island can serve all sizes of some dimensions; if not, each size is built for."""
         return False
 
     def open_verdict(self, node: fx.Node, options: OptionsT) -> Verdict:
-        """Say whether a node can be built for all sizes of its open dimensions.
+        """Return whether a node can be built for all sizes of its open dimensions.
 
-        Asked of targets that take open sizes, of nodes that have such. That the node is computed as torch
-        does at their extremes is asked of `verdict`, about copies of the graph for these sizes.
+        Called for nodes with open sizes, if the target takes open sizes. Whether the node is computed as
+        torch does at the extremes is left to `verdict`, called on copies of the graph with those sizes.
         """
         return Verdict(False, "shape", f"{node.target} is built for fixed sizes only", "fix the dimension")
 
     def is_low_precision(self, options: OptionsT) -> bool:
-        """Whether the device was asked to compute in less than float32."""
+        """Whether the options make the device compute in lower precision than float32."""
         return False
 
     @abstractmethod
@@ -234,30 +234,30 @@ class Target(ABC, Generic[OptionsT]):
         outputs: Sequence[TensorSpec],
         options: OptionsT,
     ) -> Runner:
-        """Return a function that runs a built island; it is called from several threads."""
+        """Return a function that runs a built island; it may be called from several threads."""
 
     def embed(self, artifact: Artifact, runner: Runner, options: OptionsT) -> Artifact:
-        """Return an artefact that loads faster on a device like this one, for a package; or the same one.
+        """Return an artefact for a package that loads faster on a device like this one, or the same one.
 
-        It must load elsewhere as well: the device's own compiled form stands beside the portable form.
+        It must also load elsewhere: the device's own compiled form is stored beside the portable form.
 
         Args:
             artifact: the built island.
-            runner: what `load` made of it.
-            options: what it was built with.
+            runner: the runner that `load` returned for it.
+            options: the options that it was built with.
         """
         return artifact
 
     def weight_places(self, artifact: Artifact) -> list[tuple[int, int]]:
-        """Return where in the payload weights lie: starts and lengths. A package holds equal ones once.
+        """Return the start and length of each weight in the payload. A package stores equal weights once.
 
         Args:
-            artifact: what `build` or `embed` made.
+            artifact: an artefact from `build` or `embed`.
         """
         return []
 
     def readable(self, artifact: Artifact) -> dict[str, bytes]:
-        """Return what a person may read of a built island: files by their names; kept beside the log."""
+        """Return human-readable files of a built island, by name, which are kept beside the log."""
         return {}
 
     def emit(
@@ -271,51 +271,51 @@ class Target(ABC, Generic[OptionsT]):
         takes: Sequence[int],
         gives: Sequence[int],
     ) -> dict[str, bytes]:
-        """Return a built island as a program that runs without torchport: its files by their names.
+        """Return a built island as a program that runs without torchport: its files by name.
 
         Args:
             artifact: the built island.
             examples: inputs for it to run on, in the model's order.
-            options: what it was built with.
-            title: what the program says it is.
-            stem: the files' name, without its ending.
-            takes, gives: the places of the island's inputs and outputs, in the model's order.
+            options: the options that it was built with.
+            title: the program's title.
+            stem: the files' name, without its extension.
+            takes, gives: the indices of the island's inputs and outputs, in the model's order.
 
         Raises:
-            TargetError: the target writes no programs.
+            TargetError: the target does not support it.
         """
         raise TargetError("the target writes no programs", where=self.name, remedy="use the target ttnn")
 
     def op_times(
         self, island: Island, options: OptionsT, arguments: Sequence[torch.Tensor]
     ) -> list[OpTime] | None:
-        """Return how long each op of an island takes, by the engine's own clock; None if it has none.
+        """Return the time of each op of an island from the engine's own profiler; None if it has none.
 
         Args:
-            island: it is built for this alone, since engines are told beforehand that they are to measure.
-            options: what it is built with.
-            arguments: what it is run on.
+            island: the island, which is built anew, since engines must enable profiling at build time.
+            options: the options to build it with.
+            arguments: the inputs to run it on.
         """
         return None
 
     def own_weight(self, weight: torch.Tensor, bits: int) -> OwnWeight | None:
-        """Return a linear layer's weight in the target's own narrow floats; None: it has none.
+        """Return a linear layer's weight in the target's own narrow float format, or None if it has none.
 
         Args:
-            weight: a row for each output.
+            weight: the weight, with a row for each output.
             bits: 8 or 4.
         """
         return None
 
     def simulated_seconds(self, artifact: Artifact, options: OptionsT) -> float | None:
-        """Return how long an island would take on the device, where it is only simulated here."""
+        """Return an island's estimated time on the device, if it is only simulated here, or None."""
         return None
 
     def make_options(self, given: Mapping[str, object] | None) -> OptionsT:
         """Build the target's options from keywords.
 
         Raises:
-            TargetError: a name is unknown, or a value is of the wrong kind.
+            TargetError: a name is unknown, or a value has the wrong type.
         """
         defaults = dataclasses.asdict(self.options_type())
         fields = dataclasses.fields(self.options_type)
@@ -329,19 +329,19 @@ class Target(ABC, Generic[OptionsT]):
             values[key] = _coerced(self.name, key, value, defaults[key])
             if choices[key] and values[key] not in choices[key]:
                 raise TargetError(
-                    f"no {key} {value!r}", where=self.name, remedy=nearest(str(value), choices[key])
+                    f"unknown {key} {value!r}", where=self.name, remedy=nearest(str(value), choices[key])
                 )
         _check_ops(self.name, values.get("keep_ops", ()))
         return self.options_type(**values)  # type: ignore[arg-type]  # checked against the defaults above
 
     def options_from_file(self, given: Mapping[str, object]) -> OptionsT:
-        """Build the options that a file asks for: a package, or an island in one.
+        """Build the options from a file: a package, or an island in one.
 
-        A file is data of a stranger's. A target whose options can do more than choose how to compute, such as
-        name a directory, permits here those that are harmless. Who passes options by hand is not asked.
+        Files are untrusted. A target whose options can do more than choose how to compute, such as name a
+        directory, permits only harmless ones here. Options that a caller passes directly are not restricted.
 
         Raises:
-            TargetError: an option is not permitted, is unknown, or is of the wrong kind.
+            TargetError: an option is not permitted, is unknown, or has the wrong type.
         """
         return self.make_options(given)
 
@@ -354,7 +354,7 @@ class Target(ABC, Generic[OptionsT]):
 
 
 def _check_ops(target: str, names: object) -> None:
-    """Refuse names that torch has no op for: `aten.softmax.int`, or `aten.softmax` for all overloads."""
+    """Reject names of unknown ops; `aten.softmax.int` is one overload, `aten.softmax` all of them."""
     assert isinstance(names, tuple)
     if not names:
         return
@@ -371,7 +371,7 @@ def _check_ops(target: str, names: object) -> None:
 
 
 def _coerced(target: str, key: str, value: object, default: object) -> object:
-    """Return the value in the default's type; texts come from a command line."""
+    """Return the value converted to the default's type; strings come from the command line."""
     if isinstance(default, bool):
         if isinstance(value, str) and value.lower() in ("true", "false", "1", "0", "yes", "no"):
             return value.lower() in ("true", "1", "yes")
@@ -392,6 +392,6 @@ def _coerced(target: str, key: str, value: object, default: object) -> object:
             return dict(value)
     elif isinstance(value, str):
         return value
-    kinds = {bool: "true or false", int: "a whole number", tuple: "a list of texts", dict: "a dict"}
-    kind = kinds.get(type(default), "text")
+    kinds = {bool: "true or false", int: "an integer", tuple: "a list of strings", dict: "a dict"}
+    kind = kinds.get(type(default), "a string")
     raise TargetError(f"the option {key!r} takes {kind}, not {value!r}", where=target)

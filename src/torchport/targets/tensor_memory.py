@@ -1,4 +1,4 @@
-"""A tensor's memory as NumPy and other libraries read it."""
+"""Exposes a tensor's memory to NumPy and other libraries."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 
 
 def as_array(tensor: torch.Tensor) -> numpy.ndarray[Any, Any]:
-    """Return an array on a CPU tensor's memory.
+    """Return an array that shares a CPU tensor's memory.
 
-    By DLPack: after `Tensor.numpy` torch refuses for good to resize the tensor, which may be the user's.
+    Through DLPack: after `Tensor.numpy`, torch permanently refuses to resize the tensor, which may be the
+    user's.
     """
     return numpy.from_dlpack(tensor.detach())

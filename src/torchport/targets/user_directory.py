@@ -1,7 +1,7 @@
-"""The user's own directory on disk, and files in it that nobody else can have written.
+"""The user's own directory on disk, and files in it that no other user can have written.
 
-A file that says what is computed must be the user's own: on a shared machine another user may plant one, or a
-pipe that never ends. Systems without owners and modes (Windows) are taken as they are.
+A file that controls what is computed must be the user's own: on a shared machine another user may plant one,
+or a pipe that blocks forever. On systems without owners and modes (Windows) nothing is checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class NotPrivate(OSError):
 
 
 def cache_directory() -> Path:
-    """Return where torchport keeps things: `TORCHPORT_CACHE_DIR`, or `torchport` in the user's cache."""
+    """Return torchport's cache directory: `TORCHPORT_CACHE_DIR`, or `torchport` in the user's cache."""
     given = os.environ.get("TORCHPORT_CACHE_DIR")
     if given:
         return Path(given)
@@ -34,12 +34,12 @@ def cache_directory() -> Path:
         return Path.home() / ".cache" / "torchport"
     except (
         RuntimeError
-    ):  # a user without a home, as in containers; `make_private` sees that it is this user's
+    ):  # a user without a home, as in containers; `make_private` checks that the directory is this user's
         return Path(tempfile.gettempdir()) / f"torchport_cache_{getattr(os, 'getuid', int)()}"
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory for the user alone, whatever the umask; one that is there must be the user's.
+    """Make a directory with access for the user only, whatever the umask; an existing one must be private.
 
     Raises:
         OSError: it cannot be made, or others may write to it.
@@ -54,20 +54,20 @@ def make_private(directory: Path) -> None:
 
 
 def need_private(directory: Path) -> None:
-    """Refuse a directory in which others may write.
+    """Reject a directory that others may write to.
 
     Raises:
         NotPrivate: another user owns it, or its mode lets others write.
-        OSError: it is not there.
+        OSError: it does not exist.
     """
     _check(os.stat(directory), str(directory))
 
 
 def open_private(path: Path) -> BufferedReader:
-    """Open a file of the user's for reading; nothing is waited for.
+    """Open one of the user's own files for reading, without blocking.
 
     Raises:
-        NotPrivate: others may write it.
+        NotPrivate: others may write to it.
         OSError: it cannot be opened, or is not a regular file.
     """
     file = open_regular(path, follow_links=False)
@@ -76,13 +76,13 @@ def open_private(path: Path) -> BufferedReader:
     except BaseException:
         file.close()
         raise
-    return file  # type: ignore[return-value]  # what `os.fdopen` gives
+    return file  # type: ignore[return-value]  # as `os.fdopen` returns
 
 
 def _check(found: os.stat_result, name: str) -> None:
     if not hasattr(os, "geteuid"):
         return  # no owners here
-    if found.st_uid not in (os.geteuid(), 0):  # the administrator can change what the user owns anyway
+    if found.st_uid not in (os.geteuid(), 0):  # root can change the user's files anyway
         raise NotPrivate(f"{name} belongs to another user")
     if found.st_mode & 0o022:
         raise NotPrivate(f"others may write to {name}")
@@ -90,7 +90,7 @@ def _check(found: os.stat_result, name: str) -> None:
 
 @functools.cache
 def warn_once(directory: Path, reason: str) -> None:
-    """Say, once a process, that a directory is not used."""
+    """Warn, once per process, that a directory is not used."""
     _log.warning(
         "%s is not used: %s; to use it, run chmod go-w on it, or set TORCHPORT_CACHE_DIR to one of your own",
         directory,

@@ -1,8 +1,8 @@
-"""Proves that integers fit: devices compute 64-bit integers in fewer bits, and index unchecked.
+"""Proves that integers fit: devices compute 64-bit integers in fewer bits, and index without bounds checks.
 
-torch would give the wide result, or raise for an index that is out of bounds; a device would give a
-wrong number. So every integer in the graph gets bounds, by the rows of `integer_bounds.py`. Integers that
-come from outside are assumed to lie within some, and the assumption is checked on each call.
+torch would return the 64-bit result, or raise for an index that is out of bounds; a device would return a
+wrong number. So every integer in the graph gets bounds, computed by `integer_bounds.py`. Integers from
+outside are assumed to lie within bounds, and each call checks that assumption.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from torchport.targets.integer_bounds import (
 )
 from torchport.torch_private import FakeTensor
 
-# What is assumed of integers from outside. Ids, positions, masks and lengths lie far within; the
-# room above is for the arithmetic that models do on them.
+# The assumed bounds of integers from outside. Ids, positions, masks and lengths are far smaller; the headroom
+# up to what devices compute exactly is for the arithmetic that models do on them.
 ASSUMED: Bounds = (-(2**22), 2**22)
-_NARROWER = (2**16, 2**12, 2**8)  # what is assumed instead where that could grow too large
+_NARROWER = (2**16, 2**12, 2**8)  # limits assumed instead if results could grow too large
 _ASSUMED_KEY = "torchport_range_is_assumed"  # and checked on each call, rather than proved
 _NO_VALUES = "torchport_no_values"
 _SIGNS = {"aten.add.Tensor": 1, "aten.add.Scalar": 1, "aten.sub.Tensor": -1, "aten.sub.Scalar": -1}
@@ -39,13 +39,13 @@ _SIGNS = {"aten.add.Tensor": 1, "aten.add.Scalar": 1, "aten.sub.Tensor": -1, "at
 def annotate(
     graph_module: fx.GraphModule, is_outside: Callable[[fx.Node], bool], exact: Bounds = UNKNOWN
 ) -> None:
-    """Give every integer node its bounds.
+    """Annotate every integer node with its bounds.
 
     Args:
         graph_module: the whole graph; its weights are `get_attr` nodes.
-        is_outside: whether a node's value surely comes from outside the device.
-        exact: between which integers the device computes exactly. Where integers could grow out of it, less
-            is assumed of those from outside that they come from.
+        is_outside: whether a node's value certainly comes from outside the device.
+        exact: the range of integers that the device computes exactly. If integers could grow beyond it,
+            narrower bounds are assumed for the inputs that they are computed from.
     """
     nodes = list(graph_module.graph.nodes)
     without_values = {node for node in nodes if _has_no_values(graph_module, node)}
@@ -79,20 +79,22 @@ def _narrow(
     settled: Collection[fx.Node],
     exact: Bounds,
 ) -> None:
-    """Assume less of integers that could grow too large, such as masks that are summed and multiplied."""
+    """Assume narrower bounds for integers that could grow too large, such as masks that are summed."""
     for most in _NARROWER:
-        origins = _outgrown(nodes, assumed, exact) - set(settled)
+        origins = _origins_of_too_large(nodes, assumed, exact) - set(settled)
         if not origins:
             return
         assumed |= dict.fromkeys(origins, (-most, most))
         _bound(graph_module, nodes, assumed)
-    in_vain = _outgrown(nodes, assumed, exact)
+    in_vain = _origins_of_too_large(nodes, assumed, exact)
     if in_vain:
         _bound(graph_module, nodes, assumed | {node: ASSUMED for node in in_vain if node not in settled})
 
 
-def _outgrown(nodes: list[fx.Node], assumed: Mapping[fx.Node, Bounds], exact: Bounds) -> set[fx.Node]:
-    """Return the assumed integers that some too large integer is computed from, through integers alone."""
+def _origins_of_too_large(
+    nodes: list[fx.Node], assumed: Mapping[fx.Node, Bounds], exact: Bounds
+) -> set[fx.Node]:
+    """Return the assumed integers that some too large integer is computed from, through integer ops only."""
     origins: dict[fx.Node, set[fx.Node]] = {}
     found: set[fx.Node] = set()
     for node in nodes:
@@ -109,9 +111,10 @@ def _outgrown(nodes: list[fx.Node], assumed: Mapping[fx.Node, Bounds], exact: Bo
 
 
 def merge_ranges(graph_module: fx.GraphModule, copies: Sequence[Mapping[fx.Node, fx.Node]]) -> None:
-    """Give every integer node of a graph the bounds that its copies for several sizes have.
+    """Annotate every integer node of a graph with the merged bounds of its copies for several sizes.
 
-    What is proved holds of each copy, so of all it is what holds of one; what is assumed must hold of all.
+    Proved bounds hold for one copy each, so their union holds for all; assumed bounds must satisfy every
+    copy, so they are intersected.
     """
     for node in graph_module.graph.nodes:
         metas = [some[node].meta for some in copies if node in some]
@@ -130,7 +133,7 @@ def fits(bounds: Bounds, limits: Bounds) -> bool:
 
 
 def input_ranges(graph_module: fx.GraphModule) -> dict[int, Bounds]:
-    """Return, for an island, which inputs must be checked on each call, and against what."""
+    """Return the bounds to check each integer input of an island against, on each call."""
     found: dict[int, Bounds] = {}
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     for index, node in enumerate(placeholders):
@@ -140,13 +143,13 @@ def input_ranges(graph_module: fx.GraphModule) -> dict[int, Bounds]:
 
 
 def index_limits(node: fx.Node) -> list[tuple[fx.Node, Bounds]]:
-    """Return, for an op that indexes, its index tensors with the bounds that they must keep."""
+    """Return, for an op that indexes, its index tensors with the bounds that they must stay within."""
     known = INTEGERS.get(str(node.target))
     return [] if known is None or known.indexes is None or _is_open(node) else known.indexes(node)
 
 
 def condition_of(node: fx.Node) -> str:
-    """Say what must hold of weights without values for an op's indexes to fit; empty if nothing must."""
+    """Return the condition on weights without values for an op's indices to be in bounds; empty if none."""
     for index, (low, high) in index_limits(node):
         origin, _ = _through_lookups(index)
         if origin.meta.get(_NO_VALUES):
@@ -155,7 +158,7 @@ def condition_of(node: fx.Node) -> str:
 
 
 def _has_no_values(graph_module: fx.GraphModule, node: fx.Node) -> bool:
-    """Whether a node is a weight without values: such a model is explained, never built."""
+    """Whether a node is a fake or meta weight: such a model can be explained, but not built."""
     tensor = getattr(graph_module, str(node.target), None) if node.op == "get_attr" else None
     return isinstance(tensor, torch.Tensor) and (isinstance(tensor, FakeTensor) or tensor.is_meta)
 
@@ -165,7 +168,7 @@ def _wanted(
     is_assumed: Callable[[fx.Node], bool],
     origin_of: Callable[[fx.Node], tuple[fx.Node, Bounds]],
 ) -> dict[fx.Node, Bounds]:
-    """Narrow the assumption on integers to what the ops that index with them need."""
+    """Return the bounds of assumed integers that are used as indices, narrowed to the limits of those ops."""
     wanted: dict[fx.Node, Bounds] = {}
     for node in nodes:
         for index, (low, high) in index_limits(node):
@@ -177,7 +180,7 @@ def _wanted(
 
 
 def _through_views(graph_module: fx.GraphModule, node: fx.Node) -> tuple[fx.Node, Bounds]:
-    """Return what an index is, all or some elements of it, and the bounds of what is added to them."""
+    """Return the node that an index is a view of, and the bounds of constants added on the way."""
     least = most = 0
     while node.op == "call_function":
         known = INTEGERS.get(str(node.target))
@@ -192,7 +195,7 @@ def _through_views(graph_module: fx.GraphModule, node: fx.Node) -> tuple[fx.Node
 
 
 def _added(graph_module: fx.GraphModule, node: fx.Node) -> tuple[object, Bounds]:
-    """Return what an op adds a constant to, as offsets are added to positions, and the constant's bounds."""
+    """Return the operand that an op adds a constant to, as in position offsets, and the constant's bounds."""
     sign = _SIGNS.get(str(node.target))
     if sign is None or len(node.args) != 2 or node.kwargs:
         return None, (0, 0)
@@ -211,7 +214,7 @@ def _added(graph_module: fx.GraphModule, node: fx.Node) -> tuple[object, Bounds]
 
 
 def _through_lookups(node: fx.Node) -> tuple[fx.Node, Bounds]:
-    """Return what an index is taken from, whichever of its elements, and that nothing is added to them."""
+    """Return the node whose elements an index is selected from; nothing is added, so the bounds are 0."""
     while node.op == "call_function":
         known = INTEGERS.get(str(node.target))
         source = node.args[0] if node.args else None

@@ -1,16 +1,16 @@
-"""Every private name of torch's that torchport uses: another release of torch changes this folder alone.
+"""Every private torch name that torchport uses: a new torch release requires changes in this folder only.
 
-Each stands in `names.py` with what no longer works without it, and with where each supported release has it:
-2.11, 2.12 and 2.13 agree where one place is given. The tests run with 2.13; of the others the sources were
-read. Names are looked up when they are first used, so that importing this folder imports nothing of torch:
-some of them take seconds.
+Each is listed in `names.py` with what it is needed for and its location in each supported release; a single
+location holds for 2.11, 2.12 and 2.13. The tests run with 2.13; the other releases were checked by reading
+their sources. Names are looked up on first use, so importing this folder imports no part of torch: some parts
+take seconds.
 
     from torchport.torch_private import FakeTensor
 
-Private attributes of torch's objects are behind the functions of `attributes.py`. Not private here, since
-torch's documents or all of its users rely on them: `Tensor._version`; `_parameters`, `_buffers`, `_modules`
-and the hooks of `nn.Module`; `OpOverload._schema`; ops whose names begin with an underscore, such as
-`torch.ops.aten._to_copy`.
+Private attributes of torch's objects are wrapped by the functions of `attributes.py`. Some names do not count
+as private, since torch's documentation or all of its users rely on them: `Tensor._version`; `_parameters`,
+`_buffers`, `_modules` and the hooks of `nn.Module`; `OpOverload._schema`; ops whose names begin with an
+underscore, such as `torch.ops.aten._to_copy`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from torchport.torch_private.attributes import compiling as compiling
 from torchport.torch_private.attributes import count_size_guards as count_size_guards
 from torchport.torch_private.attributes import custom_op_module as custom_op_module
 from torchport.torch_private.attributes import dual_level as dual_level
+from torchport.torch_private.attributes import dynamo_lock as dynamo_lock
+from torchport.torch_private.attributes import filter_annotations as filter_annotations
 from torchport.torch_private.attributes import forget_traced_nodes as forget_traced_nodes
 from torchport.torch_private.attributes import functorch_transform as functorch_transform
 from torchport.torch_private.attributes import is_dynamo_loaded as is_dynamo_loaded
 from torchport.torch_private.attributes import is_static_input as is_static_input
 from torchport.torch_private.attributes import is_view as is_view
-from torchport.torch_private.attributes import keep_notes_of_threads_apart as keep_notes_of_threads_apart
 from torchport.torch_private.attributes import last_node as last_node
-from torchport.torch_private.attributes import lock_of_compilations as lock_of_compilations
 from torchport.torch_private.attributes import mark_as_parameter as mark_as_parameter
 from torchport.torch_private.attributes import overload_name as overload_name
 from torchport.torch_private.attributes import pop_functorch_levels as pop_functorch_levels
@@ -168,5 +168,5 @@ def __getattr__(name: str) -> Any:
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = find(name)
-    globals()[name] = found  # the next time it is found at once
+    globals()[name] = found  # later lookups bypass this function
     return found

@@ -1,4 +1,4 @@
-"""Private attributes of torch's objects and modules, each behind a function."""
+"""Private attributes of torch's objects and modules, each wrapped in a function."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ if TYPE_CHECKING:
     from torchport.torch_private import DispatchKey, FakeTensorMode, OpOverload, OpOverloadPacket
 
 
-def lock_of_compilations() -> AbstractContextManager[object]:
-    """Return Dynamo's lock; without it two threads capture at once. Nothing if Dynamo was never imported."""
+def dynamo_lock() -> AbstractContextManager[object]:
+    """Return Dynamo's lock, or a null context if Dynamo is not loaded; without it, captures may overlap."""
     module = sys.modules.get("torch._dynamo.convert_frame")
     return find("compile_lock") if module is not None else nullcontext()
 
 
-def keep_notes_of_threads_apart(may_note: Callable[[], bool]) -> None:
-    """Have functions that Dynamo leaves alone note that they ran only if `may_note` says so.
+def filter_annotations(may_annotate: Callable[[], bool]) -> None:
+    """Let functions that Dynamo skips annotate the traced nodes only if `may_annotate()` returns True.
 
-    While anything is exported, such functions note it in what is being traced, whichever thread calls them:
-    compiled training graphs do, and every op on a meta tensor. Without this, calls of the other threads, and
-    the export, may raise `KeyError: 'custom'`.
+    During an export, such functions annotate the nodes being traced, whichever thread calls them; compiled
+    training graphs and every op on a meta tensor do so. Without this filter, calls in the other threads, and
+    the export itself, may raise `KeyError: 'custom'`.
     """
     functions = vars(sys.modules.get("torch._dynamo.eval_frame", sys))
-    notes = functions.get("fx_traceback")
-    if notes is not None and not isinstance(notes, _ThreadsNotes):
-        functions["fx_traceback"] = _ThreadsNotes(notes, may_note)
+    traceback = functions.get("fx_traceback")
+    if traceback is not None and not isinstance(traceback, _FilteredTraceback):
+        functions["fx_traceback"] = _FilteredTraceback(traceback, may_annotate)
 
 
-class _ThreadsNotes:
-    """Stands for `torch.fx.traceback` where Dynamo notes what it leaves alone."""
+class _FilteredTraceback:
+    """Replaces `torch.fx.traceback` where Dynamo annotates the functions that it skips."""
 
-    def __init__(self, notes: ModuleType, may_note: Callable[[], bool]) -> None:
-        self._notes = notes
-        self._may_note = may_note
+    def __init__(self, traceback: ModuleType, may_annotate: Callable[[], bool]) -> None:
+        self._traceback = traceback
+        self._may_annotate = may_annotate
 
     def annotate(self, annotation_dict: dict[str, Any]) -> AbstractContextManager[object]:
-        """Note it, if this thread may."""
-        return self._notes.annotate(annotation_dict) if self._may_note() else nullcontext()
+        """Annotate the nodes, if this thread may."""
+        return self._traceback.annotate(annotation_dict) if self._may_annotate() else nullcontext()
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._notes, name)
+        return getattr(self._traceback, name)
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Have `torch.compiler.is_compiling` say yes, as under torch.compile (2.13 has a function for it)."""
+    """Make `torch.compiler.is_compiling` return True, as in torch.compile (2.13 has a function for it)."""
     flags = vars(importlib.import_module("torch.compiler"))
-    find("is_compiling_flag")  # refuses where it is gone
+    find("is_compiling_flag")  # raises if this torch does not have it
     before = flags["_is_compiling_flag"]
     flags["_is_compiling_flag"] = True
     try:
@@ -66,29 +66,30 @@ def compiling() -> Iterator[None]:
 
 
 def state_variables() -> list[tuple[ModuleType, str]]:
-    """Return the modules and names in which torch keeps what it is doing; one that is gone is left out."""
+    """Return the module variables that hold torch's tracing state, as far as this torch has them."""
     modules = [(importlib.import_module(module), names) for module, names in STATE_VARIABLES]
     return [(module, name) for module, names in modules for name in names if name in vars(module)]
 
 
 def forget_traced_nodes() -> None:
-    """Empty torch's table of the nodes that it traced last, and with them a graph and its weights.
+    """Clear torch's table of the last traced nodes, which keeps a graph and its weights alive.
 
-    Without it the model that was captured last is not freed; torch empties it when it traces the next one.
+    Without this, the model captured last is not freed until torch traces the next one and clears the table.
     """
     traced = sys.modules.get("torch.fx.experimental.proxy_tensor")
     vars(traced or sys).get("_FAKE_TENSOR_ID_TO_PROXY_MAP_FOR_EXPORT", {}).clear()
 
 
 def dual_level() -> int:
-    """Return how deep forward-mode differentiation is nested; without it a level may be left open."""
+    """Return the nesting depth of forward-mode differentiation; without it, a level may stay open."""
     return int(vars(importlib.import_module("torch.autograd.forward_ad")).get("_current_level", -1))
 
 
 def pop_functorch_levels(depth: int) -> None:
-    """Pop functorch's levels down to a depth; without it a transform that fails may leave some behind.
+    """Pop functorch's levels down to a depth; without it, a failed transform may leave levels behind.
 
-    One by one, each as its kind is popped: what torch has for all at once fails in 2.11 if kinds are mixed.
+    Pops them one by one, each with the function for its kind: in 2.11, torch's function for popping all of
+    them fails if the kinds are mixed.
     """
     levels = importlib.import_module("torch._C._functorch")
     kinds = levels.TransformType
@@ -103,15 +104,15 @@ def pop_functorch_levels(depth: int) -> None:
 
 
 def functorch_transform() -> str:
-    """Return the name of torch.func's innermost transform, such as `Vmap`; without it none is refused."""
+    """Return the name of torch.func's innermost transform, such as `Vmap`; needed to refuse some of them."""
     innermost = importlib.import_module("torch._C._functorch").peek_interpreter_stack()
     return "" if innermost is None else str(innermost.key().name)
 
 
 def replace_target_format(function: Callable[[str, str], str]) -> None:
-    """Have torch.fx write attributes with another function, in the whole process.
+    """Replace the function with which torch.fx prints attribute accesses, process-wide.
 
-    Without it graphs cannot hold modules and weights whose names are not identifiers.
+    Without this, graphs cannot contain modules and weights whose names are not identifiers.
     """
     written = vars(importlib.import_module("torch.fx.graph"))
     if "_format_target" in written:
@@ -119,9 +120,9 @@ def replace_target_format(function: Callable[[str, str], str]) -> None:
 
 
 def replace_backends(wrap: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Have another dict be torch's table of backends, in the whole process.
+    """Replace torch's table of torch.compile backends with another dict, process-wide.
 
-    Without it threads that are the first to name a backend at the same time end in "duplicate name".
+    Without this, threads that look up a backend for the first time concurrently fail with "duplicate name".
     """
     registry = vars(importlib.import_module("torch._dynamo.backends.registry"))
     if "_COMPILER_FNS" in registry:
@@ -129,93 +130,93 @@ def replace_backends(wrap: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
 
 
 def storage_key(storage: torch.UntypedStorage) -> int:
-    """Return a number that all Python objects of one storage share; without it memory cannot be told."""
+    """Return an id shared by all Python objects of one storage; without it, aliasing cannot be detected."""
     return int(storage._cdata)
 
 
 def run_kernel(
     op: OpOverload, key: DispatchKey, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> object:
-    """Run an op's kernel of one dispatch key; without it composite ops cannot be taken apart."""
+    """Run an op's kernel for one dispatch key; without it, composite ops cannot be decomposed."""
     return op._op_dk(key, *args, **kwargs)
 
 
 def sequence_number(node: object) -> int:
-    """Return an autograd node's number; without it a backward op's forward op is not known."""
-    return int(node._sequence_nr())  # type: ignore[attr-defined]  # the stubs lack it
+    """Return an autograd node's sequence number; without it, a backward op's forward op is unknown."""
+    return int(node._sequence_nr())  # type: ignore[attr-defined]  # missing in the stubs
 
 
 def script_type(value: torch.ScriptObject) -> str:
-    """Return the name of a script object's class; without it packed weights cannot be named."""
+    """Return the name of a script object's class; without it, packed weights cannot be named."""
     return str(value._type())
 
 
 def overload_name(op: OpOverload) -> str:
-    """Return an op's overload, such as `Tensor`; without it code that calls ops cannot be written."""
+    """Return an op's overload name, such as `Tensor`; without it, code that calls ops cannot be generated."""
     return op._overloadname
 
 
 def qualified_name(op: OpOverload | OpOverloadPacket) -> str:
-    """Return an op's name, such as `aten::add`; without it code that calls ops cannot be written."""
+    """Return an op's name, such as `aten::add`; without it, code that calls ops cannot be generated."""
     return str(getattr(op, "_qualified_op_name", None) or op._schema.name)
 
 
 def custom_op_module(definition: object) -> str:
-    """Return the module that defines a custom op; without it code that calls one cannot be written."""
+    """Return the module that defines a custom op; without it, code that calls one cannot be generated."""
     return getattr(getattr(definition, "_init_fn", None), "__module__", "")
 
 
 def mark_as_parameter(tensor: torch.Tensor) -> None:
-    """Mark a tensor of another class as a parameter; without it stand-ins are not parameters."""
+    """Mark a tensor of another class as a parameter; without it, substitutes for parameters are not ones."""
     tensor._is_param = True
 
 
 def set_fake_tensor(mode: FakeTensorMode, tensor: torch.Tensor, fake: torch.Tensor) -> None:
-    """Say which fake tensor stands for a tensor; without it models on `meta` are captured as such."""
+    """Set a tensor's fake tensor; without it, models on `meta` are captured with `meta` as their device."""
     mode.fake_tensor_converter.set_tensor_memo(tensor, fake)  # type: ignore[arg-type]  # a FakeTensor
 
 
 def last_node(graph: fx.Graph) -> fx.Node:
-    """Return the node that was added last; without it the calls of a model cannot be put in order."""
+    """Return the graph's last node; without it, a model's calls cannot be recorded in order."""
     return graph._root.prev
 
 
 def set_arguments(node: fx.Node, args: tuple[fx.node.Argument, ...]) -> None:
-    """Give a node arguments without making it their user; without it some calls cannot be written as code."""
+    """Set a node's arguments without adding it to their users; needed to write some calls as code."""
     node._args = args
 
 
 def is_dynamo_loaded() -> bool:
-    """Whether torch.compile could be at work; without it kernels in Python are compiled, and slow."""
+    """Whether Dynamo is loaded; without this check, it would compile kernels written in Python, slowly."""
     return "torch._dynamo" in sys.modules
 
 
 def before_compiling(function: object) -> object:
-    """Return what `torch.compile` was given for a function; the function itself if it is none of its own."""
+    """Return the function that `torch.compile` wrapped, or the function itself if it is not compiled."""
     return getattr(function, "_torchdynamo_orig_callable", function)
 
 
 def is_view(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a view of another one; without it some models cannot be called with views."""
+    """Whether a tensor is a view of another one; without it, some models cannot be called with views."""
     return tensor._is_view()
 
 
 def size_guards(program: torch.export.ExportedProgram) -> list[str] | None:
-    """Return what torch assumed of sizes, as Python; None, and no package for other shapes, without it."""
+    """Return torch's guards on sizes as Python code; None, and no packages for other shapes, without it."""
     return getattr(program, "_guards_code", None)
 
 
 def add_script_attribute(script: torch.jit.ScriptModule, name: str, text: str) -> None:
-    """Add a string that is saved with a TorchScript module; without it a traced model has no report."""
+    """Add a string that is saved with a TorchScript module; without it, a traced model has no report."""
     script._c._register_attribute(name, find("StringType").get(), text)
 
 
 def is_static_input(node: fx.Node) -> bool:
-    """Whether Dynamo says that an input is a weight; without it no weights are frozen."""
+    """Whether Dynamo marked an input as a weight; without it, no weights are frozen."""
     return "_dynamo_static_input_type" in node.meta.get("tensor_dict", {})
 
 
 def count_size_guards(size: torch.SymInt) -> int:
-    """Return how often torch assumed something of a graph's sizes; without it no program has open sizes."""
+    """Return the number of guards on a graph's sizes; without it, no program has dynamic sizes."""
     env = size.node.shape_env
     return len(env.guards) + len(env.replacements)

@@ -1,4 +1,4 @@
-"""What inductor made of a graph, and torch's own launcher of Triton's kernels."""
+"""The code that inductor generated for a graph, and torch's static launcher for Triton kernels."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 
 from torchport.torch_private.names import find
 
-_MOST = 2000  # objects that are looked at; a compiled graph consists of some dozens
-_KNOWN = frozenset({"runner", "min", "max"})  # what the code that launches a kernel may name
+_MOST = 2000  # objects to visit; a compiled graph consists of a few dozen
+_KNOWN = frozenset({"runner", "min", "max"})  # names that a kernel's launcher code may use
 _DATA_POINTER = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
 
 
 @dataclass(frozen=True, slots=True)
 class StaticKernel:
-    """A kernel of Triton's that torch's own launcher can launch.
+    """A Triton kernel that torch's static launcher can launch.
 
     Args:
-        function: its name in the file.
-        cubin: the file's path.
-        warps: how many of them a block has.
-        shared: how many bytes of shared memory it takes.
-        types: a letter for each of its arguments.
-        scratch: how many arguments follow that are always None.
+        function: the kernel's name in the cubin file.
+        cubin: the path of the cubin file.
+        warps: the number of warps per block.
+        shared: the kernel's shared memory, in bytes.
+        types: the types of its arguments, one letter each.
+        scratch: the number of trailing scratch arguments, which are always None.
         launcher: the code of a function that computes the grid and calls `runner`.
     """
 
@@ -42,7 +42,7 @@ class StaticKernel:
 
 
 def wrapper_function(compiled: object) -> FunctionType | None:
-    """Return the function `call` of the module that inductor wrote; None, and slower packages, without it."""
+    """Return the `call` function of inductor's generated module; None, and slower packages, without it."""
     seen: set[int] = set()
     waiting = [compiled]
     while waiting and len(seen) < _MOST:
@@ -57,12 +57,12 @@ def wrapper_function(compiled: object) -> FunctionType | None:
 
 
 def _parts(found: object) -> Iterator[object]:
-    """Yield what a callable consists of: what it closes over, its object, its attributes."""
+    """Yield the parts of a callable: its closure's contents, its bound object, its attributes."""
     if isinstance(found, FunctionType):
         for cell in found.__closure__ or ():
             try:
                 yield cell.cell_contents
-            except ValueError:  # not filled yet
+            except ValueError:  # an empty cell
                 continue
         yield from vars(found).values()
     elif isinstance(found, MethodType):
@@ -75,7 +75,7 @@ def _parts(found: object) -> Iterator[object]:
 
 
 def static_kernel(kernel: Any, device: int) -> StaticKernel | None:
-    """Return how a kernel of Triton's is launched; None, and slower packages, if torch's launcher cannot."""
+    """Return how to launch a Triton kernel; None, and slower packages, if torch's static launcher cannot."""
     launchers: Sequence[Any] = getattr(kernel, "launchers", ())
     if type(kernel) is not find("CachingAutotuner") or len(launchers) != 1:
         return None
@@ -95,16 +95,17 @@ def static_kernel(kernel: Any, device: int) -> StaticKernel | None:
 
 
 def load_static_kernel(path: str, name: str, shared: int, device: int) -> Callable[..., None]:
-    """Load a kernel and return what launches it; without it packages for GPUs load more slowly."""
+    """Load a kernel and return its launch function; without it, packages for GPUs load more slowly."""
     launcher = importlib.import_module("torch._C")._StaticCudaLauncher
-    function = launcher._load_kernel(path, name, shared, device)[-3]  # 2.13 has another value before it
+    function = launcher._load_kernel(path, name, shared, device)[-3]  # 2.13 returns one more value before it
     return functools.partial(launcher._launch_kernel, function)
 
 
 def load_kernel_library(path: str) -> Callable[..., None]:
-    """Return the function of a library that inductor compiled; without it packages load more slowly.
+    """Return the kernel function of a library that inductor compiled; without it, packages load more slowly.
 
-    The library is a module of Python's, and finds by a variable how to ask a tensor for its address.
+    The library is a Python extension module. It reads the address of the function that returns a tensor's
+    data pointer from an environment variable.
     """
     os.environ[_DATA_POINTER] = str(find("tensor_data_pointer"))
     spec = importlib.util.spec_from_file_location("kernel", path)

@@ -1,4 +1,4 @@
-"""The table of torch's private names, and the lookup in it."""
+"""The table of torch's private names, and its lookup."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torchport.errors import TorchportError
 
 @dataclass(frozen=True, slots=True)
 class PrivateName:
-    """A private name of torch's.
+    """A private torch name.
 
     Args:
-        places: where it is, as `module:name`, or a module; the first that this torch has is taken.
-        needed_for: what does not work without it.
+        places: its possible locations, as `module:name` or a module; the first that exists is used.
+        needed_for: what it is needed for, as in `to capture models that use torch.func`.
     """
 
     places: tuple[str, ...]
@@ -27,15 +27,15 @@ def _at(place: str, needed_for: str) -> PrivateName:
     return PrivateName((place,), needed_for)
 
 
-_OPS = "to tell ops from other callables: nothing works without it"
-_FAKE = "to run models without values: captures, analyses and random weights"
+_OPS = "to distinguish ops from other callables: nothing works without it"
+_FAKE = "to run models on fake tensors: captures, analyses and random weights"
 _TRACED = "to capture the forward and backward graphs of a model (torchport.capture.aot)"
-_STREAMED = "to note every op as a model calls it (torchport.analyze)"
-_RESTORED = "to leave torch as it was, whatever a capture does"
-_SCRIPTED = "to capture TorchScript's modules without touching them"
+_STREAMED = "to record every op that a model calls (torchport.analyze)"
+_RESTORED = "to restore torch's state after every capture"
+_SCRIPTED = "to capture TorchScript modules without modifying them"
 _INDUCTOR = "to compile islands with torch's own compiler (the target inductor)"
 _DIRECT = "to load packages of the target inductor without its compiler"
-_ONNX = "to write islands as ONNX (the target onnxruntime)"
+_ONNX = "to export islands to ONNX (the target onnxruntime)"
 _DECOMPOSED = "to apply a target's decompositions (torchport.compile, torchport.explain)"
 
 NAMES: Mapping[str, PrivateName] = {
@@ -48,7 +48,7 @@ NAMES: Mapping[str, PrivateName] = {
     "ONNXRegistry": _at("torch.onnx._internal.exporter._registration:ONNXRegistry", _ONNX),
     "has_global_hooks": _at(
         "torch.nn.modules.module:_has_any_global_hook",
-        "to know that nobody's code runs during a generate, so that weights are looked at once",
+        "to know that no user code runs during a generate call, so that the weights are checked only once",
     ),
     "OpOverload": _at("torch._ops:OpOverload", _OPS),
     "OpOverloadPacket": _at("torch._ops:OpOverloadPacket", _OPS),
@@ -57,11 +57,11 @@ NAMES: Mapping[str, PrivateName] = {
     "FakeTensor": _at("torch._subclasses.fake_tensor:FakeTensor", _FAKE),
     "FakeTensorMode": _at("torch._subclasses.fake_tensor:FakeTensorMode", _FAKE),
     "is_fake": _at(
-        "torch._subclasses.fake_tensor:is_fake", "to check a file's ops on their values, where they have some"
+        "torch._subclasses.fake_tensor:is_fake", "to check the arguments of a file's ops, if they have values"
     ),
     "DataDependentOutputException": _at(
         "torch._subclasses.fake_tensor:DataDependentOutputException",
-        "to explain that a model's path depends on values",
+        "to explain that a model's control flow depends on values",
     ),
     "DynamicOutputShapeException": _at(
         "torch._subclasses.fake_tensor:DynamicOutputShapeException",
@@ -69,24 +69,24 @@ NAMES: Mapping[str, PrivateName] = {
     ),
     "FunctionalTensor": _at(
         "torch._subclasses.functional_tensor:FunctionalTensor",
-        "to find tensors of a trace in what functions remember",
+        "to find tensors of a trace in function caches",
     ),
     "FunctionalTensorMode": _at("torch._subclasses.functional_tensor:FunctionalTensorMode", _DECOMPOSED),
     "dispatch_functionalize": _at("torch._subclasses.functional_tensor:dispatch_functionalize", _DECOMPOSED),
     "TorchDispatchMode": _at("torch.utils._python_dispatch:TorchDispatchMode", _STREAMED),
     "disable_current_modes": _at("torch.utils._python_dispatch:_disable_current_modes", _STREAMED),
-    "tree_leaves": _at("torch.utils._pytree:tree_leaves", "to flatten what torch's pytrees know"),
-    "tree_map": _at("torch.utils._pytree:tree_map", "to flatten what torch's pytrees know"),
-    "tree_map_only": _at("torch.utils._pytree:tree_map_only", "to flatten what torch's pytrees know"),
+    "tree_leaves": _at("torch.utils._pytree:tree_leaves", "to flatten torch's pytrees"),
+    "tree_map": _at("torch.utils._pytree:tree_map", "to flatten torch's pytrees"),
+    "tree_map_only": _at("torch.utils._pytree:tree_map_only", "to flatten torch's pytrees"),
     "DispatchKey": _at("torch._C:DispatchKey", _STREAMED),
     "has_kernel": _at("torch._C:_dispatch_has_kernel_for_dispatch_key", _STREAMED),
     "current_autograd_node": _at("torch._C:_current_autograd_node", _STREAMED),
     "next_sequence_number": _at("torch._C._autograd:_get_sequence_nr", _STREAMED),
     "select_conv_backend": _at(
-        "torch._C:_select_conv_backend", "to model the memory that a convolution takes for itself"
+        "torch._C:_select_conv_backend", "to model the workspace memory of a convolution"
     ),
     "all_op_names": _at(
-        "torch._C:_dispatch_get_all_op_names", "to refuse an option that names an op which does not exist"
+        "torch._C:_dispatch_get_all_op_names", "to refuse an option that names a nonexistent op"
     ),
     "has_any_kernel": _at(
         "torch._C:_dispatch_has_kernel", "to refuse a file whose ops this torch cannot run"
@@ -136,24 +136,24 @@ NAMES: Mapping[str, PrivateName] = {
     "without_fake_mode": _at("torch.export.exported_program:_disable_prexisiting_fake_mode", _DECOMPOSED),
     "remove_effect_tokens": _at(
         "torch.export._remove_effect_tokens_pass:_remove_effect_tokens",
-        "to compile models whose ops have effects, such as printing",
+        "to compile models whose ops have side effects, such as printing",
     ),
     "compile_lock": _at("torch._dynamo.convert_frame:compile_lock", "to capture in several threads"),
     "aot_autograd": _at("torch._dynamo.backends.common:aot_autograd", "to train through torch.compile"),
     "make_boxed_func": _at("torch._functorch.aot_autograd:make_boxed_func", "to train through torch.compile"),
     "aot_eager": _at(
         "torch._dynamo.backends.debugging:aot_eager",
-        "to train through torch.compile what no target can take apart",
+        "to train through torch.compile with graphs that no target can decompose",
     ),
     "RestartAnalysis": _at(
-        "torch._dynamo.exc:RestartAnalysis", "to train through torch.compile with sizes that vary"
+        "torch._dynamo.exc:RestartAnalysis", "to train through torch.compile with dynamic sizes"
     ),
     "min_cut_partition": _at(
         "torch._functorch.partitioners:min_cut_rematerialization_partition",
         "to train through torch.compile with as little memory as torch's own backend",
     ),
     "partition_config": _at(
-        "torch._functorch.config", "to train through torch.compile on ttnn with as little memory as it needs"
+        "torch._functorch.config", "to train through torch.compile on ttnn with minimal memory"
     ),
     "TracingContext": _at("torch._guards:TracingContext", _TRACED),
     "tracing": _at("torch._guards:tracing", _TRACED),
@@ -172,19 +172,19 @@ NAMES: Mapping[str, PrivateName] = {
 }
 
 
-# Names of loggers, whose records repeat what is raised, and of a module that shows that Dynamo is in use.
+# Loggers whose records duplicate raised exceptions, and the module that shows that Dynamo is in use.
 FAKE_TENSOR_LOGGER = "torch._subclasses.fake_tensor"
 EXPORT_LOGGER = "torch._export"
 PYTREE_LOGGER = "torch.utils._pytree"
 DYNAMO = "torch._dynamo"
-# What the modules that inductor writes import, and can be run without.
+# Modules that inductor's generated code imports, and can run without.
 COMPILER_MODULES = ("torch._inductor", "torch._dynamo", "triton")
-# Where the functions are defined to which Dynamo takes the transforms of torch.func apart.
+# Where the functions are defined into which Dynamo decomposes the transforms of torch.func.
 FUNCTORCH_MODULES = ("torch._functorch.", "torch._C._functorch")
-# Attributes of scripted modules: the C++ object, and what a traced module stands before.
+# Attributes of scripted modules: the C++ object, and the scripted module that a traced module wraps.
 SCRIPT_OBJECT = "_c"
 TRACED_SCRIPT = "_actual_script_module"
-# Variables of modules in which torch keeps what it is doing; those that this torch has are put back.
+# Module variables that hold torch's tracing state; those that this torch has are restored.
 STATE_VARIABLES = (
     ("torch.fx.traceback", ("current_meta", "current_replay_node", "should_preserve_node_meta")),
     ("torch._functorch.eager_transforms", ("JVP_NESTING",)),
@@ -195,11 +195,11 @@ STATE_VARIABLES = (
 
 
 def find(name: str) -> Any:
-    """Return what a name of the table stands for in this torch.
+    """Return the object that a name in the table refers to in this torch.
 
     Raises:
-        KeyError: there is no such name.
-        TorchportError: this torch has it nowhere.
+        KeyError: the name is not in the table.
+        TorchportError: this torch does not have the object.
     """
     private = NAMES[name]
     for place in private.places:

@@ -1,4 +1,4 @@
-"""Two results → a `Comparison` of them, and the op where two runs part."""
+"""Two results → a `Comparison` of them, and the op at which two runs diverge."""
 
 from torchport.verification.compare import assert_close, compare
 from torchport.verification.differences import difference_histograms

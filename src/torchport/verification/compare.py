@@ -1,4 +1,4 @@
-"""Compares two results of any structure; the public face of this stage."""
+"""Compares two results of any structure; this stage's public functions."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torchport.verification.tolerance import Tolerance
 
 
 def compare(actual: object, expected: object, *, tolerance: Tolerance | None = None) -> Comparison:
-    """Compare a result with the one expected, tensor by tensor.
+    """Compare a result with the expected one, tensor by tensor.
 
     Containers, named tuples, dataclasses, model outputs, caches and objects of any other class are
-    taken apart; floats in them are compared as tensors are, other plain values must be equal.
+    traversed; floats in them are compared like tensors, other plain values must be equal.
 
     Args:
-        actual, expected: what two runs returned.
-        tolerance: what is allowed for floating and complex values; by default that of the dtype,
-            see `tolerance_for`. Integers and booleans must be equal in any case.
+        actual, expected: the results of two runs.
+        tolerance: the tolerance for floating-point and complex values; by default that of the dtype,
+            see `tolerance_for`. Integers and booleans must always be equal.
 
     Returns:
-        The comparison. What has another class, shape or dtype, and what is missing or was not
-        expected, is in it as an output that is not ok.
+        The comparison. A value whose class, shape or dtype differs, or that is missing or unexpected,
+        is listed as an output that is not ok.
 
     Raises:
         VerificationError: a tensor has no values, as on the `meta` device.
@@ -41,16 +41,16 @@ def compare(actual: object, expected: object, *, tolerance: Tolerance | None = N
 
 
 def assert_close(actual: object, expected: object, *, tolerance: Tolerance | None = None) -> Comparison:
-    """Compare a result with the one expected, and raise if they differ.
+    """Compare a result with the expected one, and raise if they differ.
 
     Args:
         actual, expected, tolerance: as in `compare`.
 
     Returns:
-        The comparison, all of it ok.
+        The comparison, in which every output is ok.
 
     Raises:
-        VerificationError: they differ; it names the first output that does, and how.
+        VerificationError: the results differ; the message names the first output that does, and how.
 
     Example:
         >>> assert_close(torch.ones(2), torch.ones(2)).pcc

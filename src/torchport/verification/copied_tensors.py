@@ -1,4 +1,4 @@
-"""Copies the tensors of a value: a call may write into its inputs, and return its buffers."""
+"""Copies the tensors of a value, since a call may modify its inputs in place, or return its buffers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torchport.structure import flatten
 
 
 def copy_tensors(value: object) -> object:
-    """Return the value with copies of its tensors; those that share memory share it in the copy too."""
+    """Return the value with copies of its tensors; tensors that share memory still do in the copy."""
     flat = flatten(value)
     copies = copy.deepcopy([tensor.detach() for tensor in flat.leaves])
     for tensor, made in zip(flat.leaves, copies, strict=True):

@@ -1,4 +1,4 @@
-"""Pearson's correlation coefficient (PCC) of two tensors, the accuracy that device makers quote."""
+"""Pearson's correlation coefficient (PCC) of two tensors, the accuracy metric that device vendors quote."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import torch
 
-# A spread of so many rounding steps around the mean is noise, and noise correlates with nothing.
+# A spread of up to this many rounding steps around the mean is noise, which correlates with nothing.
 _NOISE_STEPS = 8
 
 
@@ -15,19 +15,19 @@ def correlation(
 ) -> float:
     """Return the PCC of two tensors of finite numbers.
 
-    The PCC is the cosine of the angle between the two after each one's mean was taken off: 1 if
-    one is the other up to a positive factor and a shift, 0 if they have nothing to do with each
-    other, -1 if one is the other's negative. It is a property of the whole tensor: unlike the
-    largest error it does not depend on the scale of the values or on one unlucky element.
+    The PCC is the cosine of the angle between the two after subtracting each one's mean: 1 if one
+    equals the other up to a positive factor and an offset, 0 if they are uncorrelated, -1 if one is
+    the negative of the other. It is a property of the whole tensor: unlike the largest error it does
+    not depend on the scale of the values or on a single outlier.
 
-    It is not defined if either is constant, as single elements are. Then it is 1 if the two are
+    It is undefined if either is constant, as single elements are. Then 1 is returned if the two are
     close, else 0.
 
     Args:
-        actual, expected: float64 tensors of one dimension and one length.
-        step: one rounding step of the dtype that they came in, relative to a value of 1.
+        actual, expected: one-dimensional float64 tensors of equal length.
+        step: one rounding step of their original dtype, relative to a value of 1.
         close: whether the two are within their tolerance.
-        noise: a spread of the expected values, relative to the largest, that a device cannot resolve.
+        noise: a spread of the expected values, relative to the largest, that the device cannot resolve.
 
     Example:
         >>> one = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
@@ -41,19 +41,19 @@ def correlation(
     if centered[0] is None or centered[1] is None:
         return 1.0 if close else 0.0
     cosine = float(torch.dot(centered[0], centered[1]))
-    return max(-1.0, min(1.0, cosine))  # rounding may lead a hair past 1
+    return max(-1.0, min(1.0, cosine))  # rounding may push it slightly past 1
 
 
 def close_as_a_whole(actual: torch.Tensor, expected: torch.Tensor, *, pcc: float, least: float) -> bool:
-    """Whether two tensors of finite numbers are close by their PCC, and of about the same scale.
+    """Return whether two tensors of finite numbers are close by their PCC, and of about the same scale.
 
-    The PCC sees no factor and no shift. Two vectors of length 1 whose PCC is `least` are √(2 (1 - least))
-    apart; no more than that, of the expected one's length, may they be here.
+    The PCC ignores scale and offset. Two centered unit vectors whose PCC is `least` are √(2 (1 - least))
+    apart; the distance here may be at most that times the expected tensor's norm.
 
     Args:
-        actual, expected: float64 tensors of one dimension and one length.
+        actual, expected: one-dimensional float64 tensors of equal length.
         pcc: their PCC.
-        least: what it must reach.
+        least: the PCC that is required.
     """
     length = float(torch.linalg.vector_norm(expected))
     distance = float(torch.linalg.vector_norm(actual - expected))
@@ -61,10 +61,10 @@ def close_as_a_whole(actual: torch.Tensor, expected: torch.Tensor, *, pcc: float
 
 
 def excess_over_stored(actual: torch.Tensor, expected: torch.Tensor, stored: torch.dtype) -> float:
-    """Return how many times as far off values are as the expected ones are once they are stored in a dtype.
+    """Return the ratio of a result's error to the error of storing the expected values in a dtype.
 
     Args:
-        actual, expected: float64 tensors of one dimension and one length.
+        actual, expected: one-dimensional float64 tensors of equal length.
         stored: the dtype.
 
     Example:
@@ -78,14 +78,14 @@ def excess_over_stored(actual: torch.Tensor, expected: torch.Tensor, stored: tor
 
 
 def _centered(values: torch.Tensor, noise: float) -> torch.Tensor | None:
-    """Return the values less their mean at length 1, or None if they are constant."""
+    """Return the values minus their mean, scaled to unit norm, or None if they are constant."""
     largest = float(values.abs().max())
     if largest == 0.0:
         return None
-    scaled = values / largest  # so that squares neither overflow nor vanish
+    scaled = values / largest  # so that squares neither overflow nor underflow
     centered = scaled - scaled.mean()
     spread = float(centered.abs().max())
-    # The mean itself is off by rounding, so a constant's spread need not be exactly 0.
+    # The mean itself is subject to rounding, so the spread of a constant may not be exactly 0.
     if spread <= max(noise, 1e-15):
         return None
     centered = centered / spread

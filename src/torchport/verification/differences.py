@@ -9,11 +9,11 @@ from torchport.structure import tensors_in
 
 
 def difference_histograms(actual: object, expected: object) -> tuple[DifferenceHistogram, ...]:
-    """Count the absolute differences of two results' elements by decades.
+    """Count the absolute differences between two results' elements by decade.
 
     Args:
-        actual, expected: what two runs returned. Outputs that only one has, or whose shapes differ, are left
-            out; `compare` reports them.
+        actual, expected: the results of two runs. Outputs that only one result has, or whose shapes differ,
+            are omitted; `compare` reports them.
 
     Example:
         >>> difference_histograms(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]))[0].zero

@@ -1,4 +1,4 @@
-"""Finds the op at which two runs of one model part."""
+"""Finds the op at which two runs of one model diverge."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Divergence(Record):
 
     Args:
         op: its name.
-        position: its place in the expected run, from 0.
-        last_alike: the op before it that both runs have and agree on; empty if there is none.
+        position: its position in the expected run, from 0.
+        last_alike: the last op before it on which both runs agree; empty if there is none.
         comparison: how its value differs.
     """
 
@@ -37,10 +37,10 @@ def first_divergence(
     *,
     tolerance: Tolerance | None = None,
 ) -> Divergence | None:
-    """Return the first op, in the order of the expected run, at which two runs part.
+    """Return the first op, in the order of the expected run, at which two runs diverge.
 
-    Ops are matched by name, so a run that shows fewer of them (a device shows none from within an
-    island) can be compared with one that shows all. A name that occurs again, as in a loop, is
+    Ops are matched by name, so a run that reports only some of them (a device reports none inside an
+    island) can be compared with one that reports all. A name that occurs again, as in a loop, is
     matched with its next occurrence.
 
     Args:
@@ -51,7 +51,7 @@ def first_divergence(
         The first divergence, or None if every op that both runs have agrees.
 
     Raises:
-        VerificationError: the runs have no op in common.
+        VerificationError: the two runs have no op in common.
 
     Example:
         >>> good = [("conv", torch.ones(2)), ("relu", torch.ones(2))]
@@ -72,5 +72,5 @@ def first_divergence(
             return Divergence(name, position, last_alike, comparison)
         last_alike = name
     if not last_alike and (values or position >= 0):
-        raise VerificationError("the two runs have no op in common", remedy="name the ops alike in both")
+        raise VerificationError("the two runs have no op in common", remedy="use the same op names in both")
     return None

@@ -1,4 +1,4 @@
-"""What is right in half precision: no further from the result in float32 than eager torch itself is."""
+"""Accuracy in half precision: a result must be about as close to the float32 result as eager torch's is."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ def coarsest_step(dtypes: Iterable[torch.dtype]) -> float:
 def half_difference(
     actual: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor, *, step: float, ops: int = 1
 ) -> str:
-    """Return in what a result is worse than eager torch's in half precision; empty if in nothing.
+    """Return how a result is worse than eager torch's in half precision; empty if it is not.
 
-    Its largest error may be twice that of eager torch, and one rounding step more; over many ops, rounding
-    each once adds up to half a step times the root of their number. Where float32 has a number and eager
-    torch an overflow, either is right. So is, of integers and booleans, what eager torch has in either dtype.
+    Its largest error may be twice that of eager torch plus one rounding step; over many ops, rounding once
+    in each accumulates to half a step times the square root of their number. Where eager torch overflows and
+    float32 does not, both results are accepted, as are integers and booleans that equal eager torch's in
+    either dtype.
 
     Args:
         actual: the result.
-        eager: what eager torch computes in the model's own dtypes.
-        wide: what eager torch computes of the same inputs in float32.
+        eager: eager torch's result in the model's own dtypes.
+        wide: eager torch's result for the same inputs in float32.
         step: one rounding step of the model's dtype, relative to a value of 1.
         ops: how many ops led to the result.
 
@@ -44,7 +45,7 @@ def half_difference(
     odd = ~torch.isfinite(actual)
     if not bool((_same(actual, eager) | _same(actual, rounded))[odd].all()):
         return "is not finite where eager torch is"
-    # What is a number here must be one in float32: eager torch alone may have overflowed.
+    # A finite element must be finite in float32 too: only eager torch may have overflowed.
     if not bool((torch.isfinite(wide) | _same(actual, eager))[~odd].all()):
         return "is finite where eager torch is not"
     compared = ~odd & torch.isfinite(wide)

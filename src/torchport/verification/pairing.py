@@ -1,4 +1,4 @@
-"""Walks two results side by side: each pair of tensors or plain values, and each thing that has no pair."""
+"""Walks two results side by side: compares paired tensors and plain values, and reports what has no pair."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torchport.structure.nodes import Constant, Dict, Known, Leaf, List, Node, O
 from torchport.verification.tensors import compare_tensors, unlike
 from torchport.verification.tolerance import Tolerance, tolerance_for
 
-# Values that say something by themselves. Any other constant, such as a lock, a function or a
-# module, is an object of its own in each run: its type is all that can be compared.
+# Values that can be compared between runs. Any other constant, such as a lock, a function or a
+# module, is a separate object in each run: only its type can be compared.
 _PLAIN = (
     bool, int, float, complex, str, bytes, type(None), enum.Enum, type, range, slice,
     torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, numpy.ndarray, numpy.generic,
@@ -26,9 +26,10 @@ _PLAIN = (
 def compare_structures(
     actual: object, expected: object, tolerance: Tolerance | None
 ) -> list[TensorComparison]:
-    """Return a row for each tensor and float of two results, and one for each mismatch of the rest.
+    """Return a row for each tensor and float of two results, and one for each mismatch of other values.
 
-    A tensor that one result holds twice is compared at each place where the other holds another.
+    A tensor that occurs twice in one result is compared at both places if the other result has different
+    tensors there.
     """
     pairing = _Pairing(actual, expected, tolerance)
     pairing.visit(pairing.actual.structure.root, pairing.expected.structure.root, "")
@@ -45,7 +46,7 @@ class _Pairing:
         self.rows: list[TensorComparison] = []
         self._actual_objects = contents(self.actual.structure.root)
         self._expected_objects = contents(self.expected.structure.root)
-        self._seen: set[tuple[object, object]] = set()  # shared and cyclic parts are met once
+        self._seen: set[tuple[object, object]] = set()  # shared and cyclic parts are visited once
         self._named: set[int] = set()
 
     def visit(self, actual: Node, expected: Node, path: str) -> None:
@@ -57,7 +58,9 @@ class _Pairing:
         if isinstance(actual, Leaf) and isinstance(expected, Leaf):
             self._visit_tensors(actual, expected, path)
         elif type(actual) is not type(expected) or _kind(actual) != _kind(expected):
-            self._mismatch(path, f"it is {_a(_kind(actual))}, expected {_a(_kind(expected))}")
+            self._mismatch(
+                path, f"it is {_with_article(_kind(actual))}, expected {_with_article(_kind(expected))}"
+            )
         elif isinstance(actual, Constant) and isinstance(expected, Constant):
             self._visit_constants(actual.value, expected.value, path)
         elif (id(actual), id(expected)) not in self._seen:
@@ -103,7 +106,7 @@ class _Pairing:
             return
         self._seen.add(pair)
         if expected.index not in self._named:
-            # The structure knows the names of a class's fields; this walk knows their places only.
+            # The structure knows the names of a class's fields; this walk knows only their positions.
             path = self.expected.structure.paths[expected.index]
             self._named.add(expected.index)
         got, wanted = self.actual.leaves[actual.index], self.expected.leaves[expected.index]
@@ -111,7 +114,7 @@ class _Pairing:
 
     def _visit_constants(self, actual: object, expected: object, path: str) -> None:
         if isinstance(actual, float) and isinstance(expected, float):
-            # A float out of a model was a float32 tensor as a rule, so float32 says how exact it is.
+            # A float that a model returns usually was a float32 tensor, so float32's tolerance applies.
             allowed = self.tolerance or tolerance_for(torch.float32)
             got, wanted = (torch.tensor(value, dtype=torch.float64) for value in (actual, expected))
             self.rows.append(compare_tensors(got, wanted, path=path or "output", tolerance=allowed))
@@ -127,7 +130,7 @@ class _Pairing:
 
 
 def _kind(node: Node) -> str:
-    """Return the name of the class of what a part stands for."""
+    """Return the class name of the value that a node represents."""
     if isinstance(node, Leaf):
         return "tensor"
     if isinstance(node, Constant):
@@ -137,7 +140,7 @@ def _kind(node: Node) -> str:
     return type(node).__name__.lower()
 
 
-def _a(noun: str) -> str:
+def _with_article(noun: str) -> str:
     return "None" if noun == "NoneType" else f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 

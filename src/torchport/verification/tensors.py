@@ -1,4 +1,4 @@
-"""Compares one tensor with the one expected."""
+"""Compares a tensor with the expected one."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def compare_tensors(
     path: str = "output",
     tolerance: Tolerance | None = None,
 ) -> TensorComparison:
-    """Compare a tensor with the one expected, in float64.
+    """Compare a tensor with the expected one, in float64.
 
-    NaN equals NaN and an infinity equals itself, at the same place; the errors and the PCC are of
-    the places where both are finite. Integers and booleans must be equal. Complex numbers are as
-    far apart as the absolute value of their difference. The relative error is of the places where
+    NaN equals NaN and an infinity equals itself, at the same position; the errors and the PCC are
+    computed over the positions where both are finite. Integers and booleans must be equal. The error
+    of a complex number is the absolute value of the difference. The relative error is computed where
     the expected value is not 0.
 
     Args:
         actual, expected: the two tensors.
-        path: what to call it in the result.
-        tolerance: what is allowed for floating and complex dtypes; by default that of the dtype.
+        path: the output's name in the comparison.
+        tolerance: the tolerance for floating-point and complex dtypes; by default that of the dtype.
 
     Returns:
-        The comparison. Tensors of another shape, dtype or layout are not compared by value: their
+        The comparison. Tensors whose shapes, dtypes or layouts differ are not compared by value: their
         PCC is 0 and their errors are infinite.
 
     Raises:
@@ -51,7 +51,7 @@ def compare_tensors(
 
 
 def unlike(path: str, detail: str) -> TensorComparison:
-    """Return the comparison of two things that cannot be compared by value."""
+    """Return the comparison of two values that cannot be compared element by element."""
     return TensorComparison(path, False, 0.0, math.inf, math.inf, detail)
 
 
@@ -67,7 +67,7 @@ def _form_mismatch(actual: torch.Tensor, expected: torch.Tensor) -> str:
 
 
 def _with_values(tensor: torch.Tensor, path: str) -> torch.Tensor:
-    """Return the tensor as a dense one on the CPU."""
+    """Return the tensor dequantized, dense and on the CPU; reject one without values."""
     if tensor.is_meta:
         raise VerificationError(
             "the tensor has no values: it is on the 'meta' device",
@@ -87,7 +87,7 @@ def _compare_values(
 ) -> TensorComparison:
     wide = torch.complex128 if expected.is_complex() else torch.float64
     got, wanted = actual.to(wide).flatten(), expected.to(wide).flatten()
-    # Equality is asked of the tensors as they came: float64 does not hold every int64.
+    # Equality is tested in the original dtype: float64 cannot represent every int64.
     same = (actual == expected).flatten() | (got.isnan() & wanted.isnan())
     finite = got.isfinite() & wanted.isfinite()
     error = (got - wanted).abs()
@@ -96,11 +96,11 @@ def _compare_values(
     if allowed == EXACT:
         close = same
     ok = bool(close.all())
-    parted = not bool((same | finite).all())  # NaN or an infinity on one side alone
+    mismatched = not bool((same | finite).all())  # NaN or an infinity on one side only
     nonzero = finite & (size > 0)
-    pcc = 0.0 if parted else _correlation(got[finite], wanted[finite], expected.dtype, ok, allowed.noise)
+    pcc = 0.0 if mismatched else _correlation(got[finite], wanted[finite], expected.dtype, ok, allowed.noise)
     excess = None
-    if not parted and allowed.pcc is not None:
+    if not mismatched and allowed.pcc is not None:
         if allowed.stored and pcc < allowed.pcc and not expected.is_complex():
             excess = excess_over_stored(got[finite], wanted[finite], getattr(torch, allowed.stored))
         whole = close_as_a_whole(got[finite], wanted[finite], pcc=pcc, least=allowed.pcc)
@@ -109,8 +109,8 @@ def _compare_values(
         path,
         ok,
         pcc,
-        math.inf if parted else _largest(error[finite]),
-        math.inf if parted else _largest(error[nonzero] / size[nonzero]),
+        math.inf if mismatched else _largest(error[finite]),
+        math.inf if mismatched else _largest(error[nonzero] / size[nonzero]),
         "" if ok else _explain(actual, expected, error, close, allowed),
         excess,
     )
@@ -140,9 +140,9 @@ def _explain(
     close: torch.Tensor,
     allowed: Tolerance,
 ) -> str:
-    """Say how many elements are off, and show the worst of them."""
+    """Return how many elements differ, with the position and values of the worst."""
     wrong = int((~close).sum())
-    # NaN compares with nothing: an error that is no number is the worst there is.
+    # NaN cannot be ordered: an error of NaN counts as the worst.
     badness = torch.where(close, -1.0, error.nan_to_num(nan=math.inf))
     worst = int(badness.argmax())
     index = (

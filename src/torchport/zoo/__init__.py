@@ -1,4 +1,4 @@
-"""A model's name comes in; the module and example inputs to run it on go out."""
+"""A model's name → its module, with example inputs to run it on."""
 
 from torchport.zoo.collections import ZOOS, list_zoo
 from torchport.zoo.loading import load, names

@@ -1,4 +1,4 @@
-"""Lists the models of a library, all or those that a pattern matches: what a survey goes through."""
+"""Lists a library's models, or those that match a pattern, for a survey."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from torchport.errors import ZooError, nearest
 from torchport.zoo import small, timm_models, torchvision_models
 
-# Detection models and those of optical flow take other inputs than images or clips, quantized ones other
-# numbers; each can be named by itself.
+# Detection and optical-flow models take inputs other than images or clips, and quantized models are not
+# floating-point; each can still be loaded by name.
 TORCHVISION_KINDS = ("classification", "segmentation", "video")
 
 
@@ -32,8 +32,8 @@ def list_zoo(name: str, pattern: str = "*") -> list[str]:
     Args:
         name: `torchvision` (classification, then segmentation and video models), `timm`, or `transformers`
             (each architecture in a small configuration, with random weights).
-        pattern: which of them, such as `resnet*`; with `torchvision:classification` in place of
-            `torchvision`, those of a kind alone.
+        pattern: which of them, such as `resnet*`. `torchvision:classification` instead of `torchvision`
+            selects the models of one kind.
 
     Raises:
         ZooError: there is no such library or kind, it is not installed, or no name matches.
@@ -51,7 +51,7 @@ def list_zoo(name: str, pattern: str = "*") -> list[str]:
         found = _of_kind(found, library, kind)
     found = [entry for entry in found if fnmatch.fnmatchcase(entry, pattern)]
     if not found:
-        raise ZooError(f"no model of {name} matches {pattern!r}", remedy="a pattern is one such as 'resnet*'")
+        raise ZooError(f"no model of {name} matches {pattern!r}", remedy="use a pattern such as 'resnet*'")
     return [f"{scheme}:{entry}" for entry in found]
 
 

@@ -1,4 +1,4 @@
-"""Imports the optional libraries that models come from, or says how to install them."""
+"""Imports the optional libraries that provide models, or says how to install them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torchport.errors import ZooError
 from torchport.torch_private import PYTREE_LOGGER
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
-# The distribution's extra that brings each library.
+# The extra of the distribution that installs each library.
 EXTRAS = {"torchvision": "torchvision", "timm": "timm", "transformers": "hf"}
 
 
-# Who logs, on the way, that a part of torchao is for other machines, or out of date.
-_TALKERS = ("torchao", PYTREE_LOGGER)
+# Loggers that report, during the import, that parts of torchao are for other machines or out of date.
+_NOISY_LOGGERS = ("torchao", PYTREE_LOGGER)
 
 
 def is_installed(library: str) -> bool:
-    """Say whether `library` can be found, without importing it."""
+    """Return whether `library` can be found, without importing it."""
     return importlib.util.find_spec(library) is not None
 
 
@@ -35,12 +35,12 @@ def import_library(library: str) -> ModuleType:
         The imported module.
 
     Raises:
-        ZooError: it is not installed, or its import fails.
+        ZooError: the library is not installed, or its import fails.
     """
     if not is_installed(library):
         raise ZooError(f"{library} is not installed", remedy=f'pip install "torchport[{EXTRAS[library]}]"')
     try:
-        # timm and transformers import torchvision where they find it, so it must be importable first.
+        # timm and transformers import torchvision if it is installed, so it must be importable first.
         ensure_torchvision_ops()
         if library == "transformers":
             _import_torchao()
@@ -48,18 +48,18 @@ def import_library(library: str) -> ModuleType:
     except Exception as error:  # a broken installation may raise anything
         raise ZooError(
             f"{library} is installed but its import fails ({type(error).__name__}: {error})",
-            remedy="install builds of torch and of this library that belong together",
+            remedy="install compatible builds of torch and this library",
         ) from error
 
 
 def _import_torchao() -> None:
-    """Import torchao, which transformers imports where it finds it, without what that logs."""
-    loggers = [logging.getLogger(name) for name in _TALKERS]
+    """Import torchao with its log messages silenced; transformers imports it if it is installed."""
+    loggers = [logging.getLogger(name) for name in _NOISY_LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        with suppress(Exception):  # transformers does without it, or says what is wrong
+        with suppress(Exception):  # transformers works without it, or reports the error itself
             importlib.import_module("torchao.prototype.safetensors.safetensors_support")
     finally:
         for logger, level in zip(loggers, levels, strict=True):

@@ -1,6 +1,7 @@
 """The configurations of a few well-known transformers models, so that they build without network.
 
-Values as in the `config.json` that the model's authors publish. Only those that shape the model are kept.
+The values are those of the `config.json` that the model's authors publish, without entries that do not affect
+the model's structure.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
     },
     "meta-llama/Llama-3.1-8B": {**_LLAMA_3, **_sizes(4096, 32, 32, 14336)},
     "meta-llama/Llama-3.1-405B": {**_LLAMA_3, **_sizes(16384, 126, 128, 53248)},
-    # Ours, of no published model: every part of a Llama at a size that runs in milliseconds.
+    # Not a published model: every part of a Llama at a size that runs in milliseconds.
     "tiny-llama": {
         **_LLAMA_3,
         "vocab_size": 1000,
@@ -119,12 +120,12 @@ ALIASES: Mapping[str, str] = {
     "llama-3.1-405b": "meta-llama/Llama-3.1-405B",
 }
 
-# Those of CONFIGURATIONS that have no weights anywhere.
+# The entries of CONFIGURATIONS that have no published weights.
 WITHOUT_WEIGHTS = frozenset({"tiny-llama"})
 
 
 def full_name(name: str) -> str:
-    """Return the name that `name` stands for.
+    """Return the full name that `name` is an alias of, or `name` itself.
 
     Example:
         >>> full_name("vit-base")

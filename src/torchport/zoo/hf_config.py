@@ -1,4 +1,4 @@
-"""Reads transformers configurations: nested ones, and values that go by several names."""
+"""Looks up values in transformers configurations, which may be nested and use varying attribute names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def nested_configs(config: PretrainedConfig) -> Iterator[tuple[str, PretrainedConfig]]:
-    """Yield the configurations inside `config`, at every depth, with the attribute that holds each."""
+    """Yield the configurations nested in `config`, at every depth, each with its attribute's name."""
     from transformers import PretrainedConfig
 
     for key, value in vars(config).items():
@@ -20,12 +20,12 @@ def nested_configs(config: PretrainedConfig) -> Iterator[tuple[str, PretrainedCo
 
 
 def find_value(config: PretrainedConfig, *names: str, prefer: str = "") -> object:
-    """Return the first of `names` that `config` or one inside it sets, or None.
+    """Return the first of `names` that is set in `config` or a nested configuration, or None.
 
     Args:
         config: the configuration.
-        names: the attributes to look for, the likeliest first.
-        prefer: configurations held by an attribute with this in its name are asked first.
+        names: the attributes to look for, the most likely first.
+        prefer: nested configurations whose attribute name contains this are searched first.
     """
     nested = list(nested_configs(config))
     preferred = [inner for key, inner in nested if prefer and prefer in key]
@@ -47,7 +47,7 @@ def find_int(config: PretrainedConfig, *names: str, default: int, prefer: str = 
 
 
 def special_tokens(config: PretrainedConfig) -> set[int]:
-    """Return the token ids with a meaning of their own (padding, end, image placeholder, …)."""
+    """Return the ids of special tokens (padding, end, image placeholder, …)."""
     found: set[int] = set()
     for inner in [config, *(nested for _, nested in nested_configs(config))]:
         for key, value in inner.to_dict().items():

@@ -1,4 +1,4 @@
-"""Draws the single inputs of transformers models, by the names they go by: tokens, images, sounds, series."""
+"""Generates each input of a transformers model by its name: tokens, images, audio, time series."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LENGTH = 128
 IMAGE_SIZE = 224
-# The names under which configurations keep how many features a frame of a spectrogram has.
+# The attributes in which configurations store the number of features per spectrogram frame.
 MEL_BINS = (
     "num_mel_bins",
     "input_feat_per_channel",
@@ -36,11 +36,11 @@ class InputSizes:
     """The sizes that the model leaves open.
 
     Args:
-        batch: how many samples.
-        length: how many tokens a sample holds, where the model takes as many.
-        image_size: an image's side, where the configuration names none.
-        samples: how long a waveform is.
-        frames: how many frames a spectrogram or video holds, where the configuration does not say.
+        batch: the batch size.
+        length: the number of tokens in a sample, or the model's maximum if that is smaller.
+        image_size: an image's side, if the configuration does not set it.
+        samples: the number of samples in a waveform.
+        frames: the number of frames in a spectrogram, if the configuration does not set it.
     """
 
     batch: int = 1
@@ -51,12 +51,12 @@ class InputSizes:
 
 
 class InputMaker:
-    """Draws inputs for one model: always the same ones, and without torch's global generator.
+    """Generates inputs for one model: the same ones each time, without torch's global generator.
 
     Args:
         module: the model.
         config: its configuration.
-        sizes: the sizes that these leave open.
+        sizes: the sizes that the model and its configuration leave open.
     """
 
     def __init__(self, module: nn.Module, config: PretrainedConfig, sizes: InputSizes) -> None:
@@ -75,23 +75,23 @@ class InputMaker:
         return torch.randn((self.sizes.batch, *shape), generator=self.generator, device="cpu")
 
     def integers(self, high: int, *shape: int) -> Tensor:
-        """Return integers from 0 up to `high`, which is excluded."""
+        """Return integers from 0 up to, but excluding, `high`."""
         shape = (self.sizes.batch, *shape)
         return torch.randint(0, max(high, 1), shape, generator=self.generator, device="cpu")
 
     def ones(self, *shape: int) -> Tensor:
-        """Return a mask that hides nothing."""
+        """Return a mask that masks nothing out."""
         return torch.ones((self.sizes.batch, *shape), dtype=torch.long, device="cpu")
 
     def tokens(self) -> Tensor:
-        """Return token ids without a special meaning."""
+        """Return token ids that are not special tokens."""
         vocabulary = self.vocabulary()
         special = special_tokens(self.config)
         plain = torch.tensor([token for token in range(vocabulary) if token not in special], device="cpu")
         return plain[self.integers(len(plain), self.length)]
 
     def vocabulary(self) -> int:
-        """Return how many tokens the model knows."""
+        """Return the size of the vocabulary."""
         find = getattr(self.module, "get_input_embeddings", None)
         try:
             embeddings = find() if find is not None else None
@@ -102,7 +102,7 @@ class InputMaker:
         return min(known, rows) if isinstance(rows, int) else known
 
     def channels(self) -> int:
-        """Return how many colour channels an image has."""
+        """Return the number of colour channels of an image."""
         return find_int(
             self.config,
             "num_channels",
@@ -124,20 +124,20 @@ class InputMaker:
         return side, side
 
     def video_frames(self) -> int:
-        """Return how many frames a clip has, or 0 where the model takes single images."""
+        """Return the number of frames in a clip, or 0 if the model takes single images."""
         return find_int(
             self.config, "num_frames", "frames_per_clip", "video_length", default=0, prefer="vision"
         )
 
     def mel_bins(self) -> list[int]:
-        """Return how many features a frame of a spectrogram has: the usual numbers where none is set."""
+        """Return the possible numbers of features per spectrogram frame: the usual ones if none is set."""
         known = find_int(self.config, *MEL_BINS, default=0, prefer="audio")
         return [known] if known else [80, 128]
 
     def spectrogram_frames(self) -> int:
-        """Return how many frames a spectrogram has."""
+        """Return the number of frames in a spectrogram."""
         positions = find_int(self.config, "max_source_positions", default=0, prefer="audio")
-        # An encoder with learned positions (Whisper's) takes one length, and halves it before they are added.
+        # An encoder with learned positions (Whisper's) takes one length, and halves it before adding them.
         return 2 * positions or self.sizes.frames
 
 
@@ -209,9 +209,9 @@ def _time_features(maker: InputMaker) -> list[Tensor]:
     return [maker.noise(_past_values(maker)[0].shape[1], count)]
 
 
-GRID = (1, 4, 4)  # frames, rows and columns of patches; they are merged in squares of two
+GRID = (1, 4, 4)  # frames, rows and columns of patches; models merge them in 2x2 squares
 
-# Input's name → the forms that a model may want it in, the likeliest first.
+# The name of an input → the forms in which a model may expect it, the most likely first.
 MAKERS: Mapping[str, Callable[[InputMaker], list[Tensor]]] = {
     "input_ids": lambda maker: [maker.tokens()],
     "decoder_input_ids": lambda maker: [maker.tokens()],

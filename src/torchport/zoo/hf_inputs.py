@@ -1,4 +1,4 @@
-"""Makes example inputs for a transformers model from its forward signature and its configuration."""
+"""Makes example inputs for a transformers model from its forward signature and configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CANDIDATES = 16
-# Inputs that are optional in a signature and yet needed by some: tried after the least set, in this order.
+# Inputs that are optional in the signature but that some models need: tried after the minimal set, in order.
 COMPANIONS: Sequence[Sequence[str]] = (
     ("input_ids", "pixel_values"),
     ("input_ids", "bbox"),
@@ -40,19 +40,19 @@ def make_inputs(
 ) -> dict[str, Tensor]:
     """Return keyword inputs for one call of `module`.
 
-    Where the signature and the configuration leave more than one possibility, each is tried on the model.
+    If the signature and the configuration allow more than one set of inputs, each is tried on the model.
 
     Args:
         module: a transformers model.
         config: its configuration.
-        sizes: the sizes that these leave open.
-        try_out: whether to run the model even when there is only one possibility.
+        sizes: the sizes that the model and its configuration leave open.
+        try_out: whether to run the model even if there is only one possible set.
 
     Returns:
         The inputs by name.
 
     Raises:
-        ZooError: the model needs an input that is not known here, or takes none of the possibilities.
+        ZooError: the model needs an input that cannot be generated, or accepts none of the sets.
     """
     candidates = _candidates(module, config, sizes)
     if len(candidates) == 1 and not try_out:
@@ -62,21 +62,21 @@ def make_inputs(
         try:
             with torch.no_grad(), fixed_seed():
                 module(**candidate)
-        except Exception as error:  # noqa: BLE001 - the model says no in any way; the first is chained
-            logger.debug("%s refuses %s: %s", type(module).__name__, list(candidate), error)
+        except Exception as error:  # noqa: BLE001 - models fail in any way; the first error is chained
+            logger.debug("%s rejects %s: %s", type(module).__name__, list(candidate), error)
             refusal = refusal or error
         else:
             return candidate
     assert refusal is not None  # there is always a candidate
     raise ZooError(
-        f"{type(module).__name__} takes none of the inputs made for it ({', '.join(candidates[0])}); "
-        f"it says {one_line(refusal)}",
-        remedy="name a function that makes them: inputs='file.py::function' (--inputs)",
+        f"{type(module).__name__} accepts none of the inputs made for it ({', '.join(candidates[0])}); "
+        f"it raised {one_line(refusal)}",
+        remedy="name a function that returns its inputs: inputs='file.py::function' (--inputs)",
     ) from refusal
 
 
 def _candidates(module: nn.Module, config: PretrainedConfig, sizes: InputSizes) -> list[dict[str, Tensor]]:
-    """Return the sets of inputs that the model may take, the likeliest first."""
+    """Return the sets of inputs that the model may accept, the most likely first."""
     parameters = inspect.signature(module.forward).parameters
     required = [
         name
@@ -90,7 +90,7 @@ def _candidates(module: nn.Module, config: PretrainedConfig, sizes: InputSizes) 
     if unknown:
         raise ZooError(
             f"{type(module).__name__} needs an input {unknown[0]!r} that cannot be generated",
-            remedy="name a function that makes its inputs: inputs='file.py::function' (--inputs)",
+            remedy="name a function that returns its inputs: inputs='file.py::function' (--inputs)",
         )
     sets = [least]
     if not _has_placeholders(config):
@@ -109,7 +109,7 @@ def _decoder(config: PretrainedConfig) -> tuple[str, ...]:
 
 
 def _has_placeholders(config: PretrainedConfig) -> bool:
-    """Say whether images or sounds enter as placeholder tokens: text alone is then a whole input."""
+    """Return whether images or audio are marked by placeholder tokens: text alone is then a valid input."""
     names = ("image_token_id", "image_token_index", "audio_token_id", "audio_token_index", "video_token_id")
     return find_value(config, *names) is not None
 

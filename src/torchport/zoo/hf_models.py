@@ -1,4 +1,4 @@
-"""Loads transformers models: by their name on the hub, from a folder, or from a built-in configuration."""
+"""Loads transformers models by their name on the hub, from a folder, or from a built-in configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCHEME = "hf"
 
 
 def names() -> list[str]:
-    """Return the names that build without network, sorted. Any name on the hub may be loaded besides."""
+    """Return the names that build without network, sorted; `load_hf` also takes any name on the hub."""
     return sorted(CONFIGURATIONS)
 
 
@@ -35,15 +35,15 @@ def load_hf(name: str, *, weights: bool, batch: int) -> Model:
 
     Args:
         name: a folder with a `config.json`, a built-in name, or a name on the hub.
-        weights: whether to load its weights; otherwise it is built from its configuration alone, with
-            random ones.
-        batch: how many samples the inputs hold.
+        weights: whether to load its weights; otherwise it is built from its configuration with random ones.
+        batch: the batch size of the inputs.
 
     Returns:
-        The model, as the class its configuration names, with inputs made from its signature.
+        The model, as an instance of the class that its configuration names, with inputs made from its
+        signature.
 
     Raises:
-        ZooError: there is no such model, its weights or configuration cannot be had, or inputs cannot be
+        ZooError: there is no such model, its weights or configuration are unavailable, or inputs cannot be
             made for it.
     """
     import_library("transformers")
@@ -58,7 +58,7 @@ class _Source:
     """Where one model comes from.
 
     Args:
-        name: how the user named it.
+        name: the name that the user gave.
     """
 
     def __init__(self, name: str) -> None:
@@ -67,17 +67,17 @@ class _Source:
         self.id = str(self.folder) if self.folder is not None else full_name(name)
 
     def config(self, weights: bool) -> PretrainedConfig:
-        """Return the model's configuration; the built-in one, where there is one and no weights are asked."""
+        """Return the model's configuration; the built-in one if it exists and no weights are needed."""
         if self.folder is None and self.id in CONFIGURATIONS and not weights:
             return _builtin_config(self.id)
         if self.id in WITHOUT_WEIGHTS:
-            raise weights_error(f"{SCHEME}:{self.name}", "it is a configuration only, and has none")
+            raise weights_error(f"{SCHEME}:{self.name}", "it is only a configuration, without weights")
         from transformers import AutoConfig
 
         offline = self._is_offline()
         try:
-            # Without the last argument, a model that brings its own code makes transformers ask on the
-            # terminal whether to run it.
+            # Without the last argument, transformers would prompt on the terminal whether to run the code of
+            # a model that has its own.
             config: PretrainedConfig = AutoConfig.from_pretrained(
                 self.id, local_files_only=offline, trust_remote_code=False
             )
@@ -87,7 +87,7 @@ class _Source:
 
     def pretrained(self, config: PretrainedConfig) -> nn.Module:
         """Return the model with its weights."""
-        load = _model_class(config).from_pretrained  # type: ignore[attr-defined]  # each of its classes has one
+        load = _model_class(config).from_pretrained  # type: ignore[attr-defined]  # every model class has it
         module: nn.Module
         try:
             module, info = load(
@@ -97,9 +97,9 @@ class _Source:
             raise weights_error(f"{SCHEME}:{self.name}", one_line(error)) from error
         missing = sorted(info["missing_keys"])
         if missing:
-            # transformers fills them with random values and a warning.
+            # transformers would fill them with random values, with a warning.
             raise weights_error(
-                f"{SCHEME}:{self.name}", f"its checkpoint lacks {len(missing)}: {missing[0]}, …"
+                f"{SCHEME}:{self.name}", f"its checkpoint lacks {len(missing)} tensors: {missing[0]}, …"
             )
         return module
 
@@ -120,22 +120,22 @@ class _Source:
             reason = f"{host_of(hub_endpoint())} cannot be reached, and it is not in the cache"
         if weights and self.id in CONFIGURATIONS:
             return weights_error(f"{SCHEME}:{self.name}", reason)
-        advice = "name a folder with a config.json or a name that is built in"
+        advice = "use a folder with a config.json or a built-in name"
         known = nearest(self.name, [*CONFIGURATIONS, *ALIASES])
         return ZooError(f"{SCHEME}:{self.name} cannot be found ({reason})", remedy=f"{advice}; {known}")
 
 
 def _find_folder(name: str) -> Path | None:
-    """Return the folder that `name` is, or None where it is a name on the hub."""
+    """Return the folder that `name` refers to, or None if it is a name on the hub."""
     folder = Path(name).expanduser()
     if (folder / "config.json").is_file():
         return folder
     if folder.is_dir() and full_name(name) not in CONFIGURATIONS:
         raise ZooError(
-            "it holds no config.json", where=str(folder), remedy="name a folder that save_pretrained() wrote"
+            "it has no config.json", where=str(folder), remedy="use a folder that save_pretrained() wrote"
         )
     if name.startswith((".", "~")) or os.path.isabs(name):
-        raise ZooError("there is no such folder", where=name, remedy="name a folder with a config.json")
+        raise ZooError("there is no such folder", where=name, remedy="use a folder with a config.json")
     return None
 
 
@@ -148,7 +148,7 @@ def _builtin_config(name: str) -> PretrainedConfig:
 
 
 def _model_class(config: PretrainedConfig) -> type:
-    """Return the class that the configuration says the model is, or the base model of its type."""
+    """Return the model class that the configuration names, or the class for base models."""
     import transformers
 
     for architecture in config.architectures or ():
@@ -178,7 +178,7 @@ def _from_config(config: PretrainedConfig) -> nn.Module:
 
 
 def _check_memory(name: str, config: PretrainedConfig) -> None:
-    """Refuse a model whose weights exceed the machine's memory, before the system ends the process for it."""
+    """Reject a model whose weights exceed the machine's memory, before the system kills the process."""
     with torch.device("meta"):
         module = _from_config(config)
     needed = sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
@@ -195,4 +195,4 @@ def _memory_bytes() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
-        return 0  # not a POSIX system: nothing is known, nothing is refused
+        return 0  # not a POSIX system: the memory is unknown, and nothing is rejected

@@ -1,7 +1,7 @@
 """Reduces any transformers configuration to one that builds and runs in moments.
 
-The rules go by an attribute's name and by how counts and lists belong together, never by the model: they hold
-for an architecture that is added tomorrow as well as for those of today.
+The rules depend on attribute names and on how counts and lists relate, never on the model, so that they also
+apply to architectures added in the future.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LAYERS = 2
 VOCABULARY = 500
 
-# What may be reduced, by the attribute's name, and to what. The first rule that matches is the one.
+# Patterns of attribute names, with the limit that their values are reduced to. The first match applies.
 COUNTS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
     (re.compile(pattern), limit)
     for pattern, limit in (
@@ -33,12 +33,12 @@ COUNTS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
     )
 )
 DEPTHS = re.compile(r"(^|_)(n_layers?|layers|num_layer|depth|num_blocks)$")
-# Lists with one entry a stage, and a stage's number of layers in each.
+# Lists with the number of layers of each stage.
 STAGES = re.compile(
     r"^(depths|num_blocks|layers|stage_num_blocks|block_repeats|layer_depths|stage_numb_of_layers)$"
 )
 TOKENS = ("_token_id", "_token_index", "_token_ids")
-# Values that a class leaves open and yet needs.
+# Values that some classes need but default to None.
 MISSING = {
     "vocab_size": VOCABULARY,
     "prediction_length": 8,
@@ -52,11 +52,11 @@ MISSING = {
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
-    """How far to go.
+    """How far to reduce a configuration.
 
     Args:
         depths: whether to reduce the numbers of layers.
-        head: how wide an attention head becomes, and with it every width; 0 leaves them.
+        head: the width to reduce attention heads to, from which all widths follow; 0 keeps the widths.
         images: whether to reduce the size of images.
     """
 
@@ -65,8 +65,8 @@ class Shrink:
     images: bool
 
 
-# The furthest first. Sizes depend on each other in ways that names do not tell, and some code has constants
-# that only a wider head satisfies: the later steps leave more as it was.
+# The strongest reduction first. Sizes depend on each other in ways that names do not reveal, and some code
+# has constants that require a wider head: later steps keep more of the original values.
 STEPS = (
     Shrink(depths=True, head=32, images=True),
     Shrink(depths=True, head=64, images=True),
@@ -83,13 +83,13 @@ def shrink_config(config: PretrainedConfig, shrink: Shrink) -> PretrainedConfig:
 
     Args:
         config: a configuration with its defaults.
-        shrink: how far to go.
+        shrink: how far to reduce it.
 
     Returns:
         A new configuration of the same class.
 
     Raises:
-        Exception: whatever the configuration's class has against the reduced values.
+        Exception: whatever the configuration's class raises for the reduced values.
     """
     return type(config).from_dict(_shrink_values(config, shrink))
 
@@ -125,12 +125,12 @@ def _shrink_count(key: str, value: int) -> int:
 
 
 def _shrink_depths(values: dict[str, object]) -> None:
-    """Reduce the numbers of layers, and cut the lists with one entry a layer to match."""
+    """Reduce the numbers of layers, and cut the lists with one entry per layer to match."""
     for key, entries in values.items():
         if STAGES.match(key) and isinstance(entries, (list, tuple)):
             values[key] = [min(entry, LAYERS) if isinstance(entry, int) else entry for entry in entries]
     if "depths" in values or not _drop_last_stage(values):
-        return  # what is counted here are stages, and others count on their number
+        return  # these counts are numbers of stages, which other values depend on
     for key, count in list(values.items()):
         if isinstance(count, int) and not isinstance(count, bool) and count > LAYERS and DEPTHS.search(key):
             keep = _kept_layers(values, count)
@@ -141,7 +141,7 @@ def _shrink_depths(values: dict[str, object]) -> None:
 
 
 def _drop_last_stage(values: dict[str, object]) -> bool:
-    """Forget which layer's output is a backbone's; say no where more than one is named."""
+    """Remove the layer indices of a backbone's output; return False if there are several outputs."""
     named = values.get("out_indices")
     if isinstance(named, (list, tuple)) and len(named) > 1:
         return False
@@ -151,7 +151,7 @@ def _drop_last_stage(values: dict[str, object]) -> bool:
 
 
 def _kept_layers(values: Mapping[str, object], count: int) -> list[int]:
-    """Return which of `count` layers stay: the first ones, or one of each kind that the model mixes."""
+    """Return the indices of the layers to keep: the first ones, or one of each kind that the model mixes."""
     for entries in values.values():
         if _mixes_kinds(entries, count):
             assert isinstance(entries, (list, tuple))
@@ -178,7 +178,7 @@ def _shrink_image(values: dict[str, object]) -> None:
 
 
 def _move_tokens(values: dict[str, object]) -> None:
-    """Give special tokens beyond the reduced vocabulary a place inside it, each its own."""
+    """Move special tokens beyond the reduced vocabulary to distinct ids inside it."""
     vocabulary = values.get("vocab_size")
     inner = values.get("text_config")
     if not isinstance(vocabulary, int) and isinstance(inner, dict):

@@ -1,7 +1,7 @@
-"""Reduces the widths in a transformers configuration's values so that they still fit each other.
+"""Reduces the widths in a transformers configuration's values consistently.
 
-All widths come down to the same few numbers: a hidden size that 4 heads divide, wherever it stands. What
-depends on them by more than its name (grouped heads, state-space heads, rotary sections) is set from the
+All widths are reduced to the same few numbers, such as a hidden size of 4 heads wherever one occurs. Values
+that depend on several others (grouped heads, state-space heads, rotary sections) are computed from the
 reduced values.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 HEADS = 4
 GROUPED_HEADS = 2
 
-# By the attribute's name: how many heads wide it becomes. The first rule that matches is the one.
+# Patterns of attribute names, with the reduced width as a number of heads. The first match applies.
 WIDTHS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
     (re.compile(pattern), heads)
     for pattern, heads in (
@@ -35,8 +35,8 @@ def shrink_widths(values: dict[str, object], head: int) -> None:
     """Reduce the widths among a configuration's values, in place.
 
     Args:
-        values: a configuration as a dict; the configurations inside it are left alone.
-        head: how wide an attention head becomes.
+        values: a configuration as a dict; configurations nested in it are not changed.
+        head: the reduced width of an attention head.
     """
     before = dict(values)
     for key, value in before.items():
@@ -57,7 +57,7 @@ def _limit(key: str, value: int, head: int) -> int:
 
 
 def _fit_grouped_heads(before: Mapping[str, object], values: dict[str, object]) -> None:
-    """Keep as many key/value heads as heads where there were, and fewer where there were fewer."""
+    """Keep grouped heads grouped: where there were fewer key/value heads than heads, reduce them further."""
     for key in before:
         found = GROUPED.search(key)
         if found is None or not isinstance(before[key], int):
@@ -70,7 +70,7 @@ def _fit_grouped_heads(before: Mapping[str, object], values: dict[str, object]) 
 
 
 def _fit_state_heads(values: dict[str, object]) -> None:
-    """Let the heads of a state-space layer fill its inner width, which is a multiple of the hidden size."""
+    """Set the number of a state-space layer's heads so that they fill its inner width."""
     for heads, size, expand in (
         ("mamba_n_heads", "mamba_d_head", "mamba_expand"),
         ("mamba_num_heads", "mamba_head_dim", "expand"),
@@ -86,7 +86,7 @@ def _fit_state_heads(values: dict[str, object]) -> None:
 def _fit_sections(
     values: dict[str, object], before: Mapping[str, object], after: Mapping[str, object]
 ) -> None:
-    """Scale the parts of a head that rotate by different positions as the head was scaled."""
+    """Scale the sections of a multi-dimensional rotary embedding in proportion to the head."""
     for key, value in values.items():
         if isinstance(value, dict):
             _fit_sections(value, before, after)

@@ -1,4 +1,4 @@
-"""Finds the source that a model's name points to, and loads the model from it."""
+"""Finds the source that a model's name refers to, and loads the model from it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from torchport.zoo.without_values import parameters_without_values
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A library that models come from.
+    """A library that provides models.
 
     Args:
         library: the package that must be installed.
-        load: loads a model by its name in the library; has the keywords `weights` and `batch`.
-        names: lists the names.
+        load: loads a model by its name in the library; takes the keywords `weights` and `batch`.
+        names: lists the names of its models.
     """
 
     library: str
@@ -64,27 +64,27 @@ def load(
     """Load a model and example inputs to run it on.
 
     Args:
-        name: where the model is:
+        name: where to find the model:
             `path/file.py::function`, a function that returns a module, (module, args), (module, args,
             kwargs) or a `Model`;
             `torchvision:NAME` or `timm:NAME`, a model of that library;
             `hf:NAME_OR_DIR`, a transformers model on the hub or in a folder with a `config.json`;
-            `hf-small:MODEL_TYPE`, a transformers architecture in a small configuration, never with weights;
-            `hf-small-lm:MODEL_TYPE`, the same with the head that generates.
-        inputs: `path/file.py::function` that returns the inputs, in place of those made here: a tensor, a
-            tuple or list of arguments, a dict of keyword arguments, or a pair of a tuple and a dict.
-        weights: whether a library's model gets its pretrained weights. When False they are random, the
-            same each time, and nothing is downloaded. A file decides by itself.
-        batch: how many samples a library model's inputs hold; 1 when not given.
-        device: where the module and the inputs are. On `meta` they have shapes and no values: a model of
-            any size fits, for analysis.
+            `hf-small:MODEL_TYPE`, a transformers architecture in a small configuration, with random weights;
+            `hf-small-lm:MODEL_TYPE`, the same with a language-model head.
+        inputs: `path/file.py::function` that returns the inputs to use instead of generated ones: a tensor,
+            a tuple or list of arguments, a dict of keyword arguments, or a pair of a tuple and a dict.
+        weights: whether a library's model gets its pretrained weights. If False they are random, the same
+            each time, and nothing is downloaded. A model from a file ignores this.
+        batch: the batch size of a library model's inputs; 1 by default.
+        device: the device of the module and the inputs. On `meta` they have shapes but no values, so that a
+            model of any size can be analyzed.
 
     Returns:
-        The model, in evaluation mode. torch's global generator is left as it was.
+        The model, in evaluation mode. The state of torch's global generator is preserved.
 
     Raises:
-        ZooError: there is no such model, it cannot be loaded, its weights are unavailable (random ones never
-            replace them), or there are no inputs for it.
+        ZooError: there is no such model, it cannot be loaded, its weights are unavailable (random ones are
+            never substituted), or there are no inputs for it.
 
     Example:
         >>> model = load("torchvision:resnet18", weights=False)
@@ -105,10 +105,10 @@ def names(scheme: str) -> list[str]:
     """Return the models that a scheme knows by name, sorted.
 
     Args:
-        scheme: `torchvision`, `timm`, `hf` (those that build without network), `hf-small` or `hf-small-lm`.
+        scheme: `torchvision`, `timm`, `hf` (models that build without network), `hf-small` or `hf-small-lm`.
 
     Returns:
-        The names, each to be loaded as `scheme:name`.
+        The names; each is loaded as `scheme:name`.
 
     Raises:
         ZooError: there is no such scheme, or its library is not installed.
@@ -129,7 +129,9 @@ def _source(scheme: str) -> Source:
 def _load_file(name: str, inputs: str | None, batch: int | None, device: str) -> Model:
     if batch is not None:
         raise ZooError(
-            "a batch size cannot be set for a file", where=name, remedy="let its inputs function choose it"
+            "the batch size of a model from a file cannot be set",
+            where=name,
+            remedy="choose it in the function that returns the inputs",
         )
     with fixed_seed(), _building_on(device):
         return load_file(name, load_inputs(inputs) if inputs is not None else None)
@@ -141,14 +143,14 @@ def _load_library(name: str, inputs: str | None, weights: bool, batch: int | Non
         raise ZooError(f"{name!r} does not say where the model is", remedy=_suggest(name))
     source = _source(scheme)
     if not rest:
-        raise ZooError("it names no model", where=name, remedy=f"write {scheme}:NAME")
+        raise ZooError("the model's name is missing", where=name, remedy=f"write {scheme}:NAME")
     if device == "meta" and weights and scheme not in (small.SCHEME, small.LANGUAGE_SCHEME):
         raise ZooError(
             "on the meta device weights have no values",
             where=name,
-            remedy="give weights=False (--no-weights)",
+            remedy="pass weights=False (--no-weights)",
         )
-    # A small model's inputs are tried out, on values.
+    # A small model is run to try out its inputs, which takes values.
     model = _build(source, rest, weights, batch or 1, "cpu" if scheme == small.SCHEME else device, name)
     if inputs is None:
         return model
@@ -158,8 +160,8 @@ def _load_library(name: str, inputs: str | None, weights: bool, batch: int | Non
 
 
 def _build(source: Source, rest: str, weights: bool, batch: int, device: str, name: str) -> Model:
-    # Some models read values while they are built. On the meta device there are none: then the parameters
-    # alone go without, and if that will not do either, all have values and lose them after.
+    # Some models read tensor values while they are built, which fails on the meta device. Then only the
+    # parameters are built there; if that fails too, the model is built with values and moved afterwards.
     ways: list[AbstractContextManager[object]] = [_building_on(device)]
     if device == "meta":
         ways += [parameters_without_values(), nullcontext()]
@@ -177,7 +179,7 @@ def _build(source: Source, rest: str, weights: bool, batch: int, device: str, na
 
 
 def _building_on(device: str) -> torch.device | nullcontext[None]:
-    # Elsewhere, models are built on the CPU and moved: the same name gives the same weights on any device.
+    # For other devices, models are built on the CPU and moved: a name gives the same weights on any device.
     return torch.device("meta") if device == "meta" else nullcontext()
 
 
@@ -189,7 +191,7 @@ def _place(model: Model, device: str) -> Model:
 
 
 def _suggest(name: str) -> str:
-    """Return advice for a name without a scheme: the same name under one of them, if there is."""
+    """Return advice for a name without a scheme: the schemes, and those in which the name exists."""
     forms = "write FILE.py::FUNCTION or SCHEME:NAME with one of " + ", ".join(SOURCES)
     found = [
         f"{scheme}:{name}"

@@ -1,4 +1,4 @@
-"""A model and the inputs to run it on: what every later stage starts from."""
+"""A model and the inputs to run it on: the starting point of every later stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Model:
     """A module, in evaluation mode, with example inputs.
 
     Args:
-        name: how the user named it, such as `torchvision:resnet18`.
+        name: the name that the user gave, such as `torchvision:resnet18`.
         module: the module.
         args: its positional inputs.
         kwargs: its keyword inputs.

@@ -1,4 +1,4 @@
-"""Brings whatever a user's function returned as inputs into one form: args and kwargs."""
+"""Normalizes the inputs that a user's function returned to args and kwargs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class ModelInputs:
     """The inputs of one call.
 
     Args:
-        args: the positional ones.
-        kwargs: the keyword ones.
+        args: the positional arguments.
+        kwargs: the keyword arguments.
     """
 
     args: tuple[object, ...] = ()
@@ -27,9 +27,9 @@ def read_inputs(value: object, where: str) -> ModelInputs:
     """Return `value` as the inputs of one call.
 
     Args:
-        value: a tensor (the one argument), a tuple or list (the arguments), a mapping (the keyword
+        value: a tensor (the only argument), a tuple or list (the arguments), a mapping (the keyword
             arguments), or a pair of a tuple and a dict (both).
-        where: what returned the value, for the message.
+        where: the function that returned the value, for the message.
 
     Returns:
         The inputs.
@@ -62,8 +62,8 @@ def _keywords(value: Mapping[object, object], where: str) -> dict[str, object]:
     keywords = {key: item for key, item in value.items() if isinstance(key, str)}
     if len(keywords) != len(value):
         raise ZooError(
-            "the inputs are a dict with keys that are not strings",
+            "the inputs are a dict whose keys are not all strings",
             where=where,
-            remedy="key it by the names of the model's arguments",
+            remedy="use the names of the model's arguments as keys",
         )
     return keywords

@@ -1,4 +1,4 @@
-"""Says whether a host can be reached, so that a load without network fails at once and with one message."""
+"""Checks whether a host can be reached, so that loading without network fails at once with one error."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CONNECT_SECONDS = 5.0
 
 
 def is_reachable(url: str) -> bool:
-    """Say whether the host of `url` takes connections.
+    """Return whether the host of `url` accepts connections.
 
-    The libraries' own downloads retry for up to a minute, or wait without limit; this asks first. Behind a
-    proxy the question cannot be asked directly, and the answer is yes.
+    The libraries' own downloads retry for up to a minute, or wait without limit; this check comes first.
+    Behind a proxy the host cannot be checked directly, and True is returned.
     """
     parts = urllib.parse.urlsplit(url)
     if parts.scheme in urllib.request.getproxies() and not _bypasses_proxy(parts.hostname or ""):
@@ -34,7 +34,7 @@ def host_of(url: str) -> str:
 
 
 def weights_error(name: str, reason: str) -> ZooError:
-    """Return the refusal for weights that cannot be had. Random ones are never put in their place unasked."""
+    """Return the error for weights that are unavailable; random ones are never substituted silently."""
     return ZooError(
         f"the weights of {name} cannot be fetched ({reason})",
         remedy="load it once with network access, or build it with random weights: "
@@ -44,7 +44,7 @@ def weights_error(name: str, reason: str) -> ZooError:
 
 def hub_endpoint() -> str:
     """Return the address of the hub that transformers and timm fetch from."""
-    import huggingface_hub  # comes with them, and with nothing lighter
+    import huggingface_hub  # a dependency of both libraries, not of torchport
 
     return str(huggingface_hub.constants.ENDPOINT)
 

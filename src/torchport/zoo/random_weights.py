@@ -1,4 +1,4 @@
-"""Builds modules with random weights that are the same each time, and that leave the caller's dice alone."""
+"""Reproducible random weights for modules, without changing the state of the caller's generator."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ STANDARD_DEVIATION = 0.02
 
 @contextmanager
 def fixed_seed() -> Iterator[None]:
-    """Seed torch's CPU generator for the block and put its state back afterwards.
+    """Seed torch's CPU generator within the block, and restore its state afterwards.
 
-    Weights are drawn on the CPU, so the other devices' generators are not touched at all.
+    Weights are drawn on the CPU, so the generators of other devices are not touched.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(SEED)
@@ -26,11 +26,11 @@ def fixed_seed() -> Iterator[None]:
 
 
 def wake_zero_weights(module: nn.Module) -> None:
-    """Draw anew every weight matrix that is all zeros, from a narrow normal distribution.
+    """Reinitialize every all-zero weight matrix from a narrow normal distribution.
 
-    Some libraries start a model's head at zero (torchvision's ViT does): the outputs are then all zero
-    whatever the rest of the model computes, and a comparison of two such outputs proves nothing. Vectors
-    stay as they are: a zero bias or scale is the usual start and silences nothing by itself.
+    Some libraries initialize a model's head with zeros (torchvision's ViT does): the outputs are then all
+    zero whatever the rest of the model computes, and comparing two such outputs proves nothing. Vectors
+    keep their values: a zero bias or scale is a common initialization, and does not zero a model's outputs.
     """
     generator = torch.Generator(device="cpu").manual_seed(SEED)
     for parameter in module.parameters():
@@ -45,5 +45,5 @@ def _is_zero_matrix(parameter: nn.Parameter) -> bool:
         return False
     if parameter.is_meta or isinstance(parameter, FakeTensor):
         return False
-    # One element tells for nearly every weight; only a suspect is read as a whole.
+    # The first element rules out nearly every weight; only if it is zero is the whole matrix read.
     return not bool(parameter.detach()[(0,) * parameter.ndim]) and not bool(parameter.detach().any())

@@ -1,7 +1,6 @@
-"""Builds any transformers architecture small, with random weights: `hf-small:MODEL_TYPE`.
+"""Builds small versions of transformers architectures, with random weights: `hf-small:MODEL_TYPE`.
 
-A name on a hub is one model. This gives hundreds of architectures to try a tool on, each built in moments and
-without network.
+This gives hundreds of architectures to try a tool on, each built in moments and without network.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ MOST_PARAMETERS = 200_000_000
 
 
 def small_hf_names() -> list[str]:
-    """Return the model types that transformers builds a base model for, sorted.
+    """Return the model types that transformers has a base model for, sorted.
 
-    Not every one can be built small and given inputs by general rules: `load_small_hf` says which.
+    Not every one can be reduced and given inputs by general rules; `load_small_hf` raises for the others.
 
     Example:
         >>> "bert" in small_hf_names()
@@ -47,7 +46,7 @@ def load_small_hf(model_type: str, *, batch: int = 1) -> Model:
 
     Args:
         model_type: one of `small_hf_names()`.
-        batch: how many samples the inputs hold.
+        batch: the batch size of the inputs.
 
     Returns:
         The base model (without a head), with random weights and inputs.
@@ -63,7 +62,7 @@ def load_small_hf(model_type: str, *, batch: int = 1) -> Model:
 
 
 def small_language_names() -> list[str]:
-    """Return the model types that transformers has a generating head for, causal or after an encoder, sorted.
+    """Return the model types that transformers has a language-model head for, causal or seq2seq, sorted.
 
     Example:
         >>> "gpt2" in small_language_names()
@@ -80,14 +79,14 @@ def small_language_names() -> list[str]:
 
 
 def load_small_language_model(model_type: str, *, batch: int = 1) -> Model:
-    """Build the architecture `model_type` with its generating head, small, and check that it runs.
+    """Build a small `model_type` with its language-model head, and check that it runs.
 
     Args:
         model_type: one of `small_language_names()`.
-        batch: how many samples the inputs hold.
+        batch: the batch size of the inputs.
 
     Raises:
-        ZooError: as `load_small_hf`.
+        ZooError: as in `load_small_hf`.
 
     Example:
         >>> type(load_small_language_model("gpt2").module).__name__
@@ -103,8 +102,8 @@ def _load(scheme: str, model_type: str, known: list[str], batch: int) -> Model:
     for step in STEPS:
         try:
             return _load_step(scheme, model_type, step, batch)
-        except Exception as error:  # noqa: BLE001 - each architecture refuses in its own way; the first is chained
-            logger.debug("%s does not take %s: %s", model_type, step, error)
+        except Exception as error:  # noqa: BLE001 - architectures fail in any way; the first error is chained
+            logger.debug("%s does not work with %s: %s", model_type, step, error)
             refusal = refusal or error
     assert refusal is not None
     raise ZooError(
@@ -115,7 +114,7 @@ def _load(scheme: str, model_type: str, known: list[str], batch: int) -> Model:
 
 
 def _class_for(scheme: str, model_type: str) -> Any:
-    """Return which of the library's classes builds a model of a type."""
+    """Return the library's auto class that builds a model type."""
     import transformers
     from transformers.models.auto import modeling_auto as known
 
@@ -130,7 +129,7 @@ def _load_step(scheme: str, model_type: str, step: Shrink, batch: int) -> Model:
 
     auto = _class_for(scheme, model_type)
     config = shrink_config(CONFIG_MAPPING[model_type](), step)
-    config.architectures = config.architectures or []  # a type with several base models looks into it
+    config.architectures = config.architectures or []  # read by types with several base models
     with torch.device("meta"):
         parameters = sum(parameter.numel() for parameter in auto.from_config(config).parameters())
     if parameters > MOST_PARAMETERS:

@@ -1,4 +1,4 @@
-"""Loads timm's models by name, with inputs of the size that each takes."""
+"""Loads timm's models by name, with inputs of the size that each model expects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchport.zoo.network import host_of, hub_endpoint, is_reachable, weights_e
 from torchport.zoo.random_weights import fixed_seed, wake_zero_weights
 
 SCHEME = "timm"
-# Under these names timm's repositories on the hub keep their weights, in the order timm asks for them.
+# The names of weight files in timm's repositories on the hub, in the order in which timm looks for them.
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors")
 
 
@@ -25,15 +25,15 @@ def load_timm(name: str, *, weights: bool, batch: int) -> Model:
     """Load the timm model `name`.
 
     Args:
-        name: one of `names()`, with a tag after a dot to choose among its pretrained weights.
+        name: one of `names()`, optionally with a tag after a dot that selects its pretrained weights.
         weights: whether to load its pretrained weights; random ones are drawn otherwise.
-        batch: how many images the inputs hold.
+        batch: the number of images in the inputs.
 
     Returns:
-        The model, with random inputs of the shape it takes.
+        The model, with random inputs of the shape that it expects.
 
     Raises:
-        ZooError: there is no such model, or its weights cannot be had.
+        ZooError: there is no such model, or its weights are unavailable.
     """
     known = names()
     architecture, _, tag = name.partition(".")
@@ -67,7 +67,7 @@ def _build_pretrained(name: str) -> nn.Module:
     if config is None or not config.has_weights:
         raise weights_error(f"{SCHEME}:{name}", "timm offers none")
     try:
-        # A file that is named is read as it is, without a question to the hub.
+        # timm reads an explicitly named file without contacting the hub.
         overlay = {"file": _cached_file(config.hf_hub_id)} if _needs_cache(name, config) else None
         module: nn.Module = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)
     except OSError as error:
@@ -76,7 +76,7 @@ def _build_pretrained(name: str) -> nn.Module:
 
 
 def _needs_cache(name: str, config: object) -> bool:
-    """Say whether the weights must come from the cache; refuse where they can come from nowhere."""
+    """Return whether the weights must come from the cache; raise if they are not available anywhere."""
     if getattr(config, "file", None):
         return False
     hub_id = getattr(config, "hf_hub_id", None)

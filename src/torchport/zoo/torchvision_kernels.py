@@ -1,6 +1,6 @@
-"""torchvision's detection ops in plain Python, for where its compiled ones do not load.
+"""torchvision's detection ops in plain Python, for use where its compiled ops do not load.
 
-They compute what torchvision's CPU kernels compute. They are not fast: they let a detection model run at all.
+They compute the same results as torchvision's CPU kernels. They are not fast, but make detection models run.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Boxes sampled at a time: bounds the memory of the sampled values, which are all laid out before the mean.
+# Boxes sampled at a time: bounds the memory of the sampled values, which all exist before the mean is taken.
 BOXES_AT_A_TIME = 32
 ROWS_AT_A_TIME = 512
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """Return the indices of the boxes to keep, best score first, dropping those that overlap a better one."""
+    """Return the indices of the boxes to keep, best score first, without those that overlap a better one."""
     order = scores.sort(descending=True, stable=True).indices
     ordered = boxes[order]
     alive = torch.ones(len(order), dtype=torch.bool)
@@ -31,7 +31,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 
 
 def _overlaps(some: Tensor, boxes: Tensor, iou_threshold: float) -> Tensor:
-    """Say for each of `some` (rows) which of `boxes` (columns) it overlaps by more than the threshold."""
+    """Return for each of `some` (rows) which of `boxes` (columns) it overlaps by more than the threshold."""
     top_left = torch.maximum(some[:, None, :2], boxes[None, :, :2])
     bottom_right = torch.minimum(some[:, None, 2:], boxes[None, :, 2:])
     shared = (bottom_right - top_left).clamp(min=0).prod(2)
@@ -64,7 +64,7 @@ def roi_align(
             for some in rois.split(BOXES_AT_A_TIME)
         ]
     else:
-        # The number of samples follows each box's own size, so boxes cannot share one grid.
+        # The number of samples depends on each box's size, so boxes cannot share one grid.
         parts = [
             _sample_boxes(
                 features, roi, spatial_scale, pooled, _samples(roi, spatial_scale, pooled, aligned), aligned
@@ -82,9 +82,9 @@ def roi_align_meta(features: Tensor, rois: Tensor, scale: float, *settings: int)
 def roi_align_backward(
     grad: Tensor, rois: Tensor, scale: float, pooled_height: int, pooled_width: int, *others: int
 ) -> Tensor:
-    """Return the gradient of `roi_align` with respect to its features, whose shape `others` begins with."""
+    """Return the gradient of `roi_align` for its features, whose shape is at the start of `others`."""
     *shape, sampling_ratio, aligned = others
-    # roi_align is linear in its features, so the gradient does not depend on where it is taken.
+    # roi_align is linear in its features, so the gradient does not depend on their values.
     with torch.enable_grad():
         features = grad.new_zeros(shape, requires_grad=True)
         output = roi_align(features, rois, scale, pooled_height, pooled_width, sampling_ratio, bool(aligned))
@@ -99,7 +99,7 @@ def roi_align_backward_meta(grad: Tensor, rois: Tensor, scale: float, *others: i
 
 
 def roi_align_save(ctx: Any, inputs: tuple[object, ...], output: Tensor) -> None:
-    """Keep for the backward pass what it needs: `torch.library.register_autograd`'s `setup_context`."""
+    """Save what the backward pass needs: `torch.library.register_autograd`'s `setup_context`."""
     features, rois, *settings = inputs
     assert isinstance(features, Tensor)
     assert isinstance(rois, Tensor)
@@ -109,7 +109,7 @@ def roi_align_save(ctx: Any, inputs: tuple[object, ...], output: Tensor) -> None
 
 
 def roi_align_autograd(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Return `roi_align`'s gradients, one an input: only the features have one."""
+    """Return `roi_align`'s gradients, one for each input: only that of the features is not None."""
     (rois,) = ctx.saved_tensors
     scale, pooled_height, pooled_width, sampling_ratio, aligned = ctx.settings
     shape = ctx.features_shape
@@ -120,7 +120,7 @@ def roi_align_autograd(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def _samples(roi: Tensor, scale: float, pooled: tuple[int, int], aligned: bool) -> tuple[int, int]:
-    """Return how many samples a bin of the one box takes, down and across: about one a feature pixel."""
+    """Return how many samples a bin of the box takes, down and across: about one per feature pixel."""
     _, x1, y1, x2, y2 = roi[0].tolist()
     least = 0.0 if aligned else 1.0
     height, width = max((y2 - y1) * scale, least), max((x2 - x1) * scale, least)
@@ -170,7 +170,7 @@ def _bilinear(features: Tensor, image: Tensor, y: Tensor, x: Tensor) -> Tensor:
 
 
 def _neighbours(position: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the pixels on both sides of each position, the weight of the second, and whether it counts."""
+    """Return the pixels on both sides of each position, the second one's weight, and whether it is inside."""
     inside = (position >= -1.0) & (position <= size)
     position = position.clamp(0, size - 1)
     low = position.floor().long()

@@ -1,4 +1,4 @@
-"""Loads torchvision's models by name, with inputs of the size that each takes."""
+"""Loads torchvision's models by name, with inputs of the size that each model expects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ X86 = ("x86_64", "amd64", "x86", "i386", "i686")
 
 
 class Weights(Protocol):
-    """What is used of torchvision's weights entries."""
+    """The part of torchvision's weights entries that is used here."""
 
     url: str
     meta: dict[str, object]
@@ -44,13 +44,13 @@ def load_torchvision(name: str, *, weights: bool, batch: int) -> Model:
     Args:
         name: one of `names()`.
         weights: whether to load its default pretrained weights; random ones are drawn otherwise.
-        batch: how many images or clips the inputs hold.
+        batch: the number of images or clips in the inputs.
 
     Returns:
-        The model, with random inputs of the shape it takes.
+        The model, with random inputs of the shape that it expects.
 
     Raises:
-        ZooError: there is no such model, or its weights cannot be had.
+        ZooError: there is no such model, or its weights are unavailable.
     """
     known = names()
     if name not in known:
@@ -82,14 +82,14 @@ def kind_of(name: str) -> str:
 
 def _build_random(name: str) -> nn.Module:
     builder = _builder(name)
-    # Everything that would fetch something or change with the library's version is said, not defaulted.
+    # Options whose defaults would download something or vary with the library's version are set explicitly.
     options: dict[str, object] = {"weights": None}
     if "weights_backbone" in inspect.signature(builder).parameters:
         options["weights_backbone"] = None
     if "init_weights" in inspect.signature(_architecture(builder)).parameters:
         options["init_weights"] = True
     if _is_quantized(name):
-        # torchvision's default, fbgemm, runs on x86 only, and says so no sooner than when it runs.
+        # torchvision's default, fbgemm, runs on x86 only, and fails elsewhere only when the model is run.
         options["backend"] = "fbgemm" if platform.machine().lower() in X86 else "qnnpack"
     with fixed_seed():
         module = builder(**options, **_quantize(name))
@@ -140,7 +140,7 @@ def _inputs(name: str, module: nn.Module, batch: int) -> tuple[object, ...]:
 
 
 def _image_size(name: str, module: nn.Module, kind: str) -> int:
-    """Return the image's side: the model's own where it is fixed, else that of its weights' evaluation."""
+    """Return the image's side: the model's own if it is fixed, else the one its weights are evaluated at."""
     if kind in ("detection", "segmentation"):
         return DEFAULT_SIZE
     if kind == "optical_flow":

@@ -1,9 +1,9 @@
-"""Lets torchvision be imported, and its detection ops run, where its compiled extension does not load.
+"""Makes torchvision importable, and its detection ops runnable, where its compiled extension does not load.
 
-torchvision's wheel carries a shared library that is linked to one build of torch. Next to another build,
-most often a CPU one, that library does not load: `import torchvision` fails with `operator torchvision::nms
-does not exist`, and with it timm and parts of transformers. Nothing but the ops' *schemas* is missing at
-import, so they are declared here, and the ops that torchvision's models run get kernels in plain Python.
+torchvision's wheel contains a shared library that is linked against one build of torch. With another build,
+usually a CPU one, the library does not load: `import torchvision` fails with `operator torchvision::nms
+does not exist`, and so do timm and parts of transformers. The import only needs the ops' *schemas*, so they
+are declared here, and the ops that torchvision's models call get kernels in plain Python.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torchport.zoo import torchvision_kernels as kernels
 
 logger = logging.getLogger(__name__)
 
-# Word for word those of torchvision's csrc, so that graphs captured here read like those of a full build.
+# Copied verbatim from torchvision's csrc, so that graphs captured here look like those of a full build.
 SCHEMAS = {
     "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -62,7 +62,7 @@ SCHEMAS = {
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 }
 
-# What torchvision's own models call. (op, dispatch key) → kernel. nms has its Meta kernel from torchvision.
+# The kernels that torchvision's models need, by op and dispatch key. torchvision has a Meta kernel for nms.
 KERNELS: dict[tuple[str, str], Callable[..., object]] = {
     ("nms", "CPU"): kernels.nms,
     ("roi_align", "CPU"): kernels.roi_align,
@@ -72,15 +72,15 @@ KERNELS: dict[tuple[str, str], Callable[..., object]] = {
 }
 
 _lock = threading.Lock()
-# A Library takes its registrations back when it is collected: this one lives as long as the process.
+# A Library removes its registrations when it is garbage-collected, so this one lives as long as the process.
 _library: torch.library.Library | None = None
 
 
 def ensure_torchvision_ops() -> None:
-    """Make `import torchvision` work, whatever torch it stands next to.
+    """Make `import torchvision` work with any build of torch.
 
-    Does nothing where torchvision is not installed or where its own ops load; never replaces a kernel that
-    is there. May be called any number of times, and after torchvision was imported.
+    Does nothing if torchvision is not installed or its own ops load; never replaces an existing kernel. May
+    be called any number of times, also after torchvision was imported.
 
     Raises:
         Exception: whatever `import torchvision` itself raises for other reasons.
@@ -95,20 +95,20 @@ def ensure_torchvision_ops() -> None:
     with _lock:
         if _library is None and not _extension_works():
             _library = _register_missing(torch.library.Library("torchvision", "FRAGMENT"))
-            logger.info("torchvision's compiled ops do not load here: Python kernels replace them")
+            logger.info("torchvision's compiled ops do not load: using Python kernels instead")
         torchvision = importlib.import_module("torchvision")
         if _library is not None:
             _announce(torchvision)
 
 
 def _extension_works() -> bool:
-    """Load torchvision's shared library as torchvision does; say whether its ops are there."""
+    """Load torchvision's shared library as torchvision does; return whether its ops are available."""
     extension = sys.modules.get("torchvision.extension")
     if extension is not None:
         return bool(extension._has_ops())
     if any(_is_defined(op) for op in SCHEMAS):
-        # Someone declared the ops by hand. Loading the library now would declare them twice, which aborts
-        # the process, not only the import; torchvision itself is about to try, and we must not be first.
+        # Other code has declared the ops. Loading the library would declare them twice, which aborts the
+        # whole process rather than just the import; torchvision's own import, which follows, may do so.
         return _has_kernel("nms", "CPU")
     path = _extension_path()
     if path is None:
@@ -139,7 +139,7 @@ def _register_missing(library: torch.library.Library) -> torch.library.Library:
         library.define(op + SCHEMAS[op])
     for (op, key), kernel in KERNELS.items():
         if not _has_kernel(op, key):
-            library.impl(op, closed_to_dynamo(kernel) if key == "CPU" else kernel, key)
+            library.impl(op, opaque_to_dynamo(kernel) if key == "CPU" else kernel, key)
     if "roi_align" in missing:
         torch.library.register_autograd(
             "torchvision::roi_align",
@@ -150,8 +150,8 @@ def _register_missing(library: torch.library.Library) -> torch.library.Library:
     return library
 
 
-def closed_to_dynamo(kernel: Callable[..., object]) -> Callable[..., object]:
-    """Return a kernel that torch.compile leaves whole, as it does those of the compiled extension."""
+def opaque_to_dynamo(kernel: Callable[..., object]) -> Callable[..., object]:
+    """Return a kernel that torch.compile does not trace into, like those of the compiled extension."""
 
     @functools.wraps(kernel)
     def run(*args: object) -> object:
@@ -162,7 +162,7 @@ def closed_to_dynamo(kernel: Callable[..., object]) -> Callable[..., object]:
 
 
 def _is_defined(op: str) -> bool:
-    # hasattr on torch.ops asks the dispatcher: no private name of torch is needed.
+    # hasattr on torch.ops queries the dispatcher, without private names of torch.
     return hasattr(torch.ops.torchvision, op)
 
 
@@ -171,19 +171,19 @@ def _has_kernel(op: str, key: str) -> bool:
 
 
 def _announce(torchvision: ModuleType) -> None:
-    """Tell torchvision that its ops can be called.
+    """Make torchvision's Python code treat its ops as available.
 
-    Its Python functions ask `extension._has_ops()` before they reach for an op, and refuse, or compile a
-    stand-in with the inductor, when it says no. It speaks of the library that failed to load; the truthful
-    answer is now about the ops. Some of its modules hold the function by name, so each of them is told.
+    Its functions check `extension._has_ops()` before calling an op; if that is False they raise, or compile
+    a substitute with inductor. The check reports on the library that failed to load, although the ops now
+    exist. Some modules import the function by name, so it is replaced in each of them.
     """
     has_ops = torchvision.extension._has_ops
     if has_ops():
         return
     for name, module in list(sys.modules.items()):
         if name.startswith("torchvision.") and vars(module).get("_has_ops") is has_ops:
-            module._has_ops = _ops_are_there  # type: ignore[attr-defined]  # torchvision asks it
+            module._has_ops = _ops_available  # type: ignore[attr-defined]  # torchvision calls it
 
 
-def _ops_are_there() -> bool:
+def _ops_available() -> bool:
     return True

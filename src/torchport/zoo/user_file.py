@@ -18,9 +18,9 @@ from torchport.errors import ZooError, nearest
 from torchport.zoo.model import Model
 from torchport.zoo.model_inputs import ModelInputs, read_inputs
 
-# file → (its time of change, its module): a model and its inputs often stand in one file, which runs once.
+# file → (its modification time, its module): a file with both a model and its inputs is imported once.
 _modules: dict[Path, tuple[int, ModuleType]] = {}
-# The names under which files next to a user's file were imported → the folder they came from.
+# module names under which files next to a user's file were imported → their folder.
 _siblings: dict[str, Path] = {}
 
 
@@ -29,13 +29,13 @@ def load_file(name: str, inputs: ModelInputs | None) -> Model:
 
     Args:
         name: the file and its function, class or module object.
-        inputs: the inputs to use; those that the function returns are used when it is None.
+        inputs: the inputs to use; if None, those that the function returns.
 
     Returns:
         The model, as the function made it.
 
     Raises:
-        ZooError: the file or function is missing or fails, what it returns is no model, or there are no
+        ZooError: the file or function is missing or fails, its result is not a model, or there are no
             inputs.
     """
     module, own = _split_result(_call(name), name)
@@ -44,7 +44,7 @@ def load_file(name: str, inputs: ModelInputs | None) -> Model:
         raise ZooError(
             "no inputs given",
             where=name,
-            remedy="name a function that makes them, inputs='file.py::function' (--inputs), or return "
+            remedy="name a function that returns them, inputs='file.py::function' (--inputs), or return "
             "(module, args) from the loader",
         )
     return Model(name, module, chosen.args, chosen.kwargs)
@@ -54,13 +54,13 @@ def load_inputs(name: str) -> ModelInputs:
     """Load the inputs that `path/file.py::function` returns.
 
     Raises:
-        ZooError: the file or function is missing or fails, or what it returns are no inputs.
+        ZooError: the file or function is missing or fails, or its result cannot be used as inputs.
     """
     return read_inputs(_call(name), name)
 
 
 def load_value(name: str) -> object:
-    """Return what `path/file.py::name` is, or, if that is a function, returns.
+    """Return the value of `path/file.py::name`; a function is called for its result.
 
     Raises:
         ZooError: the file or function is missing or fails.
@@ -81,7 +81,7 @@ def load_function(name: str) -> Callable[..., object]:
 
 
 def _split_result(result: object, where: str) -> tuple[nn.Module, ModelInputs | None]:
-    """Return the module and the inputs that came with it."""
+    """Return the module, and the inputs if the result includes them."""
     if isinstance(result, nn.Module):
         return result, None
     if isinstance(result, Model):
@@ -107,7 +107,7 @@ def _describe(result: object) -> str:
 
 
 def _call(name: str) -> object:
-    """Return what `path/file.py::function` evaluates to."""
+    """Return the value of `path/file.py::function`, called if it is a function."""
     target, function, path = _find(name)
     if isinstance(target, (nn.Module, Model, Tensor)) or not callable(target):
         return target
@@ -116,7 +116,7 @@ def _call(name: str) -> object:
 
 
 def _find(name: str) -> tuple[object, str, Path]:
-    """Return what stands at `path/file.py::function`, with the two names."""
+    """Return the object at `path/file.py::function`, with the function's name and the file's path."""
     path, function = _split_name(name)
     with _importable(path.parent):
         module = _import_file(path)
@@ -152,7 +152,8 @@ def _import_file(path: Path) -> ModuleType:
     known = _modules.get(path)
     if known is not None and known[0] == changed:
         return known[1]
-    # Unique, so that two files called model.py do not meet; registered, as dataclasses and pickle need it.
+    # The name is unique, so that two files called model.py do not collide; the module is registered in
+    # sys.modules because dataclasses and pickle require it.
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
     module_name = f"torchport_user_{re.sub(r'[^0-9a-zA-Z_]', '_', path.stem)}_{digest}"
     spec = importlib.util.spec_from_file_location(module_name, path)
@@ -172,9 +173,9 @@ def _import_file(path: Path) -> ModuleType:
 
 @contextmanager
 def _importable(folder: Path) -> Iterator[None]:
-    """Let files in `folder` be imported by their plain names for the block."""
+    """Make the files in `folder` importable by name within the block."""
     for name, origin in list(_siblings.items()):
-        # Another model's helper of the same name must not answer for the one in this folder.
+        # A helper of the same name that another model imported must not shadow the one in this folder.
         if origin != folder and ((folder / f"{name}.py").is_file() or (folder / name).is_dir()):
             _forget(name)
     before = set(sys.modules)
@@ -197,7 +198,7 @@ def _forget(name: str) -> None:
 
 
 def _run(function: Callable[[], object], doing: str, path: Path) -> object:
-    """Call the user's code; name the line of their file at which it fails."""
+    """Call the user's code; an error names the line of their file at which it failed."""
     try:
         return function()
     except (Exception, SystemExit) as error:
@@ -209,7 +210,7 @@ def _run(function: Callable[[], object], doing: str, path: Path) -> object:
 
 
 def _user_line(error: BaseException, path: Path) -> str:
-    """Return the deepest line of the user's own file on the way to the error."""
+    """Return the innermost line of the user's own file in the error's traceback."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}:{error.lineno}"
     lines = [

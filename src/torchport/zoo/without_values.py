@@ -1,4 +1,4 @@
-"""Builds modules whose parameters have no values, though other tensors do: for code that reads those."""
+"""Builds modules whose parameters have no values while other tensors do, for code that reads the latter."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 @contextmanager
 def parameters_without_values() -> Iterator[None]:
-    """Put every parameter on the meta device as its module takes it, before anyone has filled it.
+    """Move every parameter to the meta device when its module registers it, before it is initialized.
 
-    Some libraries compute sizes with tensors while they build a model, which the meta device as default would
-    take the values from as well.
+    Some libraries compute sizes with tensors while they build a model; making meta the default device would
+    remove the values of those tensors as well.
     """
-    handle = register_module_parameter_registration_hook(_emptied)  # type: ignore[arg-type]  # None leaves it as it is
+    handle = register_module_parameter_registration_hook(_moved_to_meta)  # type: ignore[arg-type]  # None keeps the parameter
     try:
         yield
     finally:
         handle.remove()
 
 
-def _emptied(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
-    # A lazy one has no shape yet, and one that has been here before stays the same for all who share it.
+def _moved_to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+    # A lazy parameter has no shape yet; one already on meta must stay the same object where it is shared.
     if parameter is None or type(parameter) is not nn.Parameter or parameter.is_meta:
         return None
     return nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)

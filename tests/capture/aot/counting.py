@@ -1,4 +1,4 @@
-"""What AOTAutograd hands a counting compiler, under torch.compile and on real values: the truth."""
+"""The reference: what AOTAutograd passes to a counting compiler, under torch.compile and on real values."""
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -8,7 +8,7 @@ from torchport.structure import tensors_in
 
 
 def counted(model, *, backward):
-    """Return the names of the ops of each graph that the compiler is handed, as `(direction, names)`."""
+    """Return the names of the ops in each graph that the compiler receives, as `(direction, names)`."""
     graphs = []
 
     def compiler(direction):

@@ -1,4 +1,4 @@
-"""The graphs that are captured on fake tensors are those that AOTAutograd hands a compiler."""
+"""The graphs captured on fake tensors equal those that AOTAutograd passes to a compiler."""
 
 import pytest
 import torch
@@ -49,7 +49,7 @@ class Tied(nn.Module):
 
 
 class Noisy(nn.Module):
-    """Draws numbers that nobody uses, and attends, which may draw some too."""
+    """Draws random numbers that are not used, and runs attention, which may draw some too."""
 
     def __init__(self):
         super().__init__()
@@ -61,7 +61,7 @@ class Noisy(nn.Module):
 
 
 class Counts(nn.Module):
-    """Writes to a buffer in training mode, and returns an input and one tensor twice."""
+    """Writes to a buffer in training mode; returns an input, and another tensor twice."""
 
     def __init__(self):
         super().__init__()
@@ -73,7 +73,7 @@ class Counts(nn.Module):
 
 
 class Caches(nn.Module):
-    """Computes something once and keeps it."""
+    """Computes something once and caches it."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Numbers that remember where they come from are numbers all the same."""
+"""Tracked numbers, which record where they come from, behave like plain numbers."""
 
 import copy
 import math

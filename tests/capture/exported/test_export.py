@@ -1,4 +1,4 @@
-"""Models of every shape become a graph from tensors to tensors."""
+"""Models of every kind become a graph from tensors to tensors."""
 
 import collections
 

@@ -1,4 +1,4 @@
-"""What cannot be captured is refused with what, where, and what to do."""
+"""Models that cannot be captured are refused with the cause, the source line, and what to do."""
 
 import pytest
 import torch
@@ -67,7 +67,7 @@ def test_a_trial_call_leaves_buffers_and_inputs_as_they_were():
 
 
 class Finds(nn.Module):
-    """Needs values: how many it finds depends on them."""
+    """Needs values: the number of results depends on them."""
 
     def __init__(self):
         super().__init__()
@@ -88,7 +88,7 @@ def test_on_the_meta_device_the_reason_is_the_missing_values_and_not_torchs_own_
 
 
 class Wide(nn.Module):
-    """Is called with inputs that do not fit."""
+    """Is called with inputs of the wrong shape."""
 
     def __init__(self):
         super().__init__()

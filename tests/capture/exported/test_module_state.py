@@ -1,4 +1,4 @@
-"""A model's Python state: what changed in it is named."""
+"""Changes in a model's Python state are found and named."""
 
 from collections import OrderedDict, deque
 
@@ -119,7 +119,7 @@ def test_a_forward_that_changes_state_is_named(caplog):
     [said] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "self.calls, self.seen" in said
     assert (model.calls, model.seen) == (0, [])
-    model(torch.ones(2))  # what the model changes itself does not make the program stale
+    model(torch.ones(2))  # changes by the model itself do not make the program stale
     [record] = compiled.programs
     compiled(torch.ones(2))
     assert compiled.programs[0] is record

@@ -1,4 +1,4 @@
-"""A graph for any size, and a capture for a size of 1: do they make the same calls?"""
+"""Whether a dynamic-shape graph and a capture for a size of 1 make the same calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchport import capture
 
 
 def _same(function):
-    """Whether what a function does with one row is what it does with any number of them."""
+    """Whether a function makes the same calls for one row as for any number of rows."""
     module = capture.as_module(function)
     rows = {"dynamic_shapes": ({1: Dim("rows", min=1, max=8)},)}
     general = capture.export(module, (torch.ones(2, 3, 4),), {}, **rows)
@@ -56,7 +56,7 @@ def test_slices_from_the_start():
 
 
 def test_a_copy_that_one_size_does_not_need_is_no_other_call():
-    # [2, 1, 4] with its first two dimensions exchanged is in order in memory, [2, 3, 4] is not.
+    # [2, 1, 4] is contiguous after its first two dimensions are swapped, [2, 3, 4] is not.
     assert _same(_halves)
     assert _same(_halves_of_constant)
 

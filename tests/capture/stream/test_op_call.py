@@ -1,4 +1,4 @@
-"""Calls of ops: arguments by name, defaults filled in, tensors described."""
+"""Op calls: arguments by name, defaults filled in, tensors described by specs."""
 
 import torch
 

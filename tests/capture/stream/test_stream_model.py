@@ -1,4 +1,4 @@
-"""The stream of a model's ops: what the model calls, the kernels below, who called, what came from where."""
+"""The stream of a model's ops: the ops, their kernels, the calling modules, the sources of the inputs."""
 
 import torch
 from torch import nn

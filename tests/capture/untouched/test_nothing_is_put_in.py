@@ -1,4 +1,4 @@
-"""While a model is captured, another thread finds it as it is: its weights, its results, what it is given."""
+"""During a capture, the model is unchanged for other threads: its weights, its results, its attributes."""
 
 import threading
 
@@ -19,7 +19,7 @@ class Store:
 
 
 class Waits(nn.Module):
-    """Lets another thread go on in the midst of a capture, after it has written all that it writes."""
+    """Lets another thread proceed in the middle of a capture, after all of its own writes."""
 
     def __init__(self):
         super().__init__()
@@ -53,7 +53,7 @@ WAYS = {
 
 
 def held_by(model):
-    """What a model holds, as plain values: each object by its id."""
+    """Return what a model holds, as plain values: each object by its id."""
     parts = [*model.modules(), model.store]
     containers = (model.seen, model.cache)
     return [
@@ -80,7 +80,7 @@ def test_another_thread_finds_the_model_as_it_is(way, as_function):
     def capture():
         try:
             WAYS[way](called, x)
-        except torchport.TorchportError as error:  # a refusal will do: what counts is the model meanwhile
+        except torchport.TorchportError as error:  # a refusal is fine: the model's state meanwhile matters
             errors.append(error)
 
     thread = threading.Thread(target=capture)
@@ -105,7 +105,7 @@ def test_another_thread_finds_the_model_as_it_is(way, as_function):
 
 
 class Interrupted(Waits):
-    """Is interrupted when it has written what it writes."""
+    """Is interrupted after all of its writes."""
 
     def forward(self, x):
         super().forward(x)

@@ -1,4 +1,4 @@
-"""What a model's functions remember of a trace: nothing that a model could use afterwards."""
+"""A model's functions cache nothing from a trace that the model could use afterwards."""
 
 import functools
 from typing import ClassVar
@@ -17,7 +17,7 @@ HOLDS_ITSELF.append(HOLDS_ITSELF)
 
 
 class RunsCode(dict):
-    """A mapping that makes what it holds when it is asked, as libraries' lazy ones do."""
+    """A mapping that creates its values on access, like the lazy mappings of libraries."""
 
     def values(self):
         raise AssertionError("asked for all that it could hold")
@@ -42,7 +42,7 @@ def around(function):
 
 
 class Remembers(nn.Module):
-    """Gets a row of numbers from functions that keep what they made, and returns some of it as it is."""
+    """Gets rows of numbers from functions that cache their results, and returns some of them as they are."""
 
     seen: ClassVar[list[torch.Tensor]] = []
 

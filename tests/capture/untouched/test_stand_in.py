@@ -1,4 +1,4 @@
-"""A stand-in does what the model does, with the model's tensors, and shares nothing that a forward writes."""
+"""A stand-in behaves like the model, uses its tensors, and shares nothing that a forward writes."""
 
 import argparse
 import collections
@@ -94,7 +94,7 @@ HOLDERS = {
 
 
 def found_in(held):
-    """What a holder of the above holds."""
+    """Return what one of the holders above holds."""
     if isinstance(held, weakref.ProxyTypes):
         return held.__repr__.__self__
     if isinstance(held, weakref.ref):
@@ -311,9 +311,9 @@ def test_a_scripted_modules_buffers_are_its_own():
 
 def test_a_module_that_cannot_be_copied_is_refused():
     class Both(nn.Module, dict):
-        """Is laid out in memory as a dict is."""
+        """Has the memory layout of a dict."""
 
         __hash__ = nn.Module.__hash__
 
-    with pytest.raises(CaptureError, match="a Both cannot be copied"):
+    with pytest.raises(CaptureError, match="a module of class Both cannot be copied"):
         StandIn(nn.Sequential(Both()))

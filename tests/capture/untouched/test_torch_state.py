@@ -1,4 +1,4 @@
-"""Whatever a capture does, torch is afterwards as it was."""
+"""Torch's state is the same after every capture."""
 
 import contextlib
 import threading
@@ -19,7 +19,7 @@ from torchport.errors import TorchportError
 
 
 def torch_state():
-    """All that a capture could leave changed, as plain values."""
+    """Return everything that a capture could leave changed, as plain values."""
     return {
         "grad": torch.is_grad_enabled(),
         "inference": torch.is_inference_mode_enabled(),
@@ -50,7 +50,7 @@ def torch_state():
 
 
 class Refused(nn.Module):
-    """Does something, and then what it was made to do."""
+    """Runs a layer, and then the given function, which makes captures fail."""
 
     def __init__(self, does):
         super().__init__()
@@ -114,7 +114,7 @@ def in_inference_mode(model, x):
         raise ValueError("in inference mode")
 
 
-# What models are refused for in the tests of the captures, and what models may do to torch before they raise.
+# Reasons for which captures refuse models, and what models may do to torch's state before they raise.
 REFUSED = {
     "raises": lambda model, x: raises(ValueError("no")),
     "interrupted": lambda model, x: raises(KeyboardInterrupt()),
@@ -153,7 +153,7 @@ WAYS = {
 @pytest.mark.parametrize("refused", REFUSED)
 def test_torch_is_as_it_was_after_every_refusal(way, refused):
     model, x = Refused(REFUSED[refused]), torch.randn(2, 3)
-    WAYS[way](nn.Linear(3, 3), x)  # what is imported and made on first use
+    WAYS[way](nn.Linear(3, 3), x)  # triggers imports and initialization on first use
     before = torch_state()
     with contextlib.suppress(TorchportError, KeyboardInterrupt, SystemExit):
         WAYS[way](model, x)
@@ -209,7 +209,7 @@ def test_functorchs_transforms_are_compiled(make, target):
 
 
 class _Meets(nn.Module):
-    """While it is captured, another thread enters a function that Dynamo leaves alone, and stays there."""
+    """During its capture, another thread enters a function that Dynamo skips, and stays inside."""
 
     def __init__(self):
         super().__init__()

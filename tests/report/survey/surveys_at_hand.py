@@ -25,11 +25,11 @@ class Op:
     graph: int = 0
     flops: int | None = 0
     module_path: str = ""
-    input_bytes: int | None = -1  # by default what the shapes say
+    input_bytes: int | None = -1  # by default, computed from the shapes
 
 
 def convolution(stride: str = "[1, 1]", shape: str = "1x3x8x8", **changes) -> Op:
-    """A convolution without bias, of a 4x3x1x1 weight."""
+    """A convolution without bias, with a 4x3x1x1 weight."""
     arguments = {
         "arg0": TENSOR, "arg1": TENSOR, "arg2": "null", "arg3": stride, "arg4": "[0, 0]", "arg5": "[1, 1]",
         "arg6": "false", "arg7": "[0, 0]", "arg8": "1",
@@ -120,7 +120,7 @@ def _row(model: str, node: int, op: Op) -> dict[str, object]:
 
 
 def _structure() -> dict[str, object]:
-    """Return the columns as `from_json` wants them."""
+    """Return the columns as DuckDB's `from_json` expects them."""
     nested = {
         "arguments": [{"name": "VARCHAR", "parameter": "VARCHAR", "value": "VARCHAR"}],
         "inputs": [

@@ -1,4 +1,4 @@
-"""The plots: a bar for each power of two, as high as its count; read back from the SVG and the PNG."""
+"""The plots: a bar for each power of two, as high as its count, as read from the SVG and the PNG."""
 
 import io
 import xml.etree.ElementTree as ElementTree
@@ -26,7 +26,7 @@ def words(drawn):
 
 
 def test_sizes_of_a_power_of_two_share_a_bar():
-    # 1024 and 2047 are from 1 KiB up to 2 KiB; 2048 is not.
+    # 1024 and 2047 are in the bin from 1 KiB up to 2 KiB; 2048 is not.
     drawn = drawing((1024, 3), (2047, 1), (2048, 8))
     low, high = bars(drawn)
     assert high.height == pytest.approx(2 * low.height)

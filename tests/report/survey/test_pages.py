@@ -1,4 +1,4 @@
-"""A survey in Markdown and HTML, alone and beside results of bench."""
+"""A survey in Markdown and HTML, alone and together with results of bench."""
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_html_has_a_row_for_each_op_and_each_model(stat):
 
 def test_html_has_sizes_arguments_and_which_model_uses_which_op(stat):
     survey = data_of(render_html(read_report(stat)))["survey"]
-    # 4 bytes for each of 1x4x8x8 elements are 2 to the tenth: the eleventh power of two is not reached.
+    # 1x4x8x8 elements of 4 bytes are 2**10 bytes, whose bit length is 11.
     assert survey["sizes"]["aten.relu.default"] == {"input": [[11, 4]], "output": [[11, 4]]}
     assert survey["arguments"]["aten.convolution.default"]["arg3"] == [["[1, 1]", 1]]
     assert sorted(survey["usage"]) == [[0, 0, 3], [0, 1, 1], [1, 0, 1]]

@@ -1,4 +1,4 @@
-"""Questions in SQL: the tables, what is refused, and what the answers look like."""
+"""SQL queries: the tables, what is rejected, and what the results look like."""
 
 import threading
 
@@ -42,7 +42,7 @@ def test_models(stat):
     ]  # fmt: skip
 
 
-def test_models_of_raw_files_alone(tmp_path):
+def test_models_of_raw_files_without_rows(tmp_path):
     write_raw(tmp_path, "m", relu(), relu(graph=1))
     assert rows(tmp_path, "SELECT model, status, forward_ops, backward_ops, graphs FROM models") == [
         ("m", "ok", 2, None, 2)
@@ -124,9 +124,9 @@ def test_wrong_sql_is_one_line_with_the_tables(stat, sql, message):
         "COPY FROM DATABASE memory TO temp",
     ],
 )  # fmt: skip
-def test_what_is_no_question_is_refused(stat, sql):
+def test_statements_other_than_queries_are_rejected(stat, sql):
     before = sorted((stat / "raw").iterdir())
-    with pytest.raises(ReportError, match=r"is not one question|the SQL fails"):
+    with pytest.raises(ReportError, match=r"is not a single query|the SQL fails"):
         query_survey(stat, sql.format(raw=stat / "raw"))
     assert sorted((stat / "raw").iterdir()) == before
 
@@ -179,7 +179,7 @@ def test_damaged_files_are_left_out_of_the_answer(stat):
     assert [problem.path for problem in answer.problems] == [str(raw)]
 
 
-def test_the_table_aligns_and_sets_numbers_to_the_right(stat):
+def test_the_table_aligns_with_numbers_right_aligned(stat):
     text = render_answer(
         query_survey(stat, "SELECT op, count FROM op_counts WHERE model = 'a' ORDER BY count")
     )

@@ -1,4 +1,4 @@
-"""What a survey adds up to; expected values are counted by hand from the ops that are written."""
+"""Aggregating a survey; expected values are counted by hand from the ops that the tests write."""
 
 import sys
 
@@ -102,7 +102,7 @@ def test_threads_and_names_of_files_change_nothing(tmp_path):
     assert read_survey(one, Limits(threads=1)) == read_survey(other, Limits(threads=2))
 
 
-def test_a_cut_file_costs_itself_alone(stat):
+def test_a_truncated_file_affects_only_itself(stat):
     raw = write_raw(stat, "zoo:d", relu(), relu(), relu())
     write_row(stat, "zoo:d", raw, forward_ops=3)
     raw.write_bytes(raw.read_bytes()[:-20])
@@ -149,7 +149,7 @@ def test_a_file_damaged_within_is_named(tmp_path):
     write_raw(tmp_path, "good", relu())
     raw = write_raw(tmp_path, "bad", *[relu(f"1x{size}") for size in range(1, 200)])
     content = bytearray(raw.read_bytes())
-    content[4:-2000] = bytes(len(content) - 2004)  # the pages are gone, the footer is whole
+    content[4:-2000] = bytes(len(content) - 2004)  # the pages are overwritten, the footer is intact
     raw.write_bytes(content)
     survey = read_survey(tmp_path)
     [problem] = survey.problems
@@ -173,7 +173,7 @@ def test_a_raw_file_that_no_row_names_is_not_counted_and_named(stat):
     survey = read_survey(stat)
     [problem] = survey.problems
     assert problem.path == str(left)
-    assert problem.detail.startswith("no row of an ok model names it, so it is not counted")
+    assert problem.detail.startswith("no row of an ok model refers to it, so it is not counted")
     assert [op.count for op in survey.ops] == [3, 3, 2]
 
 
@@ -181,14 +181,14 @@ def test_a_row_whose_raw_file_is_gone_is_named(stat):
     gone = stat / "raw" / "gone.parquet"
     write_row(stat, "zoo:d", gone, forward_ops=3)
     assert [(problem.path, problem.detail.split(":")[0]) for problem in read_survey(stat).problems] == [
-        (str(gone), "its row names it, but it is not there")
+        (str(gone), "its row refers to it, but it is missing")
     ]
 
 
 def test_a_row_and_a_raw_file_that_disagree_are_named(tmp_path):
     raw = write_model(tmp_path, "m", relu(), relu(), forward_ops=7)
     assert [(problem.path, problem.detail) for problem in read_survey(tmp_path).problems] == [
-        (str(raw), "its row says 7 for forward ops, the file 2: survey the model again")
+        (str(raw), "its row has 7 for forward ops, but the file has 2: survey the model again")
     ]
 
 
@@ -247,7 +247,7 @@ def test_rows_of_a_target_are_no_models_of_the_survey(stat):
     assert [model.model for model in read_survey(stat).models] == ["zoo:a", "zoo:b", "zoo:c", "zoo:s"]
 
 
-def test_rows_of_a_target_alone_are_no_survey(tmp_path):
+def test_rows_of_a_target_are_not_a_survey(tmp_path):
     write_row(tmp_path, "m", None, settings={"backend": '"openvino"'})
     with pytest.raises(ReportError, match="holds no survey"):
         read_survey(tmp_path)

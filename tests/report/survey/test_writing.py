@@ -1,4 +1,4 @@
-"""The files of a survey's report: the layout to the letter, all or none, and no leftovers."""
+"""The files of a survey's report: their exact layout, all or none, and no leftovers."""
 
 import itertools
 import sys
@@ -74,7 +74,7 @@ def test_counts_and_sizes(tmp_path):
         "op,count\naten.relu.default,4\naten.convolution.default,1\n"
     )
     assert (tmp_path / "bw_node_count.csv").read_text() == "op,count\naten.relu.default,1\n"
-    # 4*8*8 floats are 1,024 bytes, two are 8.
+    # 4*8*8 floats have 1,024 bytes, two floats have 8.
     inputs = (tmp_path / "fw_total_input_size_dist" / "aten.relu.default.csv").read_text()
     outputs = (tmp_path / "fw_total_output_size_dist" / "aten.relu.default.csv").read_text()
     assert inputs == "bytes,count\n8,1\n1024,2\nunknown,1\n"
@@ -107,7 +107,7 @@ def test_the_same_raw_content_gives_the_same_bytes(tmp_path):
         {name: (tmp_path / folder / name).read_bytes() for name in files_in(tmp_path / folder)}
         for folder in ("one", "other")
     )
-    assert len(one) == 2 + 3 * 7  # two counts; of each op in a direction three tables and four plots
+    assert len(one) == 2 + 3 * 7  # two count files; for each op and direction three tables and four plots
     assert one == other
 
 
@@ -165,7 +165,7 @@ def test_odd_names_of_ops_become_names_of_files(tmp_path):
 def test_without_pillow_it_says_what_to_do(tmp_path, monkeypatch):
     write_raw(tmp_path, "m", relu())
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ReportError, match="or write none with --no-plots"):
+    with pytest.raises(ReportError, match="or skip plots with --no-plots"):
         report(tmp_path)
     assert files_in(tmp_path) == []
     report(tmp_path, plots=False)

@@ -15,7 +15,7 @@ NAMES = named("works", "raises", "kills_itself", "branches")
 @pytest.fixture
 def cluster(monkeypatch):
     """Two nodes on this machine."""
-    # Ray's workers are nice by default: beside other tests they would wait for minutes.
+    # Ray's workers have a raised niceness by default: next to other tests they would wait for minutes.
     monkeypatch.setenv("RAY_worker_niceness", "0")
     small = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=small)
@@ -34,9 +34,10 @@ def without_measures(rows):
     return [(row.model, row.status, row.error, row.forward_ops, row.backward_ops, row.raw) for row in rows]
 
 
-def test_a_cluster_of_two_nodes_gives_what_this_machine_gives(cluster, tmp_path):
+def test_a_cluster_of_two_nodes_gives_what_this_machine_gives(cluster, tmp_path, request):
     engine = RayEngine(address=cluster.address)
     there = run_survey(NAMES, output=tmp_path / "ray", settings=SurveySettings(backward=True), engine=engine)
+    request.getfixturevalue("forked_python")  # only here: Ray starts its own processes
     here = run_survey(
         NAMES, output=tmp_path / "local", settings=SurveySettings(backward=True), engine=LocalEngine(1)
     )

@@ -1,4 +1,4 @@
-"""torch.compile's backend torchport_stat records the graphs of a program that runs, and changes nothing."""
+"""The torch.compile backend torchport_stat records the graphs of a running program, and changes nothing."""
 
 import duckdb
 import pytest
@@ -11,7 +11,7 @@ from torchport.survey.directory import SurveyDirectory
 
 
 class Net(nn.Module):
-    """Two pieces, with a break of the graph in between."""
+    """Two pieces, with a graph break in between."""
 
     def __init__(self):
         super().__init__()
@@ -37,7 +37,7 @@ def compiled(module, output, name="net"):
 
 
 def ops_in(output):
-    """Return how often each op is in each graph."""
+    """Return how often each op occurs in each graph."""
     found = duckdb.sql(
         f"SELECT direction, graph, list(op ORDER BY node) FROM '{output}/raw/*.parquet' GROUP BY ALL"
     )
@@ -69,7 +69,7 @@ def test_training_gives_the_same_and_records_backward_graphs_too(tmp_path):
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
     graphs = ops_in(tmp_path)
     assert sorted(graphs) == [("bw", 0), ("bw", 1), ("fw", 0), ("fw", 1)]
-    assert "aten.threshold_backward.default" in graphs["bw", 1]  # the first piece's comes last
+    assert "aten.threshold_backward.default" in graphs["bw", 1]  # the first piece's backward comes last
     row = read_record(tmp_path / "rows" / file_name("net"), SurveyRow)
     assert row.forward_ops == len(graphs["fw", 0]) + len(graphs["fw", 1])
     assert row.backward_ops == len(graphs["bw", 0]) + len(graphs["bw", 1])

@@ -1,4 +1,4 @@
-"""Rows say of each op what it was called with: arguments, tensors, edges, bytes, FLOPs and its origin."""
+"""Rows describe each op's call: arguments, tensors, edges, bytes, FLOPs and origin."""
 
 import json
 
@@ -39,7 +39,7 @@ def test_convolutions_have_the_arguments_of_their_modules_constructors():
         assert weight["shape"] == "x".join(map(str, conv.weight.shape))
         assert weight["node"] is None
         height = int(row["outputs"][0]["shape"].split("x")[2])
-        # Two a multiply and add, for each of the result's elements.
+        # Two per multiply-add, for each of the result's elements.
         assert row["flops"] == 2 * height * height * conv.weight.numel()
 
 

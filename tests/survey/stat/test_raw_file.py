@@ -1,4 +1,4 @@
-"""A raw file is Parquet with the columns of the format, whole, and the same bytes for the same rows."""
+"""A raw file is Parquet with the columns of the format, complete, and deterministic."""
 
 import duckdb
 import pytest

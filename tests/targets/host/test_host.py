@@ -1,4 +1,4 @@
-"""Islands as data that the host runs: JSON and safetensors, no code."""
+"""Islands as data, JSON and safetensors without code, that the host runs."""
 
 import json
 
@@ -16,7 +16,7 @@ OPTIONS = HOST.make_options({})
 
 
 def run(function, *args):
-    """Build a function as one island, load what was built, and run it."""
+    """Build a function as one island, load it, and run it."""
     island = island_of(function, *args, target="host")
     artifact = HOST.build(island, OPTIONS)
     assert json.loads(json.dumps(artifact.properties)) == artifact.properties

@@ -1,4 +1,4 @@
-"""Indices out of bounds: eager torch raises for them, and nothing ends the process."""
+"""Out-of-bounds indices: eager torch raises its error, and nothing ends the process."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ ROWS = torch.arange(20.0).view(10, 2)
 
 
 def graph_of(function, **weights: torch.Tensor) -> fx.GraphModule:
-    """Return a graph; parameters with the names of weights are weights."""
+    """Return a graph; the function's parameters named in `weights` are weights, the others inputs."""
     graph, code = fx.Graph(), function.__code__
     names = code.co_varnames[: code.co_argcount]
     nodes = [graph.get_attr(name) if name in weights else graph.placeholder(name) for name in names]

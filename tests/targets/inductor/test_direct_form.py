@@ -1,4 +1,4 @@
-"""What inductor made, run without inductor: the form in packages that load at once."""
+"""Graphs compiled by inductor, run without inductor: the direct form of packages, which loads at once."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ from torchport.targets.inductor.direct_run import CudaKernel, read
 from torchport.targets.inductor.direct_write import _NotDirectError, split_module, to_direct_form
 from torchport.torch_private import compiled_code, static_kernel
 
-# What a module of inductor's looks like, in short.
+# A shortened example of a module that inductor generates.
 MODULE = """
 '''Compile-time auto-tuning block'''
 import torch
@@ -100,8 +100,8 @@ def test_only_the_calls_are_taken_of_a_module():
         ("run_intermediate_hooks('x', buffer)", "the module needs run_intermediate_hooks"),
         ("buffer = triton.runtime(buffer)", "the module needs triton"),
         ("buffer = torch.ops.mylib.twice(buffer)", "ops of mylib are not torch's own"),
-        ("buffer = inductor_ops.random(buffer)", "random of inductor is needed"),
-        ("buffer = torch.ops.inductor.random(buffer)", "random of inductor is needed"),
+        ("buffer = inductor_ops.random(buffer)", "the module needs random of inductor"),
+        ("buffer = torch.ops.inductor.random(buffer)", "the module needs random of inductor"),
     ],
 )
 def test_what_may_need_inductor_has_no_such_form(line, why):
@@ -112,7 +112,7 @@ def test_what_may_need_inductor_has_no_such_form(line, why):
 def test_what_gives_other_results_or_is_made_otherwise_has_no_such_form(caplog):
     with caplog.at_level("INFO", logger="torchport"):
         assert to_direct_form(lambda x: [x + 1], [torch.ones(2)], "cpu") == b""
-    assert "inductor keeps its module elsewhere" in caplog.text
+    assert "the module that inductor generated was not found" in caplog.text
 
 
 @pytest.mark.parametrize("form", [b"", b"\0" * 8, b"\x02\0\0\0{}", b"\xff" * 40])
@@ -122,7 +122,7 @@ def test_a_damaged_form_is_refused(form):
 
 
 class Made:
-    """As torch keeps a kernel of Triton's that it can launch by itself."""
+    """A stand-in for torch's record of a Triton kernel that it can launch without Triton."""
 
     name, num_warps, shared, arg_tys = "triton_add", 4, 128, "OOi"
     has_global_scratch, has_profile_scratch = True, True
@@ -169,7 +169,7 @@ def test_a_kernel_of_triton_s_is_launched_by_torch_alone(tmp_path, monkeypatch):
 
 def test_kernels_that_are_launched_otherwise_are_not_taken(monkeypatch):
     monkeypatch.setattr(compiled_code, "find", {"CachingAutotuner": Autotuner}.__getitem__)
-    assert static_kernel(Autotuner("grid_of(xnumel)"), 0) is None  # it names something that is not in a file
+    assert static_kernel(Autotuner("grid_of(xnumel)"), 0) is None  # refers to a name that no file holds
     several = Autotuner()
     several.launchers *= 2
     assert static_kernel(several, 0) is None

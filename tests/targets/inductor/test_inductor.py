@@ -23,7 +23,7 @@ OPTIONS = INDUCTOR.make_options({})
 
 @pytest.fixture(autouse=True)
 def own_inductor_cache(tmp_path, monkeypatch):
-    """Gives inductor a cache of its own."""
+    """Give each test an inductor cache of its own."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
 
 
@@ -214,7 +214,7 @@ def test_options_and_a_machine_without_a_compiler(monkeypatch):
         INDUCTOR.make_options({"channels_last": "of"})
     monkeypatch.setenv("CXX", "/no/such/compiler")
     if not torch.cuda.is_available():
-        assert INDUCTOR.availability().detail == "no C++ compiler is found"
+        assert INDUCTOR.availability().detail == "no C++ compiler found"
         with pytest.raises(TargetError, match="no C\\+\\+ compiler"):
             torchport.compile(torch.relu, (torch.ones(2),), target="inductor")
 

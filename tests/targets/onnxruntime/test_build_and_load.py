@@ -34,7 +34,7 @@ def test_an_island_computes_what_torch_computes():
     torch.testing.assert_close(run([x]), [F.gelu(F.linear(x, weight))])
 
 
-@pytest.mark.parametrize("way", ["_export_as_it_is", "_export_anew"])
+@pytest.mark.parametrize("way", ["_export_directly", "_export_with_capture"])
 def test_a_graph_is_exported_as_it_is_or_anew_with_one_result(way, monkeypatch):
     weight, x = torch.randn(8, 4), torch.randn(2, 4)
 
@@ -45,10 +45,10 @@ def test_a_graph_is_exported_as_it_is_or_anew_with_one_result(way, monkeypatch):
     def no_other(graph_module):
         raise AssertionError(f"only {way} is wanted")
 
-    if way == "_export_as_it_is":
-        monkeypatch.setattr(export, "_export_anew", no_other)
+    if way == "_export_directly":
+        monkeypatch.setattr(export, "_export_with_capture", no_other)
     else:
-        monkeypatch.setattr(export, "_export_as_it_is", lambda graph_module: b"")
+        monkeypatch.setattr(export, "_export_directly", lambda graph_module: b"")
     run = built(function, torch.ones(2, 4), torch.tensor(2))
     torch.testing.assert_close(run([x, torch.tensor(3)]), list(function(x, torch.tensor(3))))
 
@@ -171,7 +171,7 @@ def test_nothing_is_told_to_its_maker(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     run_fresh("from torchport.targets.onnxruntime.library import library; library('onnxruntime')")
-    assert list(tmp_path.iterdir()) == []  # where its telemetry keeps a session
+    assert list(tmp_path.iterdir()) == []  # onnxruntime's telemetry would keep its session here
 
 
 def test_a_package_runs_what_was_compiled(tmp_path):
@@ -183,7 +183,7 @@ def test_a_package_runs_what_was_compiled(tmp_path):
 
 
 class ManyTransposed(torch.nn.Module):
-    """Many results, none of them contiguous: each is looked at for NaN."""
+    """Many results, none of them contiguous: each is checked for NaN."""
 
     def forward(self, x):
         return [(x + number).transpose(1, 2) for number in range(9)]

@@ -1,4 +1,4 @@
-"""Islands of strangers: what onnxruntime would read is checked before."""
+"""Islands from untrusted files: the ONNX model is checked before onnxruntime reads it."""
 
 import numpy
 import onnx

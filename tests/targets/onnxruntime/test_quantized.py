@@ -56,7 +56,7 @@ def quantized(model, items, method="ptq"):
 
 
 def assert_close(found, wanted):
-    """Numbers between two steps of a grid may be rounded to either: nearly all others are the same."""
+    """Values halfway between two quantization steps may be rounded to either: nearly all others are equal."""
     assert (found - wanted).abs().max() <= 0.05 * wanted.abs().max()
     assert torch.corrcoef(torch.stack([found.flatten(), wanted.flatten()]))[0, 1] > 0.9999
 
@@ -90,7 +90,7 @@ def test_layers_with_a_kernel_are_not_put_back_for_want_of_one(mixed, items, mon
     times = type(ONNXRUNTIME).op_times
 
     def on_a_busy_machine(self, *args):
-        """Whatever adds a bias or moves a tensor was interrupted."""
+        """Return times as if every kernel but convolutions and products had been interrupted."""
         return [
             replace(
                 each, seconds=each.seconds * (1 if "Conv" in each.kernel or "MatMul" in each.kernel else 99)
@@ -105,7 +105,7 @@ def test_layers_with_a_kernel_are_not_put_back_for_want_of_one(mixed, items, mon
 
 
 def test_each_weight_has_zero_points_of_its_own():
-    """Without them, or with shared ones, onnxruntime fails where it makes uint8 of int8: on x86."""
+    """Without them, or with shared ones, onnxruntime fails where it converts int8 to uint8: on x86."""
     tensor = numpy_helper.from_array
     weights = [tensor(numpy.ones((4, 3), numpy.int8), f"weight_{place}") for place in range(2)]
     scale = tensor(numpy.ones(4, numpy.float32), "scale")
@@ -126,7 +126,7 @@ def test_each_weight_has_zero_points_of_its_own():
 
 
 def test_a_profile_that_fails_is_the_target_s_error():
-    """Whoever times layers can go on without: onnxruntime's own errors would end a whole quantization."""
+    """Timing layers is optional: onnxruntime's own exception would abort the whole quantization."""
     island = island_of(torch.relu, torch.ones(2, 4), target="onnxruntime")
     assert ONNXRUNTIME.op_times(island, OPTIONS, [torch.ones(2, 4)])
     with pytest.raises(TargetError, match=r"onnxruntime fails: .*Got invalid dimensions"):
@@ -192,7 +192,7 @@ def test_a_grid_that_is_no_build_s_is_refused(spoil):
     ("flags", "precise"), [(["avx2"], True), (["avx2", "avx512_vnni"], False), ([], True)]
 )
 def test_weights_are_unsigned_only_where_sums_would_overflow(flags, precise, monkeypatch):
-    """Unsigned ones take three times as long, and sums of VNNI have 32 bits."""
+    """Unsigned weights take three times as long, and VNNI accumulates in 32 bits."""
     monkeypatch.setattr(processor, "flags", lambda: frozenset(flags))
     entry = "session.x64quantprecision"
     if precise:
@@ -204,7 +204,7 @@ def test_weights_are_unsigned_only_where_sums_would_overflow(flags, precise, mon
 
 @pytest.mark.parametrize("layer", [nn.Linear(256, 8, bias=False), nn.Conv2d(256, 8, 1, bias=False)])
 def test_sums_of_the_largest_products_do_not_overflow(layer):
-    """256 times 255 by 127: pairs of these are beyond 16 bits."""
+    """256 products of 255 and 127: the sum of two of them exceeds 16 bits."""
     layer = layer.eval()
     nn.init.ones_(layer.weight)
     shape = (4, 256) if isinstance(layer, nn.Linear) else (4, 256, 1, 1)

@@ -15,7 +15,7 @@ from torchport.targets import Artifact, Island, find
 from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.library import openvino
 from torchport.targets.openvino.load import compile_config
-from torchport.targets.openvino.merged_kernels import is_added_to
+from torchport.targets.openvino.merged_kernels import has_crashing_attention
 from torchport.targets.target import GaveNaN, OutOfRange
 
 OPENVINO = find("openvino")
@@ -39,7 +39,7 @@ def test_an_island_computes_what_torch_computes():
 def test_what_openvino_simplifies_may_stand_in_the_island():
     x = torch.randn(2, 8, 6, 6)
 
-    def shuffle(x):  # OpenVINO makes one layer of it, ShuffleChannels
+    def shuffle(x):  # OpenVINO fuses this into one layer, ShuffleChannels
         return x.view(2, 2, 4, 6, 6).transpose(1, 2).reshape(2, 8, 6, 6)
 
     torch.testing.assert_close(built(shuffle, torch.ones(2, 8, 6, 6))([x]), [shuffle(x)])
@@ -124,7 +124,7 @@ def test_norms_are_right_far_from_zero(norm, mean):
     ],
 )
 def test_copies_of_inputs_are_copies_and_leave_the_inputs_alone(function):
-    # OpenVINO gives such outputs no memory of their own, and would overwrite the input.
+    # OpenVINO allocates no memory for such outputs, and would overwrite the input.
     x, y = torch.full((2, 2), 3.0), torch.full((2, 2), 5.0)
     results = built(function, torch.ones(2, 2), torch.ones(2, 2))([x, y])
     torch.testing.assert_close(results, list(function(x, y)))
@@ -196,7 +196,7 @@ def test_a_payload_that_openvino_cannot_read_is_a_refusal():
     island = island_of(torch.relu, torch.ones(2))
     artifact = OPENVINO.build(island, OPTIONS)
     broken = Artifact(numpy.zeros_like(artifact.payload), artifact.properties)
-    with pytest.raises(TargetError, match="what is packed in the island is damaged"):
+    with pytest.raises(TargetError, match="the island's packed data is damaged"):
         OPENVINO.load(broken, island.inputs, island.outputs, OPTIONS)
 
 
@@ -220,7 +220,7 @@ def test_options_reach_openvino():
 
 
 def test_a_tensor_is_split_along_the_default_dimension():
-    """OpenVINO's frontend wants it written out; attention over other tokens splits its weights so."""
+    """OpenVINO's frontend needs it to be explicit; cross-attention splits its weights this way."""
 
     def parts(x):
         first, second = x.split(2)
@@ -276,4 +276,4 @@ def test_attention_is_found_whatever_a_file_calls_its_ops():
     made = openvino().Model([opset.add(opset.relu(moved), k)], [q])
     for node in made.get_ops():
         node.set_friendly_name("same")
-    assert is_added_to(made)
+    assert has_crashing_attention(made)

@@ -1,4 +1,4 @@
-"""Products in eight bits whose channels have scales of their own, where OpenVINO merges no other ops."""
+"""8-bit products with per-channel scales, in models that OpenVINO compiles without snippets."""
 
 import numpy
 import pytest
@@ -7,7 +7,7 @@ from torch import nn
 
 import torchport
 from torchport.quantization import AccuracyBudget
-from torchport.targets.openvino.channel_scales import part_channel_scales
+from torchport.targets.openvino.channel_scales import separate_channel_scales
 from torchport.targets.openvino.library import core, openvino
 
 SCALES = numpy.logspace(-2, 0, 6, dtype=numpy.float32)
@@ -34,7 +34,7 @@ def model_of(scales, *, quantized: bool = True, transposed: bool = True, batch: 
 def test_the_results_stay_and_channels_are_scaled_apart(transposed: bool, batch: int) -> None:
     x = numpy.linspace(-1, 1, 8 * max(1, batch), dtype=numpy.float32).reshape(*[batch][: batch > 0], 2, 4)
     model = model_of(SCALES, transposed=transposed, batch=batch)
-    part_channel_scales(model)
+    separate_channel_scales(model)
     assert "Unsqueeze" in [node.get_type_name() for node in model.get_ops()]
     rounded = numpy.round(x * 127) / 127
     expected = rounded @ (numpy.arange(-12, 12).reshape(6, 4) * SCALES[:, None]).T
@@ -49,12 +49,12 @@ def test_the_results_stay_and_channels_are_scaled_apart(transposed: bool, batch:
 )
 def test_nothing_else_is_changed(model) -> None:
     before = [node.get_type_name() for node in model.get_ordered_ops()]
-    part_channel_scales(model)
+    separate_channel_scales(model)
     assert [node.get_type_name() for node in model.get_ordered_ops()] == before
 
 
 class Attention(nn.Module):
-    """Attention that OpenVINO must not merge with what follows: several ops read its result."""
+    """Attention that OpenVINO must not fuse with what follows, because several ops read its result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Attention(nn.Module):
             layer.weight.data *= torch.linspace(0.5, 2, layer.out_features)[:, None]
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the result, and the queries."""
+        """Return the result and the queries."""
         query, key, value = self.into(x).chunk(3, -1)
         mixed = (query @ key.mT).softmax(-1) @ value
         return self.out(mixed), query
@@ -80,5 +80,5 @@ def test_attention_in_eight_bits_is_what_the_simulation_says() -> None:
     assert compiled.coverage.complete, compiled.coverage.stayed
     with torch.no_grad():
         for found, expected in zip(compiled(items[0]), quantized(items[0]), strict=True):
-            # About a step of what is rounded; with the first channel's scale for all it is half the result.
+            # About one quantization step; one scale for all channels would be off by half the result.
             torch.testing.assert_close(found, expected, rtol=0, atol=0.02 * float(expected.abs().max()))

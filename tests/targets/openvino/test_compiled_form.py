@@ -1,4 +1,4 @@
-"""OpenVINO's own compiled form in packages: used where it was made for, and nowhere else."""
+"""OpenVINO's compiled form in packages: used only where it matches the device and configuration."""
 
 import json
 import zipfile
@@ -26,7 +26,7 @@ def model():
 
 @pytest.fixture
 def embedded(model):
-    """An island with its compiled form, as an artefact, and what loads it."""
+    """Return the artefact of an island with its compiled form, and what loads it."""
     compiled = torchport.compile(model, (X,))
     graph_module, [meta] = embed_compiled(compiled.current_programs[0].program)
     artifact = Artifact(getattr(graph_module, meta.name).numpy(), meta.properties)
@@ -60,7 +60,7 @@ def test_a_package_holds_it_and_loading_uses_it(model, tmp_path):
     assert torch.equal(fast(X), compiled(X))
     assert torch.equal(slow(X), compiled(X))
     form = read_package(tmp_path / "with.pt2").programs[0].record.islands[0].properties["compiled"]
-    assert form["bytes"] < 30_000  # of 156,000 bytes of weights it holds none
+    assert form["bytes"] < 30_000  # it contains none of the 156,000 bytes of weights
     assert form["made_for"]["device"] == "CPU"
 
 

@@ -1,4 +1,4 @@
-"""Floats that become integers lose their fraction, whatever reads them."""
+"""Floats converted to integers are truncated, whatever op reads them."""
 
 import math
 
@@ -11,11 +11,11 @@ import torchport
 from torchport.targets.openvino.conversions import truncate_conversions
 from torchport.targets.openvino.library import openvino
 
-OPTIONS = {"cache": False, "check": False}  # the target alone, without its trial
+OPTIONS = {"cache": False, "check": False}  # without the check on the example inputs
 
 
 class RelativeBias(nn.Module):
-    """The biases that T5 has by distance: far ones share a bucket, by their logarithm."""
+    """T5's relative position biases: distant positions share logarithmic buckets."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Each op's range of floats holds for what eager torch computes, on large numbers, infinities and NaN too."""
+"""Each op's float range contains eager torch's results, even for large numbers, infinities and NaN."""
 
 import random
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ POOLS = [
 
 
 class Sample:
-    """A call on tensors of odd values: inputs, of which the range is known, and weights."""
+    """A call on tensors with unusual values: inputs with a known range, and weights."""
 
     def __init__(self, seed, dtype):
         self.dtype = dtype
@@ -239,7 +239,7 @@ WITH_FLOATS = sorted(name for name, rule in RULES.items() if rule.floats is not 
 
 
 def sample_of(name, seed, dtype=torch.float32):
-    """Return the range that is claimed of a call, and what torch computes."""
+    """Return the range claimed for a call, and what torch computes."""
     s = Sample(seed, dtype)
     args, kwargs = SAMPLES.get(name.removeprefix("aten."), one)(s)
     node = s.graph.graph.call_function(find_op(name), args, kwargs)
@@ -252,7 +252,7 @@ def sample_of(name, seed, dtype=torch.float32):
     return claimed, torch.cat([part.flatten() for part in results]), values
 
 
-# torch has no kernel for the others in bfloat16.
+# torch has no bfloat16 kernel for the others.
 SWEPT = [(name, torch.float32) for name in WITH_FLOATS]
 NOT_IN_HALVES = ("aten.avg_pool3d.default", "aten.fake_quantize_per_tensor_affine_cachemask.default")
 SWEPT += [(name, torch.bfloat16) for name in WITH_FLOATS if name not in NOT_IN_HALVES]

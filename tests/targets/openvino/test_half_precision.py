@@ -1,4 +1,4 @@
-"""Models in half precision: they run as they are, as close to float32 as eager torch is."""
+"""Models in half precision run unchanged, as close to float32 as eager torch."""
 
 import copy
 
@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("dtype", HALVES, ids=["bfloat16", "float16"])
 
 
 class Block(nn.Module):
-    """A block of a transformer."""
+    """A transformer block."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +34,7 @@ class Block(nn.Module):
 
 
 class Image(nn.Module):
-    """Convolutions with the norms that there are."""
+    """Convolutions with all supported norms."""
 
     def __init__(self):
         super().__init__()
@@ -48,7 +48,7 @@ class Image(nn.Module):
 
 
 class Mixed(nn.Module):
-    """Parts in bfloat16, parts in float32."""
+    """A model partly in bfloat16, partly in float32."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Products by weights in float16, which is asked for; a processor without it computes them in float32."""
+"""Products with weights in float16, as requested; a processor without float16 computes them in float32."""
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ BOTH = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["b
 
 @pytest.fixture(autouse=True)
 def any_processor(monkeypatch):
-    """Let float16 be asked for everywhere."""
+    """Allow float16 to be requested on any processor."""
     monkeypatch.setattr(target_module, "check_device", lambda device, precision: None)
 
 
@@ -37,7 +37,7 @@ class Product(nn.Module):
 
 
 def made(model, x, **options):
-    """The loaded island of a model."""
+    """Return the loaded island of a model."""
     target = find("openvino")
     island = island_of(model.to(x.dtype).eval(), x)
     chosen = target.make_options({"precision": "float16", **options})
@@ -45,10 +45,10 @@ def made(model, x, **options):
 
 
 def is_close(model, x, result):
-    """Whether a result is what float32 gives but for what half precision rounds."""
+    """Whether a result equals float32's up to half precision's rounding."""
     with torch.no_grad():
         wide = copy.deepcopy(model).float()(x.float())
-    # In float16 and in bfloat16 a product is rounded by 0.2 % or so. All that follows is a sigmoid.
+    # Float16 and bfloat16 round a product by about 0.2 %. Only a sigmoid follows.
     return bool(torch.allclose(result.float(), wide, rtol=0.01, atol=0.0)) and result.dtype is x.dtype
 
 
@@ -80,7 +80,7 @@ def test_the_pieces_of_a_product_are_short():
     assert sorted(lengths) == [FEATURES - half_products.MOST_ADDED, half_products.MOST_ADDED]
     assert {node.get_output_element_type(0) for node in products} == {openvino().Type.f16}
     assert core_model.output(0).get_element_type() == openvino().Type.bf16
-    compiled = core().compile_model(core_model, "CPU", half_products.AS_WRITTEN)
+    compiled = core().compile_model(core_model, "CPU", half_products.KEEP_TENSOR_PRECISION)
     ones = openvino().Tensor(
         torch.ones(2, FEATURES, dtype=torch.bfloat16).view(torch.int16).numpy().view("uint16"),
         [2, FEATURES],
@@ -95,7 +95,7 @@ def test_the_pieces_of_a_product_are_short():
 @BOTH
 @pytest.mark.parametrize("large", ["weights", "inputs"])
 def test_what_is_too_large_for_float16_is_computed_in_float32(large, dtype):
-    # The sigmoid of what is infinite is 1, and nobody would see it.
+    # The sigmoid of infinity is 1, so the overflow would go unnoticed.
     weight = torch.full((FEATURES,), 100.0 if large == "weights" else 1e-4)
     x = torch.full((3, FEATURES), 1.0 if large == "weights" else 1e6).to(dtype)
     model = Product(weight)

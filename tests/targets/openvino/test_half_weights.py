@@ -1,4 +1,4 @@
-"""Products of half precision are computed in float32, by weights that stay as they are."""
+"""Half-precision products are computed in float32, with weights that stay in half precision."""
 
 import numpy
 import pytest
@@ -14,7 +14,7 @@ X = torch.randn(3, 512, generator=torch.Generator().manual_seed(0))
 
 @pytest.fixture
 def written(monkeypatch):
-    """Have products written in float32 on every processor."""
+    """Have products rewritten in float32 on every processor."""
     monkeypatch.setattr(load, "computes_halves", lambda: False)
 
 
@@ -39,7 +39,7 @@ def product(dtype, size):
 def test_results_are_as_close_to_float32_as_torchs(written, dtype):
     made = model(dtype)
     x = X.to(dtype)
-    # Another island than one that is loaded, by its options.
+    # The options make it another island than any that is loaded.
     compiled = torchport.compile(made, (x,), options={"cache": False, "threads": 1, "speed_trial": False})
     assert (compiled.coverage.ops_remain, compiled.fallbacks.fallbacks) == (0, 0)
     with torch.no_grad():
@@ -48,9 +48,9 @@ def test_results_are_as_close_to_float32_as_torchs(written, dtype):
     assert own.dtype == dtype
     assert (own.float() - exact).norm() <= 2 * (eager.float() - exact).norm()
     for _ in range(3):
-        assert torch.equal(compiled(x), own)  # its state is what it was
+        assert torch.equal(compiled(x), own)  # the state does not affect later calls
     [island] = compiled._first.program.islands.values()
-    assert not island.runner.compiled.may_export  # it would hold weights in float32
+    assert not island.runner.compiled.may_export  # it would contain weights in float32
 
 
 def test_files_hold_weights_as_they_are(written, tmp_path):
@@ -97,7 +97,7 @@ def test_all_between_inputs_and_results_is_in_float32():
     ids = opset.parameter([-1], library.Type.i64)
     x = opset.parameter([-1, 512], library.Type.bf16)
     rows = opset.gather(table, ids, opset.constant(0))
-    product = opset.matmul(opset.add(rows, x), table, False, True)  # the same weight, as where it is tied
+    product = opset.matmul(opset.add(rows, x), table, False, True)  # the same weight, as with tied embeddings
     made = half_weights.compute_in_float32(library.Model([opset.relu(product)], [ids, x], "tied"))
     assert made.outputs[0].get_element_type() == library.Type.bf16
     assert made.inputs[1].get_element_type() == library.Type.bf16
@@ -105,6 +105,4 @@ def test_all_between_inputs_and_results_is_in_float32():
         [found] = nodes_of(made, kind)
         assert found.get_output_element_type(0) == library.Type.f32
     [looked_up] = nodes_of(made, "Gather")
-    assert (
-        looked_up.get_output_element_type(0) == library.Type.bf16
-    )  # its rows are widened, and not the table
+    assert looked_up.get_output_element_type(0) == library.Type.bf16  # the rows are cast, not the table

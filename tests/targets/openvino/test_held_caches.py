@@ -1,4 +1,4 @@
-"""Caches that OpenVINO holds from call to call are those that the caller has."""
+"""KV caches that OpenVINO holds as states between calls match the caller's."""
 
 import functools
 import platform
@@ -18,12 +18,12 @@ from torchport.targets.target import OutOfRange
 IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
 PLAIN = {"cache": False, "speed_trial": False}
 GREEDY = {"max_new_tokens": 12, "do_sample": False}
-# Heads are as wide as the kernel wants them.
+# The kernel requires heads of this width.
 SIZES = {"hidden_size": 128, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
 
 
 class Request:
-    """As much of OpenVINO's as is used: states that are set, and forgotten."""
+    """A fake infer request: states that can be set, queried and reset."""
 
     class State:
         def __init__(self, name):
@@ -40,7 +40,7 @@ class Request:
             state.state = None
 
     def held(self):
-        """Return what states were set to."""
+        """Return what the states were set to."""
         return [
             None if state.state is None else torch.from_numpy(state.state.data.copy())
             for state in self.states
@@ -48,7 +48,7 @@ class Request:
 
 
 class Caller:
-    """Keeps two caches, and makes calls as a model's would be made."""
+    """Owns two caches and makes calls as a model's caller would."""
 
     def __init__(self, slots=6):
         self.request = Request(["keys", "values"])
@@ -63,7 +63,7 @@ class Caller:
         self.rows.prepare(given, [tensor.data_ptr() for tensor in given], count)
 
     def call(self, start, count=1, *, write=True, mask=None):
-        """Make a call that notes rows, write them, and say whether states were filled first."""
+        """Make a call, write its rows to the caches, and return whether the states were filled first."""
         for state in self.request.states:
             state.state = "untouched"
         if mask is None:
@@ -112,7 +112,7 @@ def test_states_are_filled_again_when_anything_else_happened(change):
         caller.caches[0] = caller.caches[0].clone()
     elif change == "forgotten":
         caller.rows.forget()
-    elif change == "failed":  # a call that did not end
+    elif change == "failed":  # a call that did not complete
         caller.prepare(3, torch.arange(6) < 4, 1)
     assert caller.call(start)
     expected = [cache[:, :, :start] for cache in caller.caches]
@@ -130,7 +130,7 @@ def test_tensors_that_torch_does_not_count_for_are_read_each_time():
 
 @pytest.mark.parametrize(
     ("start", "count", "message"),
-    [(5, 2, "behind the others"), (-1, 1, "behind the others"), (6, 1, "behind the others")],
+    [(5, 2, "not appended"), (-1, 1, "not appended"), (6, 1, "not appended")],
 )
 def test_rows_that_go_elsewhere_are_refused(start, count, message):
     with pytest.raises(OutOfRange, match=message):
@@ -139,7 +139,7 @@ def test_rows_that_go_elsewhere_are_refused(start, count, message):
 
 @pytest.mark.parametrize(("start", "mask"), [(2, torch.arange(6) < 5), (0, torch.tensor([True]))])
 def test_a_mask_that_shows_rows_that_are_not_there_is_refused(start, mask):
-    with pytest.raises(OutOfRange, match="not there yet"):
+    with pytest.raises(OutOfRange, match="not written yet"):
         Caller().call(start, mask=mask)
 
 
@@ -153,7 +153,7 @@ def test_a_cache_that_could_overflow_is_refused(value):
 
 @pytest.fixture
 def fills(monkeypatch):
-    """Note how many rows states are filled with."""
+    """Record how many rows the states are filled with."""
     noted, fill = [], HeldRows._fill
 
     def noting(self, caches, start):
@@ -174,13 +174,13 @@ def compiled_llama(batch=1, dtype=torch.float32, max_length=64, **changes):
 
 @functools.cache
 def shared_llama():
-    """Return a compiled model for tests that do not change it: to compile one takes longer than they do."""
+    """Return a compiled model for tests that do not modify it; compiling takes longer than they do."""
     return compiled_llama()
 
 
 @functools.cache
 def shared_host_llama():
-    """Return the same model for the host, which reads the caches as they are."""
+    """Return the same model compiled for the host, which reads the caches directly."""
     _, model, ids = shared_llama()
     return torchport.compile(model, (ids,), target="host", max_length=64, options=PLAIN)
 
@@ -276,7 +276,7 @@ def test_padded_prompts(sequences, tmp_path):
     assert torch.equal(torchport.load(tmp_path / "llama.pt2").generate(ids, **arguments), expected)
 
 
-@pytest.mark.parametrize("kind", ["mistral", "gemma2", "bloom"])
+@pytest.mark.parametrize("kind", [pytest.param("mistral", marks=pytest.mark.conformance), "gemma2", "bloom"])
 def test_models_with_windows_and_other_masks(kind):
     model = small_causal(kind)
     ids = torch.randint(3, 90, (1, 40), generator=torch.Generator().manual_seed(3))
@@ -318,7 +318,7 @@ def test_a_file_holds_caches_too(fills, tmp_path):
 
 
 def test_a_model_of_which_no_kernel_is_made_is_compiled_as_before(monkeypatch, fills):
-    monkeypatch.setattr(held_caches.HeldCaches, "are_kernels", lambda self, compiled: False)
+    monkeypatch.setattr(held_caches.HeldCaches, "uses_attention_kernel", lambda self, compiled: False)
     compiled, _, _ = compiled_llama()
     assert fills == []
     assert compiled.fallbacks.fallbacks == 0

@@ -1,4 +1,4 @@
-"""Islands of strangers: what OpenVINO would trust is checked before, and so are options of files."""
+"""Untrusted islands: what OpenVINO would trust is checked first, and so are options from files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def with_xml(artifact, text: str) -> Artifact:
 
 
 def with_packed(artifact, packed: bytes, size: object) -> Artifact:
-    """Returns the island with something else where its XML is packed."""
+    """Return the island with its packed XML replaced."""
     at = artifact.properties["xml_at"]
     payload = numpy.concatenate([artifact.payload[:at], numpy.frombuffer(packed, dtype=numpy.uint8)])
     return Artifact(payload, {**artifact.properties, "xml_bytes": len(packed), "xml_size": size})
@@ -54,7 +54,7 @@ def replaced(old: str, new: str):
 
 
 def constant(**changes: object):
-    """Returns a change of the weight of the convolution."""
+    """Return an attack that changes attributes of the convolution's weight."""
 
     def change(text: str) -> str:
         found = re.search(r'shape="8, 3, 3, 3" offset="(\d+)" size="864"', text)
@@ -89,7 +89,7 @@ ATTACKS = {
     ),
     "a comment": replaced("<layers>", "<!-- layers --><layers>"),
     "another encoding": replaced('<?xml version="1.0"?>', '<?xml version="1.0" encoding="UTF-16"?>'),
-    "a constant that is not described": replaced('<data element_type="f32" shape="8', '<other shape="8'),
+    "a constant without data": replaced('<data element_type="f32" shape="8', '<other shape="8'),
     "deep nesting": replaced("<layers>", "<layers>" + "<a>" * 10_000 + "</a>" * 10_000),
     "text that is no XML": lambda _: "7",
     "an edge from nowhere": replaced('from-layer="0"', 'from-layer="999"'),
@@ -136,14 +136,14 @@ def test_what_is_packed_must_be_whole(island, damage):
     packed = zlib.compress(text)
     size = len(text) + (damage == "smaller")
     if damage == "changed":
-        packed = packed[:-1] + bytes([packed[-1] ^ 1])  # of its checksum
+        packed = packed[:-1] + bytes([packed[-1] ^ 1])  # a byte of its checksum
     given = {"truncated": packed[:-9], "longer": packed + b"0", "empty": b"", "plain": text}
     with pytest.raises(TargetError):
         load_and_run(with_packed(artifact, given.get(damage, packed), size), record, x)
 
 
 def test_what_lies_in_a_payload_can_be_read_however_small_it_becomes():
-    content = b" " * 10**6  # it could be made a thousandth
+    content = b" " * 10**6  # it could be compressed to a thousandth
     packed = pack(content)
     assert unpack(packed, {"size": len(content)}, "size") == content
     assert pack(b"<net/>" * 20).size < 100
@@ -165,9 +165,9 @@ def test_what_lies_in_a_payload_can_be_read_however_small_it_becomes():
         {"xml_size": 7.0},
         {"copies": {"7": 0}},
         {"copies": {"0": 7}},
-        {"copies": {"0": 0}},  # of another shape
+        {"copies": {"0": 0}},  # it has another shape
         {"copies": []},
-        {"input_ranges": {"0": [0, 1]}},  # no integers
+        {"input_ranges": {"0": [0, 1]}},  # it holds no integers
         {"input_ranges": {"-1": [0, 1]}},
         {"finite_inputs": [7]},
         {"finite_inputs": [-1]},
@@ -194,7 +194,7 @@ def test_a_missing_property_is_refused(island):
 
 
 class TestCompiledForm:
-    """OpenVINO trusts it, so only who made it uses it."""
+    """OpenVINO trusts it, so it is used only by the user who made it."""
 
     @pytest.fixture
     def embedded(self, island):
@@ -296,25 +296,25 @@ class TestOptionsOfFiles:
 
 
 class TestWrongProperties:
-    """A property that OpenVINO does not take is the user's mistake: the model must not stay on the host."""
+    """A property that OpenVINO rejects is the user's mistake: the model must not just stay on the host."""
 
     @pytest.mark.parametrize("config", [{"NO_SUCH": 1}, {"PERFORMANCE_HINT": "FASTER"}, {"NUM_STREAMS": "x"}])
     def test_compile_and_explain_refuse_it(self, config):
         for public in (torchport.compile, torchport.explain):
-            with pytest.raises(TargetError, match="does not take the config"):
+            with pytest.raises(TargetError, match="rejects the config"):
                 public(nn.Linear(4, 4), (X,), options={"config": config})
 
     def test_torch_compile_refuses_it(self, torch_compile):
-        with pytest.raises(Exception, match="does not take the config"):
+        with pytest.raises(Exception, match="rejects the config"):
             torch_compile(nn.Linear(4, 4), "openvino", config={"NO_SUCH": 1})(X)
 
 
 def test_a_check_is_not_slowed_down_by_what_it_refuses():
-    """Whatever is repeated: each element is looked at once."""
+    """Each element is processed once, whatever is repeated."""
     data = '<data element_type="f32" shape=""/>'
     layer = '<layer id="{}" name="x" type="Parameter" version="opset1">' + data + "</layer>"
     layers = "".join(layer.format(number) for number in range(20_000))
-    with pytest.raises(TargetError, match="does not take 1 tensors"):
+    with pytest.raises(TargetError, match="does not have 1 inputs"):
         check_ir(
             f'<?xml version="1.0"?><net><layers>{layers}</layers></net>'.encode(), 0, inputs=1, outputs=1
         )

@@ -1,4 +1,4 @@
-"""New rows of many caches leave a model as one tensor, and one sum says whether they are small."""
+"""The new rows of many KV caches are one output of a model, and one sum shows whether they are small."""
 
 import math
 import platform
@@ -19,7 +19,7 @@ from torchport.targets.openvino.library import core, openvino
 IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
 COUNT = 9
 SHAPE = (1, 2, 3, 4)
-# Heads are as wide as the kernel wants them, and there are as many layers as are joined.
+# The kernel requires heads of this width, and rows are only joined from this number of layers.
 SIZES = {
     "num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 96, "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -28,11 +28,11 @@ GREEDY = {"max_new_tokens": 12, "do_sample": False}
 
 
 def rows_model(count=COUNT, *, other_use=False):
-    """Return a model that doubles rows, gives them, another number, and sums of all and of their squares.
+    """Return a model that doubles logits and rows, and returns them, their sum, and the rows' sum of squares.
 
     Args:
         count: how many rows there are.
-        other_use: whether what they are joined to is a result of its own too.
+        other_use: whether their concatenation is a result of its own, too.
     """
     opset = openvino().opset13
     inputs = [opset.parameter(SHAPE, numpy.float32) for _ in range(count + 1)]
@@ -82,7 +82,7 @@ def test_rows_are_one_output_and_one_sum():
     numpy.testing.assert_allclose(inside, 12 * squares(arrays[1:]), 1e-5)
     numpy.testing.assert_allclose(crossing, (2 * arrays[0]).sum(), 1e-4, 1e-5)
     assert "Add" not in kinds(model)
-    assert kinds(model).count("Multiply") == COUNT + 1 + 2  # what makes them, the square and the factor
+    assert kinds(model).count("Multiply") == COUNT + 1 + 2  # the doublings, the square and the factor
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 3e19])
@@ -92,7 +92,7 @@ def test_what_is_not_finite_is_seen_in_a_sum(number, place):
     arrays = inputs_of()
     arrays[place][0, 1, 2, 3] = number
     *_, crossing, inside = run(model, arrays)
-    expected = not math.isfinite(number) or place > 0  # the square of a row is too large
+    expected = not math.isfinite(number) or place > 0  # a row's square overflows
     assert expected == (not numpy.isfinite(crossing + inside))
 
 
@@ -133,10 +133,10 @@ def test_results_that_differ_are_not_given_as_one():
         wide, TensorSpec((2, 1, 2), "float32"), total
     ]  # fmt: skip
     for other in (wide, TensorSpec((1, 2), "bfloat16")):
-        with pytest.raises(TargetError, match="other tensors than the island"):
+        with pytest.raises(TargetError, match="inputs or outputs differ from the island's"):
             load._joined_specs([[0, 1]], [one, other])
     assert request._joined_shape([(1, 2), (1, 2)]) == (2, 1, 2)
-    with pytest.raises(RuntimeError, match="given as one"):
+    with pytest.raises(RuntimeError, match="joined into one output"):
         request._joined_shape([(1, 2), (1, 3)])
 
 
@@ -148,8 +148,15 @@ def test_numbers_and_results_are_told_apart():
     assert port_key(parts.output(0)) != port_key(parts.output(1))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("limit", [0, 1 << 30])
+@pytest.mark.parametrize(
+    ("dtype", "limit"),
+    [
+        (torch.float32, 0),
+        (torch.bfloat16, 1 << 30),
+        pytest.param(torch.float32, 1 << 30, marks=pytest.mark.conformance),
+        pytest.param(torch.bfloat16, 0, marks=pytest.mark.conformance),
+    ],
+)
 def test_a_model_of_many_layers_generates_as_eager_torch_does(dtype, limit, monkeypatch):
     monkeypatch.setattr(request, "_SMALL_OUTPUT", limit)
     monkeypatch.setattr(load, "has_bfloat16", lambda: False)

@@ -1,4 +1,4 @@
-"""OpenVINO itself: missing, without the device, or without the precision."""
+"""OpenVINO not installed, without the requested device, or without the precision."""
 
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -19,7 +19,7 @@ MISSING = 'pip install "torchport[openvino]"'
 
 @pytest.fixture
 def without_openvino(monkeypatch):
-    """Pretends that OpenVINO is not installed."""
+    """Pretend that OpenVINO is not installed."""
 
     def no_version(name):
         raise PackageNotFoundError(name)

@@ -1,4 +1,4 @@
-"""Where OpenVINO's merged kernels are slower, it is asked for none; results stay the same."""
+"""Snippets are disabled where they are slower; results stay the same."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Ops built once for all sizes of their open dimensions: the same as eager torch's at each size."""
+"""Ops built once for all sizes of their open dimensions match eager torch at each size."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def into_slots(x):
     return torch.linspace(0, 1, 320).reshape(2, 40, 4).index_copy(1, places % 40, x)
 
 
-# A function of a tensor whose dimension 1 is open, and the tensor's other sizes; `n` is the open one.
+# Functions of a tensor whose dimension 1 is open, and the tensor's other sizes; `n` is the open one.
 ON_DIMENSION_1 = {
     "add": (lambda x: x + x[:, :1], "f"),
     "compare": (lambda x: torch.where(x > 0, x, -x * 2), "f"),
@@ -113,7 +113,7 @@ ON_A_BATCH = {
 
 
 def check(function, make, dim, length=LENGTH):
-    """Compile for all sizes, and compare with eager torch at each: one program, and perhaps one for 1."""
+    """Compile for all sizes and compare with eager torch at each: one program, and perhaps one for size 1."""
     shapes = ({dim: length},)
     compiled = torchport.compile(function, (make(6),), dynamic_shapes=shapes, target="openvino")
     assert compiled.coverage.ops_remain == 0, compiled.coverage.stayed
@@ -132,7 +132,7 @@ def check(function, make, dim, length=LENGTH):
 def test_an_op_equals_torch_at_every_size(name):
     function, kind = ON_DIMENSION_1[name]
     make = integers if kind == "i" else tensor
-    length = Dim("length", min=4, max=32) if "slice" in name else LENGTH  # torch asks for that
+    length = Dim("length", min=4, max=32) if "slice" in name else LENGTH  # torch requires that
     check(function, lambda size: make(2, size, 4), 1, length)
 
 
@@ -151,7 +151,7 @@ def test_open_pixels_are_convolved():
         (lambda x: x.var(1), "aten.var.correction", "dimension 1 is open"),
         (lambda x: F.layer_norm(x, x.shape[1:]), "aten.native_layer_norm.default", "dimension 1 is open"),
         (lambda x: F.avg_pool2d(x[None], 2), "aten.avg_pool2d.default", "dimension 2 is open"),
-        (lambda x: x * x.shape[1], "aten.mul.Tensor", "computes with a size that is open"),
+        (lambda x: x * x.shape[1], "aten.mul.Tensor", "uses an open size as a number"),
     ],
 )
 def test_what_needs_a_fixed_size_stays_with_its_reason_and_is_right(function, op, reason):

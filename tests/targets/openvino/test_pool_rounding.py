@@ -1,4 +1,4 @@
-"""Pools that round their size up, written as pools that round down."""
+"""Pools that round their size up, rewritten as pools that round down."""
 
 import itertools
 
@@ -14,7 +14,7 @@ OPTIONS = OPENVINO.make_options({})
 
 
 def layers(function, *args):
-    """Build a function as one island; return what it computes, and OpenVINO's own text of it."""
+    """Build a function as one island; return its result and OpenVINO's XML."""
     island = island_of(function, *args)
     artifact = OPENVINO.build(island, OPTIONS)
     text = OPENVINO.readable(artifact)["model.xml"].decode()

@@ -1,4 +1,4 @@
-"""OpenVINO's counters as times of ops."""
+"""Op times from OpenVINO's performance counters."""
 
 from datetime import timedelta
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Simulated quantization: OpenVINO rounds as torch does, and stores weights in eight bits."""
+"""Fake quantization: OpenVINO rounds as torch does, and stores weights in 8 bits."""
 
 import numpy
 import pytest
@@ -9,7 +9,7 @@ import torchport
 
 
 class Rounded(nn.Module):
-    """Rounds what comes in; its weight is stored in eight bits."""
+    """Fake-quantizes its input; its weight is stored in 8 bits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,10 +23,10 @@ class Rounded(nn.Module):
 
 
 class OnlyRounds(nn.Module):
-    """Rounds to a grid that does not start at 0."""
+    """Rounds to a grid whose zero point is not 0."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the nearest numbers on the grid."""
+        """Return the nearest values on the grid."""
         return torch.fake_quantize_per_tensor_affine(x, 0.25, 3, 0, 15)
 
 
@@ -57,7 +57,7 @@ def test_a_mask_that_is_read_and_integers_that_are_no_weights_stay_on_the_host()
             return x.to(torch.float32) * 2
 
     class Unpack(nn.Module):
-        """Takes bytes apart that are no weight."""
+        """Unpacks bytes that are not a weight."""
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.stack([x & 15, x >> 4], -1).view(2, 6).to(torch.float32)
@@ -82,7 +82,7 @@ def test_what_is_no_number_gives_what_torch_gives(value: float) -> None:
 @pytest.mark.parametrize("axes", [[2, 3], [0, 2], [-1, 0, 1, 2], [3]])
 @pytest.mark.parametrize("kind", ["sum", "mean", "max", "min", "prod"])
 def test_reductions_over_several_axes_become_one_over_one(kind: str, axes: list[int], keep: bool) -> None:
-    """As OpenVINO for ARM needs it beside a FakeQuantize; the numbers are numpy's."""
+    """OpenVINO needs this on ARM in models with a FakeQuantize; the expected values are numpy's."""
     import openvino
     from openvino import opset13 as opset
 

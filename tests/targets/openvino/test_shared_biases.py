@@ -1,4 +1,4 @@
-"""A product in eight bits whose sum with a bias several ops read."""
+"""An 8-bit product with a bias whose sum is read by several ops."""
 
 import numpy
 import pytest
@@ -7,7 +7,7 @@ from torch import nn
 
 import torchport
 from torchport.targets.openvino.library import core, openvino
-from torchport.targets.openvino.shared_biases import part_shared_biases
+from torchport.targets.openvino.shared_biases import separate_shared_biases
 
 
 def model_of(readers: int):
@@ -24,7 +24,7 @@ def model_of(readers: int):
 def test_the_results_stay_and_only_shared_sums_are_changed(readers: int) -> None:
     x = numpy.linspace(-1, 1, 8, dtype=numpy.float32).reshape(2, 4)
     model = model_of(readers)
-    part_shared_biases(model)
+    separate_shared_biases(model)
     kinds = [node.get_type_name() for node in model.get_ops()]
     assert kinds.count("Unsqueeze") == kinds.count("Squeeze") == readers - 1
     total = x @ (numpy.arange(12, dtype=numpy.float32).reshape(4, 3) / 8) + 1
@@ -37,14 +37,14 @@ def test_the_results_stay_and_only_shared_sums_are_changed(readers: int) -> None
 
 
 class Residual(nn.Module):
-    """What a layer gives is quantized for the next one, and added to its result."""
+    """A layer's result is quantized for the next layer, and also added to that layer's result."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 16)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the result, and what is between."""
+        """Return the result and the intermediate value."""
         between = self.first(x)
         return self.second(between), torch.tanh(between)
 

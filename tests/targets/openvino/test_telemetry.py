@@ -1,4 +1,4 @@
-"""torchport phones nobody: OpenVINO's telemetry stays off, in this process and in those that compile."""
+"""OpenVINO's telemetry stays off, in this process and in compiler processes."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-# Python imports this before anything else, in the process and in all that it starts.
+# Python imports this first, in the process and in all its child processes.
 WATCH = """
 import os, sys
 
@@ -41,7 +41,7 @@ def test_nobody_is_called_and_nothing_is_written_to_the_home_directory(code, tmp
     home, phoned = tmp_path / "home", tmp_path / "phoned"
     home.mkdir()
     (tmp_path / "sitecustomize.py").write_text(WATCH)
-    # Where tests run for everyone OpenVINO is silent by itself.
+    # OpenVINO disables telemetry itself where CI runs.
     variables = {
         key: value for key, value in os.environ.items() if key not in ("CI", "TF_BUILD", "JENKINS_URL")
     }

@@ -1,4 +1,4 @@
-"""OpenVINO's verdicts: what holds for all ops, and the rules of each family."""
+"""OpenVINO's verdicts: the checks for all ops, and the rules of each family."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ TAKEN = [
 ]
 
 STAYS = [
-    # what holds for all ops
+    # checks for all ops
     ("dtype", "aten.relu.default", torch.relu, (X.double(),)),
     ("dtype", "aten.mul.Tensor", torch.mul, (ROWS.to(torch.complex64), 2)),
     ("dtype", "aten.add.Tensor", torch.add, (IDS.to(torch.int16), IDS.to(torch.int16))),
@@ -69,7 +69,7 @@ STAYS = [
     ("integer_range", "aten.rsub.Scalar", lambda x: torch.rsub(x, 0, alpha=2**20), (IDS,)),
     ("integer_range", "aten.embedding.default", lambda x, i: F.embedding(i * 2, x), (ROWS, IDS)),
     ("integer_range", "aten._to_copy.default", lambda x: x.long(), (ROWS,)),
-    # the families' own conditions
+    # checks of each family
     ("argument", "aten.sub.Tensor", lambda x: (x + 12582912.0) - 12582912.0, (ROWS,)),
     ("argument", "aten.div.Tensor", lambda x: x / 0, (ROWS,)),
     ("argument", "aten.pow.Tensor_Scalar", lambda x: x ** float("inf"), (ROWS,)),
@@ -134,7 +134,7 @@ def test_an_op_stays_with_a_reason(reason, op, function, args):
 
 
 def test_integers_that_the_host_computed_may_be_too_large_to_go_on():
-    # 2**20 times an id does not fit, so the host computes it, and what it gives does not fit either.
+    # 2**20 times an id is out of range, so the host computes it, and its result is out of range, too.
     graph = planned(lambda x: (x * 2**20) > 5, IDS)
     found = find("openvino")
     options = found.make_options({})
@@ -192,7 +192,7 @@ def test_an_op_with_a_rule_is_never_taken_apart():
     ids=["index", "gather", "masked"],
 )
 def test_masks_are_looked_up_in(lookup):
-    """As attention masks are, by batch and position."""
+    """Attention masks are indexed this way, by batch and position."""
     mask, index = torch.rand(2, 9) > 0.5, torch.randint(0, 9, (4, 5))
     compiled = torchport.compile(lookup, (mask, index), target="openvino")
     assert compiled.coverage.complete

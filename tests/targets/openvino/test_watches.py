@@ -1,4 +1,4 @@
-"""Where an island could lose a NaN, and what is watched: in what models usually do, next to nothing."""
+"""Where an island could lose NaN, and which values are watched: very few in typical models."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ INF, NAN = float("inf"), float("nan")
 
 
 def watched(model, *args):
-    """Return what is watched inside a model, and which inputs must be small, and finite."""
+    """Return what is watched inside a model, the inputs that must be small, and those that must be finite."""
     island = island_of(model, *args).graph_module
     watches, finite = find_watches(island)
     inputs = [node for node in island.graph.nodes if node.op == "placeholder"]
@@ -35,7 +35,7 @@ class Norm(nn.Module):
 
 
 class Residual(nn.Module):
-    """So deep that bounds on its values leave float32's range, as those of ResNet-50 do."""
+    """A network so deep that the bounds of its values overflow float32, like ResNet-50's."""
 
     def __init__(self, blocks=30):
         super().__init__()
@@ -88,13 +88,13 @@ def test_what_models_usually_do_needs_no_watch_but_of_the_input(case):
     [
         (lambda x: torch.relu(torch.sqrt(x)), [("sqrt", "FINITE", None)]),
         (lambda x: torch.relu(x / x), [("div", "FINITE", None)]),
-        (lambda x: torch.sqrt(x) * 2 + 1, []),  # shows in the result
+        (lambda x: torch.sqrt(x) * 2 + 1, []),  # NaN propagates to the result
         (lambda x: torch.relu(torch.sqrt(x.abs())), []),
-        (lambda x: torch.relu(x**-1), []),  # infinite
+        (lambda x: torch.relu(x**-1), []),  # infinite, not NaN
         (lambda x: torch.relu(x**2 + 1), []),
         (lambda x: torch.relu(torch.expm1(x) - torch.expm1(2 * x)), [("sub", "FINITE", None)]),
         (lambda x: torch.relu(x**20 - (x + 1) ** 20), [("sub", "FINITE", None)]),
-        (lambda x: torch.relu(x**3 - (x + 1) ** 3), []),  # of a small input
+        (lambda x: torch.relu(x**3 - (x + 1) ** 3), []),  # no overflow if the input is small
         (lambda x: torch.softmax(x.masked_fill(x > 0, -INF), 1), [("masked_fill", "ROWS", (1,))]),
         (lambda x: x.masked_fill(x > 0, -INF).amax((2, 3)), [("masked_fill", "ROWS", (2, 3))]),
         (lambda x: x.relu().masked_fill(x > 0, INF).amax(2), []),
@@ -159,14 +159,14 @@ def test_of_many_inputs_that_are_alike_the_first_speaks_for_the_others(monkeypat
     monkeypatch.setattr(Island, "walk", lambda self, *args: walks.append(1) or plain(self, *args))
     several = [torch.randn(3, 4) for _ in range(32)]
 
-    def lose(mask, *several):  # what infinities give, all of them; the mask gives nothing
+    def lose(mask, *several):  # infinities in any of `several` become NaN, which is lost
         return [mask + 1, *[torch.relu(each - each.flip(0)) for each in several]]
 
     _, _, finite = watched(lose, torch.zeros(2, 2), *several)
     assert finite == list(range(1, 33))
     assert len(walks) < 20
 
-    def lose_but_one(first, *several):  # one that speaks for none: the others are asked
+    def lose_but_one(first, *several):  # the first differs from the others, which are then bisected
         return [first + 1, *[torch.relu(each - each.flip(0)) for each in several]]
 
     _, _, finite = watched(lose_but_one, *several)
@@ -178,11 +178,11 @@ def test_a_deep_network_is_watched_at_few_places():
     assert small == [0]
     assert {condition for _, condition, _ in inside} == {"SMALL"}
     assert 1 <= len(inside) <= 8  # of 90 ReLUs
-    assert {name for name, *_ in inside} == {"relu"}  # what lies in memory anyway
+    assert {name for name, *_ in inside} == {"relu"}  # their results are in memory anyway
 
 
 BIG = 3e38
-# What gives NaN of numbers that are not; each is lost by what comes after.
+# Functions in which finite numbers give NaN, which the op that follows loses.
 ARISES = {
     "expm1": (lambda x, y: torch.expm1(x) - torch.expm1(y), 100.0),
     "power": (lambda x, y: x**20 - y**20, 1000.0),
@@ -236,7 +236,7 @@ LOSES = {
 }
 
 
-# Those whose constants are not of a dtype.
+# The functions whose constants have no dtype of their own.
 IN_BFLOAT16 = """
     expm1 power square sum mean product division inverse root norm gelu sine attention
     reduced_sum running_sum 0_times_exp softmax_of_inf softmax_of_nothing
@@ -244,7 +244,7 @@ IN_BFLOAT16 = """
 
 
 def check_on_odd_values(model, value, dtype=torch.float32):
-    """Compare with eager torch on harmless numbers, on odd ones, and on both."""
+    """Compare with eager torch on ordinary numbers, on unusual ones, and on both."""
     harmless = torch.full((4, 4), 0.5, dtype=dtype), torch.full((4, 4), -0.25, dtype=dtype)
     compiled = torchport.compile(model, harmless, options={"cache": False, "check": False})
     assert compiled.coverage.ops_remain == 0
@@ -281,7 +281,7 @@ def test_a_result_that_overflows_in_half_precision_does_so_as_torchs_does():
 def test_float16_does_not_overflow_inside():
     x = torch.tensor([1.0, 300.0], dtype=torch.float16)
     compiled = torchport.compile(lambda x: (x * x).sqrt(), (x,), options={"cache": False, "check": False})
-    assert compiled(x).tolist() == [1.0, 300.0]  # 300 * 300 is infinite in float16, and so is eager's root
+    assert compiled(x).tolist() == [1.0, 300.0]  # 300 * 300 overflows float16, so eager's root is infinite
 
 
 @pytest.mark.parametrize("loses", LOSES)
@@ -333,7 +333,7 @@ def test_a_nan_in_any_one_of_many_values_of_one_shape_is_seen(dtype):
     compiled = torchport.compile(model, tuple(harmless), options={"cache": False, "check": False})
     assert compiled.coverage.ops_remain == 0
     assert [given.tolist() for given in compiled(*harmless)] == [given.tolist() for given in harmless]
-    assert not compiled.fallbacks.fallbacks  # many sums of finite numbers are finite
+    assert not compiled.fallbacks.fallbacks  # the sums of many finite numbers are finite
     for place in (0, 7, 15, 16, 19):
         given = [each.clone() for each in harmless]
         given[place][1, 2] = NAN
@@ -356,7 +356,7 @@ def test_a_nan_in_one_of_many_transposed_values_is_seen():
 def test_a_norm_that_is_written_out_is_no_larger_than_its_range(scale):
     torch.manual_seed(0)
     x = torch.randn(4, 64) * scale
-    x[0, 1:] = 0.0  # the largest that it can be: the square root of how many there are
+    x[0, 1:] = 0.0  # the largest possible value: the square root of the number of elements
     assert written_norm(x).abs().max() <= 8.001
     island = island_of(written_norm, x).graph_module
     product = next(node for node in island.graph.nodes if _name(node) == "mul")

@@ -1,4 +1,4 @@
-"""Large weights of half precision are made float32 in a file, and not by OpenVINO in memory."""
+"""Large half-precision weights are converted to float32 in a file rather than by OpenVINO in memory."""
 
 import pytest
 import torch
@@ -30,10 +30,10 @@ def test_results_are_the_same_and_files_hold_weights_as_they_are(dtype, monkeypa
     assert island_of(plain).weights is None
     monkeypatch.setattr(wide_weights, "_MUCH", 0)
     monkeypatch.setattr(wide_weights, "_LARGE", 0)
-    wide = torchport.compile(made, (X,), options={**options, "threads": 1})  # another island, by its options
+    wide = torchport.compile(made, (X,), options={**options, "threads": 1})  # a new island, by its options
     assert island_of(wide).weights.size == 4 * sum(weight.numel() for weight in made.parameters())
     found = wide(X)
-    # On x86 OpenVINO may have other kernels for weights that it widens itself: sums in another order.
+    # On x86, OpenVINO may use kernels with another summation order for weights that it converts itself.
     torch.testing.assert_close(found, expected, rtol=0.016, atol=0.004)
     assert (wide.coverage.ops_remain, wide.fallbacks.fallbacks) == (0, 0)
     torchport.save(wide, tmp_path / "wide.pt2")

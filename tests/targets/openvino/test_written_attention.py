@@ -1,4 +1,4 @@
-"""Attention as products and a softmax."""
+"""Attention decomposed into matrix products and a softmax."""
 
 import math
 
@@ -14,7 +14,7 @@ FEATURES, TOKENS, SEEN = 16, 5, 7
 
 
 def model(mask, scale, dtype, *, causal=False):
-    """Attention of queries to keys and values, in this dtype."""
+    """Return a model of attention of queries to keys and values, in this dtype."""
     opset, kind = openvino().opset13, getattr(openvino().Type, dtype)
     inputs = [opset.parameter([2, 3, -1, FEATURES], kind) for _ in range(3)]
     arguments = list(inputs)
@@ -61,14 +61,14 @@ def test_it_is_what_torch_computes(mask, scale, dtype):
     }.get(mask)
     made = model(mask, scale, dtype)
     write_attention(made)
-    # The scale that is not given would be rounded to bfloat16.
+    # The default scale would be rounded to bfloat16.
     stays = dtype == "bf16" and scale is None
     assert ("ScaledDotProductAttention" in types(made)) == stays
     wide = [tensor.float() for tensor in tensors]
     mask_given = seen.float() if mask == "float" else seen
     expected = F.scaled_dot_product_attention(*wide, attn_mask=mask_given, scale=scale)
     found = run(made, tensors if seen is None else [*tensors, seen])
-    allowed = 1e-5 if dtype == "f32" else 1e-2  # on a processor with bfloat16 it is rounded in between
+    allowed = 1e-5 if dtype == "f32" else 1e-2  # a processor with bfloat16 rounds intermediate values
     torch.testing.assert_close(found, expected, rtol=allowed, atol=allowed)
 
 
@@ -91,7 +91,7 @@ HEADS, SLOTS = 6, 12
 
 
 def cached(shared, count, *, dtype="f32", slots=SLOTS, places=None):
-    """Attention to a cache into which new rows are copied; heads share those of it."""
+    """Return attention to a cache into which new rows are copied; query heads share the cache's heads."""
     opset, kind = openvino().opset13, getattr(openvino().Type, dtype)
 
     def integer(value):

@@ -1,4 +1,4 @@
-"""One small call or more for each lowering, over a spread of shapes, dtypes and arguments."""
+"""One or more small calls for each lowering, covering various shapes, dtypes and arguments."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ POSITIVE = X.abs() + 0.5
 MASK = random(2, 3, 5) > 0
 IDS = _integers(2, 7).abs()
 ROWS = torch.tensor([[0, 2], [1, 1]])
-DOWN, ACROSS = torch.tensor([[3], [0], [11], [3], [3]]), torch.tensor([9, 0, 9, 4])  # some of them repeatedly
+DOWN, ACROSS = torch.tensor([[3], [0], [11], [3], [3]]), torch.tensor([9, 0, 9, 4])  # with repetitions
 WEIGHT_INDEX = torch.tensor([2, 0, 1, 1])
 
-# name: (function, inputs). What is a module brings its weights along.
+# name: (function, inputs). Modules have their own weights.
 CASES = {
     "add": (lambda x, y: x + y, (X, random(3, 1))),
     "add_alpha": (lambda x, y: torch.add(x, y, alpha=0.5), (X, random(5))),
@@ -216,7 +216,7 @@ CASES = {
     "index_several": (lambda x, i: x[torch.arange(2), i], (X, torch.tensor([2, 0]))),
 }  # fmt: skip
 
-# ttnn pools in bfloat16 alone.
+# ttnn pools only in bfloat16.
 BFLOAT16_CASES = {
     "max_pool": (lambda x: functional.max_pool2d(x, 3, 2, 1), (IMAGES,)),
     "max_pool_ceil": (lambda x: functional.max_pool2d(x, 3, 2, ceil_mode=True), (IMAGES,)),

@@ -1,4 +1,4 @@
-"""A built island whose program is changed as a stranger might, its lengths made right again."""
+"""Builds an island whose program tests tamper with; the recorded lengths are corrected afterwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchport.targets import Artifact
 
 
 class Classifier(nn.Module):
-    """A convolution, an activation and a linear layer: prepared weights, and weights as they are."""
+    """A convolution, an activation and a linear layer: weights with and without preparation."""
 
     def __init__(self):
         super().__init__()
@@ -27,7 +27,7 @@ class Classifier(nn.Module):
 
 
 def built(target: str = "ttnn"):
-    """Return a built island's artefact and record, its example input, and what eager torch gives for it."""
+    """Return a built island's artefact and record, its example input, and eager torch's result for it."""
     model, x = Classifier().eval(), torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     compiled = torchport.compile(model, (x,), target=target, options={"cache": False})
     [record] = compiled.record.islands
@@ -41,7 +41,7 @@ def program_json(artifact: Artifact) -> dict:
 
 
 def with_program(artifact: Artifact, program: object) -> Artifact:
-    """Return the artefact with another program in place of its own."""
+    """Return the artefact with its program replaced."""
     text = program if isinstance(program, bytes) else json.dumps(program).encode()
     rest = artifact.payload[artifact.properties["program_bytes"] :].tobytes()
     payload = numpy.frombuffer(bytearray(text + rest), dtype=numpy.uint8)
@@ -49,7 +49,7 @@ def with_program(artifact: Artifact, program: object) -> Artifact:
 
 
 def load_and_run(artifact: Artifact, record, x: torch.Tensor) -> torch.Tensor:
-    """Load an artefact as a program would, and run it once."""
+    """Load an artefact as a compiled model would, and run it once."""
     target = targets.find(record.target)
     runner = target.load(artifact, record.inputs, record.outputs, target.make_options(record.options))
     return runner([x])[0]

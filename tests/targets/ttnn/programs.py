@@ -1,4 +1,4 @@
-"""Programs for tests: compiled from functions and models, run, looked into, and handed to the judge."""
+"""Helpers that compile functions and models to programs, inspect them, and hand them to the judge."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from torchport.targets.ttnn.ttnn_program import TtnnProgram
 
 
 def compiled_for(function, *args, check=False, **options):
-    """Compile a function or module for ttnn, without the trial: what is tested is the lowering itself."""
+    """Compile a function or module for ttnn without the trial, to test the lowering itself."""
     return torchport.compile(
         function, args, target="ttnn", options={"check": check, "cache": False, **options}
     )
 
 
 def program_of(compiled) -> TtnnProgram:
-    """Return the program of a model that is a single island."""
+    """Return the program of a model that compiles to a single island."""
     [record] = compiled.record.islands
     blob = getattr(compiled._first.program.graph_module, record.name)
     return unpack(Artifact(blob.numpy(), record.properties))[0]
 
 
 def functions_in(program: TtnnProgram) -> list[str]:
-    """Return the library's functions that a program calls, in order."""
+    """Return the names of the ttnn functions that a program calls, in order."""
     return [call.function for call in program.calls]
 
 
@@ -44,7 +44,7 @@ def store(compiled, folder: Path) -> Path:
 
 
 def judged(folders: list[Path]) -> list[dict]:
-    """Return what the real library says of programs; skips, with the reason, where it cannot be had."""
+    """Return the real library's verdicts on programs; skip the test if the library is unavailable."""
     try:
         return call_judge.verdicts(folders, timeout=540)
     except environment.Unavailable as reason:
@@ -52,15 +52,15 @@ def judged(folders: list[Path]) -> list[dict]:
 
 
 def assert_accepted(folders: list[Path]) -> None:
-    """Fail unless the real library takes every program, whole."""
+    """Fail unless the real library accepts every program completely."""
     refused = [line for line in judged(folders) if not line["accepted"]]
     assert not refused, "\n".join(f"{line['folder']}: {line['refusal']}" for line in refused)
 
 
 def expected_outputs(compiled, result) -> list[list]:
-    """Return dtype and shape of what the model itself gave, as the judge prints them.
+    """Return the dtypes and shapes of the model's own results, in the judge's format.
 
-    Results that are constants are not the program's.
+    Results that are constants are not computed by the program, and are left out.
     """
     given = [[spec.dtype, list(spec.shape)] for spec in compiled.record.islands[0].outputs]
     specs = [

@@ -1,4 +1,4 @@
-"""Scripts: readable, without torch, and taken whole by the real library on a mock chip."""
+"""Emitted scripts: readable, without torch, and accepted completely by the real library on a mock chip."""
 
 import ast
 import subprocess
@@ -15,7 +15,7 @@ from torchport.targets.ttnn.builder import Builder
 
 
 class Small(nn.Module):
-    """A convolution, a look-up, attention and a comparison: a bit of everything."""
+    """A convolution, an embedding, attention and a comparison: a bit of everything."""
 
     def __init__(self):
         super().__init__()
@@ -56,7 +56,7 @@ def test_run_as_a_script_it_exits_with_0(tmp_path):
 
 
 def test_a_script_takes_and_gives_in_the_models_order(tmp_path):
-    """Whatever the order in which the model computes."""
+    """The order does not depend on the order in which the model computes."""
     x, y, unused = random(2, 3), random(4, 5), random(7)
 
     def late_first(x, y, unused):
@@ -71,7 +71,7 @@ def test_a_script_takes_and_gives_in_the_models_order(tmp_path):
 
 
 def test_the_judge_refuses_what_the_library_refuses(tmp_path):
-    """Else its acceptance would say nothing."""
+    """Otherwise the judge's acceptance would prove nothing."""
     folder = store(compiled_for(nn.Linear(8, 8), random(2, 8)), tmp_path / "wrong")
     script = (folder / "program.py").read_text()
     (folder / "program.py").write_text(script.replace("ttnn.linear(", "ttnn.linear(w, "))

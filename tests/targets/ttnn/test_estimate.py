@@ -1,4 +1,4 @@
-"""The time model, by hand."""
+"""The time estimate, compared with values computed by hand."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_an_op_on_elements_is_bound_by_memory():
             ),
             2 * 64 * 128 * 9 * 64,
         ),
-        (Call("linear", (Ref("x"),), (), ("y",), (tensor(10, 64),)), 2 * 32 * 64 * 96),  # on whole tiles
+        (Call("linear", (Ref("x"),), (), ("y",), (tensor(10, 64),)), 2 * 32 * 64 * 96),  # of whole tiles
         (
             Call(
                 "transformer.scaled_dot_product_attention", (Ref("q"), Ref("k")), (), ("y",),

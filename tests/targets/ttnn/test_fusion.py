@@ -1,4 +1,4 @@
-"""What is computed along with a convolution, a linear layer or a sum."""
+"""Ops that are fused into a convolution, a linear layer or a sum."""
 
 import pytest
 import torch

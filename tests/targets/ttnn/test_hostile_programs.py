@@ -1,4 +1,4 @@
-"""Programs of strangers: nothing but torchport's own vocabulary is looked up, written down or run."""
+"""Untrusted programs: only torchport's own vocabulary is looked up, written into scripts or run."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def fill(shape: list[int]):
 
 
 def fill_often(program: dict) -> None:
-    """Each tensor fits a chip, and all of them do not."""
+    """Fill several tensors, each of which fits a chip while all together do not."""
     for number in range(4):
         fill([5 * 2**30])(program)
         program["calls"][0]["results"] = [f"filled_{number}"]
@@ -161,7 +161,7 @@ def test_the_program_as_it_is_gives_what_torch_gives(island):
         {"format": [1]},
         {"input_ranges": {"7": [0, 1]}},
         {"input_ranges": {"x": [0, 1]}},
-        {"input_ranges": {"0": [0, 1]}},  # no integers
+        {"input_ranges": {"0": [0, 1]}},  # not an integer input
         {"input_ranges": []},
     ],
 )
@@ -213,7 +213,7 @@ def test_a_function_takes_its_own_keywords_alone():
 
 
 def test_the_library_is_asked_for_names_of_the_table_alone():
-    """Also where a program was not read but made: the last look before an attribute is taken."""
+    """Also for a program that was never read from a file: this is the last check before attribute access."""
     library = types.SimpleNamespace(
         os=types.SimpleNamespace(system=lambda text: text),
         MathFidelity=types.SimpleNamespace(HiFi4=4),
@@ -242,7 +242,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_no_text_ends_a_comment_or_docstring_of_a_script(island, text):
-    """The model's name, its modules' names and the file's name are anyone's."""
+    """The model's name, its modules' names and the file's name are untrusted."""
     artifact, _, x, _ = island
     program = program_json(artifact)
     for call in program["calls"]:
@@ -251,7 +251,7 @@ def test_no_text_ends_a_comment_or_docstring_of_a_script(island, text):
     files = emit(read, weights, [x], title=f"a{text}b", stem=f"a{text}b")
     plain = emit(read, weights, [x], title="ab", stem="ab")
     tree, expected = (ast.parse(next(iter(found.values()))) for found in (files, plain))
-    for each in (tree, expected):  # the docstring and the file's name are texts, whatever they say
+    for each in (tree, expected):  # ignore the contents of the docstring and the file's name
         each.body[0].value.value = ""
         file = next(node for node in each.body if isinstance(node, ast.Assign))
         file.value.args[0].value = ""

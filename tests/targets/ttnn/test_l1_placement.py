@@ -1,4 +1,4 @@
-"""Where tensors lie: as many beside the cores as the budget allows, and never more."""
+"""Memory placement: as many tensors in L1 as the budget allows, and never more."""
 
 import torch
 from torch import nn

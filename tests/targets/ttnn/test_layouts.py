@@ -1,4 +1,4 @@
-"""Layouts over a whole program: by hand, and against every other assignment."""
+"""Layouts across a whole program: compared with results by hand, and with every other assignment."""
 
 import itertools
 
@@ -14,7 +14,7 @@ ROWS = DeviceTensor((64, 64), "bfloat16", "row_major")
 
 
 def twice_padded(x):
-    """Tiles cannot be padded in front: two such paddings want rows, and what stands between takes both."""
+    """Pad in front twice, which needs row-major input; the ops in between accept both layouts."""
     return functional.pad(functional.pad(x * 2, (1, 0))[:, 2:].transpose(0, 1), (3, 0)) * 2
 
 
@@ -45,7 +45,7 @@ def to(source, result, layout):
 
 
 def test_no_assignment_is_cheaper():
-    """A small graph of four free calls; all sixteen assignments are tried by hand."""
+    """A small graph of four free calls: the result is compared with all sixteen assignments."""
     calls = [
         call("permute", ["x"], "a"),
         to("a", "a_rows", "row_major"),

@@ -1,4 +1,4 @@
-"""Each lowering, over a spread of shapes and arguments: equals eager torch, and the real library takes it."""
+"""Each lowering, with various shapes and arguments: equals eager torch, and the real library accepts it."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from torchport.structure import flatten
 
 
 def sliced(cases):
-    """Every seventh case runs in `make test`, all of them in `make conformance`."""
+    """Return cases as parameters: every seventh runs in `make test`, all in `make conformance`."""
     return [
         pytest.param(name, marks=[] if place % 7 == 0 else [pytest.mark.conformance])
         for place, name in enumerate(cases)
@@ -41,12 +41,12 @@ def test_is_near_eager_in_bfloat16(name):
 
 
 INDEXED = {
-    "pixels are looked up, and not rows and columns": lambda x: x[:, :, ACROSS, ACROSS],
-    "several dimensions behind the first": lambda x: x[:, DOWN[:, 0] % 6, DOWN[:, 0] % 6],
-    "elements are written": lambda x: torch.ops.aten.index_put(
+    "single pixels are looked up instead of whole rows": lambda x: x[:, :, ACROSS, ACROSS],
+    "several dimensions after the first": lambda x: x[:, DOWN[:, 0] % 6, DOWN[:, 0] % 6],
+    "elements are overwritten": lambda x: torch.ops.aten.index_put(
         x, [None, None, DOWN, ACROSS], torch.ones(2, 6, 5, 4)
     ),
-    "what is added is repeated": lambda x: torch.ops.aten.index_put(
+    "the added values are broadcast": lambda x: torch.ops.aten.index_put(
         x, [None, None, DOWN, ACROSS], torch.ones(5, 4), accumulate=True
     ),
 }

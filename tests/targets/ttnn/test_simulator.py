@@ -1,4 +1,4 @@
-"""The simulator rounds as the device stores, and refuses what the library refuses."""
+"""The simulator rounds values as the device stores them, and refuses what the library refuses."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def test_bfloat8_b_shares_an_exponent_among_sixteen():
     row = torch.zeros(32)
     row[0], row[1], row[16] = 64.0, 0.6, 0.6
     stored = hold(row, "bfloat8_b").data.float()
-    # Beside 64 a step is 128 / 128 = 1; on its own, 0.6 has one of 1 / 128.
+    # In a block with 64, the step is 128 / 128 = 1; in a block of its own, 0.6 has a step of 1 / 128.
     assert stored[0] == 64
     assert stored[1] == 1.0
     assert stored[16] == round(0.6 * 128) / 128
@@ -33,7 +33,7 @@ def test_bfloat8_b_shares_an_exponent_among_sixteen():
 def test_products_are_summed_in_float32():
     ones = torch.ones(1, 4096)
     total = FUNCTIONS["matmul"](tile(ones), tile(ones.t()))
-    assert total.data.item() == 4096  # in bfloat16 a running sum of ones would stop at 256
+    assert total.data.item() == 4096  # accumulating ones in bfloat16 would stop at 256
 
 
 def test_sums_are_accumulated_in_float32():
@@ -75,7 +75,7 @@ def flat(images):
     return images.permute(0, 2, 3, 1).reshape(1, 1, -1, images.shape[1])
 
 
-# For each kernel: how it is simulated, what torch computes, and the inputs.
+# For each kernel: the simulated call, torch's equivalent, and the shapes of the inputs.
 COMPUTED = {
     "matmul": (lambda a, b: FUNCTIONS["matmul"](tile(a), tile(b)), torch.matmul, ((9, 65), (65, 7))),
     "linear": (
@@ -112,7 +112,9 @@ def test_kernels_compute_in_float32_on_rounded_values_and_round_once(name):
     result = simulate(*inputs).data
     assert torch.equal(result, rounded(result))  # stored as the device stores it
     expected = compute(*map(rounded, inputs))
-    step = torch.finfo(torch.bfloat16).eps  # of two neighbours; sums in another order may cross a middle
+    step = torch.finfo(
+        torch.bfloat16
+    ).eps  # one step: sums in another order may fall on the other side of a rounding boundary
     torch.testing.assert_close(result, rounded(expected), rtol=step, atol=1e-6)
 
 
@@ -125,7 +127,7 @@ def test_kernels_agree_with_torchs_own_in_bfloat16(name):
 
 
 class BfloatOps(TorchDispatchMode):
-    """Notes the ops that compute on bfloat16; to convert from it or into it is none."""
+    """Records ops that compute on bfloat16; conversions from and to it do not count."""
 
     def __init__(self):
         super().__init__()
@@ -140,7 +142,7 @@ class BfloatOps(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", COMPUTED)
 def test_no_kernel_computes_in_torchs_bfloat16(name):
-    """On a processor without bfloat16 instructions it would take a hundred times as long."""
+    """Without bfloat16 instructions in the processor, those kernels take a hundred times as long."""
     simulate, _, shapes = COMPUTED[name]
     with BfloatOps() as mode:
         simulate(*[random(*shape) for shape in shapes])
@@ -193,7 +195,7 @@ def test_weights_of_convolutions_share_exponents_along_the_channels_that_come_ou
     weight, bias = torch.full((17, 2, 1, 1), 0.6), torch.full((1, 1, 1, 17), 0.6)
     weight[0, 0] = bias[..., 0] = 64.0
     kernels = FUNCTIONS["prepare_conv_weights"](weight_tensor=tile(weight, "float32"), **POINTWISE).data
-    # Beside 64 a step is 1; the other input channel and the seventeenth channel have exponents of their own.
+    # In a block with 64, the step is 1; the other input channel and the 17th channel are in other blocks.
     assert kernels[:, :, 0, 0].tolist() == [[64, 77 / 128], *[[1, 77 / 128]] * 15, [77 / 128, 77 / 128]]
     shifts = FUNCTIONS["prepare_conv_bias"](bias_tensor=tile(bias, "float32"), **POINTWISE)
     assert (shifts.dtype, shifts.data.tolist()) == ("bfloat8_b", [64, *[1] * 15, 77 / 128])

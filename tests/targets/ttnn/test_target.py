@@ -1,4 +1,4 @@
-"""The target as a whole: options, what comes from outside, and runs that are labelled as simulated."""
+"""The target as a whole: options, checks of inputs, and the labelling of simulated runs."""
 
 import pytest
 import torch
@@ -79,7 +79,7 @@ def test_a_bfloat16_model_stays_one():
 
 
 def test_large_integers_keep_their_bits_when_they_become_floats():
-    """Positions up to 1000 are no bfloat16; as angles they would be off by radians."""
+    """bfloat16 cannot hold positions up to 1000; as angles they would be off by radians."""
     positions = torch.arange(1000).reshape(1, -1)
     compiled = compiled_for(lambda p: torch.sin(p.float() * 0.5), positions)
     assert compiled.coverage.ops_remain == 0
@@ -120,11 +120,11 @@ def test_large_weights_stay_as_they_are_stored(monkeypatch):
     for much in (run._MUCH, 0):
         monkeypatch.setattr(run, "_MUCH", much)
         monkeypatch.setattr(run, "_LARGE", much)
-        model.head.bias.data += 1  # another program, which is not loaded yet
+        model.head.bias.data += 1  # gives a different program, which is not loaded yet
         compiled = torchport.compile(model, (ids,), target="ttnn", options={"cache": False})
         held.clear()
         results.append(compiled(ids))
-        assert ((50, 64) in held) is (much == 0)  # converted in the call, or before it
+        assert ((50, 64) in held) is (much == 0)  # converted during the call, or before it
     (before, table), (after, same) = results
     assert torch.equal(table, same)
     torch.testing.assert_close(after, before + 1, atol=0.02, rtol=0.02)

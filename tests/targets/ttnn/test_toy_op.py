@@ -1,4 +1,4 @@
-"""An op is added to ttnn by its rule and its function, and nothing else is edited."""
+"""Adding an op to ttnn takes its rule and its function, and no other edit."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def _(x, by):
 
 @pytest.fixture
 def toy_op():
-    """The op, as an edit of `simulator/` and `ops/` would add it; gone after the test."""
+    """Register an op as an edit of `simulator/` and `ops/` would, and remove it after the test."""
     before = dict(functions.FUNCTIONS), dict(RULES)
 
     @function("softened", placeable=True, flops=lambda call, tensors: 1e12)
@@ -95,9 +95,9 @@ def test_what_is_forgotten_is_an_error_at_import():
         function("softened", flops=None)
     with pytest.raises(TypeError, match="flops"):
         function("softened", placeable=True)
-    with pytest.raises(ValueError, match="which keywords"):
+    with pytest.raises(ValueError, match="list them in keywords="):
         function("softened", placeable=True, flops=None)(lambda x, **rest: x)
-    with pytest.raises(ValueError, match=r"two kernels for ttnn\.relu"):
+    with pytest.raises(ValueError, match=r"ttnn\.relu already has a kernel"):
         function("relu", placeable=True, flops=None)(lambda x: x)
     with pytest.raises(ValueError, match=r"two rules for aten\.relu\.default"):
         lowers("relu.default", "f")(lambda lowering, node, given: None)

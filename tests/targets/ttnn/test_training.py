@@ -1,4 +1,4 @@
-"""Training's ops taken apart: the same numbers as eager torch's, and all but a few ops on the device."""
+"""Decomposed training ops: the same numbers as eager torch, with nearly all ops on the device."""
 
 import copy
 import functools
@@ -19,7 +19,7 @@ PAIRS = ((1, 1), (2, 3)), ((0, 0), (1, 2)), ((1, 1), (2, 1)), ((1, 1), (3, 2)), 
 
 
 def is_allowed(transposed, stride, dilation, extra):
-    """Whether torch takes such a convolution: what is added must be less than stride or dilation."""
+    """Whether torch accepts a convolution: output padding must be less than the stride or the dilation."""
     if not transposed:
         return extra == (0, 0)
     return all(more < max(pair) for more, *pair in zip(extra, stride, dilation, strict=True))
@@ -91,7 +91,9 @@ def test_patches_are_not_cut_out_one_by_one():
         torch.compile(layer, backend="torchport", options=options)(x).sum().backward()
     assert [each.ops_remain for each in built] == [0, 0]
     assert max(each.ops_before for each in built) < 30  # of 256 elements of a window
-    assert built[0].outputs <= 3  # what it gives, and what is kept: of the images, and of the weights
+    assert (
+        built[0].outputs <= 3
+    )  # its result, and what is saved for the backward pass: of the images, and of the weights
 
 
 POOLINGS = [
@@ -173,7 +175,7 @@ HALVES = [torch.bfloat16, torch.float16]
 @pytest.mark.parametrize("dtype", HALVES)
 def test_norms_of_16_bit_numbers_round_once_and_keep_torchs_dtypes(dtype, mixed):
     torch.manual_seed(0)
-    x = (torch.randn(4, 6, 16, 16) * 3 + 20).to(dtype)  # means that are large beside the deviations
+    x = (torch.randn(4, 6, 16, 16) * 3 + 20).to(dtype)  # means that are large compared with the deviations
     kept = torch.float32 if mixed else dtype
     weight, bias = torch.randn(6).to(kept), torch.randn(6).to(kept)
     running = torch.randn(6).to(kept), torch.rand(6).to(kept)
@@ -276,7 +278,7 @@ def test_the_gradient_of_an_average_goes_to_all_in_equal_parts(size, stride, pad
     gradient = torch.randn_like(pooled)
     [wanted] = torch.autograd.grad(pooled, x, gradient)
     torch.testing.assert_close(poolings.average_pool_backward(gradient, x, size, *given), wanted)
-    larger = gradient.new_zeros(2, 3, pooled.shape[2] + 1, pooled.shape[3])  # as ceil_mode may give
+    larger = gradient.new_zeros(2, 3, pooled.shape[2] + 1, pooled.shape[3])  # as ceil_mode may return
     assert poolings.average_pool_backward(larger, x, size, *given) is NotImplemented
 
 
@@ -306,7 +308,7 @@ def test_variance_and_mean(dim, correction, keepdim):
 
 
 class Images(nn.Module):
-    """Every kind of layer that training takes apart: strided, grouped, transposed, normalised, pooled."""
+    """Every kind of layer that training decomposes: strided, grouped, transposed, normalised, pooled."""
 
     def __init__(self):
         super().__init__()
@@ -331,7 +333,7 @@ def gradients(module, call, x):
 
 
 def distances(found, wanted):
-    """Return by name how far gradients are off, relative to their length."""
+    """Return the relative errors of gradients by name."""
     return {
         name: float(
             torch.linalg.vector_norm(found[name] - wanted[name]) / torch.linalg.vector_norm(wanted[name])
@@ -361,9 +363,9 @@ def test_a_step_of_training_runs_on_the_device(dtype):
 @pytest.mark.parametrize(
     ("layer", "size", "most"),
     [
-        # In tiles of 32 × 32 each single weight's gradient would take 4 KiB: 1 GiB of them.
+        # With a tile of 32 × 32 for each single weight's gradient, 4 KiB each, they would take 1 GiB.
         (nn.Conv2d(512, 512, 1, bias=False), 7, 32),
-        # Nine parts of an image, nine of them side by side in columns, and some copies of the image.
+        # Nine pieces of an image, the nine joined side by side as columns, and some copies of the image.
         (nn.Conv2d(64, 64, 3, padding=1, bias=False), 28, 32),
         (nn.Conv2d(64, 64, 3, padding=1, groups=64), 28, 32),
         (nn.Sequential(nn.Conv2d(64, 64, 1), nn.BatchNorm2d(64), nn.MaxPool2d(2)), 28, 32),
@@ -386,14 +388,14 @@ def test_a_program_takes_a_few_times_the_memory_of_its_images(layer, size, most,
     with recording_coverage() as built:
         torch.compile(layer, backend="torchport", options=options)(x.requires_grad_()).sum().backward()
     assert [each.ops_remain for each in built] == [0, 0]
-    # Rows of pixels are padded to 32; so are nine weights.
+    # Rows of pixels are padded to 32; so are the nine weights of a window.
     assert max(program.peak_bytes for program in programs) < most * image + 5 * weights
-    # What is kept between the two: an image for each layer at most, not nine parts of each.
+    # Saved between the two passes: at most one image per layer, not nine pieces of each.
     assert sum(item.tensor.bytes for item in programs[-1].inputs) < 4 * image + 5 * weights
 
 
 class Resampled(nn.Module):
-    """Images of other sizes: torch looks pixels up by fixed rows and columns, and adds gradients to them."""
+    """Resizes images: torch looks up pixels by fixed rows and columns, and adds gradients to them."""
 
     def __init__(self, mode, size):
         super().__init__()

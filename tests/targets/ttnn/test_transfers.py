@@ -1,4 +1,4 @@
-"""Data movement: what crosses, in which form, what is freed, and how much memory that takes."""
+"""Data movement: what is transferred, in which form, what is freed, and how much memory that takes."""
 
 import torch
 from torch import nn
@@ -39,7 +39,7 @@ def test_images_cross_once_in_the_form_of_the_convolution_and_back_once():
 
 
 def test_channels_first_and_last_meet_without_a_move():
-    """A transformer on patches: the picture's channels become the tokens' features."""
+    """A transformer on patches: the image's channels become the tokens' features."""
 
     class Patches(nn.Module):
         def __init__(self):
@@ -101,7 +101,7 @@ def test_the_same_work_is_done_once():
 
 
 def test_what_depends_on_weights_alone_is_computed_once():
-    """Parameters are not folded at compile time; the device does it when the program is loaded."""
+    """Parameters are not folded at compile time; the device folds them when the program is loaded."""
 
     class Scaled(nn.Module):
         def __init__(self):
@@ -120,7 +120,7 @@ def test_what_depends_on_weights_alone_is_computed_once():
 
 
 def test_single_rows_are_not_padded_to_tiles_of_their_own():
-    """[197, 1, 64] in tiles is 32 times as large as [197, 64]."""
+    """In tiles, [197, 1, 64] takes 32 times the memory of [197, 64]."""
     layer = nn.Linear(64, 192)
 
     def parts(x):

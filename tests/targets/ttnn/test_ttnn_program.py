@@ -1,4 +1,4 @@
-"""The program record: sizes by hand, and JSON there and back."""
+"""The program record: sizes compared with values by hand, and a JSON round trip."""
 
 import json
 import math
@@ -6,7 +6,7 @@ import math
 import pytest
 
 from torchport.errors import RecordError
-from torchport.targets.ttnn import simulator  # noqa: F401  # what programs may call is registered there
+from torchport.targets.ttnn import simulator  # noqa: F401  # registers the functions that programs may call
 from torchport.targets.ttnn.program_check import read_program
 from torchport.targets.ttnn.ttnn_program import (
     Call,
@@ -29,7 +29,7 @@ from torchport.targets.ttnn.ttnn_program import (
         ((3, 5), "float32", "row_major", 3 * 5 * 4),
         ((), "bfloat16", "tile", 32 * 32 * 2),
         ((7,), "int32", "tile", 32 * 32 * 4),
-        ((64, 64), "bfloat8_b", "tile", 64 * 64 + 64 * 64 // 16),  # an exponent for every sixteen
+        ((64, 64), "bfloat8_b", "tile", 64 * 64 + 64 * 64 // 16),  # one exponent per 16 elements
     ],
 )
 def test_a_tensor_takes_whole_tiles(shape, dtype, layout, size):

@@ -1,4 +1,4 @@
-"""What ttnn cannot honour is refused, with the reason."""
+"""ttnn refuses ops that it cannot compute as torch does, with the reason."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ REFUSALS = [
     ("aten.relu.default", torch.relu, (X.double(),), "dtype", "not computed in float64"),
     ("aten.relu.default", torch.relu, (X.half(),), "dtype", "not computed in float16"),
     ("aten.bernoulli.default", torch.bernoulli, (X.sigmoid(),), "random", "draws random numbers"),
-    ("aten.argmax.default", lambda x: x.argmax(-1), (X,), "dtype", "another could be the largest"),
+    ("aten.argmax.default", lambda x: x.argmax(-1), (X,), "dtype", "another element could be the largest"),
     ("aten.floor.default", torch.floor, (X,), "dtype", "could be rounded to another integer"),
     ("aten._to_copy.default", lambda x: x.long(), (X,), "integer_range", "could be larger"),
     ("aten.div.Tensor", lambda x: x / 0, (X,), "argument", "the divisor is 0"),
@@ -29,12 +29,12 @@ REFUSALS = [
     ("aten.convolution.default", lambda x: functional.conv3d(x, torch.ones(2, 4, 1, 1, 1)),
      (random(1, 4, 2, 8, 8),), "shape", "over 3 dimensions"),
     ("aten.max_pool2d_with_indices.default", lambda x: functional.max_pool2d(x, 2, return_indices=True),
-     (IMAGE,), "argument", "ties are broken in another way"),
+     (IMAGE,), "argument", "breaks ties differently"),
     ("aten.native_layer_norm.default",
      lambda x: torch.native_layer_norm(x, [5], None, None, 1e-5)[1], (X,), "argument", "mean and deviation"),
     ("aten.linalg_vector_norm.default", lambda x: torch.linalg.vector_norm(x, 3, -1), (X,), "argument",
      "the order of the norm is 3"),
-    ("aten.index.Tensor", lambda x, i: x[:, i, :, i], (X, torch.tensor([1])), "argument", "not next to each"),
+    ("aten.index.Tensor", lambda x, i: x[:, i, :, i], (X, torch.tensor([1])), "argument", "not adjacent"),
     ("aten.mul.Tensor", lambda x: x * 2**40, (torch.tensor([1, 2]),), "integer_range", "up to 2**31"),
     ("aten.scaled_dot_product_attention.default",
      lambda q: functional.scaled_dot_product_attention(q, q, q, dropout_p=0.5), (random(1, 2, 8, 32),),

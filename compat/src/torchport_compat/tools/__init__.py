@@ -1,1 +1,1 @@
-"""The commands of the tools that torchport stands in for: each translates options, and calls torchport."""
+"""The commands of the tools that torchport replaces: each translates its options, and calls torchport."""

@@ -1,4 +1,4 @@
-"""`tools/collect_metrics.py`: fills the README's results with what was recorded in `metrics`."""
+"""`tools/collect_metrics.py`: fills the README's results table from the records in `metrics`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="DIR",
     help="Directory of the records.",
 )
-@click.option("--template", type=_FILE, metavar="FILE", help=f"By default {TEMPLATE}, if it is there.")
+@click.option(
+    "--template", type=_FILE, metavar="FILE", help=f"Template; {TEMPLATE} by default, if it exists."
+)
 @click.option(
     "--readme", type=_FILE, default=README, show_default=True, metavar="FILE", help="File to write."
 )
@@ -37,8 +39,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 def collect_metrics(output: Output, metrics: Path, template: Path | None, readme: Path) -> int:
     """Write README.md with the results between `<!-- results: begin -->` and `<!-- results: end -->`.
 
-    The text around it is the template's; without a template, the README's own. Exits with 0, or 1 if a model
-    failed or a record cannot be read.
+    The surrounding text comes from the template; without a template, from the README itself. Exits with 0,
+    or 1 if a model failed or a record cannot be read.
 
     \b
     Examples:
@@ -48,7 +50,7 @@ def collect_metrics(output: Output, metrics: Path, template: Path | None, readme
     found = read_report(metrics)
     if not found.benches:
         raise ReportError(
-            "holds no results",
+            "contains no results",
             where=str(metrics),
             remedy="record some with tools/run_transformers.py --backend torch_ttnn",
         )
@@ -68,7 +70,7 @@ def _document(template: Path | None, readme: Path) -> str:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ReportError(
-            f"cannot be read: {error}", where=str(source), remedy=f"write {TEMPLATE}, or name a --template"
+            f"cannot be read: {error}", where=str(source), remedy=f"write {TEMPLATE}, or pass --template"
         ) from error
     if source == readme:
         return text

@@ -19,8 +19,8 @@ from torchport.report import read_survey, write_survey_report
 def generate_report(output: Output, directory: Path) -> int:
     """Write the tables of a survey into DIR, `stat` by default; the same as `torchport report DIR`.
 
-    Where no backward graphs are recorded, the tables of the forward ones are written without `fw_` in their
-    names too. Exits with 0, or 1 if a file there cannot be read.
+    If no backward graphs are recorded, the forward tables are also written without `fw_` in their names.
+    Exits with 0, or 1 if a file there cannot be read.
 
     \b
     Example:

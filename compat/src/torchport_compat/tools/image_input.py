@@ -1,4 +1,4 @@
-"""The input that torchvision's models are surveyed with."""
+"""The input with which torchvision models are surveyed."""
 
 import torch
 
@@ -6,5 +6,5 @@ SHAPE = (1, 3, 224, 224)
 
 
 def image() -> torch.Tensor:
-    """Return one image, whatever the size that a model's weights were trained for."""
+    """Return one image of a fixed size, independent of the size that a model was trained for."""
     return torch.rand(SHAPE)

@@ -1,4 +1,4 @@
-"""`tools/run_torchvision.py`: torchvision's models on the ttnn target, or their ops."""
+"""`tools/run_torchvision.py`: runs torchvision models on the ttnn target, or records their ops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMAGE = f"{Path(__file__).with_name('image_input.py')}::image"
 
 
 def torchvision_models(named: tuple[str, ...], inputs: str) -> list[str]:
-    """Return the arguments of `torchport survey` for models of torchvision, or all that classify images."""
+    """Return `torchport survey` arguments for torchvision models; by default for all image classifiers."""
     models = [f"torchvision:{name}" for name in named] or ["--zoo", "torchvision:classification"]
     return [*models, "--no-weights", "--inputs", inputs]
 
@@ -23,7 +23,7 @@ def torchvision_models(named: tuple[str, ...], inputs: str) -> list[str]:
 @click.command(cls=Command)
 @survey_options
 @click.option(
-    "--model", "named", multiple=True, metavar="NAME", help="A model of torchvision; all by default."
+    "--model", "named", multiple=True, metavar="NAME", help="A torchvision model; all classifiers by default."
 )
 @click.option(
     "--inputs", default=IMAGE, metavar="FILE.py::FUNCTION", help="The inputs; by default 1×3×224×224."
@@ -38,7 +38,7 @@ def run_torchvision(
     named: tuple[str, ...],
     inputs: str,
 ) -> int:
-    """Run torchvision's models, with random weights; the same as `torchport survey`.
+    """Run torchvision models with random weights; the same as `torchport survey`.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`tools/run_transformers.py`: a model of the hub on the ttnn target, or its ops."""
+"""`tools/run_transformers.py`: runs a model from the hub on the ttnn target, or records its ops."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torchport_compat.tools.survey_options import run_survey, survey_options
 
 @click.command(cls=Command)
 @click.option(
-    "--model", required=True, metavar="NAME", help="A name on the hub, a folder, or a name of torchport's."
+    "--model", required=True, metavar="NAME", help="A name on the hub, a folder, or a torchport model name."
 )
 @survey_options
-@click.option("--no-weights", is_flag=True, help="Random weights; nothing but the configuration is needed.")
+@click.option("--no-weights", is_flag=True, help="Random weights; only the configuration is needed.")
 @click.pass_obj
 def run_transformers(
     output: Output,
@@ -26,7 +26,7 @@ def run_transformers(
     directory: str | None,
     no_weights: bool,
 ) -> int:
-    """Run a model of transformers; the same as `torchport survey --model NAME`.
+    """Run a transformers model; the same as `torchport survey --model NAME`.
 
     \b
     Examples:

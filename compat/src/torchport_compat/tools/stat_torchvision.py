@@ -1,4 +1,4 @@
-"""`tools/stat_torchvision.py`: the ops of torchvision's models, in `stat/raw`."""
+"""`tools/stat_torchvision.py`: records the ops of torchvision models in `stat/raw`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torchport_compat.tools.survey_options import run_survey
 
 @click.command(cls=Command)
 @click.option(
-    "--model", "named", multiple=True, metavar="NAME", help="A model of torchvision; all by default."
+    "--model", "named", multiple=True, metavar="NAME", help="A torchvision model; all classifiers by default."
 )
 @click.option(
     "--inputs", default=IMAGE, metavar="FILE.py::FUNCTION", help="The inputs; by default 1×3×224×224."
 )
 @click.pass_obj
 def stat_torchvision(output: Output, named: tuple[str, ...], inputs: str) -> int:
-    """Record the ops of torchvision's models; the same as `torchport survey --zoo torchvision`.
+    """Record the ops of torchvision models; the same as `torchport survey --zoo torchvision`.
 
     \b
     Example:

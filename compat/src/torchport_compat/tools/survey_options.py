@@ -1,4 +1,4 @@
-"""What the tools that run models share: their backends, and the survey that is run for each."""
+"""Shared by the tools that run models: their options, and the survey that each runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from torchport.cli.main import run
 from torchport.cli.output import Output
 
-# A backend of torch_ttnn's tools → that of `torchport survey`, and the folder for its records.
+# A backend of torch_ttnn's tools → the backend of `torchport survey`, and the folder for its records.
 BACKENDS = {"torch_ttnn": ("ttnn", "metrics"), "torch_stat": ("stat", "stat")}
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -31,10 +31,14 @@ def survey_options(function: Function) -> Function:
                 "--backward", is_flag=True, help="With torch_stat: also record the backward graphs."
             ),
             click.option(
-                "--profile", is_flag=True, help="With torch_stat: also profile a run on real values."
+                "--profile", is_flag=True, help="With torch_stat: also profile a run with real values."
             ),
             click.option(
-                "-o", "--output", "directory", metavar="DIR", help="Records; `stat` or `metrics` by default."
+                "-o",
+                "--output",
+                "directory",
+                metavar="DIR",
+                help="Directory for the records; `stat` or `metrics` by default.",
             ),
         )
     ):
@@ -51,7 +55,7 @@ def run_survey(
     profile: bool = False,
     directory: str | None = None,
 ) -> int:
-    """Run `torchport survey` with arguments that name models, and return its exit code."""
+    """Run `torchport survey` with the given model arguments, and return its exit code."""
     chosen, default_directory = BACKENDS[backend]
     flags = ["--backward"] * backward + ["--profile"] * profile
     where = ["-o", directory or default_directory]

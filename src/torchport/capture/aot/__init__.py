@@ -1,1 +1,1 @@
-"""The ATen graphs of a model as AOTAutograd hands them to a compiler: forward and backward."""
+"""The ATen graphs of a model as AOTAutograd passes them to a compiler: forward and backward."""

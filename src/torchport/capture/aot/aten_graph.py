@@ -1,4 +1,4 @@
-"""One graph as a compiler is handed it."""
+"""One graph, as AOTAutograd passes it to a compiler."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class AtenGraph:
 
     Args:
         direction: `fw` or `bw`, the forward or the backward graph.
-        graph_module: the graph. What its ops work on are fake tensors, in each node's `meta["val"]`.
+        graph_module: the graph. Each node's `meta["val"]` holds its fake tensor.
     """
 
     direction: Direction
     graph_module: fx.GraphModule
 
     def parts(self) -> Iterator[fx.GraphModule]:
-        """Yield the graph and those inside it, which ops such as `cond` call."""
+        """Yield the graph and its nested graphs, which ops such as `cond` call."""
         seen: set[int] = set()
         for module in self.graph_module.modules():
             if isinstance(module, fx.GraphModule) and id(module) not in seen:
@@ -33,5 +33,5 @@ class AtenGraph:
 
 
 def ops_of(graph_module: fx.GraphModule) -> list[fx.Node]:
-    """Return the nodes of a graph that call something, in their order."""
+    """Return the `call_function` nodes of a graph, in order."""
     return [node for node in graph_module.graph.nodes if node.op == "call_function"]

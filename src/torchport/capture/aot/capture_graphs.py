@@ -1,4 +1,4 @@
-"""A model on fake tensors → the graphs that AOTAutograd hands a compiler: no Dynamo, no values."""
+"""A model on fake tensors → the graphs that AOTAutograd passes to a compiler: no Dynamo, no values."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ def capture_graphs(
     backward: bool = False,
     name: str = "",
 ) -> tuple[AtenGraph, ...]:
-    """Trace a model on fake tensors into the graphs that AOTAutograd hands a compiler.
+    """Trace a model on fake tensors into the graphs that AOTAutograd passes to a compiler.
 
-    They are those of `torch.compile` with a backend made by `aot_autograd`, partitioned as it partitions them
-    by default. Nothing is computed and no weights are needed: a model on the meta device will do.
+    They equal the graphs that `torch.compile` produces with an `aot_autograd` backend and the default
+    partitioner. Nothing is computed and no weights are needed: the model may be on the meta device.
 
     Args:
-        model: the model, in the mode (training or evaluation) that it is to be traced in; left as it was.
+        model: the model, in the mode (training or evaluation) to trace; it is not modified.
         args: its positional inputs.
         kwargs: its keyword inputs.
-        backward: whether gradients are wanted: a forward graph that keeps what the backward graph needs, and
-            that one. Otherwise the one graph of inference.
+        backward: whether to trace for training: a forward graph that saves the activations needed for the
+            backward pass, and the backward graph. Otherwise there is a single inference graph.
         name: the model's name in messages.
 
     Returns:
-        The forward graph, and the backward graph if it is asked for.
+        The forward graph, and the backward graph if requested.
 
     Raises:
-        CaptureError: the model raises, or its path depends on values, which fake tensors do not have.
+        CaptureError: the model raises, or its control flow depends on values, which fake tensors do not have.
 
     Example:
         >>> [forward] = capture_graphs(torch.nn.ReLU(), (torch.ones(2),))
@@ -69,15 +69,15 @@ def capture_graphs(
     except Exception as error:
         line = user_line(error)
         raise CaptureError(
-            f"it cannot be traced on fake tensors: {one_line(error)}",
+            f"the model cannot be traced on fake tensors: {one_line(error)}",
             where=called + (f", {line}" if line else ""),
-            remedy="trace it on real values: torch.compile breaks the graph where Python needs them",
+            remedy="trace it on real values with torch.compile, which breaks the graph where needed",
         ) from error
     if backward and all(graph.direction == "fw" for graph in graphs):
         raise CaptureError(
             "no output has a gradient, so there is no backward graph",
             where=called,
-            remedy="let a parameter or an input require one, with .requires_grad_()",
+            remedy="make a parameter or an input require grad, with .requires_grad_()",
         )
     return graphs
 
@@ -85,7 +85,7 @@ def capture_graphs(
 def _trace(
     module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], backward: bool
 ) -> tuple[AtenGraph, ...]:
-    # Imported here, since it takes seconds.
+    # Imported here, since the import takes seconds.
     from functorch.compile import aot_function, default_partition  # type: ignore[import-untyped]  # torch's own
 
     found: list[AtenGraph] = []
@@ -95,7 +95,7 @@ def _trace(
         raise _Traced
 
     def partition(*joint: object, **details: object) -> tuple[fx.GraphModule, fx.GraphModule]:
-        # A backward graph goes to the compiler no sooner than the forward one has run; this one never is.
+        # The backward graph would be compiled only after the forward graph has run, which never happens here.
         forward, backward_graph = default_partition(*joint, **details)
         backwards.append(AtenGraph("bw", backward_graph))
         return forward, backward_graph
@@ -110,12 +110,11 @@ def _trace(
         for context in (quiet_torch(), as_eager(), without_collections(), use_lazy_graph_module(True)):
             stack.enter_context(context)
         stack.enter_context(torch.set_grad_enabled(backward))
-        # As under torch.compile: without these, torch keeps dead ops that draw random numbers, and code that
-        # asks whether it is compiled is told that it is not.
+        # As under torch.compile: otherwise torch keeps dead random ops, and `is_compiling` returns False.
         stack.enter_context(tracing(TracingContext(mode)))
         stack.enter_context(compiling())
-        # What torch notes on nodes itself: which part of the joint graph each is of, and which forward op a
-        # backward op belongs to.
+        # Keeps torch's own node metadata: which part of the joint graph each node belongs to, and which
+        # forward op a backward op belongs to.
         stack.enter_context(torch.fx.traceback.preserve_node_meta())
         flat = _FlatModule(stand_in.module, inputs.structure)
         trace = aot_function(
@@ -123,7 +122,7 @@ def _trace(
             fw_compiler=record_forward,
             inference_compiler=record_forward,
             partition_fn=partition,
-            enable_log=False,  # else every graph is written out as text, which takes a tenth of the time
+            enable_log=False,  # otherwise every graph is printed as text, which takes a tenth of the time
         )
         with suppress(_Traced):
             trace(*flat.state, *leaves)
@@ -131,30 +130,30 @@ def _trace(
 
 
 class _Traced(Exception):
-    """Ends a trace: the graphs are there, and nothing is to be compiled or run."""
+    """Ends a trace once the graphs are recorded: nothing needs to be compiled or run."""
 
 
 class _FlatModule(nn.Module):
-    """A model that takes a flat list of tensors, its own among them, and returns one.
+    """A model as a function from a flat list of tensors, including its own state, to a flat list of tensors.
 
     Args:
         model: the model, on fake tensors.
-        structure: that of its inputs.
+        structure: the structure of the model's inputs.
     """
 
     def __init__(self, model: nn.Module, structure: Structure) -> None:
         super().__init__()
-        self._held = (model,)  # not as a part of this one: its tensors are inputs here
+        self._held = (model,)  # in a tuple, so it is not a submodule: its tensors are inputs here
         self._structure = structure
-        # Each tensor once, however many names it has: its gradient is the sum of those of all its uses.
+        # Each tensor once, however many names it has: its gradient accumulates over all its uses.
         self.state: list[torch.Tensor] = [*model.parameters(), *model.buffers()]
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the model; return each tensor of its result once, and none that is an input."""
+        """Call the model; return the distinct tensors of its result, excluding the inputs."""
         given = {id(own): tensor for own, tensor in zip(self.state, tensors, strict=False)}
         call = self._structure.rebuild(list(tensors[len(self.state) :]))
         args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", call)
-        # torch runs this twice, each time with tensors of its own: on another stand-in.
+        # torch runs this twice, with different tensors each time, so each run gets a new stand-in.
         stand_in = StandIn(self._held[0], lambda own: given.get(id(own), own))
         model = stand_in.module
         with nothing_remembered(model), noting_origins(model, sys._getframe()):

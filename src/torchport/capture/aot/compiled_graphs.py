@@ -1,4 +1,4 @@
-"""A backend of torch.compile that notes the graphs which AOTAutograd hands it, and runs them as they are."""
+"""A torch.compile backend that records the graphs AOTAutograd passes to it, and runs them eagerly."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Backend = Callable[[fx.GraphModule, Sequence[object]], Callable[..., object]]
 
 
 def recording_backend(record: Recorder) -> Backend:
-    """Return a backend that hands each graph to `record` as it is compiled, forward and backward.
+    """Return a backend that passes each graph, forward and backward, to `record` when it is compiled.
 
-    A backward graph is compiled when it is first run. What is compiled is eager torch on the graph's ops.
+    A backward graph is compiled when it first runs. The compiled graphs run their ops in eager torch.
 
     Example:
         >>> graphs = []
@@ -23,7 +23,7 @@ def recording_backend(record: Recorder) -> Backend:
         >>> compiled(torch.ones(2)), len(graphs)
         (tensor([1., 1.]), 1)
     """
-    # Imported here, since it takes seconds.
+    # Imported here, since the import takes seconds.
     from torchport.torch_private import aot_autograd, make_boxed_func
 
     def compile_as(direction: Direction) -> Callable[..., Callable[..., object]]:

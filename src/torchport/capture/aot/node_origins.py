@@ -1,4 +1,4 @@
-"""Has torch note on each node, while it traces a module, which module and which line the op comes from."""
+"""Annotates each node that torch traces with the module and the source line that the op comes from."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from torchport.capture.module_calls import ModuleCalls
 from torchport.capture.node_origin import WRAPPED, source_line
 from torchport.capture.source_lines import SourceLines
 
-_PATH = "nn_module_stack"  # where torch looks for it
+_PATH = "nn_module_stack"  # torch's metadata key
 
 
 @contextmanager
 def noting_origins(root: nn.Module, outermost: FrameType) -> Iterator[None]:
-    """Note the origins of what a module calls meanwhile, if torch keeps notes on nodes at all.
+    """Annotate traced nodes with their origins, provided that torch preserves node metadata.
 
-    It slows every call of torch down, autograd's own too: it is for the forward pass alone.
+    This slows down every torch call, including autograd's own, so use it for the forward pass only.
 
     Args:
-        root: the model's stand-in; a module's path is the one in it.
-        outermost: the frame at which the user's code ends.
+        root: the model's stand-in; module paths are relative to it.
+        outermost: the frame that bounds the user's code.
     """
     with _Origins(ModuleCalls(root), outermost):
         yield
 
 
 class _Origins(SourceLines):
-    """Says before each call of torch who calls it."""
+    """Sets the origin of each torch call before it runs."""
 
     def __init__(self, calls: ModuleCalls, outermost: FrameType) -> None:
         super().__init__(outermost)
@@ -47,7 +47,7 @@ class _Origins(SourceLines):
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
         call = self._calls.current
-        if call is None:  # autograd's own, or torch's
+        if call is None:  # a call by autograd or torch itself
             return func(*args, **(kwargs or {}))
         path = f"{WRAPPED}.{call.path}" if call.path else WRAPPED
         noted = torch.fx.traceback.current_meta
@@ -55,15 +55,15 @@ class _Origins(SourceLines):
         try:
             return super().__torch_function__(func, types, args, kwargs)
         finally:
-            for key in (_PATH, "stack_trace"):  # what autograd calls later has another origin
+            for key in (_PATH, "stack_trace"):  # autograd's later calls have another origin
                 noted.pop(key, None)
 
 
 def source_lines(forwards: Sequence[fx.Graph], graph: fx.Graph) -> dict[str, str]:
-    """Return the user's line of each node of a graph that has one, by the node's name.
+    """Return the user's source line of each node that has one, keyed by the node's name.
 
     Args:
-        forwards: the forward graphs, if it is a backward graph: an op's line is that of its forward op.
+        forwards: the forward graphs, if `graph` is a backward graph: an op's line is that of its forward op.
         graph: the graph.
     """
     by_number: dict[object, str] = {}

@@ -1,1 +1,1 @@
-"""A model as the graph of the calls that its code makes: what is written back as code."""
+"""A model as a graph of the calls that its code makes, for code generation."""

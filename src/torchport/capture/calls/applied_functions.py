@@ -1,6 +1,6 @@
-"""Keeps custom autograd functions whole: the calls of their `forward` become one call of `apply`.
+"""Keeps custom autograd functions whole: the calls in their `forward` become one call of `apply`.
 
-torch hands no call of `apply` to a function mode, but the frame of `apply` is there while `forward` runs.
+torch does not pass calls of `apply` to function modes, but its frame is on the stack while `forward` runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AppliedFunction:
         frame: the frame of `apply`.
         kind: the function's class.
         args: its arguments in the graph.
-        nodes: what its `forward` called.
+        nodes: the nodes of the calls in its `forward`.
     """
 
     frame: FrameType
@@ -34,7 +34,7 @@ class AppliedFunction:
 
 
 def apply_frame(frame: FrameType | None, outermost: FrameType) -> FrameType | None:
-    """Return the outermost frame of an `apply` of the user's that a frame runs in; None if there is none."""
+    """Return the outermost enclosing frame that is an `apply` of a user's function; None if there is none."""
     found = None
     while frame is not None and frame is not outermost:
         if frame.f_code is _APPLY and _is_importable(frame.f_locals["cls"]):
@@ -53,11 +53,11 @@ def _is_importable(kind: type) -> bool:
 
 
 def collapse(graph: fx.Graph, applied: AppliedFunction) -> tuple[fx.Node, fx.Node] | None:
-    """Put one node in place of those of a function's `forward`.
+    """Replace the nodes of a function's `forward` with a single node.
 
     Returns:
-        The node whose result it was and the one that took its place; None if it has several results, and
-        stays as it is.
+        The node that computed the result, and the new node; None if the function does not have exactly one
+        result, and is left unchanged.
     """
     inside = set(applied.nodes)
     outputs = [node for node in applied.nodes if any(user not in inside for user in node.users)]

@@ -41,7 +41,7 @@ class CallGraph:
         parts: the modules and tensors that it uses, by path.
         model: the model.
         arguments: the example inputs.
-        free: the sizes of its inputs that it holds for any value of; None if it looked at no size.
+        free: the input sizes that may vary; None if the model reads no size.
     """
 
     graph: fx.Graph
@@ -62,17 +62,18 @@ def capture_calls(
 ) -> CallGraph:
     """Capture the calls that a model makes on example inputs.
 
-    It runs once, on fake tensors; on real ones where the shapes of its results depend on values.
+    The model runs on fake tensors; on real ones with `specialize`, or if it does not run on fake ones. It may
+    run several times, with other sizes and values.
 
     Args:
         model: a module or function.
         args: its positional inputs.
         kwargs: its keyword inputs.
         name: the model's name in messages.
-        on_data_dependent: what a read of a tensor's value does: `error` or `specialize`.
+        on_data_dependent: what to do when the model reads a tensor's value: `error` or `specialize`.
 
     Raises:
-        CaptureError: the model raises, or its path depends on values.
+        CaptureError: the model raises, or its control flow depends on values.
 
     Example:
         >>> graph = capture_calls(torch.nn.Sequential(torch.nn.Linear(2, 3)), (torch.ones(1, 2),)).graph
@@ -92,7 +93,7 @@ def capture_calls(
         raise CaptureError(
             "a tensor comes from a source that cannot be traced", where=f"{session.name}, {user_line(error)}"
         ) from error
-    except Exception as error:  # a model may raise anything: it is explained, once, here
+    except Exception as error:  # a model may raise anything: it is explained here, once
         raise CaptureError(
             f"the model raises {type(error).__name__}: {str(error).strip().splitlines()[0][:300]}",
             where=f"{session.name}, {user_line(error)}",
@@ -101,13 +102,13 @@ def capture_calls(
 
 
 class _Session:
-    """Captures one model, on inputs of more than one size where that is needed.
+    """Captures one model, with inputs of several sizes where needed.
 
     Args:
         model: the model.
         name: its name in messages.
-        policy: what a read of a tensor's value does.
-        outermost: the frame beyond which the code is not the model's.
+        policy: what to do when the model reads a tensor's value.
+        outermost: the frame that bounds the model's code.
     """
 
     def __init__(self, model: nn.Module, name: str, policy: OnDataDependent, outermost: FrameType) -> None:
@@ -115,17 +116,17 @@ class _Session:
         self.name = name
         self._policy = policy
         self._outermost = outermost
-        # On real tensors, one that came unseen would look like a constant.
+        # On real tensors, a result that was not recorded would look like a constant.
         self._sees_ops = policy != "error"
         self._calls: FakeCalls | RealCalls = FakeCalls() if policy == "error" else RealCalls()
         self._as_compiler = False
         self._values_were_read = False
 
     def capture(self, arguments: list[Argument]) -> CallGraph:
-        """Capture the model, with guards for what does not hold for other sizes.
+        """Capture the model, with guards on whatever does not hold for other sizes.
 
-        One that looks at values in eager mode may not do so while it is compiled: transformers' masks are
-        looked at to leave them out, and are kept where a compiler asks. So it is captured as compilers do.
+        A model that reads values in eager mode may not do so under a compiler: transformers reads its masks
+        to skip them, but keeps them when compiling. So a refused model is captured again as if compiled.
         """
         try:
             return self._capture(arguments)
@@ -139,15 +140,13 @@ class _Session:
         self._values_were_read = False
         try:
             return self._capture(arguments)
-        except (
-            Exception
-        ) as refusal:  # it may not be made to be compiled: then what it does in eager mode counts
+        except Exception as refusal:  # it may not support compilation: then the eager-mode error counts
             if self._values_were_read:
                 raise
             raise in_eager_mode from refusal
 
     def _capture(self, arguments: list[Argument]) -> CallGraph:
-        recorder = self._run_anyhow(arguments)
+        recorder = self._run_with_fallback(arguments)
         if isinstance(self._calls, RealCalls) and self._policy == "error":
             self._try_other_values(recorder, arguments)
         free = None
@@ -157,33 +156,33 @@ class _Session:
         return CallGraph(recorder.graph, parts, self.model, tuple(arguments), free)
 
     def _try_other_values(self, recorder: Recorder, arguments: list[Argument]) -> None:
-        """Refuse a model that does something else for other values: fake tensors would have found it."""
+        """Refuse a model whose calls change with the values, which fake tensors would have detected."""
         others = [with_other_values(arguments, change) for change in OTHER_VALUES]
         tried = [changed for changed in others if changed is not None]
         if not tried:
-            return  # there is nothing in the inputs that it could depend on
+            return  # the inputs contain no values that can be varied
         ran = 0
         for changed in tried:
             try:
                 second = self._run(changed)
             except TorchportError:
                 raise
-            except Exception:  # noqa: BLE001  # other values may be none that the model takes
+            except Exception:  # noqa: BLE001  # the model may not accept other values
                 continue
             line = first_difference(recorder, second)
             if line is not None:
-                raise self._reads(recorder).refusal("their number", line)
+                raise self._reads(recorder).refusal("a data-dependent shape", line)
             ran += 1
         if not ran:
             raise CaptureError(
-                "the shapes of its tensors depend on values, and it runs on no others than the example's: "
-                "nothing shows whether its calls depend on them too",
+                "the shapes of its tensors depend on values, and it does not run on values other than the "
+                "example's, so nothing shows whether its calls depend on them too",
                 where=self.name,
                 remedy='trace it with on_data_dependent="specialize", for the values of the example',
             )
 
-    def _run_anyhow(self, arguments: list[Argument]) -> Recorder:
-        """Run on fake tensors, or on real ones if fake ones cannot do it."""
+    def _run_with_fallback(self, arguments: list[Argument]) -> Recorder:
+        """Run on fake tensors, or on real ones if the model does not run on fake ones."""
         try:
             return self._run(arguments)
         except TorchportError:
@@ -191,7 +190,7 @@ class _Session:
         except LostTensor:
             self._sees_ops = True
             return self._run(arguments)
-        except Exception:  # a model may raise anything, and fake tensors may where real ones do not
+        except Exception:  # a model may raise anything, and fake tensors may raise where real ones do not
             if isinstance(self._calls, RealCalls) or _has_no_values(self.model, arguments):
                 raise
             self._calls = RealCalls()
@@ -234,7 +233,7 @@ class _Session:
 
 @contextlib.contextmanager
 def _without_logs() -> Iterator[None]:
-    """Hold back what this thread's fake tensors log: whole tracebacks of errors that are raised as well."""
+    """Suppress what this thread's fake tensors log: full tracebacks of errors that are also raised."""
     thread = threading.get_ident()
     logger = logging.getLogger(FAKE_TENSOR_LOGGER)
 
@@ -249,13 +248,13 @@ def _without_logs() -> Iterator[None]:
 
 
 def _has_no_values(model: nn.Module, arguments: list[Argument]) -> bool:
-    """Whether the model or its inputs are on the meta device, and cannot run for real."""
+    """Whether the model or its inputs are on the meta device, so that it cannot run on real values."""
     inputs = flatten([argument.value for argument in arguments]).leaves
     return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers(), *inputs))
 
 
 def _write_replaced(recorder: Recorder, before: list[HeldBuffer], name: str) -> None:
-    """Turn the replacement of a buffer, `self.count = self.count + 1`, into a write."""
+    """Turn the reassignment of a buffer, `self.count = self.count + 1`, into a write."""
     try:
         for _, old, new in replaced(before):
             args = (recorder.node_of(old, None), recorder.node_of(new, None))

@@ -1,4 +1,4 @@
-"""The arguments of a model's call as placeholders of a graph, whatever they are made of."""
+"""Adds the arguments of a model's call to a graph as placeholders, whatever their structure."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Argument:
     """One argument of the model's call.
 
     Args:
-        name: the parameter that it is for.
-        value: the example.
-        keyword: whether it was given by its name.
+        name: the name of its parameter.
+        value: the example value.
+        keyword: whether it was passed by keyword.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Argument:
 
 
 def list_arguments(model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> list[Argument]:
-    """Return the arguments of a call with their parameters' names."""
+    """Return the arguments of a call, with their parameters' names."""
     named = named_arguments(type(model).forward, (model, *args), kwargs)[1:]
     return [Argument(name, value, name in kwargs) for name, value in named]
 
@@ -47,7 +47,7 @@ def list_arguments(model: nn.Module, args: Sequence[object], kwargs: Mapping[str
 def place_inputs(
     recorder: Recorder, calls: FakeCalls | RealCalls, arguments: list[Argument]
 ) -> tuple[list[object], dict[str, object]]:
-    """Add a placeholder for each argument, and return what the model is called with."""
+    """Add a placeholder for each argument, and return the arguments to call the model with."""
     args: list[object] = []
     kwargs: dict[str, object] = {}
     placed = [(argument, _placeholder(recorder, argument)) for argument in arguments]
@@ -68,7 +68,7 @@ def _placeholder(recorder: Recorder, argument: Argument) -> fx.Node:
 
 
 def _stand_in(recorder: Recorder, calls: FakeCalls | RealCalls, argument: Argument, node: fx.Node) -> object:
-    """Return what the model gets for an argument: the same with tensors and numbers that are followed."""
+    """Return what to pass to the model for an argument: the same value, with tracked tensors and numbers."""
     value: Any = argument.value
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         node.meta["val"] = value
@@ -82,7 +82,7 @@ def _stand_in(recorder: Recorder, calls: FakeCalls | RealCalls, argument: Argume
     if isinstance(value, (numpy.ndarray, numpy.generic)):
         raise CaptureError(
             f"the input {argument.name!r} is a numpy array, which cannot be traced",
-            remedy="give a tensor: torch.from_numpy(array)",
+            remedy="pass a tensor instead: torch.from_numpy(array)",
         )
     if not stand_ins:
         if _is_literal(value):
@@ -111,7 +111,7 @@ def _is_literal(value: object) -> bool:
 
 
 def _steps(value: object, path: Path) -> Iterator[tuple[int, Path]]:
-    """Yield how each tensor in a value is reached from it, by the tensor's id."""
+    """Yield each tensor's id in a value, with the access path that leads to the tensor."""
     if isinstance(value, torch.Tensor):
         yield id(value), path
     elif isinstance(value, Mapping):

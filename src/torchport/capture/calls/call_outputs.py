@@ -1,4 +1,4 @@
-"""A model's result as the output of a graph: containers and objects are put together by nodes."""
+"""Turns a model's result into the output of a graph: nodes construct its containers and objects."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _PLAIN = (
 
 
 def output_of(recorder: Recorder, value: Any, name: str) -> fx.node.Argument:
-    """Return a result with nodes in place of its tensors and objects.
+    """Return a result with its tensors and objects replaced by nodes.
 
     Raises:
-        CaptureError: it holds an object that code cannot put together.
+        CaptureError: the result contains an object that generated code cannot construct.
     """
     if isinstance(value, (torch.Tensor, *Tracked)):
         return recorder.node_of(value, None)
     if isinstance(value, _PLAIN):
-        return value  # type: ignore[return-value]  # graphs hold enums, too
+        return value  # type: ignore[return-value]  # graphs may contain enums, too
     if isinstance(value, (type, types.FunctionType)):
         return _node(recorder, named, (value.__module__, value.__qualname__), {})
     if type(value) in (list, tuple):
@@ -62,7 +62,7 @@ def output_of(recorder: Recorder, value: Any, name: str) -> fx.node.Argument:
 
 
 def _source(items: list[fx.node.Argument], value: object) -> fx.Node | None:
-    """Return the node whose result is this value, of which the items are parts; None if there is none."""
+    """Return the node whose result is the value as a whole, given its items' nodes; None if there is none."""
     first = items[0]
     source = first.args[0] if isinstance(first, fx.Node) and "item" in first.meta else None
     return source if isinstance(source, fx.Node) and source.meta.get("val") is value else None

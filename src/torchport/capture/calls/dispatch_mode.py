@@ -1,4 +1,4 @@
-"""Sees the ops that no torch function leads to: what `vmap` and scripted code do, one ATen op at a time."""
+"""Records the ops that bypass torch functions, one ATen op at a time: those of `vmap` and scripted code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchport.torch_private import TorchDispatchMode
 
 
 class OpMode(TorchDispatchMode):
-    """While active, ops outside of the functions that are recorded are recorded themselves."""
+    """While active, records ops that are called outside recorded functions."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Calls torch's functions on fake tensors: what has been computed before is not computed again."""
+"""Calls torch functions on real tensors, or on fake tensors with a cache of results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchport.torch_private import FakeTensor, FakeTensorMode
 
 
 def unwrap(value: object) -> object:
-    """Return a value with plain numbers in place of tracked ones."""
+    """Return a value with tracked numbers replaced by plain ones."""
     if isinstance(value, Tracked):
         return plain(value)
     if isinstance(value, (list, tuple)):
@@ -28,16 +28,16 @@ def unwrap(value: object) -> object:
 
 
 def alike(value: Sequence[object], items: list[object]) -> object:
-    """Return a container of the same class with other items."""
+    """Return a container of the same class with the given items."""
     make: Any = type(value)
     return make(*items) if hasattr(value, "_fields") else make(items)
 
 
 class RealCalls:
-    """Calls functions on the tensors themselves."""
+    """Calls functions on real tensors."""
 
     def convert(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor that stands for `tensor` in the run."""
+        """Return the tensor to use in place of `tensor` in the run."""
         return tensor.detach().clone()
 
     def run(
@@ -52,15 +52,15 @@ class RealCalls:
         return result
 
     def apart(self, result: torch.Tensor, args: Sequence[object]) -> torch.Tensor:
-        """Return a result as an object of its own, though it is an argument given back."""
+        """Return a result as a distinct object, even if it is one of the arguments."""
         return torch.ops.aten.alias(result) if any(result is arg for arg in args) else result
 
 
 class FakeCalls:
     """Calls functions on fake tensors.
 
-    A call whose arguments have the shapes, dtypes and values of an earlier one's has a result of the
-    same shapes and dtypes: models repeat their blocks, and torch takes its time with each.
+    Results are cached: models repeat their blocks, fake tensors are slow, and a call whose arguments have the
+    same shapes, dtypes and values as an earlier call's has results of the same shapes and dtypes.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class FakeCalls:
         self._known: dict[object, object] = {}
 
     def convert(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the fake tensor that stands for `tensor` in the run."""
+        """Return the fake tensor to use in place of `tensor` in the run."""
         if isinstance(tensor, FakeTensor):
             return tensor
         known = self._fakes.get(id(tensor))
@@ -103,9 +103,9 @@ class FakeCalls:
         return result
 
     def apart(self, result: torch.Tensor, args: Sequence[object]) -> torch.Tensor:
-        """Return a result as an object of its own, though it is an argument given back.
+        """Return a result as a distinct object, even if it is one of the arguments.
 
-        `x.float()` is `x` if it was float before: with another input it is not, so that they are two.
+        `x.float()` returns `x` itself if it is float already, but not for inputs of other dtypes.
         """
         if not any(result is arg for arg in args):
             return result
@@ -131,7 +131,7 @@ class FakeCalls:
         kwargs: Mapping[str, object],
         tensors: list[torch.Tensor],
     ) -> object:
-        """Return what the result's shapes and dtypes depend on; None if that cannot be told."""
+        """Return what the result's shapes and dtypes depend on; None if this is unknown."""
         parts: list[object] = [function, torch.get_default_dtype(), autocast_state()]
         try:
             for arg in args:
@@ -158,18 +158,18 @@ class FakeCalls:
 
 
 def is_in_place(function: Callable[..., object], kwargs: Mapping[str, object]) -> bool:
-    """Whether a function is called for what it does to its arguments: `add_`, `__setitem__`, `out=`."""
+    """Whether a call modifies its arguments: `add_`, `__setitem__`, `out=`, `inplace=True`."""
     name = getattr(function, "__name__", "")
     return name.endswith("_") or "out" in kwargs or bool(kwargs.get("inplace"))
 
 
 def has_tensor(value: object) -> bool:
-    """Whether a value is a tensor or holds one."""
+    """Whether a value is or contains a tensor."""
     return next(tensors_within(value), None) is not None
 
 
 def autocast_state() -> tuple[str, torch.dtype, bool] | None:
-    """Return the device and dtype of autocast, and whether it caches; None where it is off."""
+    """Return autocast's device and dtype, and whether its cache is enabled; None if autocast is off."""
     for device in ("cpu", "cuda"):
         if torch.is_autocast_enabled(device):
             return device, torch.get_autocast_dtype(device), torch.is_autocast_cache_enabled()
@@ -179,7 +179,7 @@ def autocast_state() -> tuple[str, torch.dtype, bool] | None:
 def _add_to_key(value: object, parts: list[object], tensors: list[torch.Tensor]) -> None:
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided or value.is_quantized or value.is_nested:
-            raise TypeError("no plain tensor")
+            raise TypeError("not a plain tensor")
         tensors.append(value)
         parts += (value.shape, value.stride(), value.storage_offset(), value.dtype, value.device)
     elif isinstance(value, (list, tuple)):
@@ -191,11 +191,11 @@ def _add_to_key(value: object, parts: list[object], tensors: list[torch.Tensor])
     elif isinstance(value, Tracked):
         parts += (type(plain(value)), plain(value))
     else:
-        parts += (type(value), value)  # the type too: 1 equals 1.0, and promotes otherwise
+        parts += (type(value), value)  # with the type: 1 equals 1.0, but promotes differently
 
 
 def _describe(result: object, tensors: list[torch.Tensor]) -> object:
-    """Return how a result like this one is made anew; None if that cannot be said."""
+    """Return a description from which an equivalent result can be made; None if that is not possible."""
     for index, tensor in enumerate(tensors):
         if result is tensor:
             return index

@@ -1,4 +1,4 @@
-"""Says what a function is that torch hands to a function mode: a method, a property, an operator, a read."""
+"""Classifies the functions that torch passes to a function mode: methods, properties, operators, reads."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from torchport.torch_private import set_grad_enabled
 
 
 class Kind(Enum):
-    """What is done with a call."""
+    """How a call is handled."""
 
-    COMPUTE = auto()  # recorded, if tensors come of it
-    WRITE = auto()  # recorded, though nothing comes of it
-    SIZES = auto()  # the numbers that come of it are tracked
+    COMPUTE = auto()  # recorded if it returns tensors
+    WRITE = auto()  # always recorded, for its side effect
+    SIZES = auto()  # the numbers that it returns are tracked
     DTYPE = auto()
     DEVICE = auto()
     REQUIRES_GRAD = auto()
-    VALUE = auto()  # Python gets to see what is in a tensor
+    VALUE = auto()  # exposes a tensor's values to Python
     GRAD_MODE = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A function as a graph shows it.
+    """A function as represented in a graph.
 
     Args:
-        kind: what is done with its calls.
-        target: a function, or the name of a tensor's method.
-        name: what people call it.
-        prefix: arguments that come before those of the call, as an operator's or a property's.
-        swapped: whether the first two arguments change places, as in `1 - x`.
+        kind: how its calls are handled.
+        target: a function, or the name of a tensor method.
+        name: its common name.
+        suffix: arguments appended to those of the call, such as the name of a property.
+        swapped: whether the first two arguments are swapped, as in `1 - x`.
     """
 
     kind: Kind
@@ -71,7 +71,7 @@ _OPERATORS: dict[str, Callable[..., object]] = {
     "__ifloordiv__": operator.ifloordiv, "__imod__": operator.imod, "__iand__": operator.iand,
     "__ior__": operator.ior, "__ixor__": operator.ixor,
 }  # fmt: skip
-# What `x + y` arrives as. `x.add(y)` arrives as the same, and does the same.
+# How a function mode sees `x + y`; `x.add(y)` looks the same, and is equivalent.
 _BINARY_METHODS: dict[str, Callable[..., object]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
     "matmul": operator.matmul, "neg": operator.neg, "gt": operator.gt, "lt": operator.lt,
@@ -91,7 +91,7 @@ _PROPERTIES = {
 
 @functools.lru_cache(maxsize=4096)
 def describe(function: Callable[..., object]) -> Described:
-    """Return what a function is."""
+    """Return the description of a function."""
     name = getattr(function, "__name__", str(function))
     if name in ("__get__", "__set__"):
         return _property(function, name)
@@ -115,7 +115,7 @@ def describe(function: Callable[..., object]) -> Described:
 
 
 def as_operator(described: Described, args: tuple[object, ...], kwargs: dict[str, object]) -> Described:
-    """Return `x + y` for `x.add(y)`, if the arguments are an operator's."""
+    """Turn `x.add(y)` into `x + y`, if the arguments permit it."""
     target = _BINARY_METHODS.get(described.name) if isinstance(described.target, str) else None
     if target is None or kwargs:
         return described
@@ -126,7 +126,7 @@ def as_operator(described: Described, args: tuple[object, ...], kwargs: dict[str
 
 
 def _property(function: Callable[..., object], access: str) -> Described:
-    name = str(getattr(function, "__self__").__name__)  # noqa: B009  # a method-wrapper's type has no such field
+    name = str(getattr(function, "__self__").__name__)  # noqa: B009  # the type stubs of method wrappers lack it
     if access == "__set__":
         return Described(Kind.WRITE, setattr, name, (name,))
     return Described(_PROPERTIES.get(name, Kind.COMPUTE), getattr, name, (name,))
@@ -134,7 +134,7 @@ def _property(function: Callable[..., object], access: str) -> Described:
 
 @functools.cache
 def _method_names() -> dict[int, str]:
-    """Return the names of a tensor's methods, by their ids: `__pow__` calls itself `pow`."""
+    """Return the names of tensor methods, by their ids: the `__name__` of `__pow__` is `pow`."""
     names: dict[int, str] = {}
     for name in sorted(dir(torch.Tensor), key=lambda name: name.startswith("_")):
         method = inspect.getattr_static(torch.Tensor, name)

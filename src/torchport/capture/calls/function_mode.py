@@ -1,4 +1,4 @@
-"""Hands every call of a torch function to the recorder: torch's own function mode, and no patching."""
+"""Passes every call of a torch function to the recorder, with torch's own function mode and no patching."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from torchport.capture.user_frames import line_of, user_frame
 from torchport.errors import CaptureError
 from torchport.torch_private import functorch_transform, is_functorch_wrapped_tensor
 
-# A longer list of numbers is a weight, and not a part of the text.
+# Longer lists of numbers are stored as weights rather than in the generated code.
 INLINE_LIMIT = 32
 
 
 class CallMode(TorchFunctionMode):
-    """While active, the calls of this thread are run by `calls` and written down by `recorder`."""
+    """While active, runs this thread's calls with `calls` and records them with `recorder`."""
 
     def __init__(
         self, recorder: Recorder, calls: FakeCalls | RealCalls, reads: ValueReads, *, sees_ops: bool
@@ -47,18 +47,18 @@ class CallMode(TorchFunctionMode):
             self._check_transform()
             if not self._sees_ops:
                 raise LostTensor
-            return func(*args, **named)  # what it is made of is recorded
+            return func(*args, **named)  # the ops that it decomposes into are recorded
         with self._recorder.as_one():
             return self._handle(func, args, named)
 
     def _check_transform(self) -> None:
-        """Refuse derivatives: vmap is written as what it computes, a derivative's ops come from autograd."""
+        """Refuse derivatives: vmap is written as the ops that it runs, but a derivative runs autograd's."""
         kind = functorch_transform()
         if kind != "Vmap":
             raise CaptureError(
                 f"the model differentiates with torch.func ({kind.lower()}), which cannot be written as code",
                 where=line_of(user_frame(self._recorder.outermost)),
-                remedy="write the derivative out, or compile the model: torchport.compile takes torch.func",
+                remedy="write out the derivative, or use torchport.compile, which supports torch.func",
             )
 
     def _handle(
@@ -85,7 +85,7 @@ class CallMode(TorchFunctionMode):
         kwargs: dict[str, object],
     ) -> object:
         if _is_factory(func) and _is_large_data(args[0] if args else kwargs.get("data")):
-            return func(*args, **kwargs)  # a constant, as one that was made before the run
+            return func(*args, **kwargs)  # a constant, like one created before the run
         result = self._calls.run(func, args, kwargs)
         if has_tensor(result):
             self._recorder.record(described, args, kwargs, result)
@@ -98,11 +98,11 @@ class CallMode(TorchFunctionMode):
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> object:
-        """Answer a question about a tensor's shape, dtype or device; remember where the answer is from."""
+        """Return a tensor's shape, dtype or device, and record which tensor it comes from."""
         value = func(*args, **kwargs)
         tensor = args[0]
         if not isinstance(tensor, torch.Tensor) or not self._recorder.tensors.is_known(tensor):
-            return value  # a weight's are what they are
+            return value  # the metadata of weights is constant
         if described.kind is Kind.DTYPE:
             self._recorder.note_dtype(tensor)
         elif described.kind is Kind.DEVICE:

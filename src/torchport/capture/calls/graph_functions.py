@@ -1,4 +1,4 @@
-"""What graphs of calls call of ours: classes by name, objects put together, guards."""
+"""torchport's own functions in call graphs: lookup of classes by name, object construction, guards."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from torchport.errors import RuntimeRefusal
 
 
 def hold(actual: object, expected: object, line: str) -> None:
-    """Raise unless a value is the one that the graph was traced with.
+    """Raise unless a value equals the one that the graph was traced with.
 
     Args:
         actual: the value.
-        expected: the value while tracing.
-        line: the user's line that asked for it.
+        expected: its value during tracing.
+        line: the user's source line that read it.
 
     Raises:
-        RuntimeRefusal: it is another one.
+        RuntimeRefusal: the value differs.
     """
     if actual != expected:
         raise RuntimeRefusal(
@@ -28,7 +28,7 @@ def hold(actual: object, expected: object, line: str) -> None:
 
 
 def named(module: str, name: str) -> object:
-    """Return what a module calls by a name: classes and functions have no other form in a graph."""
+    """Return an object of a module by its name: a graph cannot contain classes and functions otherwise."""
     found: object = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
@@ -36,13 +36,13 @@ def named(module: str, name: str) -> object:
 
 
 def apply_function(module: str, name: str, *args: object) -> object:
-    """Call a custom autograd function that is known by its module and name."""
+    """Call a custom autograd function, given by its module and name."""
     kind: Any = named(module, name)
     return kind.apply(*args)
 
 
 def assemble(kind: type, state: dict[str, object]) -> object:
-    """Return an object of a class with these attributes, without calling its `__init__`."""
+    """Construct an object of a class with the given attributes, without calling its `__init__`."""
     made: object = object.__new__(kind)
     made.__dict__.update(state)
     return made

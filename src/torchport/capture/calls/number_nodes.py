@@ -1,4 +1,4 @@
-"""Gives tracked numbers nodes in a graph: where they were computed, and only if they are used."""
+"""Adds nodes for tracked numbers to a graph, where they were computed, and only if they are used."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Place:
     """A place in a run.
 
     Args:
-        after: the node that was recorded last.
-        call: the module's call that was running.
+        after: the last node recorded before it.
+        call: the module call in progress.
     """
 
     after: fx.Node
@@ -28,8 +28,8 @@ class NumberNodes:
     """The nodes of the numbers of one run.
 
     Args:
-        graph: the graph that they go into.
-        argument: turns what is not a number into an argument of a node.
+        graph: the graph to add them to.
+        argument: turns a value other than a tracked number into an argument of a node.
     """
 
     def __init__(self, graph: fx.Graph, argument: Callable[[object], fx.node.Argument]) -> None:
@@ -55,7 +55,7 @@ class NumberNodes:
         args: tuple[fx.node.Argument, ...],
         value: object,
     ) -> fx.Node:
-        """Add a node at a place, after those that were added there before."""
+        """Add a node at a place, after the nodes added there earlier and after its arguments."""
         after = self._tails.get(place.after, place.after)
         for arg in args:
             if isinstance(arg, fx.Node) and after < arg:

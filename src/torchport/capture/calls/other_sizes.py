@@ -1,4 +1,4 @@
-"""Makes inputs of other sizes from example inputs: what a model does with them tells what depends on them."""
+"""Makes inputs with other sizes or values from the example inputs, to find what depends on them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torchport.structure import flatten
 
 @dataclass(frozen=True, slots=True, order=True)
 class Size:
-    """A size that inputs have: dimensions of the same size change together.
+    """A size that occurs in the inputs; dimensions of the same size vary together.
 
     Args:
         value: the size.
-        first: whether it is that of a first dimension, which is most often the batch.
+        first: whether it is the size of a first dimension, usually the batch.
     """
 
     value: int
@@ -25,7 +25,7 @@ class Size:
 
 
 def input_sizes(arguments: Sequence[Argument]) -> list[Size]:
-    """Return the different sizes of a call's tensors, those of first dimensions first."""
+    """Return the distinct sizes of a call's tensors, those of first dimensions first."""
     tensors = flatten([argument.value for argument in arguments]).leaves
     found = {
         Size(size, dim == 0 and tensor.dim() > 1)
@@ -37,7 +37,7 @@ def input_sizes(arguments: Sequence[Argument]) -> list[Size]:
 
 
 def with_other_sizes(arguments: Sequence[Argument], sizes: Collection[Size]) -> list[Argument]:
-    """Return inputs like the example, with other values for some sizes; their values repeat the example's."""
+    """Return inputs like the example with some sizes changed; their contents repeat the example's."""
     flat = flatten([argument.value for argument in arguments])
     leaves = [_resized(leaf, sizes) for leaf in flat.leaves]
     values = flat.structure.rebuild(leaves)
@@ -46,7 +46,7 @@ def with_other_sizes(arguments: Sequence[Argument], sizes: Collection[Size]) -> 
 
 
 def other(value: int) -> int:
-    """Return another size that a model is likely to take: strides and patches divide it, too."""
+    """Return another size that a model is likely to accept: one that strides and patch sizes divide too."""
     for step in (32, 16, 8, 4, 2):
         if value % step == 0 and value >= 2 * step:
             return value + step
@@ -62,14 +62,14 @@ def _resized(tensor: torch.Tensor, sizes: Collection[Size]) -> torch.Tensor:
 
 
 def with_other_values(arguments: Sequence[Argument], change: ValueChange) -> list[Argument] | None:
-    """Return inputs of the same shapes with other values, in the range of the example's.
+    """Return inputs of the same shapes with other values.
 
     Args:
         arguments: the example.
         change: one of `OTHER_VALUES`.
 
     Returns:
-        The inputs; None if they would be the example's own.
+        The inputs; None if they would equal the example's.
     """
     generator = torch.Generator().manual_seed(1)
     flat = flatten([argument.value for argument in arguments])
@@ -81,7 +81,7 @@ def with_other_values(arguments: Sequence[Argument], change: ValueChange) -> lis
     return [replace(argument, value=value) for argument, value in zip(arguments, values, strict=True)]
 
 
-def _revalued(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _randomized(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if not tensor.numel() or tensor.is_complex():
         return tensor
     if tensor.dtype is torch.bool:
@@ -96,8 +96,8 @@ def _revalued(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return random.to(tensor.dtype).to(tensor.device)
 
 
-def _revalued_if_float(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return _revalued(tensor, generator) if tensor.is_floating_point() else tensor
+def _randomized_if_float(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return _randomized(tensor, generator) if tensor.is_floating_point() else tensor
 
 
 def _rolled(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -113,10 +113,10 @@ def _negated_if_float(tensor: torch.Tensor, generator: torch.Generator) -> torch
 
 
 ValueChange = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
-# Not all of them alike: integers may mean something, so that a model takes no others.
+# Several kinds: integers may have a meaning, so a model may not accept arbitrary ones.
 OTHER_VALUES: tuple[ValueChange, ...] = (
-    _revalued,
-    _revalued_if_float,
+    _randomized,
+    _randomized_if_float,
     _rolled,
     _scaled_if_float,
     _negated_if_float,

@@ -1,4 +1,4 @@
-"""Writes down, as a `torch.fx` graph, what a model does while it runs."""
+"""Records a model's calls as a `torch.fx` graph while it runs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from torchport.capture.calls.tracked_numbers import Number, Origin, Tracked, Tra
 from torchport.capture.user_frames import describe_frame, line_of, local_names, user_frame
 from torchport.torch_private import last_node
 
-# Python's types stand for dtypes; a graph's own code cannot name them.
+# Python types used as dtypes, which a graph's generated code cannot contain.
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question that the model asked of sizes, with the answer that the graph holds for.
+class SizeComparison:
+    """A comparison of sizes that the model made, and the answer that the graph is valid for.
 
     Args:
-        target: the comparison.
-        args: the tracked numbers and constants.
-        answer: what it answered.
-        place: where it was asked.
-        line: the user's line.
+        target: the comparison operator.
+        args: its operands: tracked numbers and constants.
+        answer: its result.
+        place: where in the run it was made.
+        line: the user's source line.
     """
 
     target: Callable[..., object]
@@ -46,11 +46,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """The modes of torch that a node ran in.
+    """The torch modes in which a node ran.
 
     Args:
-        grad: whether gradients were recorded.
-        autocast: the device and dtype of autocast, and whether it caches.
+        grad: whether grad mode was enabled.
+        autocast: autocast's device and dtype, and whether its cache is enabled; None if autocast was off.
     """
 
     grad: bool
@@ -58,18 +58,18 @@ class Modes:
 
 
 def current_modes() -> Modes:
-    """Return the modes that torch is in."""
+    """Return torch's current modes."""
     return Modes(torch.is_grad_enabled(), autocast_state())
 
 
 class Recorder(CallListener):
-    """Turns what a model calls into nodes.
+    """Turns a model's calls into nodes.
 
     Args:
         model: the model.
-        calls: what runs its functions.
-        whole: the modules whose calls are one node.
-        outermost: the frame beyond which the code is not the model's.
+        calls: runs the functions that the model calls.
+        whole: the modules whose calls are recorded as single nodes.
+        outermost: the frame that bounds the model's code.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Recorder(CallListener):
         self.calls = calls
         self.graph = fx.Graph()
         self.active = True
-        self.asked: list[Asked] = []
+        self.comparisons: list[SizeComparison] = []
         self.sizes_were_read = False
         self.applied: dict[int, AppliedFunction] = {}
         self.inside_leaf = False
@@ -102,7 +102,7 @@ class Recorder(CallListener):
     def record(
         self, described: Described, args: tuple[object, ...], kwargs: dict[str, object], result: object
     ) -> fx.Node:
-        """Add a call to the graph, and note what came of it."""
+        """Add a call to the graph, and register its result."""
         frame = user_frame(self.outermost)
         described = as_operator(described, args, kwargs)
         symbolic = tuple(self.symbolic(arg, frame) for arg in (*args, *described.suffix))
@@ -118,7 +118,7 @@ class Recorder(CallListener):
         return node
 
     def _note_applied(self, node: fx.Node, frame: FrameType | None) -> None:
-        """Note that a node is a part of a custom autograd function."""
+        """Register a node that belongs to a custom autograd function."""
         outer = apply_frame(frame, self.outermost)
         if outer is None:
             return
@@ -128,7 +128,7 @@ class Recorder(CallListener):
         self.applied[id(outer)].nodes.append(node)
 
     def finish(self) -> None:
-        """Put custom autograd functions together."""
+        """Collapse each custom autograd function into a single node."""
         for applied in self.applied.values():
             replaced = collapse(self.graph, applied)
             if replaced is not None:
@@ -137,7 +137,7 @@ class Recorder(CallListener):
 
     @contextlib.contextmanager
     def as_one(self) -> Iterator[None]:
-        """What runs in here is one call, and its parts are not looked at."""
+        """Treat everything that runs inside as one call, without recording its parts."""
         before, self.inside_function = self.inside_function, True
         try:
             yield
@@ -145,7 +145,7 @@ class Recorder(CallListener):
             self.inside_function = before
 
     def describe(self, node: fx.Node, result: object, frame: FrameType | None) -> None:
-        """Give a node its origin, and note the tensors that it results in."""
+        """Set a node's metadata, and register the tensors in its result."""
         node.meta["module_call"] = self.call
         node.meta["nn_module_stack"] = self.call.stack
         node.meta["stack_trace"] = describe_frame(frame)
@@ -156,7 +156,7 @@ class Recorder(CallListener):
     def enter(
         self, path: str, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> None:
-        """A module is called."""
+        """Record the beginning of a module call."""
         if not self.active or self.inside_leaf or not path:
             return
         frame = user_frame(self.outermost)
@@ -173,7 +173,7 @@ class Recorder(CallListener):
         self.call = call
 
     def leave(self, path: str, module: nn.Module, result: object) -> object:
-        """A module returns; one that gives back its argument gives it back as another object."""
+        """Record the end of a module call; a result that is an argument is replaced by a distinct object."""
         if not self.active or not path:
             return None
         if self.inside_leaf:
@@ -189,7 +189,7 @@ class Recorder(CallListener):
         return None
 
     def symbolic(self, value: Any, frame: FrameType | None) -> fx.node.Argument:
-        """Return an argument with nodes in place of tensors and tracked numbers."""
+        """Return an argument with its tensors and tracked numbers replaced by nodes."""
         if isinstance(value, (torch.Tensor, *Tracked)):
             return self.node_of(value, frame)
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -216,7 +216,7 @@ class Recorder(CallListener):
         return cast(fx.node.Argument, value)
 
     def node_of(self, value: torch.Tensor | Number, frame: FrameType | None) -> fx.Node:
-        """Return the node that a tensor or tracked number comes from, and note what the user calls it."""
+        """Return the node that a tensor or tracked number comes from, and record the user's name for it."""
         if isinstance(value, torch.Tensor):
             node = self.tensors.node_of(value, self.call)
         else:
@@ -230,7 +230,7 @@ class Recorder(CallListener):
         return node
 
     def _name_parts(self, number: object, frame: FrameType | None) -> None:
-        """Note what the user calls the numbers that a number was computed from."""
+        """Record the user's names for the numbers that a number was computed from."""
         if not isinstance(number, Tracked) or number.origin.node is not None:
             return
         for arg in number.origin.args:
@@ -238,49 +238,49 @@ class Recorder(CallListener):
                 self.node_of(arg, frame)
 
     def here(self) -> Place:
-        """Return the place in the run: after the node that was recorded last."""
+        """Return the current place in the run: after the last recorded node."""
         self.sizes_were_read = True
         return Place(last_node(self.graph), self.call)
 
     def start_after(self, node: fx.Node) -> Place:
-        """Return the place behind the inputs, and behind one that is taken out of another."""
+        """Return the place after all inputs, including the nodes that extract tensors from arguments."""
         inputs = [part for part in self.graph.nodes if part.meta.get("input")]
         return Place(inputs[-1] if inputs else node, node.meta["module_call"])
 
     def sizes(self, tensor: torch.Tensor) -> TrackedSize:
-        """Return a tensor's shape in tracked numbers."""
+        """Return a tensor's shape as tracked numbers."""
         sizes: Any = (self.number(size, "size", tensor, dim) for dim, size in enumerate(tensor.shape))
         return TrackedSize(sizes)
 
     def number(self, value: Number, target: Callable[..., object] | str, *args: object) -> Number:
-        """Return a number that remembers that `target(*args)` gave it."""
+        """Return a tracked number whose origin is `target(*args)`."""
         return track(value, Origin(target, args), self)
 
     def note_comparison(self, target: Callable[..., object], args: tuple[object, ...], answer: bool) -> None:
-        """Note a question about sizes."""
+        """Record a comparison of sizes."""
         line = line_of(user_frame(self.outermost))
-        self.asked.append(Asked(target, args, answer, self.here(), line))
+        self.comparisons.append(SizeComparison(target, args, answer, self.here(), line))
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
-        """Return a tensor's device, as an object of its own that is known again."""
+        """Return a tensor's device as a new object, which identifies the tensor later."""
         device = torch.device(str(tensor.device))
         self.tensors.devices[id(device)] = (device, tensor)
         return device
 
     def note_dtype(self, tensor: torch.Tensor) -> None:
-        """Note that the user's code read a tensor's dtype."""
+        """Record that the user's code read a tensor's dtype."""
         frame = user_frame(self.outermost)
         if frame is not None:
             self._dtypes[tensor.dtype] = (frame, frame.f_lineno, tensor)
 
     def _dtype_origin(self, dtype: torch.dtype, frame: FrameType | None) -> torch.Tensor | None:
-        """Return the tensor whose dtype this is, if the code that is running has asked for it.
+        """Return the tensor that a dtype was read from, if the running code has read it.
 
-        A dtype is one object for all uses: only who asked tells where it comes from. It counts if the
-        same line asked, or if the code keeps the answer.
+        A dtype is a singleton, so only the code that read it tells where it comes from. The read counts if it
+        was on the same line, or if the code still holds the dtype in a local variable.
         """
-        asked, line, tensor = self._dtypes.get(dtype, (None, 0, None))
-        if frame is None or asked is not frame:
+        reader, line, tensor = self._dtypes.get(dtype, (None, 0, None))
+        if frame is None or reader is not frame:
             return None
         held = any(value is dtype for value in frame.f_locals.values())
         return tensor if held or line == frame.f_lineno else None

@@ -1,7 +1,7 @@
-"""Finds what a graph holds for besides its example: a second run, on inputs of other sizes, tells.
+"""Finds the sizes for which a graph is valid, with a second run on inputs of other sizes.
 
-What both runs do alike holds for other sizes. A question that was asked of a size that differs is guarded.
-Where the second run goes another way, or a number differs that nobody tracked, the sizes at fault are fixed.
+Whatever both runs do alike is valid for other sizes. A comparison of a size that differs is guarded. Where
+the second run diverges, or an untracked number differs, the graph is specialized to the sizes at fault.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from torch import fx
 from torchport.capture.calls.call_inputs import Argument
 from torchport.capture.calls.graph_functions import hold
 from torchport.capture.calls.other_sizes import Size, input_sizes, with_other_sizes
-from torchport.capture.calls.recorder import Asked, Recorder
+from torchport.capture.calls.recorder import Recorder, SizeComparison
 from torchport.capture.calls.tracked_numbers import Tracked, plain
 
 Run: TypeAlias = "Callable[[list[Argument]], Recorder]"
 
 
 def guard_sizes(recorder: Recorder, arguments: Sequence[Argument], run: Run) -> tuple[Size, ...]:
-    """Run a model on other sizes, and add guards to its graph for what does not hold for them.
+    """Run a model on other sizes, and add guards to its graph for whatever does not hold for them.
 
     Returns:
-        The sizes that the graph holds for any value of.
+        The sizes that may vary.
     """
     free: list[Size] = []
-    fixed: dict[Size, str] = {}  # those that it holds for the example's values of only: the line that is why
+    fixed: dict[Size, str] = {}  # the sizes to specialize, with the source line that requires it
     sizes = input_sizes(arguments)
     second = _try(arguments, sizes, run)
     if second is None or first_difference(recorder, second) is not None:
@@ -54,7 +54,7 @@ def guard_sizes(recorder: Recorder, arguments: Sequence[Argument], run: Run) -> 
 
 
 def _try(arguments: Sequence[Argument], sizes: Sequence[Size], run: Run) -> Recorder | None:
-    """Run with other sizes; None if the model does not take them."""
+    """Run with other sizes; None if the model does not accept them."""
     if not sizes:
         return None
     try:
@@ -64,7 +64,7 @@ def _try(arguments: Sequence[Argument], sizes: Sequence[Size], run: Run) -> Reco
 
 
 def first_difference(first: Recorder, second: Recorder) -> str | None:
-    """Return the line at which two runs part; None if they do the same."""
+    """Return the source line at which two runs diverge; None if they do not."""
     ours, theirs = list(first.graph.nodes), list(second.graph.nodes)
     place = {node: index for index, node in enumerate(ours)}
     other_place = {node: index for index, node in enumerate(theirs)}
@@ -77,7 +77,7 @@ def first_difference(first: Recorder, second: Recorder) -> str | None:
 
 
 def _constants(node: fx.Node, place: dict[fx.Node, int]) -> object:
-    """Return a node's arguments with the places of nodes in place of nodes."""
+    """Return a node's arguments with nodes replaced by their positions."""
     return _comparable((node.args, tuple(node.kwargs.items())), place)
 
 
@@ -105,21 +105,21 @@ def _line(node: fx.Node) -> str:
 
 
 def _guard_answers(recorder: Recorder, second: Recorder) -> None:
-    """Add guards for the questions whose answers may differ for other sizes."""
+    """Add guards for the comparisons whose answers may differ for other sizes."""
     seen: set[object] = set()
-    for mine, other in zip(recorder.asked, second.asked, strict=False):
+    for mine, other in zip(recorder.comparisons, second.comparisons, strict=False):
         values, others = _sources(mine.args), _sources(other.args)
         key = (mine.place.call, mine.target, str(values), str(others))
         if values == others or mine.answer != other.answer or key in seen:
             continue
-        if _always_so(mine) or _is_same(*mine.args):
+        if _holds_for_all_sizes(mine) or _is_same(*mine.args):
             continue
         seen.add(key)
         _add_guard(recorder, mine)
 
 
 def _sources(args: Sequence[object]) -> list[object]:
-    """Return how numbers were computed, down to the sizes that they come from."""
+    """Return how numbers were computed, traced back to the sizes that they come from."""
     found: list[object] = []
     for arg in args:
         if not isinstance(arg, Tracked):
@@ -131,16 +131,16 @@ def _sources(args: Sequence[object]) -> list[object]:
     return found
 
 
-def _always_so(asked: Asked) -> bool:
-    """Whether the answer is the same for every size: none is zero or less."""
-    left, right = asked.args
+def _holds_for_all_sizes(comparison: SizeComparison) -> bool:
+    """Whether the answer is the same for every size, given that sizes are positive."""
+    left, right = comparison.args
     if not isinstance(left, Tracked) or left.origin.target != "size" or isinstance(right, Tracked):
         return False
-    answers = {bool(asked.target(size, right)) for size in (1, 2, 3, 1000)}
+    answers = {bool(comparison.target(size, right)) for size in (1, 2, 3, 1000)}
     return (
-        answers == {asked.answer}
+        answers == {comparison.answer}
         and right in (0, 1, -1)
-        and bool(asked.target(1 << 40, right)) == asked.answer
+        and bool(comparison.target(1 << 40, right)) == comparison.answer
     )
 
 
@@ -150,7 +150,7 @@ def _is_same(left: object, right: object) -> bool:
 
 
 def _root(value: object) -> tuple[int, object] | None:
-    """Return the tensor and dimension that a number is the size of; None if it is something else."""
+    """Return the tensor's id and the dimension whose size a number is; None if it is something else."""
     if not isinstance(value, Tracked):
         return None
     target, args = value.origin.target, value.origin.args
@@ -162,17 +162,17 @@ def _root(value: object) -> tuple[int, object] | None:
     return None
 
 
-def _add_guard(recorder: Recorder, asked: Asked) -> None:
-    left, right = (_argument(recorder, arg) for arg in asked.args)
-    line = asked.line.replace("\\", "/").rsplit("/", 1)[-1]
-    equal = (asked.target is operator.eq and asked.answer) or (
-        asked.target is operator.ne and not asked.answer
+def _add_guard(recorder: Recorder, comparison: SizeComparison) -> None:
+    left, right = (_argument(recorder, arg) for arg in comparison.args)
+    line = comparison.line.replace("\\", "/").rsplit("/", 1)[-1]
+    equal = (comparison.target is operator.eq and comparison.answer) or (
+        comparison.target is operator.ne and not comparison.answer
     )
     if equal and isinstance(left, fx.Node) and not isinstance(right, fx.Node):
-        recorder.numbers.insert(asked.place, hold, (left, right, line), None)
+        recorder.numbers.insert(comparison.place, hold, (left, right, line), None)
         return
-    answer = recorder.numbers.insert(asked.place, asked.target, (left, right), asked.answer)
-    recorder.numbers.insert(asked.place, hold, (answer, asked.answer, line), None)
+    answer = recorder.numbers.insert(comparison.place, comparison.target, (left, right), comparison.answer)
+    recorder.numbers.insert(comparison.place, hold, (answer, comparison.answer, line), None)
 
 
 def _argument(recorder: Recorder, value: Any) -> fx.node.Argument:
@@ -180,7 +180,7 @@ def _argument(recorder: Recorder, value: Any) -> fx.node.Argument:
 
 
 def _fix(recorder: Recorder, lines: Mapping[Size, str]) -> None:
-    """Let a graph hold for the example's values of some sizes only."""
+    """Specialize a graph to the example's values of some sizes."""
     for node in list(recorder.graph.nodes):
         value = node.meta.get("val")
         if node.meta.get("input") is not True or not isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Knows which node every tensor of a run comes from: a result, a part of one, a weight, a constant."""
+"""Maps every tensor of a run to the node it comes from: a result, a part of one, a weight, or a constant."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torchport.torch_private import FakeTensor, is_functorch_wrapped_tensor
 
 
 class LostTensor(Exception):
-    """A tensor came from somewhere that a function mode does not see."""
+    """A tensor comes from code that a function mode does not see."""
 
 
 @dataclass(slots=True)
 class _Value:
-    """A tensor of the run: the node that it is a result of, or the place in that result."""
+    """A tensor of the run, with the node that returned it and its path in that node's result."""
 
     tensor: torch.Tensor
     node: fx.Node
@@ -31,7 +31,7 @@ class TensorNodes:
     """The nodes of the tensors of one run.
 
     Args:
-        graph: the graph that they are in.
+        graph: the graph that contains them.
         model: the model, for the paths of its weights.
     """
 
@@ -46,11 +46,11 @@ class TensorNodes:
         self._tails: dict[fx.Node, fx.Node] = {}
 
     def register(self, value: object, node: fx.Node, path: tuple[object, ...] = ()) -> None:
-        """Note that a value's tensors are a node's result, or in it."""
+        """Register the tensors in a node's result."""
         if isinstance(value, torch.Tensor):
             self._values[id(value)] = _Value(value, node, path)
             if isinstance(value, FakeTensor):
-                # Its device is read past every mode: one of its own tells whose it is.
+                # Reads of its device bypass every mode: a unique device object identifies the tensor.
                 device = value.fake_device = torch.device(str(value.fake_device))
                 self.devices[id(device)] = (device, value)
         elif isinstance(value, (list, tuple)):
@@ -61,24 +61,24 @@ class TensorNodes:
                 self.register(item, node, (*path, key))
 
     def replace(self, old: fx.Node, new: fx.Node) -> None:
-        """Let tensors come from another node."""
+        """Map the tensors of one node to another node."""
         for value in self._values.values():
             if value.node is old:
                 value.node = new
 
     def is_known(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is a result of the run, and no weight or constant."""
+        """Whether a tensor is an input or a result of the run, rather than a weight or a constant."""
         return id(tensor) in self._values
 
     def node_of(self, tensor: torch.Tensor, call: TracedCall) -> fx.Node:
         """Return the node that a tensor comes from.
 
         Args:
-            tensor: a tensor that the model has at hand.
-            call: the module's call that is running.
+            tensor: a tensor that the model uses.
+            call: the module call in progress.
 
         Raises:
-            LostTensor: nobody has seen where it comes from.
+            LostTensor: the tensor's origin was not recorded.
         """
         known = self._values.get(id(tensor))
         if known is None:
@@ -116,7 +116,7 @@ class TensorNodes:
         return self._attributes[owner, path]
 
     def _add_constant(self, tensor: torch.Tensor, call: TracedCall) -> str:
-        """Keep a tensor that is none of the model's weights, in the module that uses it first."""
+        """Store a tensor that is not one of the model's weights, in the module that uses it first."""
         prefix = f"{call.path}." if call.path else ""
         base = prefix + (attribute_name(tensor) or "constant")
         path = base
@@ -131,7 +131,7 @@ class TensorNodes:
 
 
 def weight_paths(model: nn.Module) -> dict[int, str]:
-    """Return the paths of a model's parameters and buffers, by their ids; the first of a shared one's."""
+    """Return the paths of a model's parameters and buffers, by id; of a shared one, the first path."""
     paths: dict[int, str] = {}
     for path, tensor in (*model.named_parameters(), *model.named_buffers()):
         paths.setdefault(id(tensor), path)

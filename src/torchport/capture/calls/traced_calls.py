@@ -1,4 +1,4 @@
-"""Follows the calls of modules while a model runs: which module is in what other one's call."""
+"""Tracks nested module calls while a model runs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from torch.nn.utils.parametrize import is_parametrized
 
 @dataclass(eq=False, slots=True)
 class TracedCall:
-    """One call of a module that is not kept whole.
+    """A call of a module that is not recorded as a single node.
 
     Args:
         path: the module's path in the model; empty for the model.
-        type_name: the name of its class.
-        parent: the call in which it was called.
-        inputs: the nodes that it was given, with the names of its parameters.
-        names: what the code that ran in it calls a node.
-        stack: its path and class and those of the calls around it, as fx keeps them with a node.
-        modes: the modes of torch that it was called in.
+        type_name: the name of the module's class.
+        parent: the enclosing call.
+        inputs: the nodes passed to it, with the names of the parameters.
+        names: the names of nodes in the code that ran in the call.
+        stack: the path and class of the module and of the enclosing calls, as in fx node metadata.
+        modes: the torch modes in which it was called.
     """
 
     path: str
@@ -37,11 +37,11 @@ class TracedCall:
 
     @property
     def depth(self) -> int:
-        """How many calls this one is in."""
+        """The number of enclosing calls."""
         return 0 if self.parent is None else self.parent.depth + 1
 
     def ancestors(self) -> Iterator[TracedCall]:
-        """Yield this call and those that it is in, inside out."""
+        """Yield this call and its enclosing calls, innermost first."""
         call: TracedCall | None = self
         while call is not None:
             yield call
@@ -49,18 +49,18 @@ class TracedCall:
 
 
 def is_leaf(module: nn.Module) -> bool:
-    """Whether a module's call is one node: it is one of torch's own, and nobody interferes with it.
+    """Whether a module's call is recorded as a single node: a torch module without hooks or parametrizations.
 
-    One with hooks or parametrizations is looked into, since what they do must be seen.
+    A module with hooks or parametrizations is traced into, since their effects must be recorded.
     """
     if not type(module).__module__.startswith(("torch.nn.modules", "torch.ao.nn")):
         return False
     if isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
         return False
-    return not any(_is_interfered_with(part) for part in module.modules())
+    return not any(_has_hooks_or_parametrizations(part) for part in module.modules())
 
 
-def _is_interfered_with(module: nn.Module) -> bool:
+def _has_hooks_or_parametrizations(module: nn.Module) -> bool:
     return bool(
         module._forward_hooks
         or module._forward_pre_hooks
@@ -71,21 +71,21 @@ def _is_interfered_with(module: nn.Module) -> bool:
 
 
 class CallListener:
-    """Is told by hooks when a module is called and when it returns."""
+    """Is notified when a module is called and when it returns."""
 
     def enter(
         self, path: str, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> None:
-        """A module is called."""
+        """Handle the beginning of a module call."""
         raise NotImplementedError
 
     def leave(self, path: str, module: nn.Module, result: object) -> object:
-        """A module returns; what this returns takes the result's place, if it is not None."""
+        """Handle the end of a module call; a return value other than None replaces the result."""
         raise NotImplementedError
 
 
 def leaves(model: nn.Module) -> set[nn.Module]:
-    """Return the modules whose calls are one node each."""
+    """Return the modules whose calls are recorded as single nodes."""
     found: set[nn.Module] = set()
     inside: set[nn.Module] = set()
     for module in model.modules():
@@ -96,17 +96,17 @@ def leaves(model: nn.Module) -> set[nn.Module]:
 
 
 def follow_modules(model: nn.Module, whole: set[nn.Module], listener: CallListener) -> None:
-    """Tell a listener of modules' calls in this thread.
+    """Register hooks that notify a listener of module calls in this thread.
 
     Args:
-        model: a model's stand-in, which keeps the hooks.
-        whole: the modules in which nothing is looked at.
-        listener: who is told.
+        model: a model's stand-in; the hooks are never removed from it.
+        whole: the modules that are not traced into.
+        listener: the listener to notify.
     """
     thread = threading.get_ident()
     inside = {part for module in whole for part in module.modules()} - whole
     for path, module in model.named_modules():
-        # Scripted modules take no hooks; what they do is seen op by op.
+        # Scripted modules do not support hooks; what they do is recorded op by op.
         if module not in inside and not isinstance(module, torch.jit.ScriptModule):
             _follow(path, module, listener, thread)
 
@@ -121,7 +121,7 @@ def _follow(path: str, module: nn.Module, listener: CallListener, thread: int) -
             return listener.leave(path, module, result)
         return None
 
-    # Next to forward itself: what a user's own hooks do belongs to the caller.
+    # Innermost, next to forward itself: what a user's own hooks do belongs to the caller.
     module.register_forward_pre_hook(entered, with_kwargs=True)
     module.register_forward_hook(left, prepend=True)
 
@@ -134,7 +134,7 @@ def _signature(forward: Callable[..., object]) -> inspect.Signature:
 def named_arguments(
     forward: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> list[tuple[str, object]]:
-    """Return the arguments of a call with the names of the parameters that they are for."""
+    """Return the arguments of a call, with the names of their parameters."""
     try:
         bound = _signature(forward).bind(*args, **kwargs)
     except (TypeError, ValueError):

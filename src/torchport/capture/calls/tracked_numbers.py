@@ -1,7 +1,7 @@
-"""Python numbers that remember how they were computed from the sizes of tensors.
+"""Python numbers that record how they were computed from the sizes of tensors.
 
-They are ints and floats, so that a model takes the same way with them as with plain ones. What is
-asked of them (`n > 7`) is noted, since the graph holds for that answer only.
+They are ints and floats, so the model's control flow is the same as with plain numbers. Comparisons
+(`n > 7`) are recorded, since the graph is valid only for the same answers.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Origin:
     """How a number was computed.
 
     Args:
-        target: a function, or the name of a tensor's method.
-        args: what it was applied to: tensors, tracked numbers, constants.
-        node: the node that gives the number, as soon as there is one.
+        target: a function, or the name of a tensor method.
+        args: its arguments: tensors, tracked numbers, constants.
+        node: the node that computes the number, once there is one.
     """
 
     target: Callable[..., object] | str
@@ -33,19 +33,19 @@ class Origin:
 
 
 class Observer(Protocol):
-    """Who is told what a model asks of tracked numbers."""
+    """Is notified of the comparisons that a model makes with tracked numbers."""
 
     active: bool
 
     def here(self) -> object:
-        """Return the place in the run at which a number is computed."""
+        """Return the current place in the run, where a number is being computed."""
 
     def note_comparison(self, target: Callable[..., object], args: tuple[object, ...], answer: bool) -> None:
-        """Note that the model asked `target(*args)`, and went on with the answer."""
+        """Record that the model evaluated `target(*args)`, with this answer."""
 
 
-class _Remembers:
-    """What tracked numbers share: an origin, and who is told what is asked of them."""
+class _TrackedBase:
+    """The common base of tracked numbers: an origin, and an observer of comparisons."""
 
     origin: Origin
     observer: Observer
@@ -53,7 +53,7 @@ class _Remembers:
 
     def __new__(cls, value: Any, origin: Origin, observer: Observer) -> Any:
         """Make a number that equals `value`."""
-        made: Any = super().__new__(cls, value)  # type: ignore[call-arg]  # the number's own
+        made: Any = super().__new__(cls, value)  # type: ignore[call-arg]  # that of int or float
         made.origin = origin
         made.observer = observer
         made.place = observer.here()
@@ -72,7 +72,7 @@ class _Remembers:
         return self
 
 
-class TrackedInt(_Remembers, int):
+class TrackedInt(_TrackedBase, int):
     """An int with its origin."""
 
     def __pos__(self) -> int:
@@ -84,7 +84,7 @@ class TrackedInt(_Remembers, int):
     __floor__ = __ceil__ = __trunc__ = __pos__
 
 
-class TrackedFloat(_Remembers, float):
+class TrackedFloat(_TrackedBase, float):
     """A float with its origin."""
 
     def __floor__(self) -> int:
@@ -107,7 +107,7 @@ TrackedNumber: TypeAlias = "TrackedInt | TrackedFloat"
 
 
 class TrackedSize(tuple[int, ...]):
-    """A tensor's shape: tracked ints, with what `torch.Size` adds to a tuple."""
+    """A tensor's shape as a tuple of tracked ints, with the methods of `torch.Size`."""
 
     __slots__ = ()
 
@@ -122,7 +122,7 @@ class TrackedSize(tuple[int, ...]):
         return TrackedSize((*other, *self))
 
     def numel(self) -> int:
-        """Return how many elements a tensor of this shape has."""
+        """Return the number of elements of a tensor with this shape."""
         count = 1
         for size in self:
             count = size * count if isinstance(count, int) and count == 1 else count * size
@@ -137,7 +137,7 @@ def plain(number: Any) -> Any:
 
 
 def track(value: Number, origin: Origin, observer: Observer) -> Number:
-    """Return a number that remembers its origin, for as long as the observer is active."""
+    """Return a tracked number with an origin; a plain number if the observer is not active."""
     kind: Callable[..., Number] = TrackedInt if isinstance(value, int) else TrackedFloat
     return kind(value, origin, observer) if observer.active else value
 
@@ -174,7 +174,7 @@ def _is_number(value: object) -> bool:
 
 
 def _install(cls: type) -> None:
-    """Give a class of tracked numbers its operators: each tracks its result, or notes the answer."""
+    """Add operators to a class of tracked numbers: results are tracked, and comparisons recorded."""
     for name in _ARITHMETIC:
         target: Callable[..., object] = getattr(operator, name)
 

@@ -1,4 +1,4 @@
-"""What happens when Python looks at a tensor's values: refused, or noted with a guard; never baked in."""
+"""Handles reads of a tensor's values by Python: if they depend on the inputs, they are refused or guarded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OnDataDependent: TypeAlias = Literal["error", "specialize"]
 AUGMENTED_OPERATORS = frozenset(
     {operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ior, operator.iand}
 )
-# A node with one of these is another one on each run.
+# Ops whose results differ from run to run.
 _RANDOM = frozenset(
     "rand randn randint rand_like randn_like randint_like randperm bernoulli bernoulli_ normal normal_ "
     "uniform_ dropout multinomial poisson exponential_ random_ dropout2d alpha_dropout empty empty_like "
@@ -30,14 +30,14 @@ _RANDOM = frozenset(
 
 
 class ValueReads:
-    """Decides on every read of a tensor's values.
+    """Handles every read of a tensor's values.
 
     Args:
-        recorder: what writes the graph.
-        calls: what runs functions.
-        policy: whether a read of what depends on the inputs is refused, or guarded.
+        recorder: records the graph.
+        calls: runs the functions that the model calls.
+        policy: whether to refuse (`error`) or guard (`specialize`) reads that depend on the inputs.
         name: the model's name in messages.
-        on_refusal: is called when a read is refused.
+        on_refusal: called when a read is refused.
     """
 
     def __init__(
@@ -62,7 +62,11 @@ class ValueReads:
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> object:
-        """Answer a read, if it may be answered."""
+        """Return what was read, recording a guard if it depends on the inputs.
+
+        Raises:
+            CaptureError: it depends on the inputs, and the policy is `error` or the tensors are fake.
+        """
         known = self._known(args)
         line = line_of(user_frame(self._recorder.outermost))
         if known is not None:
@@ -79,20 +83,20 @@ class ValueReads:
         return value
 
     def refusal(self, what: str, line: str) -> CaptureError:
-        """Return the error that names the line at which the model looked at a value."""
+        """Return the error for a refused read, with the source line that made it."""
         self._on_refusal()
         return CaptureError(
-            f"the model's path depends on the values of a tensor ({what})",
+            f"the model's control flow depends on the values of a tensor ({what})",
             where=f"{self._name}, {line}" if line else self._name,
-            remedy='write it with torch.where or torch.cond, or give on_data_dependent="specialize" to keep '
+            remedy='write it with torch.where or torch.cond, or pass on_data_dependent="specialize" to keep '
             "this path with a guard",
         )
 
     def check_written(self) -> None:
-        """Refuse a model that looks at a buffer that it writes to: on the next call it would see another.
+        """Refuse a model that reads the values of a buffer that it also writes: they change between calls.
 
         Raises:
-            CaptureError: it does.
+            CaptureError: the model reads and writes the same buffer.
         """
         for node in self._recorder.graph.nodes:
             name = str(getattr(node.target, "__name__", node.target))
@@ -114,7 +118,7 @@ class ValueReads:
                         self._weights_read[str(part.target)] = line
 
     def _known(self, args: tuple[object, ...]) -> tuple[object, ...] | None:
-        """Return the arguments with values that depend on no input; None if one does."""
+        """Return the arguments with tensors replaced by their values; None if one depends on an input."""
         known: list[object] = []
         for arg in args:
             if isinstance(arg, torch.Tensor) and self._recorder.tensors.is_known(arg):
@@ -147,7 +151,7 @@ def _short(line: str) -> str:
 
 
 def known_value(node: fx.Node) -> torch.Tensor | None:
-    """Compute a node's value if it depends on no input and on no chance; else None."""
+    """Return a node's value if it depends neither on inputs nor on random numbers; else None."""
     needed = _ancestors(node)
     for part in needed:
         name = str(getattr(part.target, "__name__", part.target))

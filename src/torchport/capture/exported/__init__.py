@@ -1,1 +1,1 @@
-"""A model as an exported graph: what is compiled."""
+"""A model as an exported graph, for compilation."""

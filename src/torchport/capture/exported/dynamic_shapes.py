@@ -1,4 +1,4 @@
-"""Spreads the `dynamic_shapes` that a user gives for the inputs over the inputs' tensors."""
+"""Maps a user's `dynamic_shapes` to the tensors of the inputs, and checks shapes against the limits."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch.export import Dim, ExportedProgram
 from torchport.errors import CaptureError, RuntimeRefusal, nearest
 from torchport.structure import Flat, flatten
 
-ANY_SHAPE = "any"  # every dimension may vary, as far as the model lets it
-ANY_BATCH = "batch"  # the first dimension of each tensor may
+ANY_SHAPE = "any"  # every dimension may vary, as far as the model permits
+ANY_BATCH = "batch"  # the first dimension of each tensor may vary
 
 
 def spread_over_leaves(
@@ -23,17 +23,17 @@ def spread_over_leaves(
     flat: Flat,
     dynamic_shapes: object,
 ) -> tuple[object, ...] | None:
-    """Return one entry for each tensor of the inputs: which of its dimensions vary, or None.
+    """Return one entry per input tensor: its dynamic dimensions, or None; None if all shapes are static.
 
     Args:
         module: the module, for the names of its positional inputs.
         args, kwargs: the inputs.
-        flat: the same inputs taken apart.
-        dynamic_shapes: a dict by input name, or a tuple by position, of nested entries; or `ANY_SHAPE`, or
+        flat: the same inputs, flattened.
+        dynamic_shapes: nested entries in a dict by input name or a tuple by position; or `ANY_SHAPE`, or
             `ANY_BATCH`.
 
     Raises:
-        CaptureError: an entry names no input.
+        CaptureError: an entry matches no input.
     """
     if dynamic_shapes is None:
         return None
@@ -43,7 +43,7 @@ def spread_over_leaves(
         return tuple({0: Dim.AUTO} if leaf.dim() else None for leaf in flat.leaves)
     if isinstance(dynamic_shapes, str):
         raise CaptureError(
-            f"there are no dynamic_shapes named {dynamic_shapes!r}",
+            f"unknown dynamic_shapes {dynamic_shapes!r}",
             remedy=nearest(dynamic_shapes, [ANY_SHAPE, ANY_BATCH]),
         )
     named = _by_name(module, args, kwargs)
@@ -55,7 +55,7 @@ def spread_over_leaves(
 
 
 def _by_name(module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
-    """Return the inputs by their names in the module's forward; `*args` become `args_0`, …"""
+    """Return the inputs, keyed by their names in the module's forward; `*args` become `args_0`, …"""
     names = [
         parameter.name
         for parameter in inspect.signature(module.forward).parameters.values()
@@ -70,7 +70,7 @@ def _entries_by_name(names: list[str], dynamic_shapes: object) -> dict[str, obje
         for name in dynamic_shapes:
             if name not in names:
                 raise CaptureError(
-                    f"dynamic_shapes names the input {name!r}, which is not given",
+                    f"dynamic_shapes names the input {name!r}, which is not among the inputs",
                     remedy=nearest(str(name), names),
                 )
         return dict(dynamic_shapes)
@@ -89,7 +89,7 @@ def _walk(value: object, entry: object, path: str, found: dict[int, object]) -> 
     elif isinstance(value, Mapping) and isinstance(entry, Mapping):
         for key, inner in entry.items():
             if key not in value:
-                raise CaptureError(f"dynamic_shapes names {path}[{key!r}], which is not given")
+                raise CaptureError(f"dynamic_shapes names {path}[{key!r}], which is not in the input")
             _walk(value[key], inner, f"{path}[{key!r}]", found)
     elif isinstance(value, Sequence) and isinstance(entry, Sequence) and len(value) == len(entry):
         for index, inner in enumerate(entry):
@@ -103,7 +103,7 @@ def _walk(value: object, entry: object, path: str, found: dict[int, object]) -> 
         for leaf, inner in zip(leaves, entry, strict=True):
             found[id(leaf)] = inner
     else:
-        raise CaptureError(f"dynamic_shapes does not fit the input {path}, a {type(value).__name__}")
+        raise CaptureError(f"dynamic_shapes does not match the input {path}, a {type(value).__name__}")
 
 
 def input_shapes(program: ExportedProgram) -> list[list[object]]:
@@ -117,12 +117,12 @@ def input_shapes(program: ExportedProgram) -> list[list[object]]:
 
 
 class ShapeLimits:
-    """The shapes that a dynamically exported program takes.
+    """The input shapes that a dynamically exported program accepts.
 
     Args:
-        shapes: for each tensor of the inputs, its sizes: numbers, or expressions of symbols.
-        ranges: the least and greatest value of each symbol.
-        paths: where each tensor stands in the inputs.
+        shapes: the sizes of each input tensor: numbers, or expressions of symbols.
+        ranges: the minimum and maximum of each symbol.
+        paths: the path of each tensor in the inputs.
     """
 
     def __init__(
@@ -141,15 +141,15 @@ class ShapeLimits:
         ranges = {
             symbol: (_whole(limits.lower), _whole(limits.upper))
             for symbol, limits in program.range_constraints.items()
-            if symbol.is_symbol  # what is computed from symbols is given too, as 2*s0: it follows from them
+            if symbol.is_symbol  # derived expressions such as 2*s0 are listed too: they follow from symbols
         }
         return cls(input_shapes(program), ranges, paths)
 
     def check(self, leaves: Sequence[torch.Tensor], name: str) -> None:
-        """Refuse inputs whose shape the model was not compiled for.
+        """Refuse inputs with shapes that the model was not compiled for.
 
         Raises:
-            RuntimeRefusal: names the input, the dimension, and what it may be.
+            RuntimeRefusal: a shape is not allowed; the message names the input, the dimension and the limits.
         """
         if len(leaves) != len(self._shapes):
             raise RuntimeRefusal(f"{len(leaves)} tensors are given, {len(self._shapes)} expected", where=name)
@@ -165,7 +165,7 @@ class ShapeLimits:
                 wanted = allowed if isinstance(allowed, int) else int(allowed.subs(values))  # type: ignore[attr-defined]  # a sympy expression
                 if size != wanted:
                     raise RuntimeRefusal(
-                        f"dimension {dim} of {path} is {size}, and only {wanted} is allowed there",
+                        f"dimension {dim} of {path} is {size}, but must be {wanted}",
                         where=name,
                         remedy="name the dimension in dynamic_shapes, or compile without dynamic_shapes",
                     )
@@ -183,8 +183,8 @@ class ShapeLimits:
 
 
 def _whole(limit: object) -> int:
-    """Return a limit as a number; infinity as the largest size there is."""
+    """Return a limit as an int; infinity as the largest possible size."""
     try:
-        return int(limit)  # type: ignore[call-overload, no-any-return]  # a number of sympy's
+        return int(limit)  # type: ignore[call-overload, no-any-return]  # a sympy number
     except (TypeError, OverflowError, ValueError, AttributeError):
         return 2**63 - 1

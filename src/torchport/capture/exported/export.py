@@ -1,8 +1,8 @@
 """Captures a model as an `ExportedProgram` from tensors to tensors, whatever its inputs and outputs are.
 
-`torch.export` refuses classes that its pytrees do not know. Here the model is wrapped: the wrapper
-takes the inputs' tensors, puts the inputs together again, calls the model, and takes its result
-apart. What is left for `torch.export` is tensors in, tensors out.
+`torch.export` refuses classes that are not registered as pytrees. Here the model is wrapped: the
+wrapper takes the inputs' tensors, rebuilds the inputs, calls the model, and flattens its result.
+`torch.export` only sees tensors in and tensors out.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class CapturedModel:
         name: the model's name.
         module: the caller's own module.
         program: the graph, from the inputs' tensors to the result's tensors.
-        leaves: the tensors it was captured with.
+        leaves: the input tensors it was captured with.
         inputs: the structure of `(args, kwargs)`.
-        result: the structure of what the model returns.
-        state: the Python state that the graph stands for, but for what the model itself changes.
-        shared: which results share memory in a way that the graph does not show.
-        shared_by_size: which results share memory, with which others, where sizes are open.
+        result: the structure of the model's result.
+        state: the Python state that the graph was captured with, except what the model itself changes.
+        shared: the results that share memory in ways that the graph does not show.
+        shared_by_size: the results with dynamic sizes that share memory; see `WatchedMemory.shared_by_size`.
     """
 
     name: str
@@ -79,13 +79,13 @@ def export(
         model: a module, or any callable on tensors.
         args, kwargs: example inputs, of any class.
         name: the model's name in messages.
-        dynamic_shapes: which dimensions may vary, as `torch.export` takes it.
+        dynamic_shapes: which dimensions may vary, as for `torch.export`.
 
     Returns:
-        The graph and the structures around it. Nodes carry the module path and the source line.
+        The graph and the structures of its inputs and result. Nodes carry their module path and source line.
 
     Raises:
-        CaptureError: the model raises, or depends on its data in a way that a graph cannot show.
+        CaptureError: the model raises, or depends on its data in a way that a graph cannot express.
 
     Example:
         >>> export(torch.nn.Linear(2, 3), (torch.ones(1, 2),)).result.paths
@@ -99,19 +99,19 @@ def export(
     state = ModuleState(module)
     try:
         program, call = _trace(module, flat, dims)
-    except Exception as error:  # a model may raise anything: it is explained, once, here
+    except Exception as error:  # a model may raise anything: it is explained here, once
         raise explain_failure(name, module, args, kwargs or {}, error) from error
     _refuse_recurrent_autocast(name, program)
     if call.changes:
         named = ", ".join(f"self.{path}" for path in call.changes[:5])
-        _log.warning("%s: its forward changes %s; what is captured does not", name, named)
+        _log.warning("%s: its forward changes %s; the captured graph does not", name, named)
     state.forget(call.changes)
     assert call.result is not None
     if dynamic_shapes is None and call.result.has_symbols:
         raise CaptureError(
             "the model returns a number that depends on the values of a tensor",
             where=name,
-            remedy="return a tensor, such as torch.tensor(number), or leave it to the caller",
+            remedy="return a tensor, such as torch.tensor(number), or compute the number in the caller",
         )
     return CapturedModel(
         name,
@@ -127,7 +127,7 @@ def export(
 
 
 def _refuse_recurrent_autocast(name: str, program: ExportedProgram) -> None:
-    """Refuse recurrent layers in autocast on a GPU: cuDNN computes them in float16, which no graph shows."""
+    """Refuse recurrent layers under autocast on a GPU: cuDNN runs them in float16, which no graph shows."""
     if not (torch.is_autocast_enabled("cuda") and torch.backends.cudnn.enabled):
         return
     for node in program.graph.nodes:
@@ -136,16 +136,16 @@ def _refuse_recurrent_autocast(name: str, program: ExportedProgram) -> None:
         given = node.args[0].meta["val"]
         if given.device.type == "cuda" and given.dtype is not torch.float16:
             raise CaptureError(
-                f"{node.target} in autocast is computed in float16 by cuDNN, which torch.export does not see",
+                f"under autocast, cuDNN computes {node.target} in float16, which torch.export does not see",
                 where=name,
-                remedy="call it outside of autocast, convert the layer to float16 yourself, or use "
+                remedy="call it outside autocast, convert the layer to float16 yourself, or use "
                 'torch.compile(model, backend="torchport")',
             )
 
 
 @dataclass(slots=True)
 class _Call:
-    """What is seen of the model's call besides its graph."""
+    """What is recorded about the model's call besides its graph."""
 
     result: Structure | None = None
     saw_transforms: bool = False
@@ -155,7 +155,7 @@ class _Call:
 
 
 class _TensorsInTensorsOut(nn.Module):
-    """The model between putting its inputs together and taking its result apart."""
+    """Wraps the model: rebuilds its inputs from tensors, and flattens its result into tensors."""
 
     def __init__(self, stand_in: StandIn, flat: Flat, call: _Call) -> None:
         super().__init__()
@@ -163,13 +163,13 @@ class _TensorsInTensorsOut(nn.Module):
         self._structure = flat.structure
         self._call = call
         self._names = _names_of_tensors(self.model)
-        # What the modules hold already, such as their configuration, is the caller's, and not rebuilt.
+        # Objects that the modules hold, such as their configuration, are the caller's: they are not rebuilt.
         self._shared = {
             id(held): stand_in.original(held) for part in self.model.modules() for held in vars(part).values()
         }
 
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the model on inputs made of `leaves` and return its result's tensors."""
+        """Call the model on inputs rebuilt from `leaves`, and return its result's tensors."""
         call, objects = self._structure.rebuild_with_objects(leaves)
         assert isinstance(call, tuple)  # the structure of (args, kwargs)
         args, kwargs = call
@@ -188,7 +188,7 @@ class _TensorsInTensorsOut(nn.Module):
         self._call.shared_by_size = memory.shared_by_size(flat.leaves)
         write_replaced(buffers)
         self._call.result = flat.structure
-        # torch.export has put tensors without values in the place of the model's.
+        # torch.export has replaced the model's tensors with fake ones: they are matched by name.
         self._call.changes = state.changed(self._names | _names_of_tensors(self.model))
         return tuple(flat.leaves)
 
@@ -204,7 +204,7 @@ def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram
     except Exception:
         if not call.saw_transforms:
             raise
-        # By default it traces what comes before autograd, where functorch's transforms are not at home.
+        # By default, torch.export traces before autograd (pre-dispatch), where functorch's transforms fail.
         after_autograd = functools.partial(export_program, pre_dispatch=False)
         again = _Call()
         return _trace_once(module, flat, dims, again, after_autograd), again
@@ -214,7 +214,7 @@ def _trace_once(
     module: nn.Module, flat: Flat, dims: object, call: _Call, trace: Callable[..., ExportedProgram]
 ) -> ExportedProgram:
     without_values = WithoutValues()
-    # Where sizes vary, torch makes the inputs' fake tensors.
+    # With dynamic shapes, torch creates the fake tensors itself.
     note = without_values.note if dims is None else _itself
     stand_in = StandIn(module, note)
     wrapper = _TensorsInTensorsOut(stand_in, flat, call)
@@ -230,8 +230,8 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _without_base(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that is a view as one that is not: torch would guard the sizes of what it is a view of.
+    """Return a view as a tensor without a base, since torch would add guards on the base's sizes.
 
-    When the graph is taken apart, there is nothing any more that the view is of, and the guards fail.
+    When the graph is decomposed, the base no longer exists, and these guards fail.
     """
     return tensor.detach().requires_grad_(tensor.requires_grad) if is_view(tensor) else tensor

@@ -1,4 +1,4 @@
-"""Says why a model could not be captured: what it did, at which line, and what to do."""
+"""Explains why a model could not be captured: the cause, the source line, and what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def explain_failure(
     kwargs: Mapping[str, object],
     error: Exception,
 ) -> CaptureError:
-    """Return the refusal that tells the user what stopped the capture."""
+    """Return the error that tells the user what made the capture fail."""
     own = _error_of_the_model(module, args, kwargs)
     if own is not None:
         return CaptureError(
@@ -41,7 +41,7 @@ def explain_failure(
         _DATA_DEPENDENT.search(str(error))
     ):
         return CaptureError(
-            f"the model's path depends on the values of a tensor ({_first_lines(error)})",
+            f"the model's control flow depends on the values of a tensor ({_first_lines(error)})",
             where=_at(name, line),
             remedy='use torch.compile(model, backend="torchport"), which breaks the graph there, '
             "or write the branch with torch.where or torch.cond",
@@ -62,12 +62,12 @@ def _error_of_the_model(
         with torch.no_grad():
             stand_in.module(*copy.deepcopy(tuple(args)), **copy.deepcopy(dict(kwargs)))
     except Exception as error:  # noqa: BLE001  # whatever the model raises is the answer
-        return None if _is_for_want_of_values(error, module) else error
+        return None if _is_due_to_meta_tensors(error, module) else error
     return None
 
 
-def _is_for_want_of_values(error: Exception, module: nn.Module) -> bool:
-    """Whether a model on the meta device raises what it would not raise with values."""
+def _is_due_to_meta_tensors(error: Exception, module: nn.Module) -> bool:
+    """Whether an error arises only because the model is on the meta device, without values."""
     held = (*module.parameters(), *module.buffers())
     return any(tensor.is_meta for tensor in held) and (
         isinstance(error, NotImplementedError) or "meta tensor" in str(error)

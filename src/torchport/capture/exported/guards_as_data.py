@@ -1,6 +1,6 @@
-"""What torch assumed of the inputs' sizes when it captured a program, as data.
+"""Converts torch's guards on the input sizes of a captured program to plain data.
 
-See `torchport.targets.size_terms`, which reads it.
+See `torchport.targets.size_terms`, which evaluates them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COMPARISONS = {
     ast.Gt: ">",
     ast.GtE: ">=",
 }
-# Sympy's functions of sizes, by their names, and torch's own among them.
+# The functions of sympy, and torch's additions, that occur in size expressions, by name.
 _FUNCTIONS = {
     "Add": "+", "Mul": "*", "FloorDiv": "//", "CleanDiv": "//", "Mod": "%", "PythonMod": "%",
     "Max": "max", "Min": "min",
@@ -34,7 +34,11 @@ _ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", as
 
 
 def guards_of(program: ExportedProgram) -> list[object]:
-    """Return all that torch assumed of the sizes when it captured the program."""
+    """Return all of torch's assumptions about the sizes of a captured program, as data.
+
+    Raises:
+        CaptureError: this torch does not expose its guards, or one of them has no representation as data.
+    """
     guards: list[object] = []
     symbols: dict[str, object] = {}
     derived: list[tuple[object, object]] = []
@@ -51,9 +55,9 @@ def guards_of(program: ExportedProgram) -> list[object]:
     for symbol, limits in program.range_constraints.items():
         if symbol.is_symbol and str(symbol) in symbols:
             guards += [[sign, symbols[str(symbol)], limit] for sign, limit in _finite(limits)]
-    texts = size_guards(program)  # as Python, with L['leaves'][0].size()[1]
+    texts = size_guards(program)  # Python expressions, of terms such as L['leaves'][0].size()[1]
     if texts is None:
-        raise CaptureError("this version of torch does not say what it assumes of sizes")
+        raise CaptureError("this version of torch does not expose its guards on sizes")
     return guards + [_term(text, symbols) for text in texts]
 
 
@@ -61,11 +65,11 @@ def size_term(expression: Any, symbols: Mapping[str, object]) -> object:
     """Return a size as data.
 
     Args:
-        expression: sympy's.
-        symbols: the terms that its symbols stand for, by name.
+        expression: a sympy expression.
+        symbols: the terms for its symbols, by name.
 
     Raises:
-        CaptureError: it has no form as data.
+        CaptureError: the expression has no representation as data.
     """
     kind = type(expression).__name__
     if expression.is_Integer:
@@ -78,7 +82,7 @@ def size_term(expression: Any, symbols: Mapping[str, object]) -> object:
     if kind in _FUNCTIONS:
         terms = [size_term(part, symbols) for part in expression.args]
         return functools.reduce(lambda left, right: [_FUNCTIONS[kind], left, right], terms)
-    raise CaptureError(f"the size {expression} has no form as data")
+    raise CaptureError(f"the size {expression} has no representation as data")
 
 
 def _finite(limits: ValueRanges[Any]) -> list[tuple[str, int]]:
@@ -87,16 +91,16 @@ def _finite(limits: ValueRanges[Any]) -> list[tuple[str, int]]:
 
 
 def _term(text: str, symbols: Mapping[str, object]) -> object:
-    """Return a condition in Python as data; see `torchport.targets.size_terms`."""
+    """Return a Python condition as data; see `torchport.targets.size_terms`."""
     return _Terms(text, symbols).term(ast.parse(text, mode="eval").body)
 
 
 class _Terms:
-    """Reads a condition in Python.
+    """Converts a Python condition to data.
 
     Args:
-        text: all of it, for messages.
-        symbols: the terms that names stand for.
+        text: the whole condition, for messages.
+        symbols: the terms for its names.
     """
 
     def __init__(self, text: str, symbols: Mapping[str, object]) -> None:
@@ -104,7 +108,7 @@ class _Terms:
         self._symbols = symbols
 
     def term(self, node: ast.expr) -> object:
-        """Return a part as data."""
+        """Return a subexpression as data."""
         if isinstance(node, ast.Constant) and isinstance(node.value, int):
             return node.value
         if isinstance(node, ast.Name) and node.id in self._symbols:
@@ -141,4 +145,4 @@ class _Terms:
         raise self._refusal()
 
     def _refusal(self) -> CaptureError:
-        return CaptureError(f"torch assumes {self._text}, which has no form as data")
+        return CaptureError(f"torch guards on {self._text}, which has no representation as data")

@@ -1,7 +1,7 @@
-"""Remembers a model's Python state, and tells what changed: numbers, lists, configurations, hooks.
+"""Takes a snapshot of a model's Python state and finds what changed: numbers, lists, configurations, hooks.
 
-What a model holds decides what its forward does, and a graph shows none of it. So all that can be reached
-from the module through attributes and containers is remembered, and compared with what is there later.
+A model's Python state determines what its forward does, but does not appear in a graph. So everything that is
+reachable from the module through attributes and containers is recorded, and compared with later states.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from torch import nn
 
 from torchport.structure import same_value
 
-# They are one with what they hold, or hold nothing that a forward reads.
+# Compared as a whole, without traversing their contents.
 _LEAVES = (
     type(None), bool, int, float, complex, str, bytes, type, range, slice, torch.Tensor, torch.dtype,
     torch.device, torch.Size, torch.Generator, numpy.ndarray, numpy.generic, types.ModuleType,
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.CodeType,
 )  # fmt: skip
-# Who reaches more than this holds a data set, not a configuration.
+# A module that reaches more objects than this holds a data set, not a configuration.
 _MOST = 1_000_000
-_SHOWN = ("_parameters", "_buffers", "_modules")  # a module shows what is in these as attributes
-# What a module has of its own accord and no forward depends on is not walked.
+_SHOWN = ("_parameters", "_buffers", "_modules")  # a module exposes their entries as attributes
+# Attributes that every module has and no forward depends on; they are not traversed.
 _INSIDE_A_MODULE = frozenset(vars(nn.Module())) - {"training"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
@@ -35,7 +35,7 @@ Sequence = list[object] | deque[object]
 
 
 class ModuleState:
-    """What can be reached from a module.
+    """A snapshot of everything that is reachable from a module.
 
     Args:
         module: the module.
@@ -50,10 +50,10 @@ class ModuleState:
         self._index()
 
     def unchanged(self) -> bool:
-        """Whether all is as it was; quick if it is."""
+        """Whether nothing has changed; fast if so."""
         if any(self._empty) or list(map(len, self._sized)) != self._lengths:
             return False
-        # Not by comparing dicts: 0.0 equals -0.0, 1 equals 1.0, and equal tensors may be different ones.
+        # Not by comparing dicts: 0.0 equals -0.0, 1 equals 1.0, and equal tensors may be distinct ones.
         if not all(map(operator.is_, map(dict.get, self._dicts, self._keys), self._values)):
             now = map(dict.get, self._dicts, self._keys)
             if not all(map(_is_same, now, self._values)):
@@ -63,11 +63,11 @@ class ModuleState:
         )
 
     def changed(self, names: Mapping[int, str] | None = None) -> list[str]:
-        """Return what is not as it was, by where it is, such as `settings.slope`.
+        """Return the paths of everything that has changed, such as `settings.slope`.
 
         Args:
-            names: of the module's tensors, by their `id`. One that has been put in another's place under its
-                name is the same, also in a list that the module makes of its tensors, as `nn.LSTM` does.
+            names: the names of the module's tensors, by `id`. A tensor that replaced another one under the
+                same name counts as unchanged, also in lists of the module's own tensors, as in `nn.LSTM`.
         """
         found = [
             path
@@ -80,7 +80,7 @@ class ModuleState:
         return list(dict.fromkeys(found))
 
     def forget(self, paths: Collection[str]) -> None:
-        """Stop looking at what stands there."""
+        """Stop tracking the given paths."""
         gone = set(paths)
         self._entries = [entry for entry in self._entries if entry[0] not in gone]
         self._sizes = [entry for entry in self._sizes if entry[0] not in gone]
@@ -89,13 +89,13 @@ class ModuleState:
         self._index()
 
     def _index(self) -> None:
-        """Lay out what `unchanged` looks at for speed: it runs on each call."""
+        """Precompute the columns that `unchanged` compares, for speed: it runs on each call."""
         self._dicts = [held for _, held, _, _ in self._entries]
         self._keys = [key for _, _, key, _ in self._entries]
         self._values = [value for _, _, _, value in self._entries]
         self._sized = [held for _, held, length in self._sizes if length]
         self._lengths = [length for _, _, length in self._sizes if length]
-        self._empty = [held for _, held, length in self._sizes if not length]  # most of a module's are
+        self._empty = [held for _, held, length in self._sizes if not length]  # most of a module's dicts are
 
     def _walk(self, root: object) -> None:
         seen: set[int] = set()
@@ -108,7 +108,7 @@ class ModuleState:
             stack.extend(self._note(path, value))
 
     def _note(self, path: str, value: object) -> Iterator[tuple[str, object]]:
-        """Note down what a value holds, and yield that."""
+        """Record the contents of a value, and yield them with their paths."""
         if isinstance(value, dict):
             yield from self._note_dict(path, value, "[{!r}]")
         elif isinstance(value, (list, deque)):

@@ -1,4 +1,4 @@
-"""Whether a graph of any shape does, for one shape, what a capture for that shape does: the same calls."""
+"""Checks whether a dynamic-shape graph makes the same calls, for one shape, as a capture for that shape."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def same_calls(general: ExportedProgram, static: ExportedProgram, leaves: Sequen
     """Whether two captures of a model make the same calls on inputs of one shape.
 
     Args:
-        general: captured for any shape.
-        static: captured for the shape of `leaves`.
-        leaves: the inputs.
+        general: the model captured with dynamic shapes.
+        static: the model captured for the shapes of `leaves`.
+        leaves: the tensors of the inputs.
     """
     values: dict[object, int] = {}
     for shape, leaf in zip(input_shapes(general), leaves, strict=True):
@@ -33,7 +33,7 @@ def same_calls(general: ExportedProgram, static: ExportedProgram, leaves: Sequen
 
 
 def _calls(graph: fx.Graph, values: Mapping[object, int]) -> list[object]:
-    """Return the calls that compute tensors, in order; numbers in them are those for these sizes."""
+    """Return the calls that compute tensors, in order, with the given sizes substituted."""
     places: dict[fx.Node, object] = {}
     copies = _copies(graph)
 
@@ -60,7 +60,7 @@ def _calls(graph: fx.Graph, values: Mapping[object, int]) -> list[object]:
 
 
 def _arguments(node: fx.Node) -> list[Argument]:
-    """Return a call's arguments; a slice from the start is one from 0."""
+    """Return a call's arguments; the start of a slice is 0 if it is None."""
     arguments = list(node.args)
     if node.target is torch.ops.aten.slice.Tensor and len(arguments) > 2 and arguments[2] is None:
         arguments[2] = 0
@@ -68,10 +68,10 @@ def _arguments(node: fx.Node) -> list[Argument]:
 
 
 def _copies(graph: fx.Graph) -> set[fx.Node]:
-    """Return the calls that copy a tensor if its memory is in another order, and do not change a value.
+    """Return the `contiguous` calls whose effect is unobservable, whether or not they copy.
 
-    A tensor may be in that order for a size of 1 alone, so that there is no copy. Nobody can tell, unless
-    something is written in place, or the copy is a result, which would share memory with another tensor.
+    For a size of 1, a tensor may happen to be contiguous already, so that there is no copy. The difference is
+    observable only if something is written in place, or if the copy is a result, which would alias a tensor.
     """
     nodes = list(graph.nodes)
     if any(_writes(node) for node in nodes):
@@ -90,7 +90,7 @@ def _is_contiguous(node: fx.Node) -> bool:
 def _writes(node: fx.Node) -> bool:
     """Whether a call may change a tensor's values."""
     schema = getattr(node.target, "_schema", None)
-    is_detaching = node.target is torch.ops.aten.detach_.default  # which constants of a model's code are
+    is_detaching = node.target is torch.ops.aten.detach_.default  # applied to constants in the model's code
     return schema is not None and schema.is_mutable and not is_detaching
 
 
@@ -98,10 +98,10 @@ def _is_view(node: fx.Node) -> bool:
     """Whether a result may share memory with an operand."""
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None:
-        return node.op == "call_function"  # which is no op of torch's
+        return node.op == "call_function"  # not a torch op: nothing is known about it
     if any(result.alias_info is not None for result in schema.returns):
         return True
-    # Composites do not always say so: dropout gives what it is given, where nothing is dropped.
+    # Composite ops do not always declare aliasing: dropout returns its input if it drops nothing.
     shapes = [_shape(one) for one in node.all_input_nodes]
     name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
     return has_kernel(name, "CompositeImplicitAutograd") and _shape(node) in shapes
@@ -117,7 +117,7 @@ def _is_number(value: object) -> bool:
 
 
 def _plain(value: object) -> object:
-    """Return arguments that compare as numbers do, whether sympy's or Python's."""
+    """Return arguments with sympy numbers converted to Python numbers, so that they compare as equal."""
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, dict):

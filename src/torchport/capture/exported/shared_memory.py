@@ -1,7 +1,7 @@
-"""Sees which results of a model share memory with what it wrote, or with one another.
+"""Detects which results of a model share memory with tensors that it wrote to, or with one another.
 
-A graph of values does not show that: where the model writes to a buffer and returns it, the graph returns
-what was written. While the model is captured its tensors are fake, and have storages as real ones do.
+A functional graph does not show this: where the model writes to a buffer and returns it, the graph returns
+the written value. During a capture, tensors are fake, but have storages just as real ones do.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torchport.torch_private import storage_key
 
 @dataclass(frozen=True, slots=True)
 class SharedResult:
-    """A result that shows memory which is not its own.
+    """A result that is a view of another tensor's memory.
 
     Args:
-        result: which of the results' tensors it is.
-        base: what it shows: an input's tensor or another result's by its number, a weight by its name.
-        kind: which of these.
-        size, stride: how it shows it.
-        offset: where it begins, in elements from where the base begins.
+        result: the index of the result.
+        base: the viewed tensor: the index of an input or of another result, or the name of a weight.
+        kind: the kind of base: `input`, `result` or `weight`.
+        size, stride: the view's size and stride.
+        offset: where the view begins, in elements from the beginning of the base.
     """
 
     result: int
@@ -36,11 +36,11 @@ class SharedResult:
 
 
 class WatchedMemory:
-    """The memory that a model may write, before it is called.
+    """The memory that a model may write to, recorded before the model is called.
 
     Args:
-        leaves: its inputs' tensors.
-        module: what holds its weights.
+        leaves: the tensors of the model's inputs.
+        module: the module that holds the weights.
     """
 
     def __init__(self, leaves: Sequence[torch.Tensor], module: nn.Module) -> None:
@@ -55,7 +55,7 @@ class WatchedMemory:
         self._bases = [(kind, base, tensor, _version(tensor)) for kind, base, tensor in held]
 
     def shared(self, results: Sequence[torch.Tensor]) -> tuple[SharedResult, ...]:
-        """Return which results share memory, in a way that a graph of values does not show."""
+        """Return the results that share memory in ways that a functional graph does not show."""
         owned = {_storage(tensor) for _, _, tensor, _ in self._bases}
         written = {
             _storage(tensor): (kind, base, tensor)
@@ -74,9 +74,9 @@ class WatchedMemory:
         return tuple(shared for shared in found if shared is not None)
 
     def shared_by_size(self, results: Sequence[torch.Tensor]) -> tuple[tuple[int, int | None], ...]:
-        """Return which results share memory where sizes are open, so that `shared` cannot say in which way.
+        """Return the results that share memory and have dynamic sizes, so that `shared` cannot describe how.
 
-        Each with the other result, or with None for memory that is written.
+        Each is paired with the other result, or with None if the model writes to the shared memory.
         """
         owned = {_storage(tensor) for _, _, tensor, _ in self._bases}
         written = {_storage(tensor) for _, _, tensor, version in self._bases if _version(tensor) != version}
@@ -101,7 +101,7 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 def _place(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
-    """Return size, stride and offset; None if one is known at run time only, which nobody may compare."""
+    """Return size, stride and offset; None if one is dynamic, and so must not be compared."""
     numbers = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
     if not all(isinstance(number, int) for number in numbers):
         return None
@@ -118,7 +118,7 @@ def _view(
 
 
 def _cover(index: int, results: Sequence[torch.Tensor]) -> int | None:
-    """Return another result whose memory is dense and has all of this one's in it, if there is one."""
+    """Return the index of another result, a contiguous one whose memory contains this one's, if any."""
     result = results[index]
     shown = _place(result)
     if shown is None:
@@ -129,7 +129,7 @@ def _cover(index: int, results: Sequence[torch.Tensor]) -> int | None:
         whole = _place(cover)
         if whole is None or not cover.is_contiguous():
             continue
-        # Of two that show the same, the first one is the base.
+        # Of two results with the same memory, the first is the base.
         same = result.is_contiguous() and result.numel() == cover.numel() and other > index
         if whole[2] <= shown[2] and _end(*shown) <= whole[2] + cover.numel() and not same:
             return other
@@ -137,7 +137,7 @@ def _cover(index: int, results: Sequence[torch.Tensor]) -> int | None:
 
 
 def _end(size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> int:
-    """Return the place after a tensor's last element in its storage."""
+    """Return the position after a tensor's last element in its storage."""
     if 0 in size:
         return offset
     return offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True)) + 1

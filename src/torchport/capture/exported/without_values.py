@@ -1,8 +1,8 @@
-"""Has torch.export take a model without weights for one on the CPU.
+"""Makes torch.export treat a model on the meta device as one on the CPU.
 
-Many ops lay out their results by device: attention gives other strides on `meta` than on the CPU, and a
-`contiguous` after it is an op of the graph on one and none on the other. What is explained without weights
-has to be what is compiled with them.
+The strides of many ops' results depend on the device: attention returns other strides on `meta` than on the
+CPU, and a `contiguous` after it is an op in the graph on one device and none on the other. A model that is
+explained without weights must give the same graph as one that is compiled with them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torchport.torch_private import FakeTensorMode, ShapeEnv, TracingContext, se
 
 
 class WithoutValues:
-    """The tensors of the `meta` device that a model and its inputs hold, each with a fake one of the CPU.
+    """Maps the `meta` tensors of a model and its inputs to fake tensors on the CPU.
 
     Example:
         >>> found = WithoutValues()
@@ -28,21 +28,21 @@ class WithoutValues:
         self._mode: _HostMode | None = None
 
     def note(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Note a tensor of the model's or an input, and return it."""
+        """Register a tensor of the model or its inputs, and return it."""
         if tensor.is_meta:
             self._mode = self._mode or _HostMode()
             set_fake_tensor(self._mode, tensor, self._mode.fakes(tensor))
         return tensor
 
     def exporting(self) -> AbstractContextManager[object]:
-        """Return what torch.export runs in, to have it use the fake tensors."""
+        """Return a context in which torch.export uses the fake tensors."""
         return nullcontext() if self._mode is None else tracing(TracingContext(self._mode))
 
 
 class _HostMode(FakeTensorMode):
-    """The mode that torch.export would make itself, with the fake tensors, which torch does not hold.
+    """The mode that torch.export would create itself, but with references to its fake tensors.
 
-    They are needed for as long as the graph is: when its ops are taken apart, weights become fake again.
+    They must live as long as the graph: when its ops are decomposed, the weights become fake tensors again.
     """
 
     def __init__(self) -> None:

@@ -1,1 +1,1 @@
-"""A model as the stream of the ops that it runs: what is analysed."""
+"""A model as the stream of ops that it runs, for analysis."""

@@ -1,4 +1,4 @@
-"""Follows the memory that a run allocates: what each op adds, and what lives when."""
+"""Tracks the memory that a run allocates: what each op adds, and how much is live at any time."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from torchport.torch_private import storage_key
 
 
 class Owned(NamedTuple):
-    """A storage by its number, and how many bytes of it are counted."""
+    """A storage's number, and how many of its bytes are counted."""
 
     number: int
     size: int
 
 
 class LiveMemory:
-    """The storages that were allocated since it was made, as long as they live.
+    """The live storages among those allocated since its creation.
 
-    Works on fake tensors as on real ones: a fake tensor's storage has a size and a life, and no memory.
+    Works on fake tensors as on real ones: a fake tensor's storage has a size and a lifetime, but no memory.
 
     Args:
-        tensors: those that exist already, and are not counted.
+        tensors: existing tensors, which are not counted.
     """
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self.live = 0
         self._sizes: dict[int, int] = {}
         self._made_with: dict[int, weakref.ref[torch.Tensor]] = {}
-        # A storage that was there before must not die while its number stands in `_sizes`.
+        # Keeps uncounted storages alive while their numbers are in `_sizes`, so these are not reused.
         self._outside: list[torch.UntypedStorage] = []
         for tensor in tensors:
-            self.know(tensor)
+            self.ignore(tensor)
 
-    def know(self, tensor: torch.Tensor) -> None:
-        """Leave a tensor's storage uncounted, unless it was counted before."""
+    def ignore(self, tensor: torch.Tensor) -> None:
+        """Exclude a tensor's storage from the count, unless it is already counted."""
         storage = _storage(tensor)
         if storage is not None and storage_key(storage) not in self._sizes:
             self._sizes[storage_key(storage)] = 0
             self._outside.append(storage)
 
     def count(self, tensor: torch.Tensor) -> int:
-        """Count a tensor's storage if it is new, until it dies; return how many bytes that added."""
+        """Count a tensor's storage for its lifetime, if it is new; return the number of bytes added."""
         storage = _storage(tensor)
         if storage is None or storage_key(storage) in self._sizes:
             return 0
@@ -56,14 +56,14 @@ class LiveMemory:
         return size
 
     def owned(self, tensor: torch.Tensor) -> Owned | None:
-        """Return the storage that was counted with a tensor; None for a view, which holds its base too."""
+        """Return the storage that was counted for a tensor; None for a view, which keeps its base alive."""
         storage = _storage(tensor)
         number = 0 if storage is None else storage_key(storage)
         made = self._made_with.get(number)
         return None if made is None or made() is not tensor else Owned(number, self._sizes[number])
 
     def lives(self, owned: Owned) -> bool:
-        """Whether a storage that was counted lives."""
+        """Whether a counted storage is still alive."""
         return owned.number in self._sizes
 
     def _forget(self, number: int) -> None:
@@ -72,7 +72,7 @@ class LiveMemory:
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """Return a tensor's storage; None for layouts that have none of their own."""
+    """Return a tensor's storage; None for layouts without a storage."""
     try:
         return tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):

@@ -1,4 +1,4 @@
-"""One call of a torch op: its arguments by their names in the op's schema, its tensors by what they are."""
+"""One call of a torch op: its arguments by their schema names, its tensors by shape and dtype."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class OpCall:
 
     Args:
         op: the op.
-        arguments: every argument of the op's schema by its name, defaults included; a `TensorSpec` stands
-            for each tensor, also within lists.
-        results: what it returned, flat; None where it returned no tensor.
+        arguments: every argument of the op's schema by name, including defaults; each tensor, also within
+            lists, is replaced by a `TensorSpec`.
+        results: the flattened results; None for each that is not a tensor.
     """
 
     op: OpOverload
@@ -30,14 +30,14 @@ class OpCall:
 
     @property
     def name(self) -> str:
-        """The op without its overload, such as `aten::conv2d`."""
+        """The op's name without the overload, such as `aten::conv2d`."""
         return str(self.op._schema.name)
 
     def tensor(self, argument: str) -> TensorSpec:
-        """Return the tensor that an argument is.
+        """Return a tensor argument.
 
         Raises:
-            KeyError: the argument is no tensor.
+            KeyError: the argument is not a tensor, or does not exist.
         """
         value = self.arguments[argument]
         if not isinstance(value, TensorSpec):
@@ -45,7 +45,7 @@ class OpCall:
         return value
 
     def tensors(self) -> Iterator[tuple[str, TensorSpec]]:
-        """Yield the arguments' tensors by name; those of a list as `name[0]`, …"""
+        """Yield the tensors in the arguments with their names; those in a list as `name[0]`, …"""
         for name, value in self.arguments.items():
             if isinstance(value, TensorSpec):
                 yield name, value
@@ -80,7 +80,7 @@ def schema_arguments(op: OpOverload) -> tuple[OpArgument, ...]:
 def describe_call(
     op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], result: object
 ) -> OpCall:
-    """Return a call as it was made, without its tensors' values.
+    """Return a description of a call, without its tensors' values.
 
     Example:
         >>> x = torch.ones(2)
@@ -108,11 +108,11 @@ def _described(value: object) -> object:
 
 
 def _packed(value: torch.ScriptObject) -> object:
-    """Return a quantized op's packed weight as the tensor that it holds, else the object's class."""
+    """Return the spec of a quantized op's packed weight; for other objects, the name of the class."""
     name = script_type(value).rpartition(".")[2]
     try:
-        with disable_current_modes():  # it computes the weight, and is no op of the model's
-            unpacked = value.unpack()  # type: ignore[attr-defined]  # if it has one
+        with disable_current_modes():  # unpacking runs ops that are not the model's
+            unpacked = value.unpack()  # type: ignore[attr-defined]  # if it has this method
     except (AttributeError, RuntimeError):
         return name
     weight = unpacked[0] if isinstance(unpacked, tuple) else unpacked

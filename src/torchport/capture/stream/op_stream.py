@@ -1,7 +1,7 @@
-"""Runs a model and notes every op: what the model's code called, and the kernels that this came down to.
+"""Records every op that a model runs: the ops that its code calls, and the kernels that they decompose into.
 
-The run is on fake tensors, so that it needs neither weights nor memory. Where fake tensors do not do, because
-the model's path depends on values or an op knows no fake ones, it is on copies of the real ones.
+The run uses fake tensors, so it needs neither weights nor memory. Where fake tensors do not work, because the
+model's control flow depends on values or an op does not support them, it uses copies of the real tensors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Phase = Literal["forward", "backward"]
 
 _AUTOGRAD = os.path.dirname(torch.autograd.__file__) + os.sep
 _COMPOSITE = DispatchKey.CompositeImplicitAutograd
-# What torch asks a tensor about itself, and what a check leaves behind: no work of the model's.
+# Metadata queries and assertions: not part of the model's work.
 _QUESTIONS = frozenset(
     """
     aten::_assert_async aten::_assert_tensor_metadata aten::_has_compatible_shallow_copy_type aten::dim
@@ -52,13 +52,13 @@ _QUESTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """An op that ran as it is: nothing below it but a device's own code.
+    """An op that ran without being decomposed: below it, there is only the device's own code.
 
     Args:
         call: the call.
-        allocated: how many bytes of new memory it returned.
-        live: how many bytes lived when it had run, of what the run allocated.
-        workspace: what it took for itself meanwhile.
+        allocated: the bytes of new memory in its results.
+        live: of the bytes that the run has allocated, those that were live after the op.
+        workspace: the temporary memory that it used.
     """
 
     call: OpCall
@@ -69,15 +69,15 @@ class Kernel:
 
 @dataclass(slots=True, eq=False)
 class StreamedOp:
-    """An op that the model's code called, or that autograd did.
+    """An op called by the model's code or by autograd.
 
     Args:
         call: the call.
         path: the path of the module that called it.
         phase: whether it ran in the forward or the backward pass.
-        module_call: the call of the module, where one is known.
-        sources: for each of its tensors that another op made, that op's number.
-        kernels: what it came down to; the op itself if it is one.
+        module_call: the call of that module, if known.
+        sources: the numbers of the ops that produced its inputs, without duplicates.
+        kernels: the kernels that it decomposed into; the op itself if it is a kernel.
     """
 
     call: OpCall
@@ -89,11 +89,11 @@ class StreamedOp:
 
 
 class OpRecorder(TorchDispatchMode):
-    """While active, notes every op.
+    """While active, records every op.
 
     Args:
-        calls: makes known which module runs.
-        memory: follows what is allocated.
+        calls: tracks which module is running.
+        memory: tracks the allocated memory.
         owners: the paths of the modules that hold parameters, by the parameters' ids.
     """
 
@@ -107,20 +107,20 @@ class OpRecorder(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.phase: Phase = "forward"
-        self.higher_order: Counter[str] = Counter()  # how often ops ran that call functions
+        self.higher_order: Counter[str] = Counter()  # the number of runs of each higher-order op
         self.ops: list[StreamedOp] = []
         self._calls = calls
         self._memory = memory
         self._owners = owners
-        self._outer: StreamedOp | None = None  # the op of the model's that is being taken apart
+        self._outer: StreamedOp | None = None  # the model's op that is being decomposed
         self._origin = _Origins()
         self._calls_by_number: dict[int, ModuleCall | None] = {}
-        # The last op and what it added to, if autograd added gradients up with it.
+        # The last op and the storage of its first operand, if autograd accumulated a gradient with it.
         self._sum: tuple[StreamedOp, Owned] | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # to be skipped costs an import of Dynamo, which takes seconds
+        return False  # True would make torch import Dynamo, which takes seconds
 
     def __torch_dispatch__(
         self,
@@ -135,20 +135,20 @@ class OpRecorder(TorchDispatchMode):
         name = func._schema.name
         if func.namespace == "prim" or name in _QUESTIONS:
             return func(*args, **kwargs)
-        # Other tensors than dense ones have kernels of their own for what is composite for these.
+        # Tensors that are not dense have their own kernels for ops that are composite for dense ones.
         if _is_composite(func) and all(is_dense(tensor) for tensor in tensors_within((args, kwargs))):
-            return self._take_apart(func, args, kwargs)
+            return self._decompose(func, args, kwargs)
         return self._run_kernel(func, args, kwargs)
 
     def _run_higher_order(
         self, func: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> object:
-        """Run an op that calls functions: those functions' ops are noted, and that it ran is."""
+        """Run a higher-order op: count it, and record the ops of the functions that it calls."""
         self.higher_order[getattr(func, "__name__", str(func))] += 1
-        return func(*(self._watched(arg) for arg in args), **kwargs)
+        return func(*(self._recorded(arg) for arg in args), **kwargs)
 
-    def _watched(self, argument: object) -> object:
-        """Return a function that runs under this mode; anything else as it is."""
+    def _recorded(self, argument: object) -> object:
+        """Wrap a function so that it runs under this mode; return anything else as is."""
         if isinstance(argument, torch.Tensor) or not callable(argument):
             return argument
 
@@ -159,8 +159,8 @@ class OpRecorder(TorchDispatchMode):
 
         return run
 
-    def _take_apart(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
-        """Run a composite op by the ops that it is made of; only the outermost one is the model's own."""
+    def _decompose(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
+        """Run a composite op as the ops it decomposes into; only the outermost one counts as the model's."""
         if self._outer is not None:
             with self:
                 return run_kernel(func, _COMPOSITE, args, kwargs)
@@ -180,7 +180,7 @@ class OpRecorder(TorchDispatchMode):
     def _run_kernel(self, func: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
         self.settle()
         for tensor in tensors_within((args, kwargs)):
-            self._memory.know(tensor)
+            self._memory.ignore(tensor)
         place = len(self.ops)
         own = self._begin(func, args, kwargs) if self._outer is None else None
         try:
@@ -203,9 +203,10 @@ class OpRecorder(TorchDispatchMode):
         return result
 
     def settle(self) -> None:
-        """Correct what lived when autograd had added to a gradient, if the one that it added to is gone.
+        """Correct the live memory after autograd accumulated a gradient, if the old gradient has been freed.
 
-        Nobody else held that one, so that on a real run autograd adds in place. Under a mode it does not.
+        Nothing else referred to the old gradient, so a real run would add in place; under a mode, autograd
+        does not.
         """
         if self._sum is not None:
             sum_op, added_to = self._sum
@@ -240,43 +241,43 @@ class OpRecorder(TorchDispatchMode):
             self._origin.note(tensor, place)
 
     def _caller(self) -> tuple[str, ModuleCall | None]:
-        """Return where an op belongs: in the backward pass, where the forward op did that it is for."""
+        """Return the module path and call that an op belongs to: for a backward op, its forward op's."""
         current = self._calls.current
         if self.phase == "forward" and not torch.is_inference_mode_enabled():
-            # The node that autograd made for this op has the last number given out. Without gradients it made
-            # none: the last one is another op's, unless this is the first in a function of the user's own.
+            # Autograd's node for this op has the sequence number assigned last. Without gradients there is no
+            # node: the number is another op's, unless this op is the first in a custom autograd function.
             number = next_sequence_number() - 1
             if torch.is_grad_enabled():
                 self._calls_by_number[number] = current
             else:
                 self._calls_by_number.setdefault(number, current)
-        if self.phase == "backward" and current is None:  # not None: a checkpoint runs its forward pass again
+        if self.phase == "backward" and current is None:  # not None: activation checkpointing recomputes
             node = current_autograd_node()
-            if node is not None and hasattr(node, "variable"):  # it adds to a parameter's gradient
+            if node is not None and hasattr(node, "variable"):  # it accumulates a parameter's gradient
                 return self._owners.get(id(node.variable), ""), None
             current = None if node is None else self._calls_by_number.get(sequence_number(node))
         return (current.path if current is not None else "", current)
 
 
 class _Origins:
-    """Which op made a tensor."""
+    """Maps tensors to the ops that produced them."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
 
     def note(self, tensor: torch.Tensor, number: int) -> None:
-        """Say that an op made a tensor."""
+        """Record that an op produced a tensor."""
         self._made[id(tensor)] = (weakref.ref(tensor), number)
 
     def find(self, tensor: torch.Tensor) -> int:
-        """Return the number of the op that made a tensor; -1 if none did."""
+        """Return the number of the op that produced a tensor; -1 if none did."""
         known = self._made.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else -1
 
 
 def _is_called_by_autograd() -> bool:
-    """Whether autograd's engine itself calls the op that is dispatched now, and no Python code in between."""
-    caller = sys._getframe(2).f_back  # beyond this, `_run_kernel` and `__torch_dispatch__`
+    """Whether autograd's engine called the op being dispatched directly, not through Python code."""
+    caller = sys._getframe(2).f_back  # skips this function, `_run_kernel` and `__torch_dispatch__`
     return caller is None or caller.f_code.co_filename.startswith(_AUTOGRAD)
 
 

@@ -35,22 +35,22 @@ from torchport.torch_private import (
 )
 
 Values = Literal["fake", "real"]
-# Under `inference_mode` torch leaves composite ops whole, so that they are seen as the model calls them.
+# Under `inference_mode`, torch keeps composite ops whole, so they are recorded as the model calls them.
 _Pass = Literal["inference", "training"]
 
 
 @dataclass(frozen=True, slots=True)
 class OpStream:
-    """What a run of a model did.
+    """The record of a model's run.
 
     Args:
         module: the model.
-        ops: the ops in the order in which they ran.
-        module_calls: the calls of modules, in the order in which they began.
-        values: whether the run was on fake tensors or on real ones.
-        note: why it was on real ones, or what is not as usual; else empty.
-        higher_order: how often ops ran that call functions, as `cond` does: on fake tensors every branch of
-            one runs, and its own kernel is not seen.
+        ops: the ops, in execution order.
+        module_calls: the module calls, in the order in which they began.
+        values: whether the run used fake or real tensors.
+        note: why it used real tensors or autograd; empty for the usual run.
+        higher_order: the number of runs of each higher-order op, such as `cond`; on fake tensors, all of its
+            branches run, and its own kernel is not recorded.
     """
 
     module: nn.Module
@@ -72,18 +72,18 @@ def stream_ops(
 ) -> OpStream:
     """Run a model and return its ops.
 
-    The model is left as it was, and torch too. It needs no weights: a model on the meta device
-    is run as one on the CPU would be.
+    The model is not modified, and torch's state is restored. No weights are needed: a model on the meta
+    device runs as it would on the CPU.
 
     Args:
         model: a module, or any callable on tensors.
         args, kwargs: its inputs, of any class.
-        backward: whether the backward pass is wanted too, of every output with a gradient. Composite ops
-            then come as those that autograd takes them apart into.
+        backward: whether to run the backward pass too, from every output that has a gradient. Composite ops
+            are then recorded as the ops that autograd decomposes them into.
         name: the model's name in messages.
 
     Raises:
-        CaptureError: the inputs do not fit, the model raises, or it needs values that it does not have.
+        CaptureError: the inputs do not match the forward, the model raises, or it needs values and has none.
 
     Example:
         >>> [op.call.name for op in stream_ops(torch.nn.Linear(2, 3), (torch.ones(1, 2),)).ops]
@@ -95,7 +95,7 @@ def stream_ops(
 
 
 class _Run:
-    """One model on one set of inputs, tried in one way after another."""
+    """Runs one model on one set of inputs, trying several ways in turn."""
 
     def __init__(
         self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], name: str
@@ -105,13 +105,13 @@ class _Run:
         self._args = args
         self._kwargs = kwargs
         self._name = name
-        self._at: ModuleCall | None = None  # the module that ran when the last try failed
+        self._at: ModuleCall | None = None  # the module call in which the last attempt failed
 
     def check_inputs(self) -> None:
-        """Refuse inputs that the model's forward has no place for.
+        """Refuse inputs that do not match the signature of the model's forward.
 
         Raises:
-            CaptureError: names the argument.
+            CaptureError: the inputs do not match; the message names the argument.
         """
         check_not_lazy(self._module, self._name)
         try:
@@ -122,13 +122,13 @@ class _Run:
             signature.bind(*self._args, **self._kwargs)
         except TypeError as error:
             raise CaptureError(
-                f"the inputs do not fit the model's forward{signature}: {error}",
+                f"the inputs do not match the model's forward{signature}: {error}",
                 where=self._name,
-                remedy="give each argument once: positional ones in args, others by name in kwargs",
+                remedy="pass each argument once: positional ones in args, others by name in kwargs",
             ) from None
 
     def first_that_works(self, backward: bool) -> OpStream:
-        """Return the stream of the first way to run the model that works."""
+        """Return the stream of the first attempt to run the model that succeeds."""
         usual: _Pass = "training" if backward else "inference"
         ways: list[tuple[Values, _Pass]] = [("fake", usual), ("real", usual)]
         if not backward:  # a model that uses autograd within its forward cannot run in inference mode
@@ -143,7 +143,7 @@ class _Run:
                 recorder, calls = self._try(values, kind, backward)
             except CaptureError:
                 raise
-            except Exception as error:  # noqa: BLE001  # a model may raise anything; the last way's is told
+            except Exception as error:  # noqa: BLE001  # a model may raise anything; the last is reported
                 errors.append(error)
                 continue
             note = self._note(values, kind != usual, errors)
@@ -193,7 +193,7 @@ class _Run:
             raise CaptureError(
                 "no output has a gradient, so there is no backward pass",
                 where=self._name,
-                remedy="let a parameter or an input require one, with .requires_grad_()",
+                remedy="make a parameter or an input require grad, with .requires_grad_()",
             )
         torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])
 
@@ -202,13 +202,13 @@ class _Run:
         if values == "real":
             line = user_line(errors[0])
             notes.append(
-                f"ran on real values, since it does not run on fake tensors: {one_line(errors[0])}"
+                f"ran on real values, since the model does not run on fake tensors: {one_line(errors[0])}"
                 + (f" (at {line})" if line else "")
             )
         if unusual:
             notes.append(
-                "ran with autograd, which the model needs: composite ops are taken apart, and what autograd "
-                "keeps counts as memory"
+                "ran with autograd, which the model needs: composite ops are decomposed, and what autograd "
+                "saves counts as memory"
             )
         return "; ".join(notes)
 
@@ -218,7 +218,7 @@ class _Run:
         where = self._name + (f", {line}" if line else "")
         if self._has_no_values() and _depends_on_values(errors[0]):
             return CaptureError(
-                f"the model's path depends on the values of a tensor, and on the meta device there are none "
+                f"the model's control flow depends on the values of a tensor, and the meta device has none "
                 f"({one_line(errors[0])})",
                 where=where,
                 remedy="load it on the CPU, with values",
@@ -229,7 +229,7 @@ class _Run:
         return CaptureError(
             f"the model raises{at}: {one_line(error)}",
             where=where,
-            remedy=f"see whether the inputs fit: {self._inputs_described()}",
+            remedy=f"check whether the inputs are right: {self._inputs_described()}",
         )
 
     def _inputs_described(self) -> str:

@@ -1,8 +1,8 @@
-"""The memory that a kernel takes for itself and gives back: torch's allocator shows it, no tensor does.
+"""The temporary memory of a kernel, its workspace: visible to torch's allocator, but not as a tensor.
 
-Most kernels take none, and of attention it is known how much. What the convolutions take, which is most, is
-an estimate: oneDNN computes in memory orders of its own, copies the input and the weight into them, and the
-result out of one, and how far it pads these depends on the processor.
+Most kernels need none, and for attention the amount is known. For convolutions, which need the most, it is
+an estimate: oneDNN computes in its own memory layouts, and copies the input and the weight into them and the
+result out of them; the padding of these copies depends on the processor.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torchport.torch_private import OpOverload, select_conv_backend
 
 aten = torch.ops.aten
 
-# A model on the meta device stands for one on the CPU.
+# A model on the meta device is treated as one on the CPU.
 _MODELLED_DEVICES = ("cpu", "meta")
-# With so few channels, as an image has, oneDNN reads the input as it is.
+# With at most this many channels, as in an image, oneDNN reads the input without a copy.
 _FEW_CHANNELS = 4
 
-# Each element by itself: these take nothing, unless an operand must be converted to another dtype first.
+# Elementwise: these need no workspace, unless an operand must first be converted to another dtype.
 _ELEMENTWISE = frozenset(
     """
     abs add sub mul div neg exp log sin cos tanh sigmoid relu silu hardswish hardsigmoid sqrt rsqrt pow
@@ -34,7 +34,7 @@ _ELEMENTWISE = frozenset(
     silu_backward hardswish_backward hardsigmoid_backward
     """.split()
 )
-# These move elements, make tensors or only look at them another way.
+# These move elements, create tensors or return views.
 _MOVING = frozenset(
     """
     _reshape_alias _to_copy _unsafe_view alias arange as_strided cat clone constant_pad_nd copy detach empty
@@ -43,18 +43,18 @@ _MOVING = frozenset(
     split_with_sizes squeeze t transpose unbind unsqueeze view zero zeros zeros_like
     """.split()
 )
-# These copy an input that is not contiguous; one that is, they read as it is.
+# These copy a non-contiguous input, and read a contiguous one directly.
 _CONTIGUOUS = frozenset("gelu native_layer_norm embedding _softmax _log_softmax sum mean amax amin".split())
 _PRODUCTS = frozenset("mm addmm bmm baddbmm".split())
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """What a kernel takes for itself.
+    """The temporary memory of a kernel.
 
     Args:
-        bytes: how many, beyond its results, at most at a time.
-        known: whether that is so, but for the few bytes of a number that a kernel wraps as a tensor;
+        bytes: its peak in bytes, not counting the results.
+        known: whether this is exact, except for the few bytes of a scalar that a kernel wraps as a tensor;
             otherwise it is an estimate.
     """
 
@@ -67,9 +67,9 @@ _UNKNOWN = Workspace(0, known=False)
 
 
 def is_modelled_processor() -> bool:
-    """Whether products, attention and convolutions are computed by the libraries that are modelled here.
+    """Whether matmuls, attention and convolutions run in the libraries that are modelled here.
 
-    Elsewhere torch computes them with other libraries (on ARM with Arm's, which copy what they multiply).
+    On other processors, torch uses other libraries (on ARM, Arm's own, which copy their operands).
     """
     return platform.machine().lower() in ("x86_64", "amd64")
 
@@ -77,7 +77,7 @@ def is_modelled_processor() -> bool:
 def workspace_of(
     op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], result: object
 ) -> Workspace:
-    """Return what an op takes beyond its results."""
+    """Return the workspace of an op: the memory that it uses beyond its results."""
     tensors = [item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)]
     if op.namespace != "aten" or any(tensor.device.type not in _MODELLED_DEVICES for tensor in tensors):
         return _UNKNOWN
@@ -91,7 +91,7 @@ def workspace_of(
     if not is_modelled_processor():
         return _UNKNOWN
     if name in _PRODUCTS:
-        return _NONE if all(map(_is_read_as_it_is, tensors[-2:])) else _UNKNOWN  # before them, what is added
+        return _NONE if all(map(_needs_no_copy, tensors[-2:])) else _UNKNOWN  # before them comes the addend
     if op is aten._scaled_dot_product_flash_attention_for_cpu.default:
         return _attention(_named(op, args, kwargs))
     if op is aten.convolution.default:
@@ -102,7 +102,7 @@ def workspace_of(
 
 
 def _is_of_one_dtype(operands: Sequence[torch.Tensor], result: object) -> bool:
-    """Whether no operand is converted. Numbers are, in a few bytes; masks are read as they are."""
+    """Whether no operand needs a dtype conversion; scalars take only a few bytes, and masks need none."""
     dtypes = {operand.dtype for operand in operands if operand.dim() > 0}
     dtypes.discard(torch.bool)
     if isinstance(result, torch.Tensor) and result.is_floating_point():
@@ -110,16 +110,16 @@ def _is_of_one_dtype(operands: Sequence[torch.Tensor], result: object) -> bool:
     return len(dtypes) <= 1
 
 
-def _is_read_as_it_is(matrix: torch.Tensor) -> bool:
-    """Whether a product needs no copy of a matrix: it is float32, in the order of its rows or columns."""
+def _needs_no_copy(matrix: torch.Tensor) -> bool:
+    """Whether a matmul reads a matrix without a copy: it is float32, in row-major or column-major order."""
     return matrix.dtype is torch.float32 and (matrix.is_contiguous() or matrix.mT.is_contiguous())
 
 
 def _attention(named: Mapping[str, object]) -> Workspace:
-    """Each thread holds a block of scores, their sums and largest, and a block of the result."""
+    """Return the workspace of attention: a block of scores, row sums and maxima, and outputs per thread."""
     query, key = cast(torch.Tensor, named["query"]), cast(torch.Tensor, named["key"])
     if query.dtype is not torch.float32:
-        return _UNKNOWN  # of lower precision, it may be packed first
+        return _UNKNOWN  # in lower precision, the operands may be packed first
     length, width = query.shape[-2:]
     rows = min(length, 256 if length >= 768 else 64 if length >= 192 else 32)
     columns = min(key.shape[-2], 512)
@@ -133,17 +133,17 @@ def _named(op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object])
 
 
 def _convolution(named: Mapping[str, object], result: torch.Tensor) -> int:
-    """Beside the result: the copies of input and weight, or the result in oneDNN's order."""
+    """Return the bytes besides the result: the copies of input and weight, or of the result."""
     if not _is_onednn(named):
         return 0
     source, weight = cast(torch.Tensor, named["input"]), cast(torch.Tensor, named["weight"])
     if not _is_reordered(source):
         return weight.nbytes
-    return max(_input_copy(source) + weight.nbytes + _without_steps(named, weight, result), result.nbytes)
+    return max(_input_copy(source) + weight.nbytes + _strided_copy(named, weight, result), result.nbytes)
 
 
 def _convolution_backward(named: Mapping[str, object]) -> int:
-    """Beside both gradients: the copies that either is computed from, or the weight's in oneDNN's order."""
+    """Return the bytes besides both gradients: the copies of the operands, or of the weight's gradient."""
     if not _is_onednn(named):
         return 0
     gradient = cast(torch.Tensor, named["grad_output"])
@@ -152,7 +152,7 @@ def _convolution_backward(named: Mapping[str, object]) -> int:
     if not _is_reordered(source):
         return weight.nbytes
     sizes = [0]
-    if to_input:  # the weight's gradient is not there yet
+    if to_input:  # the weight's gradient is not allocated yet
         sizes.append(gradient.nbytes + (0 if to_weight else weight.nbytes))
     if to_weight:
         sizes += [gradient.nbytes + _input_copy(source), weight.nbytes]
@@ -163,8 +163,8 @@ def _input_copy(source: torch.Tensor) -> int:
     return source.nbytes if source.shape[1] > _FEW_CHANNELS else 0
 
 
-def _without_steps(named: Mapping[str, object], weight: torch.Tensor, result: torch.Tensor) -> int:
-    """Each thread's copy of what a 1×1 convolution with a stride reads of one input."""
+def _strided_copy(named: Mapping[str, object], weight: torch.Tensor, result: torch.Tensor) -> int:
+    """Return the bytes of each thread's copy of the elements that a strided 1×1 convolution reads."""
     steps = cast("Sequence[int]", named["stride"])
     if named["transposed"] or set(weight.shape[2:]) != {1} or max(steps) == 1:
         return 0
@@ -173,13 +173,13 @@ def _without_steps(named: Mapping[str, object], weight: torch.Tensor, result: to
 
 
 def _is_reordered(source: torch.Tensor) -> bool:
-    """Whether a tensor is in torch's own order; oneDNN takes one whose channels come last as it is."""
+    """Whether oneDNN must reorder a tensor's layout; it reads channels-last tensors directly."""
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(source.dim())
     return last is None or not source.is_contiguous(memory_format=last)
 
 
 def _is_onednn(named: Mapping[str, object]) -> bool:
-    """Whether torch hands a convolution to oneDNN; that depends on its sizes and on the number of threads."""
+    """Whether torch dispatches a convolution to oneDNN, which depends on sizes and the number of threads."""
     source, weight = cast(torch.Tensor, named["input"]), cast(torch.Tensor, named["weight"])
     if source.dim() != weight.dim():
         return False

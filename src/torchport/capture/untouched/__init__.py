@@ -1,4 +1,4 @@
-"""A model → a stand-in to run in its place; the model, its functions and torch are left as they were."""
+"""A model → a stand-in to run in its place; the model, its functions and torch's state stay unchanged."""
 
 from torchport.capture.untouched.kept_values import buffers_kept, values_kept
 from torchport.capture.untouched.remembered import nothing_remembered

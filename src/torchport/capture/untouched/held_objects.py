@@ -1,4 +1,4 @@
-"""Tells which of the objects that a model holds are holders of values, which a copy can stand for."""
+"""Determines which of the objects that a model holds are plain holders of values, and can be copied."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, cast
 
 from torch import nn
 
-# Of others' classes these alone are plain holders of values.
+# The only classes of Python's standard library that are plain holders of values.
 _HOLDERS = ("types.SimpleNamespace", "argparse.Namespace", "collections.UserDict", "collections.UserList")
 _COPY_PROTOCOL = ("__reduce__", "__reduce_ex__", "__copy__", "__deepcopy__")
 
 
 def is_holder(value: object, kind: type) -> bool:
-    """Whether an object is one whose attributes a forward may write, and whose copy would do as well."""
+    """Whether a forward may write to an object's attributes, and a copy of the object can replace it."""
     return bool((getattr(value, "__dict__", None) or slots(kind)) and _has_holders(kind))
 
 
 @functools.lru_cache(maxsize=4096)
 def _has_holders(kind: Any) -> bool:
-    """Whether a class's objects are what their attributes say.
+    """Whether instances of a class are fully described by their attributes.
 
-    Not those of classes that say themselves how to copy them, nor those of torch and of Python's library,
-    which stand for more: locks, loggers, graphs.
+    This excludes classes that define how to copy them, and classes of torch and of Python's standard library,
+    whose instances represent more: locks, loggers, graphs.
     """
     if f"{kind.__module__}.{kind.__qualname__}" in _HOLDERS:
         return True
@@ -39,13 +39,13 @@ def _has_holders(kind: Any) -> bool:
         return False
     try:
         empty_holder(kind)
-    except TypeError:  # there is more to it than Python's attributes
+    except TypeError:  # it has state beyond Python attributes
         return False
     return True
 
 
 def empty_holder(kind: type) -> object:
-    """Return a new object of a class, without attributes: the class's own code is not run."""
+    """Return a new instance of a class without attributes; the class's own code is not run."""
     base: Any = _plain_base(kind)
     return base.__new__(kind)
 
@@ -55,12 +55,12 @@ def _plain_base(kind: type) -> type:
 
 
 def slots(kind: type) -> list[str]:
-    """Return the attributes of a class's objects that are in no `__dict__`; Python remembers them."""
-    return cast("list[str]", copyreg._slotnames(kind))  # type: ignore[attr-defined]  # typeshed leaves it out
+    """Return the names of the slots of a class and its bases; Python caches them."""
+    return cast("list[str]", copyreg._slotnames(kind))  # type: ignore[attr-defined]  # missing in typeshed
 
 
 def named_objects(module: nn.Module) -> set[int]:
-    """Return the ids of what the files of a model's classes hold by name: there is one for everybody."""
+    """Return the ids of the module-level objects in the files of a model's classes: these are shared."""
     files = {kind.__module__ for part in {type(part) for part in module.modules()} for kind in part.__mro__}
     found: set[int] = set()
     for name in files:

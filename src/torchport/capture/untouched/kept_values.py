@@ -1,6 +1,6 @@
-"""Gives tensors their values back after a run that is the model's own, such as one that is timed.
+"""Restores the values of tensors after a run of the model itself, such as a timed one.
 
-A capture needs none of this: it runs a stand-in.
+A capture does not need this: it runs a stand-in.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torchport.capture.replaced_buffers import held_buffers
 
 @contextmanager
 def values_kept(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Put tensors back as they were; those that nobody writes to are not written."""
+    """Restore the values of tensors on exit; tensors that did not change are not written to."""
     kept = [(tensor, tensor.detach().clone()) for tensor in tensors]
     try:
         yield
     finally:
         with torch.no_grad():
             for tensor, content in kept:
-                # A write would tell the compiled model to look anew.
+                # A needless write would make the compiled model check its weights again.
                 if tensor.shape != content.shape or not (tensor.is_meta or torch.equal(tensor, content)):
                     tensor.resize_(content.shape).copy_(content)
 
 
 @contextmanager
 def buffers_kept(module: nn.Module) -> Iterator[None]:
-    """Put every buffer of a module back, and each that was replaced."""
+    """Restore the values of a module's buffers on exit, and reinstall buffers that were replaced."""
     held = held_buffers(module)
     try:
         with values_kept(buffer.tensor for buffer in held if buffer.tensor is not None):

@@ -1,4 +1,4 @@
-"""Lets what refers to a model's parts refer to their copies: methods, closures, partials, weak references."""
+"""Redirects references to a model's parts to their copies: methods, closures, partials, weak references."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ T = TypeVar("T")
 
 
 class Copies(Protocol):
-    """The copies of a model's parts, as they are made."""
+    """The copies of a model's parts, while they are being made."""
 
     def of(self, value: T) -> T:
-        """Return the copy of a value; itself, if it is shared."""
+        """Return the copy of a value, or the value itself if it is shared."""
 
     def note(self, value: object, made: object) -> None:
-        """Note down the copy of a value, before what it holds is copied: that may hold the value again."""
+        """Register the copy of a value before its contents are copied, since these may refer to the value."""
 
     def later(self, fill: Callable[[], object]) -> None:
-        """Have a copy filled later."""
+        """Schedule a callable that fills a copy."""
 
 
 def _method(copies: Copies, value: types.MethodType) -> object:
@@ -58,7 +58,7 @@ def _cached(copies: Copies, value: functools._lru_cache_wrapper[object]) -> obje
 
 
 def _function(copies: Copies, value: types.FunctionType) -> object:
-    """Return a function with variables of its own in place of those of the functions around it."""
+    """Return a copy of a function with its own closure cells and module globals; itself, if it has none."""
     known = _globals(copies, value)
     if not value.__closure__ and known is value.__globals__:
         return value
@@ -72,14 +72,14 @@ def _function(copies: Copies, value: types.FunctionType) -> object:
 
 
 def refers_to_modules(value: object) -> bool:
-    """Whether a function has modules, or what may refer to them, from elsewhere than its arguments."""
+    """Whether a function may refer to modules through its closure or globals."""
     if not isinstance(value, types.FunctionType):
         return False
     for cell in value.__closure__ or ():
         try:
-            if not isinstance(cell.cell_contents, type):  # the class that `super` asks for
+            if not isinstance(cell.cell_contents, type):  # a class is harmless: `super()` needs one
                 return True
-        except ValueError:  # nothing is in it yet
+        except ValueError:  # an empty cell
             return True
     return any(isinstance(value.__globals__.get(name), nn.Module) for name in _names(value.__code__))
 
@@ -92,7 +92,7 @@ def _globals(copies: Copies, value: types.FunctionType) -> dict[str, Any]:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """Yield the names of a function's globals, and of those of functions that it makes."""
+    """Yield the names of globals that a function and its nested functions may use."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -106,7 +106,7 @@ def _cell(copies: Copies, value: types.CellType) -> object:
     def fill() -> None:
         try:
             made.cell_contents = copies.of(value.cell_contents)
-        except ValueError:  # nothing is in it yet
+        except ValueError:  # an empty cell
             return
 
     copies.later(fill)
@@ -121,7 +121,7 @@ def _weak(copies: Copies, value: weakref.ref[object]) -> object:
 
 def _proxy(copies: Copies, value: Any) -> object:
     try:
-        target = value.__repr__.__self__  # every attribute of a proxy is its target's
+        target = value.__repr__.__self__  # a proxy forwards every attribute to its target
     except ReferenceError:
         return value
     made = copies.of(target)
@@ -129,7 +129,7 @@ def _proxy(copies: Copies, value: Any) -> object:
 
 
 def _handle(copies: Copies, value: RemovableHandle) -> object:
-    """Return a hook's handle; one that is removed while the copy runs removes the copy's hook."""
+    """Return a copy of a hook's handle: removing the hook during a run removes the copy's hook only."""
     made = object.__new__(RemovableHandle)
     copies.note(value, made)
     vars(made).update({name: copies.of(held) for name, held in vars(value).items()})

@@ -1,7 +1,7 @@
-"""Takes back what a model's functions remember of a run on tensors without values.
+"""Undoes what a model's functions cache during a run on fake tensors.
 
-A function under `functools.lru_cache`, or one that fills a dict of its file or class, keeps what it made.
-After a run on fake tensors it would go on giving those to a model that runs for real.
+A function under `functools.lru_cache`, or one that fills a module-level or class-level dict, keeps its
+results. After a run on fake tensors, it would return those to the model in a real run.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch import nn
 
 from torchport.torch_private import FakeTensor, FunctionalTensor
 
-_NESTED = 3  # how many functions, or containers, may stand around what is looked for
+_NESTED = 3  # the maximum nesting of functions or containers that are searched
 
 
 @contextmanager
 def nothing_remembered(module: nn.Module) -> Iterator[None]:
-    """Let the functions around a module forget what they remember of what happens meanwhile.
+    """Clear, on exit, what a model's functions cached inside the context.
 
     Args:
-        module: the model; the functions are those of its modules' classes and of the files of these.
+        module: the model; its functions are those of its modules' classes and of the files that define these.
     """
     named = list(_named_values(module))
     cached = [(function, function.cache_info().misses) for function in _cached_functions(named)]
@@ -38,11 +38,11 @@ def nothing_remembered(module: nn.Module) -> Iterator[None]:
                 function.cache_clear()
         for value, before in held.values():
             if _is_fake(value) and not _is_fake(before):
-                _put_back(value, before)
+                _restore(value, before)
 
 
 def _named_values(module: nn.Module) -> Iterator[Any]:
-    """Yield what a module's classes and their files hold by name, and functions that it holds itself."""
+    """Yield the attributes of a model's classes, the globals of their files, and the functions it holds."""
     parts = list(module.modules())
     functions = [held for part in parts for held in vars(part).values() if _is_function(held)]
     for held in [inner for function in functions for inner in _used_by(function)]:
@@ -57,11 +57,11 @@ def _named_values(module: nn.Module) -> Iterator[Any]:
 
 
 def _used_by(function: object) -> Iterator[object]:
-    """Yield what a function or method has from elsewhere than its arguments and its file."""
+    """Yield what a function or method uses besides its arguments and globals: `self` and its closure."""
     if isinstance(function, types.MethodType):
         yield function.__self__
     for cell in getattr(function, "__closure__", None) or ():
-        with suppress(ValueError):  # nothing is in it yet
+        with suppress(ValueError):  # an empty cell
             yield cell.cell_contents
 
 
@@ -74,7 +74,7 @@ def _is_function(value: object) -> bool:
 
 
 def _cached_functions(values: Iterable[object]) -> list[functools._lru_cache_wrapper[object]]:
-    """Return the functions under `lru_cache` among values, and those that functions among them call."""
+    """Return the functions under `lru_cache` among values, and those in the closures of other functions."""
     found: dict[int, functools._lru_cache_wrapper[object]] = {}
     for value in values:
         _search(value, found, _NESTED)
@@ -93,10 +93,10 @@ def _search(value: object, found: dict[int, functools._lru_cache_wrapper[object]
 
 
 def _is_fake(value: Any, nested: int = _NESTED) -> bool:
-    """Whether a value is a tensor that a trace made, or a plain container of one.
+    """Whether a value is a tensor created by a trace, or a plain container of one.
 
-    Other classes of containers are not looked into: to go through them may run any code. Nor are deep ones,
-    which may hold themselves.
+    Containers of other classes are not searched, since iterating over them may run arbitrary code; nor are
+    deeply nested ones, which may be cyclic.
     """
     if type(value) in (dict, list, tuple, set) and nested:
         items = list(value.values() if type(value) is dict else value)
@@ -104,7 +104,7 @@ def _is_fake(value: Any, nested: int = _NESTED) -> bool:
     return isinstance(value, (FakeTensor, FunctionalTensor))
 
 
-def _put_back(value: Any, before: Any) -> None:
+def _restore(value: Any, before: Any) -> None:
     if isinstance(value, list):
         value[:] = before
     else:

@@ -1,4 +1,4 @@
-"""Copies TorchScript's modules: what they hold is held in C++, and Python sees it through wrappers."""
+"""Copies TorchScript modules: their state is held in C++, and exposed to Python through wrappers."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from torchport.torch_private import (
 
 
 def is_scripted(module: nn.Module) -> bool:
-    """Whether a module's tensors and parts are held by a C++ object of its own."""
+    """Whether a module's tensors and submodules are held by a C++ object."""
     return isinstance(module, torch.jit.ScriptModule) and SCRIPT_OBJECT in vars(module)
 
 
 def copy_scripted(module: nn.Module, made: nn.Module, stand_in: Callable[[Any], Any]) -> None:
-    """Make an empty object the copy of a scripted module, on a C++ object of its own.
+    """Turn an empty object into a copy of a scripted module, with its own C++ object.
 
     Args:
         module: the module.
         made: a new object of its class, without attributes.
-        stand_in: gives what stands for a value: for a tensor, for another module.
+        stand_in: returns the copy of a value, such as a tensor or a submodule.
     """
-    held = copy.copy(vars(module)[SCRIPT_OBJECT])  # it shares what it holds; parts and tensors follow
+    held = copy.copy(vars(module)[SCRIPT_OBJECT])  # a shallow copy; submodules and tensors are replaced below
     parts = {name: stand_in(part) for name, part in module._modules.items()}
     for name, part in module._modules.items():
-        if part is not None:  # a traced one stands before the scripted one that has the C++ object
+        if part is not None:  # a traced module wraps the scripted one, which has the C++ object
             held.setattr(name, vars(stand_in(vars(part).get(TRACED_SCRIPT, part)))[SCRIPT_OBJECT])
     parameters = OrderedDictWrapper(ParameterDict(held))
     buffers = OrderedDictWrapper(BufferDict(held))
@@ -50,7 +50,7 @@ def copy_scripted(module: nn.Module, made: nn.Module, stand_in: Callable[[Any], 
     }
     attributes = vars(made)
     for name, value in vars(module).items():
-        # Methods are bound to the C++ object: torch looks them up again.
+        # Methods are bound to the original C++ object: torch looks them up again on the copy.
         if name not in wrappers and not isinstance(value, ScriptMethod):
             attributes[name] = stand_in(value)
     attributes.update(wrappers)

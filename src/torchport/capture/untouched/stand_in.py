@@ -1,7 +1,7 @@
-"""Makes a stand-in for a model: modules of its own, which share the model's tensors, for a capture to run.
+"""Makes a stand-in for a model, for a capture to run: a copy of its modules that shares the model's tensors.
 
-Nothing is ever put into the caller's module. Whatever a forward writes to modules, lists, dicts and objects
-is written to the stand-in's, and is gone with it; other threads go on with a model that nobody touches.
+The caller's module is never modified. Whatever a forward writes to modules, lists, dicts and objects goes to
+the stand-in's copies, and is discarded with them; other threads can keep using the model.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _SHARED = frozenset(
      numpy.ndarray, torch.dtype, torch.device, torch.Size, torch.Generator}
 )  # fmt: skip
 _MODULES_OWN = frozenset(vars(nn.Module()))
-_CONTAINERS = (OrderedDict, defaultdict, dict, list, set, deque)  # the most special ones first
+_CONTAINERS = (OrderedDict, defaultdict, dict, list, set, deque)  # subclasses before their bases
 
 
 class StandIn:
     """A model's stand-in.
 
-    Modules, lists, dicts and objects with attributes are copied, wherever the model holds them, each once:
-    what is shared in the model is shared in the stand-in. Methods, partial functions and closures that refer
-    to them refer to the copies. Tensors are the model's own, or what `substitute` gives for them.
+    Modules, lists, dicts and objects with attributes are copied, wherever the model holds them, each once, so
+    sharing within the model is preserved. Methods, partial functions and closures that refer to them are
+    redirected to the copies. Tensors are the model's own, or what `substitute` returns for them.
 
     Args:
         module: the model.
-        substitute: gives the tensor to use in place of one; asked once for each.
+        substitute: returns the tensor to use in place of a tensor; replacements are cached.
 
     Raises:
         CaptureError: a module in it cannot be copied.
@@ -54,21 +54,21 @@ class StandIn:
 
     def __init__(self, module: nn.Module, substitute: TensorMap | None = None) -> None:
         self._substitute = substitute
-        self._made: dict[int, tuple[object, object]] = {}  # by the original's id: the original, and its copy
+        self._made: dict[int, tuple[object, object]] = {}  # original and copy, by the original's id
         self._pending: list[Callable[[], object]] = []
         self._forwards: dict[type[nn.Module], Callable[..., object] | None] = {}
         self._named = named_objects(module)
         self.module: nn.Module = self.of(module)
-        while self._pending:  # not by recursion: what a model holds may be nested deeper than that goes
+        while self._pending:  # not recursively: objects may be nested deeper than Python's recursion limit
             self._pending.pop()()
         self._originals = {id(made): original for original, made in self._made.values()}
 
     def original(self, value: T) -> T:
-        """Return what a value of the stand-in stands for; itself, if the model holds it too."""
+        """Return the original of a value of the stand-in; the value itself if it is shared with the model."""
         return cast("T", self._originals.get(id(value), value))
 
     def of(self, value: T) -> T:
-        """Return what stands for a value of the model."""
+        """Return the stand-in's counterpart of a value of the model."""
         kind = type(value)
         if kind in _SHARED:
             return value
@@ -82,17 +82,17 @@ class StandIn:
         return cast("T", known[1])
 
     def note(self, value: object, made: object) -> None:
-        """Note down what stands for a value."""
+        """Register the copy of a value."""
         self._made[id(value)] = (value, made)
 
     def later(self, fill: Callable[[], object]) -> None:
-        """Have a copy filled later."""
+        """Schedule a callable that fills a copy."""
         self._pending.append(fill)
 
     def _make(self, value: Any, kind: type) -> object:
         if kind in _CONTAINERS:
             return self._container(value, kind, kind)
-        if kind in REFERENCES:  # before the others: a weak reference says that it is what it refers to
+        if kind in REFERENCES:  # before the others: isinstance takes a weak proxy for its target
             return REFERENCES[kind](self, value)
         if isinstance(value, torch.Tensor):
             return value if self._substitute is None else self._substitute(value)
@@ -112,8 +112,8 @@ class StandIn:
             made = object.__new__(type(module))  # its own constructor may do anything
         except TypeError as error:
             raise CaptureError(
-                f"a {type(module).__name__} cannot be copied: {error}",
-                remedy="derive its class from torch.nn.Module and other classes of Python's own kind alone",
+                f"a module of class {type(module).__name__} cannot be copied: {error}",
+                remedy="derive the class from torch.nn.Module and ordinary Python classes only",
             ) from error
         self.note(module, made)
         if is_scripted(module):
@@ -123,7 +123,7 @@ class StandIn:
         return made
 
     def _fill_module(self, module: nn.Module, made: nn.Module) -> None:
-        """Fill a module's copy: most of what each of hundreds of modules holds are empty dicts."""
+        """Fill a module's copy, with a fast path for empty dicts: most of a module's attributes are."""
         attributes = vars(made)
         for name, held in dict(vars(module)).items():
             kind = type(held)
@@ -139,7 +139,7 @@ class StandIn:
             attributes["forward"] = types.MethodType(forward, made)
 
     def _forward_of(self, kind: type[nn.Module]) -> Callable[..., object] | None:
-        """Return a forward for copies of a class's modules, where the class's own refers to other modules."""
+        """Return a copy of a class's forward for its stand-ins, if it refers to other modules; else None."""
         if kind not in self._forwards:
             own = inspect.getattr_static(kind, "forward")
             self._forwards[kind] = self.of(own) if refers_to_modules(own) else None
@@ -176,7 +176,7 @@ class StandIn:
         return made
 
     def _fill_container(self, value: Any, made: Any, base: Any) -> None:
-        """Put into a copy what a container holds, by its base's methods: its own may do anything."""
+        """Fill a container's copy with the base class's methods: overridden ones may do anything."""
         if issubclass(base, dict):
             for key, item in list(base.items(value)):
                 base.__setitem__(made, self._key(key), self.of(item))
@@ -186,7 +186,7 @@ class StandIn:
             base.extend(made, [self.of(item) for item in list(base.__iter__(value))])
 
     def _key(self, key: T) -> T:
-        """Return what stands for a key; most keys are values, and an unfilled copy has no hash."""
+        """Return the copy of a key that is a module or tensor, else the key: unfilled copies have no hash."""
         return self.of(key) if isinstance(key, (nn.Module, torch.Tensor)) else key
 
     def _tuple(self, value: tuple[object, ...]) -> tuple[object, ...]:

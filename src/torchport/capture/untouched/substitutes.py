@@ -1,4 +1,4 @@
-"""Tensors to use in place of a model's own: fake ones, which have no values, or copies."""
+"""Substitutes for a model's own tensors: fake tensors, which have no values, or copies."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from torchport.torch_private import FakeTensor, FakeTensorMode, mark_as_paramete
 
 
 class Once:
-    """A map of tensors that gives the same result for the same tensor, be it a weight or an input."""
+    """A memoized tensor map: the same tensor, be it a weight or an input, always gives the same result."""
 
     def __init__(self, substitute: TensorMap) -> None:
         self._substitute = substitute
         self._known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what stands for a tensor."""
+        """Return the substitute for a tensor."""
         if id(tensor) not in self._known:
             self._known[id(tensor)] = (tensor, self._substitute(tensor))
         return self._known[id(tensor)][1]
 
     def results(self) -> list[torch.Tensor]:
-        """Return everything that stands for something."""
+        """Return all substitutes made so far."""
         return [result for _, result in self._known.values()]
 
 
 def faker(mode: FakeTensorMode) -> TensorMap:
-    """Return what makes fake tensors; those of the meta device become ones of the CPU."""
+    """Return a function that makes tensors fake; those on the meta device become fake CPU tensors."""
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
         if type(tensor) not in (torch.Tensor, nn.Parameter) or not is_dense(tensor):
             return _like(mode.from_tensor(tensor.detach(), static_shapes=True), tensor)
-        # What `from_tensor` does for any tensor, without what it does for others than plain ones.
+        # The same as `from_tensor`, without its handling of special tensors.
         bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
         device = torch.device("cpu") if tensor.is_meta else tensor.device
         return _like(FakeTensor(mode, bare, device), tensor)
@@ -48,7 +48,7 @@ def copy_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _like(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor as a parameter where another is one, and with a gradient where it has one."""
+    """Give `made` the `requires_grad` of `tensor`, and make it a parameter if that is one; return it."""
     made.requires_grad_(tensor.requires_grad)
     if isinstance(tensor, nn.Parameter):
         mark_as_parameter(made)

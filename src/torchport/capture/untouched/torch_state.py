@@ -1,7 +1,7 @@
-"""Leaves torch as it was, whatever a capture does: its modes, its defaults, its random numbers.
+"""Restores torch's state after a capture: its modes, its defaults, its random number generator.
 
-A model may raise anywhere, and torch's tracers do not always clear up behind it: a level of functorch's that
-is left pushed makes later, unrelated calls fail.
+A model may raise anywhere, and torch's tracers do not always clean up afterwards: a functorch level that is
+left pushed makes later, unrelated calls fail.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torchport.torch_private import (
     default_device_state,
     dispatch_modes,
     dual_level,
+    dynamo_lock,
     exit_dual_level,
+    filter_annotations,
     forget_traced_nodes,
     function_modes,
     functorch_depth,
-    keep_notes_of_threads_apart,
-    lock_of_compilations,
     pop_dispatch_mode,
     pop_function_mode,
     pop_functorch_levels,
@@ -39,25 +39,26 @@ from torchport.torch_private import (
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_one_at_a_time = threading.RLock()
-_capturing: list[int] = []  # the thread whose turn it is, once for each time that it came here
+_capture_lock = threading.RLock()
+_capturing: list[int] = []  # the id of the thread that holds the lock, once per nested acquisition
 
 
 @contextmanager
 def torch_as_it_was() -> Iterator[None]:
-    """Put torch's state back afterwards, also after an error or an interrupt; one thread at a time.
+    """Restore torch's state on exit, even after an error or an interrupt; one thread at a time.
 
-    That is: modes (gradients, inference, autocast, dispatch, function), functorch's levels, the default dtype
-    and device, deterministic algorithms, the CPU's random numbers, and what fx and torch.export are tracing.
+    The state is: modes (grad, inference, autocast, dispatch, function), functorch's levels, the default dtype
+    and device, deterministic algorithms, the CPU's random number generator, and the tracing state of fx and
+    torch.export.
     """
-    # Much of it is the process's, and one thread would put back what another is about to change. Dynamo's
-    # lock first, always: who compiles holds it, and may capture.
-    with lock_of_compilations(), _one_at_a_time, _turn():
+    # Much of the state is process-wide: one thread could restore what another is about to change. Dynamo's
+    # lock always comes first: a thread that compiles holds it, and may start a capture.
+    with dynamo_lock(), _capture_lock, _annotated_by_this_thread():
         state = _State()
-        # On leaving it, torch puts back autograd's modes and the thread's dispatch keys, whatever they are.
+        # On exit, torch restores autograd's modes and the thread's dispatch keys, whatever they are.
         with InferenceMode(torch.is_inference_mode_enabled()):
             set_grad_enabled(state.grad)
-            torch.fx.traceback.current_meta = {}  # a dict that torch writes to: what was noted there stays
+            torch.fx.traceback.current_meta = {}  # torch writes to this dict; the previous one stays intact
             try:
                 yield
             finally:
@@ -65,9 +66,9 @@ def torch_as_it_was() -> Iterator[None]:
 
 
 @contextmanager
-def _turn() -> Iterator[None]:
-    """Have only this thread note in a graph what it runs."""
-    keep_notes_of_threads_apart(_may_note)
+def _annotated_by_this_thread() -> Iterator[None]:
+    """Let only this thread annotate the nodes that are being traced."""
+    filter_annotations(_may_annotate)
     _capturing.append(threading.get_ident())
     try:
         yield
@@ -75,14 +76,14 @@ def _turn() -> Iterator[None]:
         _capturing.pop()
 
 
-def _may_note() -> bool:
-    """Say whether what this thread runs is part of what is being exported: by us, or else by itself."""
-    turn = _capturing[-1:]
-    return turn == [threading.get_ident()] if turn else torch.compiler.is_exporting()
+def _may_annotate() -> bool:
+    """Whether this thread is the one that captures; if none does, whether torch.export is running."""
+    owner = _capturing[-1:]
+    return owner == [threading.get_ident()] if owner else torch.compiler.is_exporting()
 
 
 def leaves_torch_as_it_was(function: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function so that torch's state is afterwards as it was."""
+    """Wrap a function so that torch's state is restored when it returns or raises."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -93,7 +94,7 @@ def leaves_torch_as_it_was(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class _State:
-    """Torch's state when this is made."""
+    """A snapshot of torch's state."""
 
     def __init__(self) -> None:
         self.grad = torch.is_grad_enabled()
@@ -115,11 +116,11 @@ class _State:
         self._tracing = dict(vars(tracing_state))
 
     def restore(self) -> None:
-        """Put all of it back."""
-        # The levels first: each has dispatch keys, and a mode, of its own.
+        """Restore the whole snapshot."""
+        # The levels first: each has its own dispatch keys and mode.
         if functorch_depth() > self._levels:
             pop_functorch_levels(self._levels)
-            with suppress(RuntimeError):  # it was not open, as for most transforms
+            with suppress(RuntimeError):  # no dual level was open, as for most transforms
                 exit_dual_level(level=self._dual_level + 1)
         _restore_stack(self._dispatch, dispatch_modes, pop_dispatch_mode, push_dispatch_mode)
         _restore_stack(self._functions, function_modes, pop_function_mode, push_function_mode)
@@ -156,7 +157,7 @@ def _autocast(kind: str) -> tuple[bool, torch.dtype]:
 def _restore_stack(
     before: list[R], current: Callable[[], list[R]], pop: Callable[[], object], push: Callable[[R], object]
 ) -> None:
-    """Make a stack of modes what it was: from the top down to where they are the same, and up again."""
+    """Restore a stack of modes: pop down to the common prefix, then push the missing modes."""
     now = current()
     same = 0
     while same < min(len(now), len(before)) and now[same] is before[same]:

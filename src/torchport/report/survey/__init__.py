@@ -1,4 +1,4 @@
-"""A survey's raw files and rows → what ops its models use: counts, distributions, plots, answers to SQL."""
+"""A survey's raw files and rows → the ops that its models use: counts, distributions, plots, SQL queries."""
 
 from torchport.report.survey.answer import render_answer
 from torchport.report.survey.database import DEFAULT_LIMITS, Limits

@@ -1,4 +1,4 @@
-"""Renders the answer to a question for a terminal."""
+"""Renders the result of a query for a terminal."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torchport.report.survey.query import QueryResult
 
 
 def render_answer(answer: QueryResult) -> str:
-    """Return the rows of an answer as a Markdown table; columns of numbers are set to the right.
+    """Return the rows of a query's result as a Markdown table, with numeric columns right-aligned.
 
     Args:
-        answer: what `query_survey` returned.
+        answer: the result that `query_survey` returned.
     """
     right = [
         any(value is not None for value in column) and all(_is_number(value) for value in column)

@@ -1,4 +1,4 @@
-"""Renders a survey as CSV files: how often each op appears, its sizes, and the values of its arguments."""
+"""Renders a survey as CSV files: how often each op occurs, its sizes, and the values of its arguments."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from torchport.report.survey.records import (
 )
 
 UNKNOWN = "unknown"
-"""What stands for bytes that depend on a symbolic size."""
+"""The text for a number of bytes that depends on a symbolic size."""
 
 
 def size_folder(direction: Direction, side: Side) -> str:
-    """Return the folder of the distributions of a direction's inputs or outputs."""
+    """Return the folder of the size distributions of a direction's inputs or outputs."""
     return f"{direction}_total_{side}_size_dist"
 
 
 def argument_folder(direction: Direction) -> str:
-    """Return the folder of the values of arguments."""
+    """Return the folder of a direction's argument values."""
     return f"{direction}_total_arguments"
 
 
 def count_file(direction: Direction) -> str:
-    """Return the file that counts the ops of a direction."""
+    """Return the name of the file with a direction's op counts."""
     return f"{direction}_node_count.csv"
 
 
 def plain_name(name: str) -> str | None:
-    """Return a forward file's path without the direction; nothing for a backward one."""
+    """Return a forward file's path without the direction; None for a backward file."""
     return name.removeprefix("fw_") if name.startswith("fw_") else None
 
 
@@ -47,16 +47,16 @@ _BY_DIRECTION = (
     *(argument_folder(direction) for direction in DIRECTIONS),
 )
 FOLDERS = (*_BY_DIRECTION, *filter(None, map(plain_name, _BY_DIRECTION)))
-"""The folders that a report fills; whatever else of its kinds of files stands there is of an older one."""
+"""The folders that a report writes to; any other CSV file or plot in them is from an earlier report."""
 
 
 def render_csv_files(survey: Survey) -> dict[str, str]:
     """Return the CSV files of a survey, by their path in its directory.
 
-    A direction that no model was recorded in has none.
+    A direction that was not recorded has no files.
 
     Args:
-        survey: what `read_survey` returned.
+        survey: the survey that `read_survey` returned.
     """
     names = op_file_names(op.op for op in survey.ops)
     texts = {}
@@ -85,7 +85,7 @@ def group_sizes(survey: Survey) -> dict[tuple[Direction, Side, str], list[SizeCo
 
 
 def _argument_rows(arguments: Iterable[ArgumentCount]) -> list[Sequence[object]]:
-    """Return two rows for each argument: the values that it has, and how often it has each."""
+    """Return two rows for each argument: its values, and how often each occurs."""
     rows: list[Sequence[object]] = []
     for name, group in groupby(arguments, key=lambda row: row.name):
         values = list(group)

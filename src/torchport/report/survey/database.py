@@ -1,4 +1,4 @@
-"""Opens a survey in DuckDB: raw files as tables, with a limit of memory, and nothing else within reach."""
+"""Opens a survey in DuckDB, with raw files as tables, limited memory, and no access to other files."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an aggregation may take.
+    """The limits of an aggregation or query.
 
     Args:
-        memory: for DuckDB's own tables, as it writes sizes; beyond it goes to temporary files.
-        threads: how many; by default as many as there are cores.
-        disk: for those temporary files.
-        seconds: how long all of it may take.
+        memory: the memory of DuckDB, in its notation for sizes; beyond it, data spill to temporary files.
+        threads: the number of threads; by default the number of cores.
+        disk: the most disk space for those temporary files.
+        seconds: the most time in total.
     """
 
     memory: str = "1GB"
@@ -49,10 +49,10 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a statement gave.
+    """The result of a statement.
 
     Args:
-        columns: their names.
+        columns: the names of the columns.
         rows: their values.
     """
 
@@ -61,11 +61,12 @@ class Answer:
 
 
 class SurveyDatabase:
-    """A survey as tables: `ops`, `models` and the views upon them.
+    """A survey as tables: `ops`, `models` and the views on them.
 
     Args:
-        files: what `find_survey` found.
-        connection: to DuckDB.
+        files: the files that `find_survey` found.
+        connection: the connection to DuckDB.
+        limit: the time limit of its statements.
     """
 
     def __init__(self, files: SurveyFiles, connection: duckdb.DuckDBPyConnection, limit: TimeLimit) -> None:
@@ -76,27 +77,27 @@ class SurveyDatabase:
         self._limit = limit
 
     def run(self, sql: str, most: int | None = None) -> Answer:
-        """Run a statement; raw files that turn out to be damaged are left out, and become problems.
+        """Run a statement; raw files that turn out to be damaged are excluded, and become problems.
 
         Args:
             sql: the statement.
-            most: how many rows are wanted; all by default.
+            most: the most rows to fetch; all by default.
 
         Raises:
-            duckdb.Error: the statement is wrong, or takes too much memory.
-            ReportError: it takes too long.
+            duckdb.Error: the statement is invalid, or takes too much memory.
+            ReportError: the statement takes too long.
         """
         import duckdb
 
         try:
             return self._execute(sql, most=most)
         except duckdb.Error as error:
-            if isinstance(error, _mistakes()) or not self.leave_out_damaged():
+            if isinstance(error, _statement_errors()) or not self.leave_out_damaged():
                 raise
             return self._execute(sql, most=most)
 
     def _execute(self, sql: str, parameters: Sequence[str] = (), most: int | None = None) -> Answer:
-        """Run a statement and fetch its rows, within the limit of time."""
+        """Run a statement and fetch its rows, within the time limit."""
         with self._limit.watching():
             done = self._connection.execute(sql, list(parameters))
             columns = tuple(column[0] for column in done.description or ())
@@ -107,17 +108,17 @@ class SurveyDatabase:
         """Return the statements of a text.
 
         Raises:
-            duckdb.ParserException: it is not SQL.
+            duckdb.ParserException: the text is not SQL.
         """
         return self._connection.extract_statements(sql)
 
     def check_formats(self) -> None:
-        """Leave out the raw files that are of another format."""
+        """Exclude the raw files that are of another format."""
         import duckdb
 
         try:
             formats = self._formats()
-        except duckdb.Error:  # one of them has no footer that can be read
+        except duckdb.Error:  # the footer of one of them cannot be read
             self._leave_out({path: reason for path in self.raw if (reason := self._damage(path))})
             formats = self._formats()
         self._leave_out(
@@ -136,7 +137,7 @@ class SurveyDatabase:
         return {str(file): str(value) for file, value in self._execute(asked).rows}
 
     def make_views(self) -> None:
-        """Make the tables that SQL asks about."""
+        """Create the tables and views that SQL can query."""
         self._execute(f"CREATE OR REPLACE VIEW ops AS {ops_select(self.raw)}")
         if self.files.rows:
             fields = ", ".join(f"{name} {kind}" for name, kind in ROW_COLUMNS.items())
@@ -152,14 +153,14 @@ class SurveyDatabase:
             self._execute(f"CREATE OR REPLACE VIEW {name} AS {select}")
 
     def leave_out_damaged(self) -> bool:
-        """Read every raw file whole, and leave out those that cannot be; say whether there are any."""
+        """Read every raw file completely, and exclude the damaged ones; return whether there are any."""
         damaged = {path: reason for path in self.raw if (reason := self._damage(path))}
         self._leave_out(damaged)
         self.make_views()
         return bool(damaged)
 
     def leave_out(self, reasons: dict[str, str]) -> None:
-        """Leave out raw files by name, each for a reason."""
+        """Exclude raw files by name, each with a reason."""
         self._leave_out({path: reasons[path.name] for path in self.raw if path.name in reasons})
         self.make_views()
 
@@ -190,9 +191,9 @@ class SurveyDatabase:
 
 @contextlib.contextmanager
 def open_survey(files: SurveyFiles, limits: Limits = DEFAULT_LIMITS) -> Iterator[SurveyDatabase]:
-    """Open a survey for questions; closed, it leaves nothing behind.
+    """Open a survey for queries; closing it leaves nothing behind.
 
-    Statements can read the survey's raw files and no other file, and cannot lift that.
+    Statements can read the survey's raw files and no other files, and cannot lift that restriction.
 
     Raises:
         ReportError: DuckDB is not installed, or a statement takes too long.
@@ -212,14 +213,14 @@ def open_survey(files: SurveyFiles, limits: Limits = DEFAULT_LIMITS) -> Iterator
             database.check_formats()
             try:
                 database.make_views()
-            except duckdb.Error:  # the first file, which says what columns there are, is not as it should be
+            except duckdb.Error:  # the first file, which determines the columns, is invalid
                 if not database.leave_out_damaged():
                     raise
             yield database
 
 
 def one_line_of(error: duckdb.Error) -> str:
-    """Return DuckDB's message as one line, without the drawing that points into the statement."""
+    """Return DuckDB's message as one line, without the excerpt of the statement."""
     kept = []
     for line in str(error).splitlines():
         if line.startswith("LINE "):
@@ -228,8 +229,8 @@ def one_line_of(error: duckdb.Error) -> str:
     return " ".join(line for line in kept if line)
 
 
-def _mistakes() -> tuple[type[duckdb.Error], ...]:
-    """Return the errors that are the statement's own, whatever the files are like."""
+def _statement_errors() -> tuple[type[duckdb.Error], ...]:
+    """Return the errors that the statement causes, rather than damaged files."""
     import duckdb
 
     return (
@@ -245,13 +246,13 @@ def _mistakes() -> tuple[type[duckdb.Error], ...]:
 
 
 def _confine(connection: duckdb.DuckDBPyConnection, raw: Sequence[Path], spill: Path, limits: Limits) -> None:
-    # Each file as it is, and as the pattern that stands for it; a folder would let links in it be followed.
+    # Each file's path, and the pattern that matches it. Allowing the folder would allow links in it too.
     paths = ", ".join(text_literal(text) for path in raw for text in (str(path), pattern_of(path)))
     settings = {
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
-        "enable_progress_bar": "false",  # it would write to standard output
-        "preserve_insertion_order": "false",  # every answer here is sorted; keeping order costs memory
+        "enable_progress_bar": "false",  # it would be written to standard output
+        "preserve_insertion_order": "false",  # queries here sort their results; preserving order costs memory
         "memory_limit": text_literal(limits.memory),
         "temp_directory": text_literal(str(spill)),
         "max_temp_directory_size": text_literal(limits.disk),
@@ -265,7 +266,7 @@ def _confine(connection: duckdb.DuckDBPyConnection, raw: Sequence[Path], spill: 
 
 
 def _resolved(files: SurveyFiles) -> SurveyFiles:
-    folder = files.directory.resolve() / RAW  # the last of which is no link
+    folder = files.directory.resolve() / RAW  # `raw` itself is known not to be a link
     raw = tuple(folder / path.name for path in files.raw)
     return SurveyFiles(files.directory, files.rows, raw, files.problems)
 

@@ -1,4 +1,4 @@
-"""Finds a survey in a directory: its rows, and the raw files that they name."""
+"""Finds a survey in a directory: its rows, and the raw files that they refer to."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torchport.records import SurveyRow, list_files, read_record
 from torchport.report.problem import Problem
 
 RAW, ROWS, PROFILE = "raw", "rows", "profile"
-"""The folders of a survey: one Parquet file a model, one JSON file a model, one trace a model."""
+"""The folders of a survey, with one Parquet file, one JSON file and one trace for each model."""
 
 RAW_ENDING, ROW_ENDING = ".parquet", ".json"
-_MAGIC = b"PAR1"  # what a Parquet file begins and ends with
+_MAGIC = b"PAR1"  # a Parquet file begins and ends with these bytes
 _STAT = json.dumps("stat")  # settings are JSON
 _AGAIN = "delete it, and survey its model again"
 
@@ -25,10 +25,10 @@ class SurveyFiles:
     """The files of a survey.
 
     Args:
-        directory: where it is.
-        rows: how it fared with each model; empty if nobody wrote that down.
-        raw: the raw files to count, by name.
-        problems: the files that cannot be counted, so far.
+        directory: the survey's directory.
+        rows: the outcome of each model; empty if the survey has no rows.
+        raw: the raw files to count, sorted by name.
+        problems: the files found so far that cannot be counted.
     """
 
     directory: Path
@@ -38,7 +38,7 @@ class SurveyFiles:
 
 
 def holds_survey(directory: Path) -> bool:
-    """Whether a directory holds a survey of ops: a raw file, or a row that is not of a target's results."""
+    """Return whether a directory holds a survey of ops: a raw file, or a row that is not of a benchmark."""
     if list_files(directory / RAW, RAW_ENDING):
         return True
     rows = list_files(directory / ROWS, ROW_ENDING)
@@ -48,12 +48,12 @@ def holds_survey(directory: Path) -> bool:
 def find_survey(directory: Path) -> SurveyFiles:
     """Return the files of a survey.
 
-    Where there are rows they decide what counts: a raw file that none of them names, such as one that a
-    killed survey left, is a problem rather than a second count of the same model. Where there is no row,
-    every raw file counts.
+    If there are rows, they decide what counts: a raw file that no row refers to, such as one that a killed
+    survey left, is a problem rather than a second count of the same model. Without rows, every raw file
+    counts.
 
     Raises:
-        ReportError: the directory is not there, or holds no survey.
+        ReportError: the directory does not exist, or holds no survey.
     """
     if not directory.is_dir():
         raise ReportError("there is no such directory", where=str(directory), remedy=_REMEDY)
@@ -97,11 +97,11 @@ def _is_of_ops(path: Path) -> bool:
     try:
         return _records_ops(read_record(path, SurveyRow))
     except RecordError:
-        return True  # to be complained about
+        return True  # reported as a problem when the rows are read
 
 
 def _records_ops(row: SurveyRow) -> bool:
-    """Whether a row is about recording ops; results of a target are in `bench/`, and shown from there."""
+    """Return whether a row is about recording ops; results of a target are shown from `bench/`."""
     return row.settings.get("backend", _STAT) == _STAT
 
 
@@ -110,13 +110,13 @@ def _named_by_rows(
 ) -> dict[str, Path]:
     named = {row.raw for row in rows if row.status == "ok" and row.raw}
     problems += [
-        Problem(str(folder / name), "its row names it, but it is not there: survey its model again")
+        Problem(str(folder / name), "its row refers to it, but it is missing: survey its model again")
         for name in sorted(named - set(there))
     ]
     problems += [
         Problem(
             str(path),
-            "no row of an ok model names it, so it is not counted: survey its model again, or delete it",
+            "no row of an ok model refers to it, so it is not counted: survey its model again, or delete it",
         )
         for name, path in there.items()
         if name not in named
@@ -125,7 +125,7 @@ def _named_by_rows(
 
 
 def _cut(path: Path) -> str:
-    """Return why a file cannot be a whole Parquet file by its ends; empty if it may be one."""
+    """Return why a file's first and last bytes are not those of a whole Parquet file; empty if they are."""
     try:
         with path.open("rb") as file:
             head = file.read(len(_MAGIC))
@@ -135,5 +135,5 @@ def _cut(path: Path) -> str:
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
     if head != _MAGIC:
-        return "is no Parquet file"
+        return "is not a Parquet file"
     return "" if tail == _MAGIC and size > 2 * len(_MAGIC) else "is cut off"

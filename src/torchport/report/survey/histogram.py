@@ -1,4 +1,4 @@
-"""Draws a distribution of bytes as a histogram: a bar for each power of two, with its count upon it."""
+"""Draws a distribution of bytes as a histogram: a bar for each power of two, labeled with its count."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ WIDTH, HEIGHT = 640, 320
 Shade = Literal["ink", "faint", "grid", "bar"]
 Anchor = Literal["start", "middle", "end"]
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 620, 74, 270  # of the plane on which the bars stand
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 620, 74, 270  # the edges of the plot area
 _FEWEST_BINS, _MOST_LABELS = 8, 10
-_SIGN = 6.2  # about how wide a digit of the small size is
+_DIGIT_WIDTH = 6.2  # approximate width of a digit in the small font size
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _CAPTIONS = {"fw": "forward", "bw": "backward", "input": "inputs", "output": "outputs"}
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A filled rectangle: its upper left corner, and its size."""
+    """A filled rectangle, given by its upper left corner and its size."""
 
     x: float
     y: float
@@ -33,7 +33,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A line of text: the point on its baseline that its anchor is at."""
+    """A line of text, given by the point on its baseline where its anchor is."""
 
     x: float
     y: float
@@ -45,7 +45,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A picture of boxes with texts upon them."""
+    """A picture of boxes with texts drawn over them."""
 
     boxes: tuple[Box, ...]
     texts: tuple[Text, ...]
@@ -73,15 +73,15 @@ def draw_histogram(sizes: Sequence[SizeCount]) -> Drawing:
         if (place - first) % every == 0:
             texts.append(Text(x + pitch / 2, _BOTTOM + 18, _edge(place), 11, "middle", "faint"))
         if count := bins.get(place, 0):
-            y = min(_height(count, highest), _BOTTOM - 1)  # one call of thousands is to be seen too
+            y = min(_height(count, highest), _BOTTOM - 1)  # a single call among thousands must remain visible
             boxes.append(Box(x + pitch * 0.08, y, pitch * 0.84, _BOTTOM - y, "bar"))
-            if len(f"{count:,}") * _SIGN <= pitch * 1.15:
+            if len(f"{count:,}") * _DIGIT_WIDTH <= pitch * 1.15:
                 texts.append(Text(x + pitch / 2, y - 4, f"{count:,}", 11, "middle"))
     return Drawing(tuple(boxes), tuple(texts))
 
 
 def bytes_text(value: int) -> str:
-    """Return bytes with a prefix.
+    """Return a number of bytes with a unit.
 
     Example:
         >>> bytes_text(1536), bytes_text(1 << 20)
@@ -94,7 +94,7 @@ def bytes_text(value: int) -> str:
 
 
 def _bins(sizes: Sequence[SizeCount]) -> Counter[int]:
-    """Return the calls whose bytes are from 2**place up to the next power of two; those of none at -1."""
+    """Count the calls by `place`, with bytes from 2**place up to the next power of two; 0 bytes is at -1."""
     bins: Counter[int] = Counter()
     for size in sizes:
         if size.bytes is not None:
@@ -103,7 +103,7 @@ def _bins(sizes: Sequence[SizeCount]) -> Counter[int]:
 
 
 def _span(bins: Counter[int]) -> tuple[int, int]:
-    """Return the first and the last place of the axis; a single bar does not fill it."""
+    """Return the first and the last place of the axis, which has a minimum number of places."""
     first, last = min(bins, default=0), max(bins, default=0)
     missing = max(0, _FEWEST_BINS - (last - first + 1))
     first = max(min(first, 0), first - missing // 2)
@@ -131,7 +131,7 @@ def _captions(sizes: Sequence[SizeCount]) -> list[Text]:
 
 
 def _median(known: Sequence[SizeCount]) -> int:
-    """Return the lower median of sizes that stand in order."""
+    """Return the lower median of sorted sizes."""
     left = (sum(size.count for size in known) + 1) // 2
     for size in known:
         left -= size.count

@@ -1,4 +1,4 @@
-"""Renders a survey for a terminal: what is ok, what is not and why, and the ops that appear most."""
+"""Renders a survey for a terminal: how many models are ok, why others failed, and the most frequent ops."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _WORDS: dict[Direction, str] = {"fw": "forward", "bw": "backward"}
 
 
 def render_survey_markdown(survey: Survey) -> str:
-    """Return the summary of a survey as Markdown that reads well as plain text too.
+    """Return the summary of a survey as Markdown that is also readable as plain text.
 
     Args:
-        survey: what `read_survey` returned.
+        survey: the survey that `read_survey` returned.
     """
     parts = [summarise(survey), "\n".join(_ops_table(survey))]
     left_out = len({op.op for op in survey.ops}) - _MOST_OPS
     if left_out > 0:
-        parts.append(f"and {left_out:,} more ops: `--sql` and the CSV files have them")
+        parts.append(f"and {left_out:,} more ops: use `--sql` or the CSV files")
     if survey.failed:
         parts.append(
             "\n".join(
@@ -30,7 +30,7 @@ def render_survey_markdown(survey: Survey) -> str:
 
 
 def summarise(survey: Survey) -> str:
-    """Return the survey in a sentence: how many models are ok, how many ops they have."""
+    """Return the survey in one line: how many models are ok, and how many ops they have."""
     ok = len(survey.models) - len(survey.failed)
     facts = [f"{ok:,} of {len(survey.models):,} models ok"]
     for direction in DIRECTIONS:
@@ -41,7 +41,7 @@ def summarise(survey: Survey) -> str:
 
 
 def ops_of_both(survey: Survey) -> list[tuple[str, OpCount | None, OpCount | None]]:
-    """Return each op with its forward and its backward count, those that appear most first."""
+    """Return each op with its forward and its backward count, most frequent first."""
     forward = {op.op: op for op in survey.ops_of("fw")}
     backward = {op.op: op for op in survey.ops_of("bw")}
     rows = [(op, forward.get(op), backward.get(op)) for op in {**forward, **backward}]

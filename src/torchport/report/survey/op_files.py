@@ -7,14 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-_LONGEST = 150  # with an ending and a temporary name around it, a file system takes 255 bytes
+_LONGEST = 150  # file systems allow 255 bytes, extension and temporary affixes included
 
 
 def op_file_names(ops: Iterable[str]) -> dict[str, str]:
-    """Return a file name for each op, without its ending: the op itself where that is one.
+    """Return a file name for each op, without its extension: the op itself if that is a valid name.
 
-    A digest keeps names apart that had to be changed, or that differ in case only, which some file systems
-    do not tell apart.
+    A digest distinguishes names that had to be changed, or that differ only in case, which some file systems
+    ignore.
 
     Example:
         >>> op_file_names(["aten.add.Tensor"])

@@ -14,17 +14,17 @@ from torchport.report.survey.histogram import HEIGHT, WIDTH, Anchor, Drawing, Sh
 if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont, ImageFont
 
-_SCALE = 2  # pixels of a PNG for one unit of a drawing
+_SCALE = 2  # pixels of a PNG per unit of a drawing
 _COLOURS: dict[Shade, str] = {"ink": "#1b2330", "faint": "#48566b", "grid": "#dfe6f5", "bar": "#3f6fdc"}
-# A picture of one byte a pixel is written three times as fast. Its palette runs from ink over the bars' blue
-# to white, so that the soft edges of letters get a colour in between.
+# An image with one byte per pixel is written three times as fast. Its palette runs from ink through the bars'
+# blue to white, so that the antialiased edges of letters get intermediate colours.
 _GREYS: dict[Shade, int] = {"ink": 0, "faint": 48, "bar": 128, "grid": 232}
 _RAMP = ((0, (27, 35, 48)), (48, (72, 86, 107)), (128, (63, 111, 220)), (255, (255, 255, 255)))
 _PIL_ANCHORS: dict[Anchor, str] = {"start": "ls", "middle": "ms", "end": "rs"}
 
 
 def render_svg(drawing: Drawing) -> str:
-    """Return a drawing as SVG that needs no other file."""
+    """Return a drawing as self-contained SVG."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
         f'height="{HEIGHT}" font-family="system-ui, -apple-system, Segoe UI, Roboto, Arial, sans-serif">',
@@ -44,7 +44,7 @@ def render_svg(drawing: Drawing) -> str:
 
 
 def render_png(drawing: Drawing) -> bytes:
-    """Return a drawing as PNG, two pixels a unit.
+    """Return a drawing as PNG, with two pixels per unit.
 
     Raises:
         ReportError: Pillow is not installed.
@@ -54,7 +54,7 @@ def render_png(drawing: Drawing) -> bytes:
     except ImportError as error:
         raise ReportError(
             "plots are drawn with Pillow, which is not installed",
-            remedy="pip install 'torchport[survey]', or write none with --no-plots",
+            remedy="pip install 'torchport[survey]', or skip plots with --no-plots",
         ) from error
     image = Image.new("L", (WIDTH * _SCALE, HEIGHT * _SCALE), 255)
     draw = ImageDraw.Draw(image)
@@ -94,5 +94,5 @@ def _palette() -> bytes:
 
 
 def _printable(text: str) -> str:
-    """Replace control characters: XML takes none, and a picture cannot show them."""
+    """Replace control characters, which XML does not allow and a picture cannot show."""
     return "".join(sign if sign.isprintable() else "�" for sign in text)

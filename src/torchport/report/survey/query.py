@@ -1,4 +1,4 @@
-"""Asks a survey a question in SQL: reads, and cannot write or reach other files."""
+"""Queries a survey with SQL, which can only read and cannot access other files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MOST_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The answer to a question.
+    """The result of a query.
 
     Args:
-        columns: their names, no two alike.
-        rows: their values, as JSON has them.
-        problems: the raw files that could not be asked.
+        columns: the names of the columns, made unique.
+        rows: their values, as JSON values.
+        problems: the raw files that could not be queried.
     """
 
     columns: tuple[str, ...]
@@ -34,24 +34,24 @@ class QueryResult:
     problems: tuple[Problem, ...]
 
     def to_json(self) -> list[dict[str, JSON]]:
-        """Return the rows, each as an object."""
+        """Return the rows, each as a JSON object."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
 def query_survey(directory: Path, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryResult:
-    """Ask a survey a question in SQL.
+    """Query a survey with SQL.
 
-    The tables are `ops` (a row an op of a graph), `models` (a row a model), and the views `arguments`,
+    The tables are `ops` (one row per op of a graph), `models` (one row per model), and the views `arguments`,
     `inputs`, `outputs`, `op_counts` and `configurations`.
 
     Args:
-        directory: what `torchport survey -o` wrote to.
-        sql: one SELECT, or what DuckDB takes for one: FROM, WITH, DESCRIBE, SUMMARIZE, PIVOT.
-        limits: of memory, threads and time.
+        directory: the directory that `torchport survey -o` wrote to.
+        sql: one SELECT, or what DuckDB treats as one: FROM, WITH, DESCRIBE, SUMMARIZE, PIVOT.
+        limits: the limits of memory, threads and time.
 
     Raises:
-        ReportError: there is no survey, the SQL is wrong or no question, takes too long or gives too many
-            rows.
+        ReportError: there is no survey, or the SQL is invalid, is not a single query, takes too long or
+            returns too many rows.
 
     Example:
         >>> query_survey(Path("stat"), "SELECT op, count(*) FROM ops GROUP BY op ORDER BY 2 DESC LIMIT 10")
@@ -60,15 +60,15 @@ def query_survey(directory: Path, sql: str, limits: Limits = DEFAULT_LIMITS) -> 
         import duckdb
 
         try:
-            _refuse_all_but_questions(database, sql)
+            _check_is_query(database, sql)
             answer = database.run(sql, most=MOST_ROWS + 1)
         except duckdb.Error as error:
             raise ReportError(f"the SQL fails: {one_line_of(error)}", remedy=_REMEDY) from error
         problems = tuple(database.problems)
     if len(answer.rows) > MOST_ROWS:
         raise ReportError(
-            f"the SQL gives more than {MOST_ROWS:,} rows",
-            remedy="end it with LIMIT, or add up; raw/*.parquet can be opened with DuckDB itself too",
+            f"the SQL returns more than {MOST_ROWS:,} rows",
+            remedy="add a LIMIT, or aggregate; raw/*.parquet can also be opened with DuckDB itself",
         )
     rows = tuple(tuple(_json(value) for value in row) for row in answer.rows)
     return QueryResult(_distinct(answer.columns), rows, problems)
@@ -77,19 +77,19 @@ def query_survey(directory: Path, sql: str, limits: Limits = DEFAULT_LIMITS) -> 
 _REMEDY = f"the tables are {', '.join(NAMES)}; `DESCRIBE ops` lists columns"
 
 
-def _refuse_all_but_questions(database: SurveyDatabase, sql: str) -> None:
+def _check_is_query(database: SurveyDatabase, sql: str) -> None:
     import duckdb
 
     statements = database.statements(sql)
-    # PIVOT alone of the questions is taken apart into several statements.
+    # PIVOT is the only query that DuckDB splits into several statements.
     pivot = re.match(r"\s*(PIVOT|UNPIVOT)\b", sql, re.IGNORECASE)
-    questions = {duckdb.StatementType.SELECT, *([duckdb.StatementType.MULTI] if pivot else [])}
-    if len(statements) != 1 or statements[0].type not in questions:
-        raise ReportError("the SQL is not one question", remedy="write one SELECT: a report only reads")
+    queries = {duckdb.StatementType.SELECT, *([duckdb.StatementType.MULTI] if pivot else [])}
+    if len(statements) != 1 or statements[0].type not in queries:
+        raise ReportError("the SQL is not a single query", remedy="write one SELECT: a report only reads")
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:
-    """Number names that come again, as DuckDB does when it makes a table of them."""
+    """Number repeated names, as DuckDB does when it creates a table with them."""
     distinct: list[str] = []
     for name in names:
         number, candidate = 0, name

@@ -1,4 +1,4 @@
-"""Adds a survey up over its models, in DuckDB: two passes over the raw files, whatever is asked."""
+"""Aggregates a survey over its models, in DuckDB: always in two passes over the raw files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from torchport.report.survey.records import (
     SurveyModel,
 )
 
-# What is alike is counted first; only then are the arguments, a few thousand lists rather than millions,
-# taken apart.
+# Identical rows are counted first; only then are the lists of arguments unnested, a few thousand rather than
+# millions.
 _PASSES = (
     """CREATE OR REPLACE TEMP TABLE uses AS
        SELECT direction, op, arguments, input_bytes, output_bytes, count(*) AS count
@@ -52,8 +52,8 @@ _MODELS = """
            coalesce(sum(flops), 0)
     FROM counts GROUP BY raw, model ORDER BY model, raw"""
 _USAGE = "SELECT model, op, sum(count)::BIGINT FROM counts GROUP BY model, op ORDER BY model, op"
-_LONGEST = 1000  # characters of a name: torch's own have a tenth of that
-_MOST_OPS, _MOST_ROWS = 10_000, 1_000_000  # torch has some three thousand ops, and each has files of its own
+_LONGEST = 1000  # the most characters of a name: torch's own have a tenth of that
+_MOST_OPS, _MOST_ROWS = 10_000, 1_000_000  # torch has some three thousand ops, and each gets its own files
 _WRONG = f"""
     SELECT raw, min(wrong)
     FROM (SELECT raw, CASE
@@ -61,29 +61,29 @@ _WRONG = f"""
               THEN 'holds ops of the direction ' || coalesce('\'\'' || direction[:100] || '\'\'', 'null')
                    || ', which is not one of {", ".join(DIRECTIONS)}'
               WHEN op IS NULL OR op = '' THEN 'holds an op without a name'
-              WHEN model IS NULL THEN 'holds an op of no model'
+              WHEN model IS NULL THEN 'holds an op without a model'
               WHEN greatest(length(op), length(model)) > {_LONGEST}
               THEN 'holds an op or a model whose name has more than {_LONGEST} characters'
           END AS wrong FROM counts)
-    WHERE wrong IS NOT NULL GROUP BY raw"""  # what no op of a survey is, by the raw file that says so
+    WHERE wrong IS NOT NULL GROUP BY raw"""  # raw files with ops that a survey cannot contain, and why
 
 
 def read_survey(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Survey:
-    """Add up what ops the models of a survey use.
+    """Aggregate the ops that the models of a survey use.
 
-    Needs no torch. A raw file that is cut off, damaged or of another format is left out, and is one of the
-    survey's problems.
+    Needs no torch. A raw file that is truncated, damaged or of another format is excluded, and listed among
+    the survey's problems.
 
     Args:
-        directory: what `torchport survey -o` wrote to.
-        limits: of memory, threads and time.
+        directory: the directory that `torchport survey -o` wrote to.
+        limits: the limits of memory, threads and time.
 
     Returns:
         The survey; the same for the same raw files, whatever their order and the number of threads.
 
     Raises:
-        ReportError: there is no such directory, it holds no survey, none of its models is ok, or to add it up
-            takes too much.
+        ReportError: there is no such directory, it holds no survey, none of its models is ok, or aggregating
+            it exceeds the limits.
 
     Example:
         >>> survey = read_survey(Path("stat"))
@@ -106,23 +106,23 @@ def read_survey(directory: Path, limits: Limits = DEFAULT_LIMITS) -> Survey:
                 tuple(ModelUse(*row) for row in _rows(database, _USAGE, "uses of ops")),
             )
         except duckdb.Error as error:
-            raise ReportError(f"cannot be added up: {one_line_of(error)}", where=str(directory)) from error
+            raise ReportError(f"cannot be aggregated: {one_line_of(error)}", where=str(directory)) from error
 
 
 def _rows(database: SurveyDatabase, sql: str, what: str, most: int = _MOST_ROWS) -> list[tuple[Any, ...]]:
-    """Return the rows of a question, of which a survey can have only so many."""
+    """Return the rows of a query; raise if there are more than a survey may have."""
     rows = database.run(sql, most=most + 1).rows
     if len(rows) > most:
         raise ReportError(
             f"holds more than {most:,} different {what}",
             where=str(database.files.directory),
-            remedy="ask it with --sql, or leave out the raw file that they come from",
+            remedy="query it with --sql, or remove the raw file that they come from",
         )
     return rows
 
 
 def _count(database: SurveyDatabase) -> None:
-    """Make the two passes; again if one of them found a file to leave out, so that both count the same."""
+    """Run the two passes; repeat them if a file was excluded, so that both count the same files."""
     counted = -1
     while counted != len(database.raw):
         counted = len(database.raw)
@@ -132,14 +132,14 @@ def _count(database: SurveyDatabase) -> None:
 
 
 def _leave_out_wrong(database: SurveyDatabase) -> None:
-    """Leave out the raw files with ops that no survey records."""
+    """Exclude the raw files with ops that a survey cannot contain."""
     wrong = {str(raw): str(reason) for raw, reason in _rows(database, _WRONG, "raw files")}
     if wrong:
         database.leave_out(wrong)
 
 
 def _models(database: SurveyDatabase) -> tuple[SurveyModel, ...]:
-    """Return a row for each model: what its row says, and what its raw file holds."""
+    """Return a row for each model, combined from its survey row and its raw file."""
     counted = {row[0]: _Counted(*row[1:]) for row in _rows(database, _MODELS, "models")}
     if not database.files.rows:
         return tuple(_model(None, found) for found in counted.values())
@@ -154,7 +154,7 @@ def _models(database: SurveyDatabase) -> tuple[SurveyModel, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What a raw file holds."""
+    """The totals of a raw file."""
 
     model: str
     forward_ops: int | None
@@ -167,7 +167,7 @@ class _Counted:
 
 def _model(row: SurveyRow | None, found: _Counted | None) -> SurveyModel:
     if row is not None and (found is None or row.status != "ok"):
-        # An ok model without ops in its raw file has none, or its file is among the problems.
+        # An ok model that was not counted has no ops, or its raw file is among the problems.
         return SurveyModel(
             row.model,
             row.status,
@@ -195,7 +195,7 @@ def _model(row: SurveyRow | None, found: _Counted | None) -> SurveyModel:
 
 
 def _contradictions(database: SurveyDatabase, row: SurveyRow, found: _Counted) -> list[Problem]:
-    """Return where a row and its raw file disagree: one of them is not of this survey."""
+    """Return where a row and its raw file disagree: one of them is from another survey."""
     path = str(database.files.directory / RAW / row.raw)
     facts = [
         ("model", row.model, found.model),
@@ -203,7 +203,7 @@ def _contradictions(database: SurveyDatabase, row: SurveyRow, found: _Counted) -
         ("backward ops", row.backward_ops or 0, found.backward_ops or 0),
     ]
     return [
-        Problem(path, f"its row says {said!r} for {what}, the file {held!r}: survey the model again")
+        Problem(path, f"its row has {said!r} for {what}, but the file has {held!r}: survey the model again")
         for what, said, held in facts
         if said != held
     ]
@@ -217,7 +217,7 @@ def _nothing_to_show(
         return ReportError(
             f"none of the survey's {len(models)} models is ok; {first.model}: {first.status}: {first.error}",
             where=str(directory),
-            remedy="mend what the rows say, and survey again",
+            remedy="fix the errors in the rows, and survey again",
         )
     first_problem = f"; {problems[0].path}: {problems[0].detail}" if problems else ""
-    return ReportError(f"the survey holds no op{first_problem}", where=str(directory))
+    return ReportError(f"the survey holds no ops{first_problem}", where=str(directory))

@@ -1,4 +1,4 @@
-"""What a survey says, added up over its models."""
+"""The records of a survey, aggregated over its models."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class SurveyModel(Record):
     Args:
         model: its name.
         status: `ok`, or how it failed; `error`: why, empty if it is ok.
-        forward_ops, backward_ops: how many ops its graphs have; nothing if that direction was not recorded.
-        forward_unique, backward_unique: how many different ops those are.
-        graphs: how many graphs it has, of both directions.
-        flops: of all its ops whose FLOPs are known.
-        seconds: how long its survey took; nothing if no row says.
-        peak_bytes: the most memory its process held; nothing if no row says.
+        forward_ops, backward_ops: how many ops its graphs have; None if that direction was not recorded.
+        forward_unique, backward_unique: how many distinct ops those are.
+        graphs: the number of its graphs in both directions.
+        flops: the FLOPs of all its ops for which they are known.
+        seconds: how long its survey took; None if it has no row.
+        peak_bytes: the peak memory of its process; None if it has no row.
     """
 
     model: str
@@ -46,7 +46,7 @@ class SurveyModel(Record):
 
 @dataclass(frozen=True, slots=True)
 class OpCount(Record):
-    """How often an op appears in the graphs of a direction, in how many models, and its known FLOPs."""
+    """How often an op occurs in the graphs of a direction, in how many models, and its known FLOPs."""
 
     direction: Direction
     op: str
@@ -57,7 +57,7 @@ class OpCount(Record):
 
 @dataclass(frozen=True, slots=True)
 class SizeCount(Record):
-    """How many calls of an op have inputs, or outputs, of so many bytes in all; nothing if unknown."""
+    """How many calls of an op have inputs, or outputs, of a given total size; `bytes` is None if unknown."""
 
     direction: Direction
     op: str
@@ -71,11 +71,11 @@ class ArgumentCount(Record):
     """How often an argument of an op has a value.
 
     Args:
-        direction: of the graphs.
-        op: as torch spells it.
-        name: `arg0`, `arg1`… for a positional argument, the keyword for another.
-        value: JSON, or `not_jsonable`.
-        count: in how many calls.
+        direction: the graphs' direction.
+        op: the op's name as torch spells it.
+        name: `arg0`, `arg1`… for a positional argument, the keyword for others.
+        value: the value as JSON, or `not_jsonable`.
+        count: the number of calls.
     """
 
     direction: Direction
@@ -87,7 +87,7 @@ class ArgumentCount(Record):
 
 @dataclass(frozen=True, slots=True)
 class ModelUse(Record):
-    """How often a model's graphs, of both directions, have an op."""
+    """How often an op occurs in a model's graphs, of both directions."""
 
     model: str
     op: str
@@ -96,16 +96,16 @@ class ModelUse(Record):
 
 @dataclass(frozen=True, slots=True)
 class Survey(Record):
-    """What ops the models of a survey use.
+    """The ops that the models of a survey use.
 
     Args:
-        models: one row each, by name.
+        models: one row for each model, sorted by name.
         ops: the ops of each direction, most frequent first.
-        sizes: the distributions of their bytes, smallest first and unknown ones last.
+        sizes: the distributions of their sizes in bytes, smallest first and unknown ones last.
         arguments: the values of their arguments: positional ones in order, then keywords by name; the
-            values of each by their text.
+            values of each are sorted as text.
         problems: the files that could not be counted.
-        usage: which model uses which op.
+        usage: how often each model uses each op.
     """
 
     schema: ClassVar[str] = "torchport.survey/1"

@@ -1,4 +1,4 @@
-"""Ends what DuckDB does when it has taken too long."""
+"""Interrupts DuckDB when its statements take too long."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torchport.errors import ReportError
 if TYPE_CHECKING:
     import duckdb
 
-_AGAIN = 0.1  # seconds: an interruption between two statements is lost
-_LONGEST = 365 * 86400.0  # seconds; the system cannot wait for any number of them
+_INTERVAL = 0.1  # seconds between interrupts, which are repeated since one between two statements is lost
+_LONGEST = 365 * 86400.0  # seconds; a longer wait would overflow the system's timer
 
 
 class TimeLimit:
-    """Interrupts a connection's statements once their time is over. A context: it ends with it.
+    """A context manager that interrupts a connection's statements once their time is up.
 
     Args:
-        connection: to DuckDB.
-        seconds: how long its statements may take, all together.
+        connection: the connection to DuckDB.
+        seconds: how long its statements may take in total.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, seconds: float) -> None:
@@ -48,10 +48,10 @@ class TimeLimit:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Run a statement; say so if the time is over.
+        """Run a statement within the limit.
 
         Raises:
-            ReportError: it is.
+            ReportError: the time is up.
         """
         import duckdb
 
@@ -72,10 +72,10 @@ class TimeLimit:
         return ReportError(
             f"takes more than {self._seconds:g} seconds",
             where="reading the survey",
-            remedy="ask for less, or allow more with --timeout SECONDS",
+            remedy="simplify the query, or raise the limit with --timeout SECONDS",
         )
 
     def _interrupt(self) -> None:
         self._done.wait(max(0.0, self._deadline - time.monotonic()))
-        while not self._done.wait(_AGAIN):
+        while not self._done.wait(_INTERVAL):
             self._connection.interrupt()

@@ -1,4 +1,4 @@
-"""The tables that SQL can ask about: their names, what they hold, and how they are made of the raw files."""
+"""The tables and views that SQL can query: their names, their columns, and how raw files provide them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ VIEWS = {
               FROM ops)
         GROUP BY direction, op, shapes, dtypes, attributes""",
 }  # fmt: skip
-"""The views upon `ops`, by name."""
+"""The views on `ops`, by name."""
 
 _WITHOUT_ROWS = {
     "model": "model",
@@ -63,13 +63,13 @@ _WITHOUT_ROWS = {
 MODELS_WITHOUT_ROWS = "SELECT {} FROM ops GROUP BY model, raw".format(
     ", ".join(f"{_WITHOUT_ROWS.get(name, 'NULL')}::{kind} AS {name}" for name, kind in ROW_COLUMNS.items())
 )
-"""The view `models` where a survey has raw files only: what those tell."""
+"""The view `models` of a survey without rows, derived from the raw files."""
 
 NAMES = ("ops", "models", *VIEWS)
 
 
 def ops_select(files: Iterable[Path]) -> str:
-    """Return the SELECT that reads raw files, each column with the type that it is to have."""
+    """Return the SELECT that reads raw files, with each column cast to its type."""
     paths = list(files)
     if not paths:
         columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in RAW_COLUMNS.items())
@@ -83,10 +83,10 @@ def ops_select(files: Iterable[Path]) -> str:
 
 
 def pattern_of(path: Path) -> str:
-    """Return the pattern that matches one path alone: DuckDB reads every name of a file as a pattern."""
+    """Return a pattern that matches only this path, since DuckDB treats every file name as a pattern."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in str(path))
 
 
 def text_literal(text: str) -> str:
-    """Return a text as SQL."""
+    """Return a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""Writes the report of a survey: CSV files and plots, all of them or none, and removes an older report's."""
+"""Writes the report of a survey as CSV files and plots, and removes stale files of an earlier report."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ _ENDINGS = {".csv", ".png", ".svg"}
 def write_survey_report(
     survey: Survey, directory: Path, *, plots: bool = True, plain_names: bool = False
 ) -> tuple[Path, ...]:
-    """Write what ops a survey's models use, as files in its directory.
+    """Write the ops that a survey's models use, as files in its directory.
 
     Writes `fw_node_count.csv`, `fw_total_input_size_dist/OP.csv`, `fw_total_output_size_dist/OP.csv` and
-    `fw_total_arguments/OP.csv`, the same for `bw`, and a PNG and an SVG beside each distribution of sizes.
-    If one file cannot be written, none is. What an earlier report wrote and this one does not is removed.
+    `fw_total_arguments/OP.csv`, the same for `bw`, and a PNG and an SVG next to each distribution of sizes.
+    If preparing one file fails, none is written. Files of an earlier report that this one does not replace
+    are removed.
 
     Args:
-        survey: what `read_survey` returned.
-        directory: where to write: the survey's own.
-        plots: whether to draw; without, plots of an earlier report are removed too.
-        plain_names: whether to write the files of forward graphs a second time without `fw_`, as
-            `node_count.csv`, for who looks for these.
+        survey: the survey that `read_survey` returned.
+        directory: the directory to write to: the survey's own.
+        plots: whether to draw plots; if not, those of an earlier report are removed.
+        plain_names: whether to also write the files of forward graphs without `fw_`, such as
+            `node_count.csv`, for tools that expect these names.
 
     Returns:
         The files that were written.
 
     Raises:
-        RecordError: a file cannot be written, or one of the folders is a link; nothing is then.
+        RecordError: a file cannot be written or removed, or one of the folders is a link.
         ReportError: Pillow is not installed.
 
     Example:
@@ -86,9 +87,9 @@ def _remove_stale(directory: Path, written: Iterable[Path]) -> None:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 raise RecordError(
-                    f"is of an earlier report and cannot be removed: {error.strerror or error}",
+                    f"belongs to an earlier report and cannot be removed: {error.strerror or error}",
                     where=str(path),
                 ) from error
     for folder in FOLDERS:
-        with contextlib.suppress(OSError):  # it is not empty, or not there
+        with contextlib.suppress(OSError):  # it is not empty, or does not exist
             (directory / folder).rmdir()

@@ -1,4 +1,4 @@
-"""Where a survey's items run: items come in, outcomes go out as they are done."""
+"""The engines that run a survey's items: items → outcomes, in the order of completion."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def make_engine(name: str, *, workers: int | None = None, address: str | None = 
     Args:
         name: `local` or `ray`.
         workers: how many models run at a time; by default as many as there are processors.
-        address: of the Ray cluster; without it, one is started on this machine.
+        address: the address of a Ray cluster; without it, one is started on this machine.
 
     Raises:
-        SurveyError: there is no such engine, or the address is for another one.
+        SurveyError: there is no such engine, or it does not take an address.
     """
     if name == "ray":
         return RayEngine(workers, address)
     if name != "local":
         raise SurveyError(f"unknown engine {name!r}", remedy=nearest(name, ENGINES))
     if address is not None:
-        raise SurveyError("the local engine has no address", remedy="give the engine too: ray (--engine ray)")
+        raise SurveyError("the local engine has no address", remedy="choose the engine ray (--engine ray)")
     return LocalEngine(workers or os.cpu_count() or 1)

@@ -1,4 +1,4 @@
-"""What a survey asks of an engine."""
+"""The interface of an engine that runs a survey's items."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Engine(Protocol):
     def run(
         self, items: Sequence[WorkItem], limits: Limits, started: Started
     ) -> Generator[ItemOutcome, None, None]:
-        """Yield what came of each item as it is done, in whatever order.
+        """Yield the outcome of each item as it completes, in any order.
 
-        When the iterator is closed, whatever still runs is ended.
+        Closing the iterator ends the items that are still running.
 
         Args:
-            items: what to run.
-            limits: what each may take.
-            started: is told of an item as it begins.
+            items: the items to run.
+            limits: the limits of each item.
+            started: called with each item when it starts.
 
         Raises:
             SurveyError: the engine cannot run, or its disk is full.

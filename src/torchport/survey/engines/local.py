@@ -1,4 +1,4 @@
-"""Runs a survey's items on this machine: a few worker processes, and a thread that waits for each."""
+"""Runs a survey's items on this machine: several worker processes, each with a thread that waits for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LocalEngine:
     def run(
         self, items: Sequence[WorkItem], limits: Limits, started: Started
     ) -> Generator[ItemOutcome, None, None]:
-        """Yield what came of each item as it is done; see `Engine.run`."""
+        """Yield the outcome of each item as it completes; see `Engine.run`."""
         waiting: queue.SimpleQueue[WorkItem] = queue.SimpleQueue()
         for item in items:
             waiting.put(item)
@@ -68,7 +68,7 @@ def _serve(
     done: queue.SimpleQueue[WorkItem | ItemOutcome | BaseException],
     limits: Limits,
 ) -> None:
-    """Run items until there are none left, or the worker is closed."""
+    """Run items on a worker until none are left, or the worker is closed."""
     try:
         while not worker.closed:
             try:
@@ -77,5 +77,5 @@ def _serve(
                 return
             done.put(item)
             done.put(worker.run(item, limits))
-    except BaseException as error:  # noqa: BLE001  # raised again by whoever waits for outcomes
+    except BaseException as error:  # noqa: BLE001  # re-raised by the consumer of the outcomes
         done.put(error)

@@ -1,4 +1,4 @@
-"""Runs a survey's items on a Ray cluster: actors, each with a worker process."""
+"""Runs a survey's items on a Ray cluster, in actors that each have a worker process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RayEngine:
 
     Args:
         workers: how many items run at a time; by default one for each processor of the cluster.
-        address: the cluster's; without it one is started on this machine, and stopped afterwards.
+        address: the cluster's address; without it, one is started on this machine and stopped afterwards.
     """
 
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
@@ -34,13 +34,13 @@ class RayEngine:
 
     @property
     def workers(self) -> int:
-        """How many items run at a time, on each machine at most."""
+        """How many items run at a time, at most, on each machine."""
         return self._wanted or os.cpu_count() or 1
 
     def run(
         self, items: Sequence[WorkItem], limits: Limits, started: Started
     ) -> Generator[ItemOutcome, None, None]:
-        """Yield what came of each item as it is done; see `Engine.run`."""
+        """Yield the outcome of each item as it completes; see `Engine.run`."""
         ray = _import_ray()
         mine = not ray.is_initialized()
         if mine:
@@ -48,7 +48,7 @@ class RayEngine:
         actors: list[Any] = []
         try:
             count = self._wanted or int(ray.cluster_resources().get("CPU", 1))
-            # One processor each, so that Ray spreads them over its machines.
+            # One processor each, so that Ray distributes them over its machines.
             kind = ray.remote(num_cpus=1, max_restarts=-1)(Worker)
             actors = [kind.remote(1, os.getcwd()) for _ in range(min(count, len(items)))]
             yield from _dispatch(ray, actors, items, limits, started)
@@ -60,7 +60,7 @@ class RayEngine:
 
     def _connect(self, ray: ModuleType) -> None:
         try:
-            _knock(self._address)
+            _check_reachable(self._address)
             ray.init(
                 address=self._address,
                 num_cpus=None if self._address else self._wanted,
@@ -73,14 +73,14 @@ class RayEngine:
             raise SurveyError(
                 f"the Ray cluster cannot be reached ({one_line(error)})",
                 where=self._address or "",
-                remedy="give the address of one that runs: --address HOST:PORT",
+                remedy="give the address of a running cluster: --address HOST:PORT",
             ) from error
 
 
 def _dispatch(
     ray: ModuleType, actors: list[Any], items: Sequence[WorkItem], limits: Limits, started: Started
 ) -> Iterator[ItemOutcome]:
-    """Give each actor its next item as soon as it is done with one."""
+    """Give each actor its next item as soon as it completes one."""
     waiting = collections.deque(items)
     running: dict[Any, tuple[Any, WorkItem]] = {}
 
@@ -111,11 +111,11 @@ def _outcome(ray: ModuleType, ready: Any, item: WorkItem) -> ItemOutcome:
     return outcome
 
 
-def _knock(address: str | None) -> None:
-    """Try to reach an address first: Ray itself would go on trying for minutes.
+def _check_reachable(address: str | None) -> None:
+    """Check that an address accepts connections, since Ray itself would retry for minutes.
 
     Raises:
-        OSError: nobody is there.
+        OSError: the connection failed.
     """
     host, separator, port = (address or "").removeprefix("ray://").rpartition(":")
     if separator and port.isdigit():

@@ -1,1 +1,1 @@
-"""A model's graphs → the records of their ops, in a raw file."""
+"""A model's graphs → a raw file with a row for each op."""

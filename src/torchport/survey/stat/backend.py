@@ -1,7 +1,7 @@
-"""torch.compile's backend that records: `torch.compile(model, backend="torchport_stat", options={…})`.
+"""The torch.compile backend that records ops: `torch.compile(model, backend="torchport_stat", options={…})`.
 
 torch finds it through the entry-point group `torch_dynamo_backends`, so it needs no import. It records the
-graphs of a program that runs, forward and backward, and runs them with eager torch.
+graphs of a running program, forward and backward, and runs them with eager torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch import fx
 
-import torchport.runtime.backend_names  # noqa: F401  # threads may name this backend at the same time
+import torchport.runtime.backend_names  # noqa: F401  # threads may look up this backend by name concurrently
 from torchport.capture import AtenGraph, recording_backend
 from torchport.errors import SurveyError, nearest
 from torchport.records import SurveyRow, file_name, write_record
@@ -34,18 +34,18 @@ def stat_backend(
     options: Mapping[str, object] | None = None,
     mode: str | None = None,
 ) -> Callable[..., object]:
-    """Record one graph of Dynamo's, and run it as it is.
+    """Record one of Dynamo's graphs, and run it with eager torch.
 
     Args:
         graph_module: the graph.
-        example_inputs: what it is called with first.
-        options: `output`, the survey's directory (`stat` if not given), and `model`, the name that the ops
-            are recorded under (`program` if not given). Graphs under one name in one process are one model's;
-            a process that starts anew replaces what an earlier one recorded under that name.
+        example_inputs: the inputs of its first call.
+        options: `output`, the survey's directory (`stat` by default), and `model`, the name that the ops
+            are recorded under (`program` by default). Graphs that a process records under one name belong to
+            one model; they replace what an earlier process recorded under that name.
         mode: ignored; torch.compile's modes are inductor's.
 
     Returns:
-        A function that takes what the graph takes and returns what it returns.
+        A function with the graph's inputs and outputs.
 
     Raises:
         SurveyError: there is no such option, or a survey is writing to the directory.
@@ -71,11 +71,11 @@ def stat_backend(
 
 
 class ProgramFiles:
-    """The graphs of a program so far, each once: however often it runs or is compiled again as it was.
+    """The distinct graphs of a program so far, however often each runs or is recompiled.
 
     Args:
         name: the name that its ops are recorded under.
-        directory: where.
+        directory: the directory that its files are written to.
     """
 
     def __init__(self, name: str, directory: SurveyDirectory) -> None:
@@ -86,7 +86,7 @@ class ProgramFiles:
         self._lock = threading.Lock()
 
     def add(self, graph: AtenGraph) -> None:
-        """Record a graph that has been compiled, and write the file with all of them."""
+        """Record a compiled graph, and rewrite the files with all graphs if it is new."""
         with self._lock:
             if graph.direction == "fw":
                 self._forwards.append(graph)

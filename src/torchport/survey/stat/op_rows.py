@@ -1,4 +1,4 @@
-"""The ops of a graph → rows of a raw file: arguments, tensors, edges, bytes, FLOPs, origin."""
+"""Turns the ops of a graph into rows of a raw file: arguments, tensors, edges, bytes, FLOPs, origin."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def rows_of(
 
     Args:
         model: the model's name.
-        graphs: its graphs, in the order in which they are to be numbered in their direction. A graph that an
-            op such as `cond` calls is a graph of its own.
-        forwards: where a backward op's forward op is looked for; among `graphs` by default.
+        graphs: its graphs, in the order in which they are numbered within their direction. A subgraph of an
+            op such as `cond` counts as a graph of its own.
+        forwards: the graphs in which a backward op's forward op is looked up; `graphs` by default.
 
     Example:
         >>> [row["op"] for row in rows_of("relu", capture_graphs(torch.nn.ReLU(), (torch.ones(2),)))]
@@ -71,7 +71,7 @@ def _row(node: fx.Node, positions: Mapping[fx.Node, int], line: str) -> Row:
 
 
 def op_name(target: object) -> str:
-    """Return an op's name as torch spells it; a Python function's with its module.
+    """Return an op's name as torch spells it; a Python function's name includes its module.
 
     Example:
         >>> op_name(torch.ops.aten.add.Tensor), op_name(operator.getitem)
@@ -130,8 +130,8 @@ def _plain(value: object) -> JSON:
 
 
 def _input_tensors(node: fx.Node) -> Iterator[tuple[fx.Node, torch.Tensor]]:
-    """Yield the tensors that an op is given, each with the node that made it."""
-    if node.target is operator.getitem:  # takes one tensor of several
+    """Yield an op's input tensors, each with the node that produced it."""
+    if node.target is operator.getitem:  # selects one tensor of several
         source = node.args[0]
         assert isinstance(source, fx.Node)
         for tensor in tensors_within(node.meta.get("val")):
@@ -143,9 +143,9 @@ def _input_tensors(node: fx.Node) -> Iterator[tuple[fx.Node, torch.Tensor]]:
 
 
 def _nodes(value: Any) -> list[fx.Node]:
-    """Return the nodes among arguments, as often and in the order in which they stand there."""
+    """Return the nodes among arguments, in order and with repetitions."""
     found: list[fx.Node] = []
-    fx.map_arg(value, lambda node: found.append(node) or node)  # type: ignore[func-returns-value]  # that is the way
+    fx.map_arg(value, lambda node: found.append(node) or node)  # type: ignore[func-returns-value]  # append returns None
     return found
 
 

@@ -1,4 +1,4 @@
-"""Writes rows of ops as a raw file: Parquet, by DuckDB, atomically."""
+"""Writes rows of ops as a raw file: Parquet, written by DuckDB, atomically."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def write_raw_file(rows: Iterable[Row], path: Path) -> None:
     """Write rows as a raw file. The same rows give the same bytes.
 
     Args:
-        rows: with the columns of `RAW_COLUMNS`.
-        path: where; folders that are missing are made.
+        rows: the rows, with the columns of `RAW_COLUMNS`.
+        path: the file; missing folders are created.
 
     Raises:
-        RecordError: the file cannot be written; nothing of it is left.
+        RecordError: the file cannot be written; no partial file is left.
         SurveyError: DuckDB is not installed.
     """
     duckdb = import_duckdb()
     with atomic_write(path) as temporary, temporary_folder("rows") as folder:
         lines = folder / "rows.jsonl"
-        # A name may hold half of a pair, which neither UTF-8 nor DuckDB has a form for.
+        # A name may contain a lone surrogate, which neither UTF-8 nor DuckDB can represent.
         with lines.open("w", encoding="utf-8", errors="replace") as file:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        # One thread: the order of rows, and with it the bytes, are then always the same.
+        # With one thread, the order of rows, and so the bytes, are deterministic.
         connection = duckdb.connect(config={"threads": 1})
         try:
             connection.execute(
@@ -46,10 +46,10 @@ def write_raw_file(rows: Iterable[Row], path: Path) -> None:
 
 
 def import_duckdb() -> ModuleType:
-    """Return DuckDB.
+    """Return the module of DuckDB.
 
     Raises:
-        SurveyError: it is not installed.
+        SurveyError: DuckDB is not installed.
     """
     try:
         import duckdb

@@ -1,4 +1,4 @@
-"""The host itself: runs an island with eager torch, so that every stage can be tested anywhere."""
+"""The host itself: runs islands with eager torch, so that every stage can be tested anywhere."""
 
 from torchport.targets.host.target import HostTarget
 

@@ -1,4 +1,4 @@
-"""Writes an island as JSON (its calls of ATen ops) and safetensors (its weights): data, no code."""
+"""Serializes an island as JSON (its calls of ATen ops) and safetensors (its weights): data, no code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def build(island: Island) -> Artifact:
     """Return the island's calls and weights as one artefact.
 
     Raises:
-        TargetError: a call, an argument or a weight has no place in a file.
+        TargetError: a call, an argument or a weight cannot be stored.
     """
     program = encode_graph(island.graph_module.graph)
     names: list[str] = program["tensors"]  # type: ignore[assignment]  # as `encode_graph` says

@@ -1,4 +1,4 @@
-"""Reads what `build` wrote, and calls the ops one after another."""
+"""Loads an island that `build` wrote, and calls its ops one after another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchport.targets.graph_json import decode_graph
 from torchport.targets.safetensors_file import read_safetensors, restored, tensor_places
 from torchport.targets.target import Artifact, Runner
 
-FORMAT = 3  # raised whenever `build` writes something other than before
+FORMAT = 3  # incremented whenever the output format of `build` changes
 
 
 def load(artifact: Artifact) -> Runner:
@@ -32,7 +32,7 @@ def load(artifact: Artifact) -> Runner:
 
 
 def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
-    """Return where in the payload the weights lie: starts and lengths."""
+    """Return the start and length of each weight in the payload."""
     size = read_number(artifact.properties, "program_bytes", artifact.payload.size, "host")
     return [(size + start, length) for start, length in tensor_places(artifact.payload[size:])]
 

@@ -1,4 +1,4 @@
-"""How long each op of a graph takes with eager torch, by torch's own profiler, and which kernel it is."""
+"""Measures each op's time and kernel in a graph with eager torch, by torch's own profiler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEVEL = "KINETO_LOG_LEVEL"
 
 
 class _Marked(NodeByNode):
-    """Runs a graph, each node between marks that the profiler notes."""
+    """Runs a graph with a profiler range around each op."""
 
     def run_node(self, n: fx.Node) -> object:
         """Run a node."""
@@ -36,13 +36,13 @@ def eager_op_times(graph_module: fx.GraphModule, arguments: Sequence[torch.Tenso
 
     Args:
         graph_module: the graph.
-        arguments: what it is run on.
+        arguments: the inputs to run it on.
     """
     on_gpu = any(argument.is_cuda for argument in arguments)
     best: dict[str, OpTime] = {}
     dtypes = {node.name: _precision(node) for node in graph_module.graph.nodes}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        _Marked(graph_module).run(*arguments)  # whatever the first run sets up is not counted
+        _Marked(graph_module).run(*arguments)  # warm-up
         for _ in range(_RUNS):
             with profiling(on_gpu) as profiler:
                 _Marked(graph_module).run(*arguments)
@@ -58,26 +58,26 @@ def eager_op_times(graph_module: fx.GraphModule, arguments: Sequence[torch.Tenso
 
 @contextmanager
 def profiling(on_gpu: bool) -> Iterator[profile]:
-    """Have torch's profiler note what runs meanwhile, with the GPU's kernels if that is asked for."""
+    """Profile the body with torch's profiler, including GPU kernels if `on_gpu`."""
     kept = os.environ.get(_LEVEL)
-    os.environ[_LEVEL] = kept or "99"  # it writes lines to the terminal else
+    os.environ[_LEVEL] = kept or "99"  # otherwise it prints to the terminal
     try:
         with profile(use_device="cuda" if on_gpu else None, use_kineto=on_gpu) as profiler:
             yield profiler
     finally:
         if kept is None:
-            os.environ.pop(_LEVEL, None)  # another thread's may have ended first
+            os.environ.pop(_LEVEL, None)  # another thread may have removed it already
 
 
 def _seconds(event: Any, on_gpu: bool) -> float:
     if on_gpu:
         return float(event.device_time_total) * 1e-6
-    # Not the mark's own time, in which the interpreter's is.
+    # Without the range's own time, which is the interpreter's.
     return sum(float(child.cpu_time_total) for child in event.cpu_children) * 1e-6
 
 
 def _kernel(event: Any, on_gpu: bool) -> str:
-    """Return what took most of an op's time: the last of the ops that it calls one through another."""
+    """Return what took most of an op's time: a GPU kernel, or the inner op with the most time of its own."""
     if on_gpu:
         kernels = [kernel for each in _below(event) for kernel in each.kernels]
         return max(kernels, key=lambda kernel: kernel.duration).name if kernels else ""

@@ -1,4 +1,4 @@
-"""The host as a target: takes whatever its format can write down."""
+"""The host as a target: supports every op that its format can store."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class HostTarget(Target):
     is_timed = False
 
     def availability(self) -> Availability:
-        """The host is always there."""
+        """Return that the host is always available."""
         return Availability(True, "eager torch on the CPU", version=torch.__version__, devices=("CPU",))
 
     def version(self) -> str:
-        """Eager torch's version is that of torch, which every cache key holds already."""
+        """Return an empty version: every cache key includes torch's version already."""
         return ""
 
     def decompositions(self) -> Decompositions:
-        """Core ATen, so that the host sees what a device with core ATen lowerings would."""
+        """Return decompositions to core ATen, so that the host sees the same ops as a core ATen device."""
         return core_decompositions()
 
     def verdict(self, node: fx.Node, options: Options) -> Verdict:
@@ -47,19 +47,19 @@ class HostTarget(Target):
         return Verdict(False, "argument", problem) if problem else SUPPORTED
 
     def takes_open_sizes(self, options: Options) -> bool:
-        """Eager torch takes any."""
+        """Return that open sizes are supported: eager torch takes any."""
         return True
 
     def open_verdict(self, node: fx.Node, options: Options) -> Verdict:
-        """Take every op: eager torch asks for no sizes beforehand."""
+        """Support every op: eager torch does not need sizes in advance."""
         return SUPPORTED
 
     def build(self, island: Island, options: Options) -> Artifact:
-        """Write the island down."""
+        """Serialize the island."""
         return build(island)
 
     def weight_places(self, artifact: Artifact) -> list[tuple[int, int]]:
-        """Return where the safetensors part has its tensors."""
+        """Return the start and length of each weight in the safetensors part."""
         return weight_places(artifact)
 
     def load(
@@ -75,5 +75,5 @@ class HostTarget(Target):
     def op_times(
         self, island: Island, options: Options, arguments: Sequence[torch.Tensor]
     ) -> list[OpTime] | None:
-        """Return what torch's profiler says."""
+        """Return each op's time from torch's profiler."""
         return eager_op_times(island.graph_module, arguments)

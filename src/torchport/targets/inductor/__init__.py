@@ -1,4 +1,4 @@
-"""inductor: torch's own compiler, ahead of time, on CPUs and NVIDIA's GPUs."""
+"""inductor: torch's own compiler, run ahead of time, for CPUs and NVIDIA GPUs."""
 
 from torchport.targets.inductor.target import InductorTarget
 

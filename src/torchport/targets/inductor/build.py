@@ -1,4 +1,4 @@
-"""Writes an island down as the host does, with the device that it is for: data, no code."""
+"""Serializes an island in the host's format, plus the device that it is for: data, no code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def build(island: Island) -> Artifact:
     """Return the island's calls and weights as one artefact.
 
     Raises:
-        TargetError: a call, an argument or a weight has no place in a file, or there are several devices.
+        TargetError: a call, an argument or a weight cannot be serialized, or tensors are on several devices.
     """
     values = [node.meta.get("val") for node in island.graph_module.graph.nodes]
     devices = {value.device.type for value in values if isinstance(value, torch.Tensor)} - {"meta"}
@@ -34,7 +34,7 @@ def build(island: Island) -> Artifact:
 
 
 def on_host(island: Island) -> Island:
-    """Return the island with its weights in the CPU's memory, from where a file gets them."""
+    """Return the island with its weights copied to CPU memory, ready to be serialized."""
     weights = {
         str(node.target): getattr(island.graph_module, str(node.target)).detach().cpu()
         for node in island.graph_module.graph.nodes

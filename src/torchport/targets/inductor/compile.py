@@ -1,4 +1,4 @@
-"""Compiles an island's graph with inductor, weights beside it: what comes of it holds none of them."""
+"""Compiles an island's graph with inductor; weights become inputs, so the compiled graph holds none."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torchport.targets.inductor.options import InductorOptions
 
 Compiled = Callable[..., Sequence[torch.Tensor]]
 _NAME = "compiled.bin"
-# Else a product with 0 is 0, also that of NaN and of infinity.
+# Otherwise a product with 0 is folded to 0, even when the other factor is NaN or infinity.
 _SETTINGS = {"joint_graph_constant_folding": False}
-# A GPU's kernels are else tried while they are compiled, on numbers that inductor makes up.
+# Otherwise GPU kernels are run at compile time, on numbers that inductor makes up.
 WITHOUT_TRIAL = {"triton.autotune_at_compile_time": False}
 
 
 def lift_weights(graph_module: fx.GraphModule) -> tuple[fx.GraphModule, list[torch.Tensor]]:
-    """Return a graph that takes its weights after its inputs, and these weights."""
+    """Return a graph that takes its weights as inputs, after its own, and the list of weights."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     nodes = list(graph_module.graph.nodes)
@@ -55,24 +55,26 @@ def compile_graph(
     """Compile a graph for tensors like these; `settings` are inductor's own.
 
     Raises:
-        TargetError: inductor refuses it, or its C++ compiler does.
+        TargetError: inductor or its C++ compiler rejects the graph.
     """
-    # They take seconds to import, and not all who load need them.
+    # These take seconds to import, and loading a package may not need them.
     from torchport.capture.untouched import torch_as_it_was
     from torchport.torch_private import standalone_compile
 
     patches = {"config_patches": {"max_autotune": options.max_autotune, **_SETTINGS, **(settings or {})}}
     try:
-        with torch.no_grad(), torch_as_it_was():  # it traces, and one thread at a time may
+        with torch.no_grad(), torch_as_it_was():  # inductor traces, which only one thread at a time may do
             return standalone_compile(
                 graph_module, list(arguments), dynamic_shapes="from_example_inputs", options=patches
             )
-    except Exception as error:  # inductor raises many kinds; each is a refusal
-        raise TargetError(f"inductor refuses the island: {one_line(error)}", where="inductor") from error
+    except Exception as error:  # inductor raises many types; each means that it cannot compile the graph
+        raise TargetError(
+            f"inductor cannot compile the island: {one_line(error)}", where="inductor"
+        ) from error
 
 
 def to_bytes(compiled: Any) -> bytes:
-    """Return a compiled graph as inductor writes it; empty if it cannot."""
+    """Return a compiled graph serialized by inductor; empty if inductor cannot serialize it."""
     with temporary_folder("inductor") as folder:
         path = Path(folder, _NAME)
         try:
@@ -83,10 +85,10 @@ def to_bytes(compiled: Any) -> bytes:
 
 
 def from_bytes(data: bytes) -> Any:
-    """Return what `to_bytes` was given. It unpickles, and runs what it reads: the data must be trusted.
+    """Return the compiled graph. This unpickles, and so may run code: the data must be trusted.
 
     Raises:
-        TargetError: it is of another torch.
+        TargetError: the data was written by another version of torch.
     """
     from torchport.torch_private import CompiledArtifact
 
@@ -95,5 +97,5 @@ def from_bytes(data: bytes) -> Any:
         path.write_bytes(data)
         try:
             return CompiledArtifact.load(path=str(path), format="binary")
-        except Exception as error:  # whatever a cache of another torch makes it raise
-            raise TargetError(f"inductor refuses its compiled form: {one_line(error)}") from error
+        except Exception as error:  # a cache written by another torch may make it raise anything
+            raise TargetError(f"inductor cannot load its compiled form: {one_line(error)}") from error

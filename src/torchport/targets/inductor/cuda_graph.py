@@ -1,4 +1,4 @@
-"""Runs a compiled graph as one CUDA graph, so that its kernels cost no launch each."""
+"""Runs a compiled graph as one CUDA graph, which avoids launching each kernel separately."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _log = logging.getLogger(__name__)
 
 
 class CudaGraph:
-    """Runs a compiled graph as one CUDA graph, on memory of its own; captured when it is first called.
+    """Runs a compiled graph as one CUDA graph with its own memory, captured on the first call.
 
-    One that cannot be captured, as it waits for the GPU inside, runs kernel by kernel.
+    A graph that cannot be captured, because it synchronizes with the GPU, launches its kernels one by one.
     """
 
     def __init__(self, made: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]) -> None:
@@ -27,7 +27,7 @@ class CudaGraph:
         self._refused = False
         self._inputs: list[torch.Tensor] = []
         self._results: list[torch.Tensor] = []
-        self._done: Any = None  # the last call's, which may be on another stream
+        self._done: Any = None  # event of the last call, which may have run on another stream
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the graph once."""
@@ -52,7 +52,7 @@ class CudaGraph:
         aside = torch.cuda.Stream()
         aside.wait_stream(before)
         with torch.cuda.stream(aside):
-            for _ in range(3):  # kernels are loaded and libraries choose theirs before anything is recorded
+            for _ in range(3):  # warm up: load kernels and let libraries choose theirs before capturing
                 self._made(self._inputs)
         before.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
@@ -61,13 +61,11 @@ class CudaGraph:
         try:
             with torch.cuda.graph(graph):
                 self._results = self._made(self._inputs)
-        except Exception as error:  # noqa: BLE001  # torch and its libraries raise many kinds
-            # torch stays on the capture's stream then, and its random numbers wait for the capture to end.
+        except Exception as error:  # noqa: BLE001  # torch and its libraries raise many types
+            # torch is left on the capture stream, and its random generator waits for the capture to end.
             torch.cuda.set_stream(before)
             numbers.graphsafe_set_state(as_it_was)
             self._refused, self._inputs, self._results = True, [], []
-            _log.info(
-                "no CUDA graph can be captured, so kernels are launched one by one: %s", one_line(error)
-            )
+            _log.info("cannot capture a CUDA graph, so kernels are launched one by one: %s", one_line(error))
         else:
             self._graph, self._done = graph, torch.cuda.Event()

@@ -1,9 +1,9 @@
-"""Takes out of what inductor compiled the text of its calls and the kernels, to be run without inductor.
+"""Extracts the call sequence and the kernels from a graph that inductor compiled, to run without inductor.
 
-inductor writes a module: imports of its own, kernels as text, and a function that calls them and torch's ops.
-Its imports take seconds in the process that loads a package, and on a CPU the kernels are compiled there
-anew. What is written here is the function, without what it does not need, and the kernels as libraries and
-cubins. It is tried before it is used; what is not known to work has no such form.
+inductor generates a module: imports of its own, kernels as source text, and a function that calls them and
+torch's ops. The imports take seconds in the process that loads a package, and on a CPU the kernels are
+compiled again there. The direct form written here is that function, without unused code, and the kernels as
+shared libraries and cubins. It is tested before it is used; a graph not known to work has no direct form.
 """
 
 from __future__ import annotations
@@ -29,48 +29,48 @@ _log = logging.getLogger(__name__)
 _COMPILER = "async_compile"
 _EXTERN = "extern_kernels"
 _UNUSED = frozenset({"benchmark_compiled_module", "get_args", "recursively_apply_fns"})
-_SAME = {"bias_addmm": "addmm"}  # of inductor's own: the same product, by another way to the library
-# Whose ops are torch's own C++: others could be registered by a module that nobody imports.
+_EQUIVALENTS = {"bias_addmm": "addmm"}  # inductor's own functions, with the torch function for the same
+# Namespaces whose ops are torch's own C++: others could be registered by a module that is not imported.
 _NAMESPACES = frozenset({"aten", "mkldnn", "quantized", "_quantized", "inductor"})
 _POOL = "_alloc_from_pool"
 
 
 class _NotDirectError(Exception):
-    """It has no such form; says why."""
+    """A compiled graph has no direct form; the message says why."""
 
 
 def to_direct_form(compiled: Any, arguments: Sequence[torch.Tensor], device: str) -> bytes:
-    """Return what `direct_run.read` reads; empty if there is no such form.
+    """Return the direct form that `direct_run.read` reads; empty if there is none.
 
     Args:
-        compiled: what inductor made.
-        arguments: tensors to try it with: inputs and weights.
+        compiled: the graph as compiled by inductor.
+        arguments: inputs and weights to test it with.
         device: `cpu` or `cuda`.
     """
     try:
         with torch.no_grad():
-            expected = list(compiled(*arguments))  # kernels of GPUs are chosen when they are first run
+            expected = list(compiled(*arguments))  # GPU kernels are chosen on their first run
             form = _write(compiled, device)
             _check_same(list(read(form)(*arguments)), expected)
-    except Exception as error:  # noqa: BLE001  # whatever a kernel raises that is launched in another way
-        _log.info("the package loads inductor to run: %s", one_line(error))
+    except Exception as error:  # noqa: BLE001  # a kernel launched in another way may raise anything
+        _log.info("the package needs inductor to run: %s", one_line(error))
         return b""
     return form
 
 
 def _check_same(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
     if len(actual) != len(expected):
-        raise _NotDirectError("it gives other results")
+        raise _NotDirectError("its results differ")
     for ours, theirs in zip(actual, expected, strict=True):
         same = ours.shape == theirs.shape and ours.dtype == theirs.dtype and ours.stride() == theirs.stride()
         if not same or not torch.allclose(ours.double(), theirs.double(), rtol=1e-3, equal_nan=True):
-            raise _NotDirectError("it gives other results")
+            raise _NotDirectError("its results differ")
 
 
 def _write(compiled: Any, device: str) -> bytes:
     call = wrapper_function(compiled)
     if call is None:
-        raise _NotDirectError("inductor keeps its module elsewhere")
+        raise _NotDirectError("the module that inductor generated was not found")
     module = split_module(Path(call.__code__.co_filename).read_text())
     entries, files = [], []
     for name in module.kernels:
@@ -83,16 +83,16 @@ def _write(compiled: Any, device: str) -> bytes:
 
 
 def _kernel(name: str, kernel: object, device: str) -> tuple[dict[str, object], bytes]:
-    """Return how a kernel is loaded, and its file."""
+    """Return the header entry of a kernel, and the contents of its file."""
     if device == "cpu":
         library = getattr(getattr(kernel, "__self__", None), "__file__", None)
         if not isinstance(kernel, BuiltinFunctionType) or library is None:
-            raise _NotDirectError(f"{name} is not a function of a library")
+            raise _NotDirectError(f"{name} is not a function of a shared library")
         return {"kind": CPP}, Path(library).read_bytes()
     number = torch.cuda.current_device()
     found = static_kernel(kernel, number)
     if found is None:
-        raise _NotDirectError(f"{name} cannot be launched by torch alone")
+        raise _NotDirectError(f"torch cannot launch {name} without inductor")
     entry: dict[str, object] = {
         "kind": CUDA,
         "function": found.function,
@@ -107,9 +107,9 @@ def _kernel(name: str, kernel: object, device: str) -> tuple[dict[str, object], 
 
 
 def _own_function(name: str, extern: object) -> str:
-    """Return the name of torch's function that inductor calls by this one."""
-    own = _SAME.get(name, name)
-    if name not in _SAME and getattr(extern, name, None) is not getattr(torch, own, None):
+    """Return the name of the torch function behind a name of `extern_kernels`."""
+    own = _EQUIVALENTS.get(name, name)
+    if name not in _EQUIVALENTS and getattr(extern, name, None) is not getattr(torch, own, None):
         raise _NotDirectError(f"{name} is inductor's own")
     return own
 
@@ -119,12 +119,12 @@ def _own_function(name: str, extern: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModuleText:
-    """What is needed of a module that inductor wrote.
+    """The parts needed from a module that inductor generated.
 
     Args:
-        text: its statements, but imports of inductor and the kernels.
-        kernels: their names.
-        extern: which functions it calls that inductor has a name for.
+        text: its statements, without imports of inductor and without the kernels.
+        kernels: the names of the kernels that it calls.
+        extern: the names of the functions that it calls on `extern_kernels`.
     """
 
     text: str
@@ -133,10 +133,10 @@ class ModuleText:
 
 
 def split_module(source: str) -> ModuleText:
-    """Return what is needed of a module that inductor wrote.
+    """Return the parts needed from a module that inductor generated.
 
     Raises:
-        _NotDirectError: it needs something that is not known to be there without inductor.
+        _NotDirectError: it needs something that may not exist without inductor.
     """
     kept, kernels, dropped = [], [], {_COMPILER}
     for statement in ast.parse(source).body:
@@ -189,7 +189,7 @@ def _reads(statement: ast.AST) -> set[str]:
 
 
 def _without_unused(statements: list[ast.stmt]) -> list[ast.stmt]:
-    """Leave assignments out whose names nothing reads: most of those that every module begins with."""
+    """Drop assignments to names that nothing reads: most of those at the top of every module."""
     while True:
         needed = {"call"}.union(*(_reads(statement) for statement in statements))
         kept = [
@@ -203,12 +203,12 @@ def _without_unused(statements: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _check_ops(statements: Iterable[ast.stmt]) -> None:
-    """Refuse ops that a module of Python's may have registered."""
+    """Refuse ops that a Python module may have registered."""
     for namespace in _attributes_of(statements, "torch.ops") - _NAMESPACES:
         raise _NotDirectError(f"ops of {namespace} are not torch's own")
     taken = {*_attributes_of(statements, "inductor_ops"), *_attributes_of(statements, "torch.ops.inductor")}
     if taken - {_POOL}:
-        raise _NotDirectError(f"{', '.join(sorted(taken))} of inductor is needed")
+        raise _NotDirectError(f"the module needs {', '.join(sorted(taken))} of inductor")
 
 
 def _attributes_of(statements: Iterable[ast.stmt], name: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Folds what follows a convolution channel by channel, such as a batch norm, into its weights."""
+"""Folds per-channel ops after a convolution, such as a batch norm, into its weights."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import operator
 import torch
 from torch import fx
 
-# By their names: those that a file's graph checks before it calls them are callables of torchport's own.
+# By name: in a graph read from a file, ops whose calls are checked are torchport's own callables.
 CONVOLUTION = "aten.convolution.default"
 _NORM = "aten._native_batch_norm_legit_no_training.default"
 _ADDS = {"aten.add.Tensor": 1.0, "aten.sub.Tensor": -1.0}
 
 
 def fold_scales(graph_module: fx.GraphModule) -> None:
-    """Fold sums and products with constants of one number a channel into the convolution before them.
+    """Fold sums and products with per-channel constants into the convolution before them.
 
-    Norms in evaluation mode are such: the difference with a mean, and products with a deviation and a weight.
+    Norms in evaluation mode amount to these: they subtract a mean, multiply by scales, and add a shift.
     """
     for node in list(graph_module.graph.nodes):
         if str(node.target) == CONVOLUTION and not node.args[6]:
@@ -54,7 +54,7 @@ def _fold_after(graph_module: fx.GraphModule, convolution: fx.Node) -> None:
 def _next_step(
     graph_module: fx.GraphModule, node: fx.Node, weight: torch.Tensor
 ) -> tuple[fx.Node, torch.Tensor | float, torch.Tensor | float] | None:
-    """Return the only user of a node, and the factor and summand of a channel that it stands for."""
+    """Return the only user of a node, and the per-channel factor and summand that it applies."""
     if len(node.users) != 1:
         return None
     [user] = node.users
@@ -74,7 +74,7 @@ def _next_step(
 def _norm_step(
     graph_module: fx.GraphModule, norm: fx.Node
 ) -> tuple[fx.Node, torch.Tensor, torch.Tensor] | None:
-    """Return the result of a batch norm in evaluation mode, and its factor and summand of a channel."""
+    """Return the result of a batch norm in evaluation mode, and its per-channel factor and summand."""
     mean, variance = (_constant(graph_module, value) for value in norm.args[3:5])
     scale, shift = (_constant(graph_module, value) for value in norm.args[1:3])
     eps = norm.args[6]
@@ -91,7 +91,7 @@ def _norm_step(
 def _by_channel(
     graph_module: fx.GraphModule, value: object, weight: torch.Tensor
 ) -> torch.Tensor | float | None:
-    """Return a constant with one number a channel, or one for all."""
+    """Return a per-channel constant, or one number for all channels."""
     if isinstance(value, (int, float)):
         return float(value)
     tensor = _constant(graph_module, value)
@@ -99,7 +99,7 @@ def _by_channel(
         return None
     spatial = weight.dim() - 2
     shape = tuple(tensor.shape)
-    # All of its numbers are along the channels: a number for each image of a batch is none for each channel.
+    # All elements must lie along the channel dimension: one number per image of a batch is not per-channel.
     if shape[-spatial:] != (1,) * spatial or shape[-spatial - 1 : -spatial] != (tensor.numel(),):
         return None
     return tensor.double().reshape(-1) if tensor.numel() in (1, weight.shape[0]) else None

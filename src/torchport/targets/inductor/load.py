@@ -1,4 +1,4 @@
-"""Compiles or reads an island, and runs it; on a GPU as one CUDA graph."""
+"""Compiles an island or reads its compiled form, and runs it; on a GPU as one CUDA graph."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from torchport.targets.target import Artifact, Meanwhile, OutOfRange, Runner
 
 _log = logging.getLogger(__name__)
 
-_RUNS = 20  # by which two layouts are compared
+_RUNS = 20  # timed runs, to compare two layouts
 
 
 def load(
@@ -51,7 +51,7 @@ def load(
     """Return a function that runs the island.
 
     Raises:
-        TargetError: the artefact is of another format, for a device that is not here, or inductor refuses it.
+        TargetError: the artefact has another format, is for a missing device, or inductor cannot compile it.
     """
     properties = artifact.properties
     device = properties.get("device")
@@ -60,7 +60,7 @@ def load(
         raise refuse_property("inductor", "device", device)
     if device == "cuda" and not torch.cuda.is_available():
         raise TargetError(
-            "the island is for a GPU, and torch sees none here",
+            "the island was built for a GPU, but torch finds none on this machine",
             where="inductor",
             remedy="compile the model on the CPU",
         )
@@ -73,14 +73,14 @@ def load(
     arguments = [_example(spec, str(device)) for spec in inputs]
     is_bounded = device == "cpu" and bound_indices(graph_module, arguments)
     kept = _import(artifact, graph_module, options)
-    # What a package holds was compiled elsewhere, and is loaded without what this takes.
+    # A compiled form from a package was compiled earlier, so it loads without evaluating the indices.
     has_trial = kept is not None or device == "cpu" or indices_fit(graph_module, arguments)
     made = kept or _compile(graph_module, arguments, options, str(device), has_trial=has_trial)
     return _Island(made, inputs, outputs, options, str(device), is_bounded=is_bounded, has_trial=has_trial)
 
 
 def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
-    """Return where in the payload the graph's weights lie: starts and lengths."""
+    """Return where the graph's weights lie in the payload, as starts and lengths."""
     size = read_number(artifact.properties, "island_bytes", int(artifact.payload.size), "inductor")
     described = artifact.properties.get("island")
     if not isinstance(described, dict):
@@ -112,14 +112,14 @@ def _compile(
     *,
     has_trial: bool,
 ) -> _Compiled:
-    """Compile the graph in the layout that is asked for; on a GPU in both, to take the faster one.
+    """Compile the graph in the requested layout; on a GPU, `auto` compiles both and takes the faster one.
 
     Args:
         graph_module: the graph.
-        arguments: tensors of the kinds that it takes.
+        arguments: example tensors with its inputs' shapes and dtypes.
         options: the target's options.
         device: where it runs.
-        has_trial: whether it may be run on these tensors; a GPU that finds an index outside is lost.
+        has_trial: whether it may be run on these tensors; an out-of-bounds index makes a GPU unusable.
     """
     layouts = {"on": [True], "off": [False]}.get(options.channels_last, [False])
     if options.channels_last == "auto" and device == "cuda" and has_trial and _has_images(graph_module):
@@ -130,7 +130,7 @@ def _compile(
         lifted, weights = _lifted(graph_module, channels_last)
         try:
             compiled = compile_graph(lifted, [*arguments, *weights], options, settings)
-        except TargetError as error:  # of this layout, maybe
+        except TargetError as error:  # the other layout may compile
             refusal = error
         else:
             made.append(_Compiled(compiled, weights, channels_last))
@@ -140,20 +140,20 @@ def _compile(
 
 
 def _has_images(graph_module: fx.GraphModule) -> bool:
-    """Whether channels may come last: it convolves, and nothing depends on where elements lie in memory."""
+    """Whether channels-last is possible: it has convolutions, and no op depends on strides."""
     ops = {str(node.target) for node in graph_module.graph.nodes}
     return CONVOLUTION in ops and not any("as_strided" in op for op in ops)
 
 
 def _lifted(graph_module: fx.GraphModule, channels_last: bool) -> tuple[fx.GraphModule, list[torch.Tensor]]:
-    """Return the graph without its weights, and these in the layout that is asked for."""
+    """Return the graph with its weights as inputs, and the weights in the requested layout."""
     lifted, weights = lift_weights(graph_module)
     places = [node for node in lifted.graph.nodes if node.op == "placeholder"]
     places = places[len(places) - len(weights) :]
     if not channels_last:
         return lifted, weights
     for node in lifted.graph.nodes:
-        if node.target is torch.ops.aten.view.default:  # which takes what lies element after element alone
+        if node.target is torch.ops.aten.view.default:  # a view would need a contiguous tensor
             node.target = torch.ops.aten.reshape.default
     convolved = {node.args[1] for node in lifted.graph.nodes if str(node.target) == CONVOLUTION}
     return lifted, [
@@ -178,7 +178,7 @@ def _seconds(made: _Compiled, arguments: Sequence[torch.Tensor]) -> float:
 
 
 class _Island:
-    """A compiled island, which several threads may run at once."""
+    """A compiled island, safe to run from several threads at once."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class _Island:
         self._is_bounded = is_bounded
         self._specs = [(spec.shape, getattr(torch, spec.dtype)) for spec in inputs]
         self._outputs = [(spec.shape, getattr(torch, spec.dtype), not spec.order) for spec in outputs]
-        self._device = torch.empty(0, device=device).device  # with its number
+        self._device = torch.empty(0, device=device).device  # including its index
         self.device = device
         self._on_gpu = device == "cuda"
         self._call = CudaGraph(made) if self._on_gpu and options.cuda_graphs else made
@@ -207,7 +207,7 @@ class _Island:
         return self.run_overlapped(arguments, None)
 
     def examples(self) -> list[torch.Tensor]:
-        """Return tensors to try it with, and its weights."""
+        """Return example inputs to test it with, followed by its weights."""
         made = [torch.zeros(shape, dtype=dtype, device=self._device) for shape, dtype in self._specs]
         return [*(each.uniform_() if each.is_floating_point() else each for each in made), *self.made.weights]
 
@@ -215,29 +215,30 @@ class _Island:
     def run_overlapped(
         self, arguments: Sequence[torch.Tensor], meanwhile: Meanwhile | None
     ) -> list[torch.Tensor]:
-        """Run the island once; on a GPU `meanwhile` runs while that computes, on a CPU before."""
+        """Run the island once; `meanwhile` runs while a GPU computes, or before the island on a CPU."""
         if meanwhile is not None and not self._on_gpu:
             meanwhile()
         given = [argument.detach().contiguous().resolve_neg() for argument in arguments]
         for argument, (shape, dtype) in zip(given, self._specs, strict=True):
             if argument.device != self._device or argument.shape != shape or argument.dtype is not dtype:
                 raise TargetError(
-                    "a tensor is not of the kind that the island was compiled for", where="inductor"
+                    "an input's device, shape or dtype differs from what the island was compiled for",
+                    where="inductor",
                 )
-        results = self._call(given)  # on a GPU it returns as soon as the work is handed over
+        results = self._call(given)  # on a GPU it returns as soon as the work is queued
         if meanwhile is not None and self._on_gpu:
             meanwhile()
         if self._is_bounded and not results.pop():
             raise OutOfRange("an index is out of bounds")
         if len(results) != len(self._outputs):
-            raise TargetError("the compiled island gives other tensors than it should", where="inductor")
+            raise TargetError("the compiled island returned unexpected outputs", where="inductor")
         taken = self._kept | {argument.untyped_storage().data_ptr() for argument in given}
         for index, (shape, dtype, plain) in enumerate(self._outputs):
             result = results[index]
             if result.shape != shape or result.dtype is not dtype:
-                raise TargetError("the compiled island gives other tensors than it should", where="inductor")
+                raise TargetError("the compiled island returned unexpected outputs", where="inductor")
             address = result.untyped_storage().data_ptr()
-            if address in taken:  # of an input, a weight or another result
+            if address in taken:  # aliases an input, a weight or another result
                 result = result.clone()
             results[index] = result.contiguous() if plain else result
             taken.add(results[index].untyped_storage().data_ptr())
@@ -245,8 +246,8 @@ class _Island:
 
 
 def embed(artifact: Artifact, runner: Runner, options: InductorOptions) -> Artifact:
-    """Return the artefact with inductor's own compiled form, sealed with a secret of the user's."""
-    from torchport.targets.inductor.direct_write import to_direct_form  # only who saves needs it
+    """Return the artefact with inductor's own compiled form, sealed with the user's secret."""
+    from torchport.targets.inductor.direct_write import to_direct_form  # only needed when saving
 
     assert isinstance(runner, _Island)
     if "compiled" in artifact.properties or not runner.has_trial:
@@ -284,14 +285,14 @@ def _sealed_text(digest: str, entry: Mapping[str, object]) -> str:
 
 
 def _import(artifact: Artifact, graph_module: fx.GraphModule, options: InductorOptions) -> _Compiled | None:
-    """Return the compiled form, if it was made here and by this user, or the user says that it is trusted."""
+    """Return the compiled form, if made for this machine by this user, or explicitly trusted."""
     entry = artifact.properties.get("compiled")
     if not isinstance(entry, Mapping) or entry.get("made_for") != _made_for(options):
         return None
     trusted = os.environ.get("TORCHPORT_TRUST_COMPILED_FORM") == "1"
     digest = artifact.digest or digest_of(artifact.payload.data)
     if not trusted and not is_sealed(_sealed_text(digest, entry), entry.get("seal")):
-        _log.info("the compiled form was not made by this user, so the graph is compiled")
+        _log.info("the compiled form was not made by this user, so the graph is compiled again")
         return None
     total = int(artifact.payload.size)
     at = read_number(entry, "at", total, "inductor")
@@ -304,9 +305,9 @@ def _import(artifact: Artifact, graph_module: fx.GraphModule, options: InductorO
             program = read_direct_form(artifact.payload[middle:end].tobytes())
             return _Compiled(program, weights, channels_last)
         except TargetError as error:
-            _log.warning("inductor is loaded to run the compiled form: %s", error)
+            _log.warning("running the compiled form needs inductor: %s", error)
     try:
         return _Compiled(from_bytes(artifact.payload[at:middle].tobytes()), weights, channels_last)
     except TargetError as error:
-        _log.warning("the compiled form cannot be used, so the graph is compiled: %s", error)
+        _log.warning("the compiled form cannot be used, so the graph is compiled again: %s", error)
         return None

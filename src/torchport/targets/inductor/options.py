@@ -15,23 +15,23 @@ class InductorOptions(Options):
     """How inductor compiles and runs.
 
     Args:
-        cuda_graphs: whether a GPU gets an island as one CUDA graph, so that kernels cost no launch each.
-        channels_last: whether weights of convolutions lie channels-last; `auto` measures it on GPUs, and
-            leaves them as they are on CPUs.
-        max_autotune: whether inductor tries many kernels for each product; takes minutes.
+        cuda_graphs: whether an island runs on a GPU as one CUDA graph, which avoids launching each kernel.
+        channels_last: whether convolution weights are stored channels-last; `auto` measures both layouts on
+            GPUs, and leaves weights as they are on CPUs.
+        max_autotune: whether inductor tries many kernels for each matrix product; takes minutes.
     """
 
-    child_trial: bool = True  # what it makes is machine code of this minute
+    child_trial: bool = True  # inductor generates new machine code, which may crash
     cuda_graphs: bool = True
     channels_last: str = "auto"
     max_autotune: bool = False
 
 
 def check_options(options: InductorOptions) -> None:
-    """Refuse a value that there is not.
+    """Refuse an unknown value of `channels_last`.
 
     Raises:
-        TargetError: names those that there are.
+        TargetError: the value is unknown; the error lists the nearest ones.
     """
     if options.channels_last not in LAYOUTS:
         raise TargetError(

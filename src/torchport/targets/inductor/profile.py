@@ -1,6 +1,6 @@
-"""How long each kernel that inductor made of an island takes, by torch's own profiler.
+"""Measures how long each of an island's inductor kernels takes, with torch's own profiler.
 
-inductor fuses ops and names what comes of them: which of an island's ops a kernel stands for it does not say.
+inductor fuses ops and names the resulting kernels, but does not say which of an island's ops each computes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torchport.targets.inductor.fold import fold_scales
 from torchport.targets.inductor.options import InductorOptions
 from torchport.targets.target import Island
 
-_GRAPH = "## Call CompiledFxGraph"  # torch's mark around all kernels of a compiled graph
-_RUNS = 4  # of which the first is not counted
+_GRAPH = "## Call CompiledFxGraph"  # torch's profiler event around all kernels of a compiled graph
+_RUNS = 4  # the first is a warm-up
 
 
 def op_times(island: Island, options: InductorOptions, arguments: Sequence[torch.Tensor]) -> list[OpTime]:
-    """Compile the island so that its kernels are noted, run it, and return the times of its fastest run."""
+    """Compile the island with kernel profiling, run it, and return the times of its fastest run."""
     on_gpu = any(argument.is_cuda for argument in arguments)
     graph_module = read_graph(build_graph(on_host(island))).to(arguments[0].device if arguments else "cpu")
     fold_scales(graph_module)
@@ -52,6 +52,6 @@ def _times(events: Sequence[Any], on_gpu: bool) -> list[OpTime]:
 
 
 def _is_kernel(event: Any) -> bool:
-    """Whether an event is a call of the compiled graph's, and not one that torch makes around it or in it."""
+    """Whether an event is a direct call of the compiled graph, not one around it or nested deeper."""
     parent = event.cpu_parent
     return parent is not None and str(parent.name).startswith(_GRAPH)

@@ -22,34 +22,34 @@ from torchport.targets.target import Artifact, Availability, Decompositions, Isl
 from torchport.torch_private import OpOverload
 
 _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
-# On a CPU an integer divided by 0 ends the process in compiled code; torch raises.
+# On a CPU, dividing an integer by 0 in compiled code ends the process; torch raises.
 _DIVISIONS = frozenset("div floor_divide remainder fmod".split())
 _SHIFTS = frozenset("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__".split())
 _SUMS = frozenset("add sub rsub mul neg".split())
 _NARROW = (torch.int8, torch.int16, torch.uint8)
-# What inductor writes out in a way that torch's own kernels do not.
-_WRITTEN_OUT = {
+# Functions that inductor expands into a formula less accurate than torch's own kernel.
+_INACCURATE = {
     "acosh": "squares its operand, which overflows",
-    "remainder": "subtracts a rounded product, which leaves nothing of large quotients",
-    "floor_divide": "rounds a rounded quotient down, as that of 1.0 and 0.1",
+    "remainder": "subtracts a rounded product, which loses all digits for large quotients",
+    "floor_divide": "rounds down a quotient that is already rounded, as for 1.0 and 0.1",
 }
 REMEDY = "install a C++ compiler (g++), or set CXX to one"
 
 
 class InductorTarget(Target[InductorOptions]):
-    """torch's own compiler: C++ on CPUs, Triton on NVIDIA's GPUs."""
+    """torch's own compiler: C++ on CPUs, Triton on NVIDIA GPUs."""
 
     name = "inductor"
-    description = "torch's own compiler, ahead of time, on CPUs and NVIDIA's GPUs"
+    description = "torch's own compiler, run ahead of time, for CPUs and NVIDIA GPUs"
     options_type = InductorOptions
     build_format = FORMAT
     device_types = frozenset({"cpu", "cuda"})
 
     def availability(self) -> Availability:
-        """Say whether there is a compiler for the CPU, and a GPU."""
+        """Report whether a C++ compiler or a GPU is available."""
         devices = tuple(self._devices())
         if not devices:
-            return Availability(False, "no C++ compiler is found", REMEDY, torch.__version__)
+            return Availability(False, "no C++ compiler found", REMEDY, torch.__version__)
         return Availability(True, f"torch {torch.__version__}", version=torch.__version__, devices=devices)
 
     def _devices(self) -> list[str]:
@@ -57,37 +57,37 @@ class InductorTarget(Target[InductorOptions]):
         return [*(["CPU"] if _compiler() else []), *(["CUDA"] if gpu else [])]
 
     def check_ready(self, options: InductorOptions) -> None:
-        """Refuse a machine without a compiler."""
+        """Refuse a machine without a C++ compiler or GPU."""
         found = self.availability()
         if not found.ok:
             raise TargetError(found.detail, where=self.name, remedy=found.remedy)
 
     def version(self) -> str:
-        """inductor's version is that of torch, which every cache key holds already."""
+        """Return an empty string: inductor's version is torch's, which every cache key already includes."""
         return ""
 
     def decompositions(self) -> Decompositions:
-        """Core ATen: what inductor does not take itself it takes apart, and files hold few ops."""
+        """Return those to core ATen, so files hold few distinct ops; inductor decomposes the rest itself."""
         return core_decompositions()
 
     def kept_composites(self) -> Collection[OpOverload]:
-        """Keep attention whole: which kernel it becomes depends on the device that loads it."""
+        """Keep attention whole: which kernel it uses depends on the device that loads it."""
         return (_ATTENTION,)
 
     def verdict(self, node: fx.Node, options: InductorOptions) -> Verdict:
-        """Take every functional op that a file can hold and that cannot end the process."""
+        """Accept ops that a file can hold, that cannot end the process, and that match torch's accuracy."""
         if not isinstance(node.target, OpOverload):
             return Verdict(False, "no_lowering", f"{node.target} is not an ATen op")
         seeded = torch.Tag.nondeterministic_seeded in node.target.tags
         if seeded and (node.target is not _ATTENTION or _drops(node)):
-            return Verdict(False, "random", f"{node.target} draws random numbers from torch's own generator")
+            return Verdict(False, "random", f"{node.target} draws random numbers from torch's generator")
         problem = why_not_encoded(node)
         if problem:
             return Verdict(False, "argument", problem)
         return _check_tensors(node) or _check_integers(node) or _check_floats(node) or SUPPORTED
 
     def build(self, island: Island, options: InductorOptions) -> Artifact:
-        """Write the island down; it is compiled when it is loaded."""
+        """Serialize the island; it is compiled when it is loaded."""
         from torchport.targets.inductor.build import build
 
         return build(island)
@@ -99,13 +99,13 @@ class InductorTarget(Target[InductorOptions]):
         outputs: Sequence[TensorSpec],
         options: InductorOptions,
     ) -> Runner:
-        """Take the compiled form if it is this user's and of this machine, else compile the graph."""
+        """Use the compiled form if this user made it for this machine, else compile the graph."""
         from torchport.targets.inductor.load import load
 
         return load(artifact, inputs, outputs, options)
 
     def weight_places(self, artifact: Artifact) -> list[tuple[int, int]]:
-        """Return where the graph's weights lie."""
+        """Return where the graph's weights lie in the payload."""
         from torchport.targets.inductor.load import weight_places
 
         return weight_places(artifact)
@@ -119,20 +119,20 @@ class InductorTarget(Target[InductorOptions]):
     def op_times(
         self, island: Island, options: InductorOptions, arguments: Sequence[torch.Tensor]
     ) -> list[OpTime] | None:
-        """Return what torch's profiler says of inductor's kernels."""
+        """Return the times of inductor's kernels, as torch's profiler measures them."""
         from torchport.targets.inductor.profile import op_times
 
         return op_times(island, options, arguments)
 
     def make_options(self, given: Mapping[str, object] | None) -> InductorOptions:
-        """Build the options; refuses a layout that there is not."""
+        """Build the options; refuses an unknown layout."""
         options = super().make_options(given)
         check_options(options)
         return options
 
 
 def _compiler() -> str | None:
-    """Return the C++ compiler that inductor would take; asking inductor itself would import dynamo."""
+    """Return the C++ compiler that inductor would use; asking inductor itself would import dynamo."""
     return shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++"))
 
 
@@ -148,38 +148,38 @@ def _check_tensors(node: fx.Node) -> Verdict | None:
         if tensor.layout is not torch.strided:
             return Verdict(False, "argument", f"a tensor has the layout {tensor.layout}")
         if tensor.is_complex() or tensor.dtype.itemsize == 0:
-            return Verdict(False, "dtype", f"{node.target} on {tensor.dtype} is left to torch")
+            return Verdict(False, "dtype", f"{node.target} on {tensor.dtype} stays on the host")
         if tensor.numel() == 0:
             return Verdict(False, "shape", "a tensor is empty")
-    return None if found else Verdict(False, "not_a_tensor", f"{node.target} gives no tensor")
+    return None if found else Verdict(False, "not_a_tensor", f"{node.target} has no tensors")
 
 
 def _check_integers(node: fx.Node) -> Verdict | None:
-    """Refuse what C++ leaves undefined or computes wider: integers divided by 0, shifts, sums of few bits."""
+    """Refuse integer ops undefined or wider in C++: division by 0, shifts, sums of narrow integers."""
     assert isinstance(node.target, OpOverload)
     name = node.target.overloadpacket.__name__
     value = node.meta.get("val")
     whole = isinstance(value, torch.Tensor) and not value.is_floating_point()
     if name in _SHIFTS:
-        return Verdict(False, "argument", "shifts by negative or large numbers differ from torch's")
+        return Verdict(False, "argument", "shifts by negative or large amounts differ from torch's")
     if name in _SUMS and isinstance(value, torch.Tensor) and value.dtype in _NARROW:
         return Verdict(
-            False, "dtype", f"{node.target} in {value.dtype} wraps around, and not where it is compared"
+            False, "dtype", f"{node.target} in {value.dtype} wraps around, but not when a comparison follows"
         )
     if name in _DIVISIONS and whole:
         divisor = node.args[1] if len(node.args) > 1 else None
         if not isinstance(divisor, (int, float)) or divisor == 0:
-            return Verdict(False, "argument", "an integer could be divided by 0, which torch refuses")
+            return Verdict(False, "argument", "an integer could be divided by 0, for which torch raises")
     return None
 
 
 def _check_floats(node: fx.Node) -> Verdict | None:
-    """Refuse functions of floats that inductor writes out, and that are then further off than rounding is."""
+    """Refuse float functions that inductor expands with errors greater than rounding."""
     assert isinstance(node.target, OpOverload)
     name = node.target.overloadpacket.__name__
     value = node.meta.get("val")
     if name == "div" and node.kwargs.get("rounding_mode") == "floor":
         name = "floor_divide"
-    if name in _WRITTEN_OUT and isinstance(value, torch.Tensor) and value.is_floating_point():
-        return Verdict(False, "argument", f"{node.target} as inductor writes it out {_WRITTEN_OUT[name]}")
+    if name in _INACCURATE and isinstance(value, torch.Tensor) and value.is_floating_point():
+        return Verdict(False, "argument", f"{node.target} as inductor expands it {_INACCURATE[name]}")
     return None

@@ -1,4 +1,4 @@
-"""Builds an island for onnxruntime: a graph of ATen ops → ONNX, by torch's own exporter."""
+"""Builds an island for onnxruntime: a graph of ATen ops → ONNX, with torch's own exporter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def build(island: Island) -> Artifact:
     """Convert an island to ONNX.
 
     Raises:
-        TargetError: the exporter refuses the island, or it is larger than ONNX files can be.
+        TargetError: the exporter cannot export the island, or it exceeds the size limit of ONNX files.
     """
     watches, finite_inputs = find_watches(island.graph_module, RULES)
     with_sums, sums = add_sums(island.graph_module, watches)

@@ -1,8 +1,7 @@
-"""Has torch's exporter write a graph as ONNX, without the captures and decompositions that it needs no more.
+"""Exports a graph to ONNX with torch's exporter, without repeating captures and decompositions.
 
-The exporter captures what it is given, and then takes it apart, which is another capture. An island's graph
-is captured and taken apart already: where the exporter has a lowering for each of its ops, it is handed over
-as it is.
+The exporter captures its input and then decomposes it, which is another capture. An island's graph is already
+captured and decomposed: if the exporter has a lowering for each of its ops, it gets the graph as it is.
 """
 
 from __future__ import annotations
@@ -35,33 +34,34 @@ from torchport.torch_private import FakeTensorMode, ONNXRegistry, export_onnx, t
 
 _log = logging.getLogger(__name__)
 
-_OPSET = 20  # the newest that torch 2.11's exporter writes without converting
+_OPSET = 20  # the newest that torch 2.11's exporter writes without conversion
 
 
 def export(graph_module: fx.GraphModule, name: str) -> bytes:
     """Return a graph as ONNX, with its weights.
 
     Args:
-        graph_module: the graph, with the metadata of its values.
-        name: what it is called in messages.
+        graph_module: the graph, with `val` metadata on its nodes.
+        name: the island's name, for error messages.
 
     Raises:
-        TargetError: the exporter refuses it.
+        TargetError: the exporter fails on the graph.
     """
     library("onnxscript")
     try:
         with _quiet(), torch.no_grad():
-            return _export_as_it_is(graph_module) or _export_anew(graph_module)
-    except Exception as error:  # the exporter raises many kinds; each is a refusal
+            return _export_directly(graph_module) or _export_with_capture(graph_module)
+    except Exception as error:  # the exporter raises many types; each means that it cannot export the graph
         while error.__cause__ is not None:  # it wraps the error that says what is wrong
-            error = error.__cause__  # type: ignore[assignment]  # what causes an Exception is one
+            error = error.__cause__  # type: ignore[assignment]  # the cause of an Exception is one here
         raise TargetError(
-            f"torch's ONNX exporter refuses the island: {one_line(error)}", where=f"onnxruntime, {name}"
+            f"torch's ONNX exporter cannot export the island: {one_line(error)}",
+            where=f"onnxruntime, {name}",
         ) from error
 
 
-def _export_as_it_is(graph_module: fx.GraphModule) -> bytes:
-    """Return the graph as ONNX; empty if it must be taken apart for that."""
+def _export_directly(graph_module: fx.GraphModule) -> bytes:
+    """Return the graph as ONNX; empty if it must be decomposed further first."""
     registry = _registry()
     if registry is None:
         return b""
@@ -72,14 +72,14 @@ def _export_as_it_is(graph_module: fx.GraphModule) -> bytes:
         return b""
     try:
         return _run_exporter(_as_program(graph, weights), ())
-    except Exception as error:  # noqa: BLE001  # who fails is tried once more, by the exporter's usual way
-        _log.info("the exporter is given the graph anew: %s", one_line(error))
+    except Exception as error:  # noqa: BLE001  # on failure the caller retries with the exporter's own capture
+        _log.info("exporting again with the exporter's own capture: %s", one_line(error))
         return b""
 
 
-def _export_anew(graph_module: fx.GraphModule) -> bytes:
+def _export_with_capture(graph_module: fx.GraphModule) -> bytes:
     values = [node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder"]
-    # Values are not looked at: the graph is straight.
+    # The values do not matter: the graph has no control flow.
     return _run_exporter(graph_module, tuple(torch.zeros(value.shape, dtype=value.dtype) for value in values))
 
 
@@ -98,22 +98,22 @@ def _run_exporter(model: fx.GraphModule | ExportedProgram, arguments: tuple[torc
 
 
 def _inputs(model: fx.GraphModule | ExportedProgram) -> int:
-    """Return how many tensors a program takes, without its weights."""
+    """Return how many tensors a program takes, not counting its weights."""
     if isinstance(model, ExportedProgram):
         return len(model.graph_signature.user_inputs)
     return sum(node.op == "placeholder" for node in model.graph.nodes)
 
 
 class _Decomposed(ExportedProgram):
-    """A program that consists of ops that the exporter has lowerings for."""
+    """A program whose ops all have a lowering in the exporter."""
 
     def run_decompositions(self, *args: object, **kwargs: object) -> ExportedProgram:
-        """Return it as it is."""
+        """Return the program unchanged."""
         return self
 
 
 def _as_program(graph: fx.Graph, weights: dict[str, torch.Tensor]) -> ExportedProgram:
-    """Return a graph whose weights are inputs as an exported program."""
+    """Return an exported program for a graph that takes its weights as inputs."""
     returned = cast("tuple[fx.Node, ...]", graph.output_node().args[0])
     inputs = [
         InputSpec(InputKind.BUFFER, TensorArgument(node.name), node.name, persistent=True)
@@ -128,7 +128,7 @@ def _as_program(graph: fx.Graph, weights: dict[str, torch.Tensor]) -> ExportedPr
 
 
 def _lift_weights(graph_module: fx.GraphModule) -> tuple[fx.Graph, dict[str, torch.Tensor]]:
-    """Return a graph that takes its weights after its inputs, and these by the names that they have there."""
+    """Return a graph that takes its weights as inputs, after its own, and the weights by input name."""
     graph = fx.Graph()
     nodes = list(graph_module.graph.nodes)
     copies = {node: graph.placeholder(node.name) for node in nodes if node.op == "placeholder"}
@@ -144,10 +144,10 @@ def _lift_weights(graph_module: fx.GraphModule) -> tuple[fx.Graph, dict[str, tor
     for node in nodes:
         if node.op == "call_function":
             copies[node] = graph.node_copy(node, copies.__getitem__)
-    with FakeTensorMode():  # one for all: those that an island's nodes have may be of several
+    with FakeTensorMode():  # a single mode: the fake tensors on an island's nodes may come from several
         for node, copied in copies.items():
             value = weights.get(copied.name, node.meta.get("val"))
-            # Where the user's code called it is nothing for a file to say.
+            # Where the user's code called it does not belong in a file.
             copied.meta = {"val": tree_map_only(torch.Tensor, _fake, value), "nn_module_stack": {}}
     graph.output(fx.map_arg(graph_module.graph.output_node().args[0], copies.__getitem__))
     return graph, weights
@@ -159,9 +159,9 @@ def _fake(value: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def _registry() -> Any:
-    """Return the exporter's lowerings, once; `torch.onnx.export` takes seconds to read them for each island.
+    """Return the exporter's lowerings, cached; `torch.onnx.export` spends seconds loading them each time.
 
-    None for a torch whose inner function does not choose the opset.
+    None for a torch whose inner export function has no opset parameter.
     """
     if "opset_version" not in inspect.signature(export_onnx).parameters:
         return None
@@ -180,8 +180,8 @@ def _exporter() -> Callable[..., torch.onnx.ONNXProgram | None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back what the exporter warns of and logs: it speaks of its own inner workings."""
-    with quiet_torch():  # it traces, and one thread at a time may
+    """Suppress the exporter's warnings and logs, which concern only its internals."""
+    with quiet_torch():  # the exporter traces, which only one thread at a time may do
         loggers = [logging.getLogger(name) for name in ("onnxscript", "torch.onnx")]
         levels = [logger.level for logger in loggers]
         for logger in loggers:

@@ -1,4 +1,4 @@
-"""Loads a built island into onnxruntime and runs it on torch's own memory."""
+"""Loads a built island into onnxruntime and runs it on torch's memory, without copying inputs."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def load(
     outputs: Sequence[TensorSpec],
     options: OnnxRuntimeOptions,
 ) -> Runner:
-    """Check the island, have onnxruntime read it, and return a function that runs it.
+    """Check the island, load it into onnxruntime, and return a function that runs it.
 
     Raises:
-        TargetError: the artefact is of another format, does not pass the check, or onnxruntime refuses it.
+        TargetError: the artefact has another format, fails the check, or onnxruntime cannot load it.
     """
     check_format(artifact.properties, FORMAT, "onnxruntime")
     checks = CallChecks(artifact.properties, inputs, "onnxruntime")
@@ -46,9 +46,9 @@ def load(
     model = checked_model(artifact.payload.tobytes(), len(inputs), len(gives))
     try:
         session = make_session(model, session_options(options), options)
-    except Exception as error:  # onnxruntime raises many kinds; each is a refusal
+    except Exception as error:  # onnxruntime raises many types; each means that it cannot load the model
         raise TargetError(
-            f"onnxruntime refuses the island: {one_line(error)}", where="onnxruntime"
+            f"onnxruntime cannot load the island: {one_line(error)}", where="onnxruntime"
         ) from error
     _check_ports(session, inputs, gives)
     return _Island(session, checks)
@@ -56,7 +56,7 @@ def load(
 
 def make_session(model: bytes, settings: Any, options: OnnxRuntimeOptions) -> Any:
     """Return a session for a model."""
-    # A product with a bias would become a Gemm, which has no kernel for eight bits with a scale by channel.
+    # A product with a bias would become a Gemm, which has no 8-bit kernel with per-channel scales.
     unwanted = ["MatMulAddFusion"] if is_quantized(model) else []
     return library("onnxruntime").InferenceSession(
         model, settings, providers=provider_list(options.provider), disabled_optimizers=unwanted
@@ -64,34 +64,34 @@ def make_session(model: bytes, settings: Any, options: OnnxRuntimeOptions) -> An
 
 
 def session_options(options: OnnxRuntimeOptions) -> Any:
-    """Return how a session runs."""
+    """Return the session options."""
     made = library("onnxruntime").SessionOptions()
     made.intra_op_num_threads = options.threads or torch.get_num_threads()
-    made.log_severity_level = 4  # what fails is raised as well
+    made.log_severity_level = 4  # fatal only: errors are raised as exceptions anyway
     made.enable_profiling = False
     if not has_int8():
-        # On x86, sums of products of eight bits would otherwise overflow in 16. With VNNI they do not, and
-        # unsigned weights, which this makes of them, take three times as long.
+        # On x86, sums of 8-bit products would otherwise overflow 16 bits. With VNNI they do not, and there
+        # the unsigned weights that this entry converts to take three times as long.
         made.add_session_config_entry("session.x64quantprecision", "1")
-    # Where weights alone are in eight bits, what they are multiplied with would be rounded too.
+    # With weight-only quantization, activations would otherwise be rounded too.
     made.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     return made
 
 
 def _check_ports(session: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-    """Refuse a model that takes or gives other tensors than the island."""
+    """Refuse a model whose inputs or outputs differ from the island's."""
     for ports, specs in ((session.get_inputs(), inputs), (session.get_outputs(), outputs)):
         found = [(port.type, tuple(port.shape)) for port in ports]
         if found != [(_TYPES.get(spec.dtype), spec.shape) for spec in specs]:
             raise TargetError(
-                "the model takes or gives other tensors than the island",
+                "the model's inputs or outputs differ from the island's",
                 where="onnxruntime",
                 remedy="compile the model again",
             )
 
 
 class _Island:
-    """A session of onnxruntime's, which several threads may run at once."""
+    """An onnxruntime session, safe to run from several threads at once."""
 
     def __init__(self, session: Any, checks: CallChecks) -> None:
         self.session = session

@@ -16,9 +16,9 @@ class OnnxRuntimeOptions(Options):
     """How onnxruntime runs.
 
     Args:
-        provider: the execution provider, without its ending: `CPU`, `CUDA`, or what else
-            `torchport targets` lists.
-        threads: how many threads an inference takes; 0 means as many as torch.
+        provider: the execution provider, without the suffix `ExecutionProvider`: `CPU`, `CUDA`, or another
+            that `torchport targets` lists.
+        threads: how many threads an inference uses; 0 means as many as torch.
     """
 
     provider: str = "CPU"
@@ -26,10 +26,10 @@ class OnnxRuntimeOptions(Options):
 
 
 def check_threads(options: OnnxRuntimeOptions) -> None:
-    """Refuse a number of threads that no machine has.
+    """Refuse a number of threads outside the permitted range.
 
     Raises:
-        TargetError: says what it must be.
+        TargetError: the number is out of range; the error names the range.
     """
     if not 0 <= options.threads <= _MOST_THREADS:
         raise TargetError(
@@ -38,10 +38,10 @@ def check_threads(options: OnnxRuntimeOptions) -> None:
 
 
 def check_file_options(given: Mapping[str, object]) -> None:
-    """Refuse what a file may not ask for: a provider that writes caches or loads libraries of its own.
+    """Refuse options that a file may not set: a provider that may write caches or load other libraries.
 
     Raises:
-        TargetError: names the option.
+        TargetError: the provider is not permitted.
     """
     if given.get("provider", "CPU") not in ("CPU", "CUDA"):
         raise TargetError(

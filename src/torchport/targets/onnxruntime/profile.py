@@ -1,4 +1,4 @@
-"""How long each op of an island takes, by onnxruntime's own profile."""
+"""Measures how long each op of an island takes, with onnxruntime's own profiler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchport.targets.onnxruntime.load import make_session, session_options
 from torchport.targets.onnxruntime.options import OnnxRuntimeOptions
 from torchport.targets.target import Island
 
-_RUNS = 4  # of which the first is not counted
+_RUNS = 4  # the first is a warm-up
 _ENDING = "_kernel_time"
 _DTYPES = {"float": "float32", "float16": "float16", "double": "float64"}
 _EIGHT_BITS = {"uint8": "u8", "int8": "i8"}
@@ -27,7 +27,7 @@ def op_times(island: Island, options: OnnxRuntimeOptions, arguments: Sequence[to
     """Build the island, run it under onnxruntime's profiler, and return each kernel's shortest time.
 
     Raises:
-        TargetError: onnxruntime refuses the island, or fails.
+        TargetError: onnxruntime rejects the island, or fails to run it.
     """
     model = build(island).payload.tobytes()
     nodes = _nodes_of(model, {node.name for node in island.graph_module.graph.nodes})
@@ -37,7 +37,7 @@ def op_times(island: Island, options: OnnxRuntimeOptions, arguments: Sequence[to
         settings.profile_file_prefix = str(folder / "profile")
         try:
             events = _run(make_session(model, settings, options), arguments)
-        except Exception as error:  # onnxruntime raises many kinds
+        except Exception as error:  # onnxruntime raises many types
             raise TargetError(f"onnxruntime fails: {one_line(error)}", where="onnxruntime") from error
     return _times(events, nodes)
 
@@ -76,7 +76,7 @@ def _times(events: Sequence[Mapping[str, Any]], nodes: Mapping[str, str]) -> lis
 
 
 def _precision(facts: Mapping[str, Any]) -> str:
-    """Return what a kernel computes in: eight bits if it takes them, else what it gives."""
+    """Return a kernel's precision: eight bits if its input has them, else the dtype of its output."""
     taken, given = (
         next((kind for shown in facts.get(f"{way}_type_shape", ()) for kind in shown), "")
         for way in ("input", "output")
@@ -87,14 +87,14 @@ def _precision(facts: Mapping[str, Any]) -> str:
 
 
 def _nodes_of(model: bytes, known: set[str]) -> dict[str, str]:
-    """Return which node of the island each node and value of the model stands for.
+    """Map each node and value of the model to the node of the island that it computes.
 
-    The exporter names a value as the graph's node that it is. What computes a step on the way to one stands
-    for that.
+    The exporter gives a value the name of the island's node that it corresponds to. Intermediate steps are
+    attributed to the node that they help compute.
     """
     graph = library("onnx").load_from_string(model).graph
     found: dict[str, str] = {}
-    wanted: dict[str, str] = {}  # what a value is needed for
+    wanted: dict[str, str] = {}  # the island's node that a value is needed for
     for node in reversed(graph.node):
         own = [name for name in node.output if name in known]
         stands_for = own[0] if own else next((wanted[name] for name in node.output if name in wanted), "")
@@ -108,7 +108,7 @@ def _nodes_of(model: bytes, known: set[str]) -> dict[str, str]:
 
 
 def _node_of(kernel: str, nodes: Mapping[str, str]) -> str:
-    """Return the node of a kernel; one that onnxruntime fused has the name of one of its parts in its own."""
+    """Return the node of a kernel; a fused kernel's name contains the name of one of its parts."""
     if kernel in nodes:
         return nodes[kernel]
     parts = [name for name in nodes if name and name in kernel]

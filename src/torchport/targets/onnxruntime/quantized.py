@@ -1,7 +1,7 @@
-"""Quantized models as ONNX has them: pairs of QuantizeLinear and DequantizeLinear, which onnxruntime fuses.
+"""Writes quantized models in ONNX's QDQ form: QuantizeLinear and DequantizeLinear, which onnxruntime fuses.
 
-A rounded tensor is such a pair, a weight in eight bits a DequantizeLinear. onnxruntime makes integer
-convolutions and products of them where it has a kernel; elsewhere it computes what they say, in floats.
+A fake-quantized tensor becomes such a pair, an 8-bit weight a DequantizeLinear. onnxruntime fuses them into
+integer convolutions and matrix products where it has a kernel; elsewhere it computes them as floats.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch import fx
 
 from torchport.targets.onnxruntime.library import library
 
-# The least and the greatest integer of the grids that can be written.
-GRIDS = ((0, 255), (-128, 127), (-127, 127))
-_ROUNDED_WITH_MASK = torch.ops.aten.fake_quantize_per_tensor_affine_cachemask.default
-_ROUNDED = torch.ops.aten.fake_quantize_per_tensor_affine.default
-# An exported program has no functions but torch's ops: this one stands for ONNX's, in no other graph.
+# The integer ranges of quantized tensors that can be written to ONNX.
+QUANTIZED_RANGES = ((0, 255), (-128, 127), (-127, 127))
+_FAKE_QUANTIZE_WITH_MASK = torch.ops.aten.fake_quantize_per_tensor_affine_cachemask.default
+_FAKE_QUANTIZE = torch.ops.aten.fake_quantize_per_tensor_affine.default
+# An exported program may call only torch ops: this one stands for DequantizeLinear; no other graphs use it.
 _ops = torch.library.Library("torchport_onnx", "DEF")
 _ops.define("dequantized(Tensor weight, Tensor scale, int axis) -> Tensor")
 _ops.impl("dequantized", lambda weight, scale, axis: scale.new_empty(weight.shape), "Meta")
@@ -28,10 +28,10 @@ _DEQUANTIZED = torch.ops.torchport_onnx.dequantized.default
 
 
 def rounded(source: Any, scale: float, zero_point: int, low: int, high: int) -> Any:
-    """Write a tensor that is rounded to a grid.
+    """Write a fake-quantized tensor as a QuantizeLinear and a DequantizeLinear.
 
-    All grids are of ONNX's uint8, from 0 on, with the same numbers on them: onnxruntime's kernels take and
-    give one type, and a layer may take one grid and give another.
+    All ranges are shifted to uint8, starting at 0, and represent the same values: onnxruntime's kernels need
+    the same type for input and output, while a layer's input and output ranges may differ.
     """
     op, ir = library("onnxscript").opset20, library("onnxscript").ir
     ends = [(end - zero_point) * scale for end in (low, high)]
@@ -45,20 +45,20 @@ def rounded(source: Any, scale: float, zero_point: int, low: int, high: int) -> 
 
 
 def dequantized(weight: Any, scale: Any, axis: int) -> Any:
-    """Write a weight that is kept in integers."""
+    """Write an integer weight as a DequantizeLinear."""
     return library("onnxscript").opset20.DequantizeLinear(weight, scale, axis=axis)
 
 
-# What the exporter is to write for an op.
-LOWERINGS: dict[Any, Callable[..., Any]] = {_ROUNDED: rounded, _DEQUANTIZED: dequantized}
+# The lowerings that the exporter uses for these ops.
+LOWERINGS: dict[Any, Callable[..., Any]] = {_FAKE_QUANTIZE: rounded, _DEQUANTIZED: dequantized}
 
 
 def write_zero_points(model: Any) -> None:
-    """Give each weight in integers its zero points, though they are 0, as tensors of its own.
+    """Give each integer weight its own tensor of zero points, although they are all 0.
 
-    Where onnxruntime makes uint8 of int8, as it does on x86, it gives a weight without any the single one of
-    a weight with one scale, and then refuses it; and it refuses two that share theirs, as the exporter has
-    them.
+    Where onnxruntime converts int8 to uint8, as on x86, it adds a single zero point to a weight that has
+    none, even with per-channel scales, and then rejects it; it also rejects two weights that share their zero
+    points, as in the exporter's output.
     """
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
@@ -72,28 +72,28 @@ def write_zero_points(model: Any) -> None:
         zero = library("onnx").TensorProto(
             name=f"{node.output[0]}_zero_point", data_type=weight.data_type, dims=scale.dims
         )
-        zero.raw_data = bytes(math.prod(scale.dims))  # one each
+        zero.raw_data = bytes(math.prod(scale.dims))  # one byte each
         model.graph.initializer.append(zero)
         node.input.append(zero.name)
 
 
 def is_quantized(model: bytes) -> bool:
-    """Whether an ONNX model has weights or tensors in eight bits; names that say so do no harm."""
+    """Whether an ONNX model has 8-bit weights or tensors; a match in a mere name does no harm."""
     return b"DequantizeLinear" in model
 
 
 def write_quantized(graph: fx.Graph, weights: dict[str, torch.Tensor]) -> fx.Graph:
-    """Return a graph that calls the ops of `LOWERINGS`, with its nodes' names.
+    """Return a graph that calls the ops of `LOWERINGS` for quantized values; node names are kept.
 
     Args:
-        graph: an island's, whose weights are inputs.
-        weights: these by their names; what is written in another form is added.
+        graph: an island's graph that takes its weights as inputs.
+        weights: the weights by input name; changed to match the returned graph.
     """
     return _Writer(graph, weights).write()
 
 
 class _Writer:
-    """Copies a graph, node by node, without the weights that it does not read."""
+    """Copies a graph node by node, and drops weights that the copy does not read."""
 
     def __init__(self, graph: fx.Graph, weights: dict[str, torch.Tensor]) -> None:
         self._source = graph
@@ -104,8 +104,8 @@ class _Writer:
     def write(self) -> fx.Graph:
         """Return the graph."""
         for node in self._source.nodes:
-            if node.target is _ROUNDED_WITH_MASK:
-                continue  # what reads it is written in its place: nothing reads the mask
+            if node.target is _FAKE_QUANTIZE_WITH_MASK:
+                continue  # its getitem node is written in its place: nothing reads the mask
             self._copies[node] = made = (
                 self._rounded(node)
                 or self._weight(node)
@@ -121,22 +121,25 @@ class _Writer:
         return self._graph
 
     def _rounded(self, node: fx.Node) -> fx.Node | None:
-        rounded_node = node.args[0] if node.target is operator.getitem else None
-        if not isinstance(rounded_node, fx.Node) or rounded_node.target is not _ROUNDED_WITH_MASK:
+        fake_quantize = node.args[0] if node.target is operator.getitem else None
+        if not isinstance(fake_quantize, fx.Node) or fake_quantize.target is not _FAKE_QUANTIZE_WITH_MASK:
             return None
-        return self._call(node, _ROUNDED, *fx.map_arg(rounded_node.args, self._copies.__getitem__))
+        return self._call(node, _FAKE_QUANTIZE, *fx.map_arg(fake_quantize.args, self._copies.__getitem__))
 
     def _weight(self, node: fx.Node) -> fx.Node | None:
-        """Write a weight in integers times its scale."""
+        """Write an integer weight and its scale as a DequantizeLinear."""
         parts = self._integers_and_scale(node)
         if parts is None:
             return None
         integers, scale, axis = parts
-        places = self._place(node, "integers", integers), self._place(node, "scale", scale)
+        places = (
+            self._add_weight_input(node, "integers", integers),
+            self._add_weight_input(node, "scale", scale),
+        )
         return self._call(node, _DEQUANTIZED, *places, axis)
 
     def _linear(self, node: fx.Node) -> fx.Node | None:
-        """Write a linear layer as a product with its weight turned, which has an integer kernel."""
+        """Write a linear layer as a product with its transposed weight, which has an integer kernel."""
         if node.target is not torch.ops.aten.linear.default:
             return None
         source, weight = node.args[:2]
@@ -148,11 +151,11 @@ class _Writer:
             return None
         integers, scale, axis = found
         parts = (
-            self._place(node, "turned", integers.t().contiguous()),
-            self._place(node, "scale", scale),
+            self._add_weight_input(node, "turned", integers.t().contiguous()),
+            self._add_weight_input(node, "scale", scale),
             1 - axis,
         )
-        name = f"{node.name}_weight"  # the weight's own name is that of the node that others may still read
+        name = f"{node.name}_weight"  # the weight's own node, which others may still read, keeps its name
         turned = self._graph.create_node("call_function", _DEQUANTIZED, parts, {}, name=name)
         turned.meta = weight.meta | {"val": weight.meta["val"].t()}
         args = self._copies[source], turned
@@ -164,7 +167,7 @@ class _Writer:
         return self._call(node, torch.ops.aten.add.Tensor, product, self._copies[bias])
 
     def _integers_and_scale(self, node: fx.Node) -> tuple[torch.Tensor, torch.Tensor, int] | None:
-        """Return a weight that is kept in integers, its scale, and the dimension that this goes along."""
+        """Return an integer weight, its scale, and the scale's axis; None for any other node."""
         if node.target is not torch.ops.aten.mul.Tensor:
             return None
         copied, factor = node.args
@@ -184,8 +187,8 @@ class _Writer:
             return None
         return integers, scale.reshape(-1 if axes else ()), axes[0] if axes else 0
 
-    def _place(self, node: fx.Node, what: str, value: torch.Tensor) -> fx.Node:
-        """Return the input of a weight in the form that ONNX wants."""
+    def _add_weight_input(self, node: fx.Node, what: str, value: torch.Tensor) -> fx.Node:
+        """Add a graph input for a weight in the form that ONNX requires, and return its node."""
         with self._graph.inserting_before(next(iter(self._graph.nodes))):
             place = self._graph.placeholder(f"{node.name}_{what}")
         self._weights[place.name] = value

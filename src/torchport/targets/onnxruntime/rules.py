@@ -1,7 +1,7 @@
-"""Which ATen ops onnxruntime computes as torch does: the rules that it shares with OpenVINO, and its own.
+"""The ATen ops that onnxruntime computes as torch does: the rules shared with OpenVINO, and its own.
 
-torch's exporter makes standard ONNX ops of them. Like OpenVINO's, onnxruntime's kernels may take NaN for a
-number (relu, maximum, max pooling) and are watched in the same way.
+torch's exporter converts them to standard ONNX ops. Like OpenVINO's, some of onnxruntime's kernels lose NaN
+(relu, maximum, max pooling) and are watched in the same way.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import ClassVar
 from torch import fx
 
 from torchport.records import Verdict
-from torchport.targets.onnxruntime.quantized import GRIDS
+from torchport.targets.onnxruntime.quantized import QUANTIZED_RANGES
 from torchport.targets.openvino.ops import RULES as SHARED
 from torchport.targets.openvino.rules import Misread, Rule, argument, shape, value_of
 from torchport.targets.rule_target import Check, Kinds, Rules
 from torchport.targets.rule_target import Rule as BaseRule
 
 _ATTENTION = "aten.scaled_dot_product_attention.default"
-_ROUNDED = "aten.fake_quantize_per_tensor_affine_cachemask.default"
+_FAKE_QUANTIZE = "aten.fake_quantize_per_tensor_affine_cachemask.default"
 
 
 def _attention(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() != 4:
-        return shape("attention is exported with a batch and heads only")
+        return shape("attention is exported only with a batch and heads (4 dimensions)")
     return None
 
 
-def _on_a_grid(node: fx.Node) -> Verdict | None:
+def _check_quantized_range(node: fx.Node) -> Verdict | None:
     low, high = node.args[3:5]
-    if (low, high) not in GRIDS:
-        return argument(f"ONNX has no integers from {low} to {high}", "quantize to eight bits")
+    if (low, high) not in QUANTIZED_RANGES:
+        return argument(f"ONNX has no integer type with the range {low} to {high}", "quantize to eight bits")
     return None
 
 
@@ -41,7 +41,7 @@ def _both(first: Check | None, second: Check) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class OnnxRule(Rule):
-    """The same, in float32 alone: few of onnxruntime's CPU kernels compute in half precision."""
+    """OpenVINO's rule, limited to float32: few of onnxruntime's CPU kernels compute in half precision."""
 
     KINDS: ClassVar[Kinds] = {**BaseRule.KINDS, "q": Rule.KINDS["q"]}
 
@@ -52,8 +52,10 @@ RULES: Rules[OnnxRule] = Rules(
         for name, rule in SHARED.items()
     }
 )
-# Attention is written out: where a mask leaves nothing, onnxruntime's softmax is uniform; torch gives 0.
+# Attention is decomposed: for a fully masked row, onnxruntime's softmax is uniform, and torch returns 0.
 RULES[_ATTENTION] = replace(
     RULES[_ATTENTION], misread=Misread.MASK_ROWS, check=_both(SHARED[_ATTENTION].check, _attention)
 )
-RULES[_ROUNDED] = replace(RULES[_ROUNDED], check=_both(SHARED[_ROUNDED].check, _on_a_grid))
+RULES[_FAKE_QUANTIZE] = replace(
+    RULES[_FAKE_QUANTIZE], check=_both(SHARED[_FAKE_QUANTIZE].check, _check_quantized_range)
+)

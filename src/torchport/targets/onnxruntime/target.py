@@ -22,18 +22,18 @@ from torchport.targets.target import Artifact, Availability, Island, Runner
 
 
 class OnnxRuntimeTarget(RuleTarget[OnnxRuntimeOptions, OnnxRule]):
-    """Microsoft's onnxruntime: CPUs, and what else its build has execution providers for."""
+    """Microsoft's onnxruntime: CPUs, and other devices that its build has execution providers for."""
 
     name = "onnxruntime"
-    description = "onnxruntime on CPUs, and on the devices that its build has execution providers for"
+    description = "onnxruntime on CPUs, and on other devices that its build has execution providers for"
     options_type = OnnxRuntimeOptions
     build_format = FORMAT
-    # It computes them in 64 bits; the bounds are those that the rules, which it shares, are tested with.
+    # It computes them in 64 bits; these bounds are those that the rules shared with OpenVINO are tested with.
     exact_integers = (-(2**24), 2**24)
     no_lowering = "onnxruntime has no lowering for {op} that equals torch's"
 
     def availability(self) -> Availability:
-        """Say which onnxruntime is installed and which execution providers it has."""
+        """Report the installed version of onnxruntime and its execution providers."""
         missing = [name for name in ("onnxruntime", "onnx", "onnxscript") if not installed_version(name)]
         if missing:
             return Availability(False, f"{' and '.join(missing)} not installed", REMEDY)
@@ -41,10 +41,10 @@ class OnnxRuntimeTarget(RuleTarget[OnnxRuntimeOptions, OnnxRule]):
         try:
             return Availability(True, f"onnxruntime {version}", version=version, devices=providers())
         except Exception as error:  # noqa: BLE001  # a broken installation may raise anything
-            return Availability(False, f"onnxruntime does not start: {error}", REMEDY, version)
+            return Availability(False, f"onnxruntime cannot be loaded: {error}", REMEDY, version)
 
     def check_ready(self, options: OnnxRuntimeOptions) -> None:
-        """Refuse a missing library, or an execution provider that this build has not."""
+        """Refuse a missing library, or an execution provider that this build lacks."""
         for name in ("onnxruntime", "onnx", "onnxscript"):
             library(name)
         check_provider(options.provider)
@@ -54,7 +54,7 @@ class OnnxRuntimeTarget(RuleTarget[OnnxRuntimeOptions, OnnxRule]):
         return f"{installed_version()}, onnxscript {installed_version('onnxscript')}"
 
     def rules(self) -> Mapping[str, OnnxRule]:
-        """Return what onnxruntime computes as torch does."""
+        """Return the rules for ops that onnxruntime computes as torch does."""
         return RULES
 
     def build(self, island: Island, options: OnnxRuntimeOptions) -> Artifact:
@@ -70,7 +70,7 @@ class OnnxRuntimeTarget(RuleTarget[OnnxRuntimeOptions, OnnxRule]):
         outputs: Sequence[TensorSpec],
         options: OnnxRuntimeOptions,
     ) -> Runner:
-        """Have onnxruntime read the island."""
+        """Load the island into an onnxruntime session."""
         from torchport.targets.onnxruntime.load import load
 
         return load(artifact, inputs, outputs, options)
@@ -78,22 +78,22 @@ class OnnxRuntimeTarget(RuleTarget[OnnxRuntimeOptions, OnnxRule]):
     def op_times(
         self, island: Island, options: OnnxRuntimeOptions, arguments: Sequence[torch.Tensor]
     ) -> list[OpTime] | None:
-        """Return what onnxruntime's profile says."""
+        """Return the times that onnxruntime's profiler measures."""
         from torchport.targets.onnxruntime.profile import op_times
 
         return op_times(island, options, arguments)
 
     def readable(self, artifact: Artifact) -> dict[str, bytes]:
-        """Return the ONNX model, which many tools open."""
+        """Return the ONNX model, which many tools can open."""
         return {"model.onnx": artifact.payload.tobytes()}
 
     def make_options(self, given: Mapping[str, object] | None) -> OnnxRuntimeOptions:
-        """Build the options; refuses a number of threads that no machine has."""
+        """Build the options; refuses a number of threads that is out of range."""
         options = super().make_options(given)
         check_threads(options)
         return options
 
     def options_from_file(self, given: Mapping[str, object]) -> OnnxRuntimeOptions:
-        """Build the options that a file asks for; refuses providers that reach outside of an island."""
+        """Build the options that a file asks for; refuses providers that may access files or libraries."""
         check_file_options(given)
         return self.make_options(given)

@@ -1,4 +1,4 @@
-"""OpenVINO: verdicts by rule, islands by its own frontend, zero-copy runs."""
+"""The OpenVINO target: rule-based verdicts, islands converted by its own frontend, zero-copy inference."""
 
 from torchport.targets.openvino.target import OpenVinoTarget
 

@@ -1,7 +1,6 @@
-"""Builds an island with OpenVINO: a graph of ATen ops → OpenVINO's intermediate representation.
+"""Builds an island: converts a graph of ATen ops to OpenVINO's intermediate representation (IR).
 
-The artefact is the portable form: the model's weights and its XML, one after the other. Loading
-compiles it for the device.
+The artefact is the portable form: the IR's weights followed by its XML. Loading compiles it for the device.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ def build(island: Island) -> Artifact:
     """Convert an island and return it in OpenVINO's portable form.
 
     Raises:
-        TargetError: OpenVINO's frontend refuses the island, or would change a tensor that crosses.
+        TargetError: OpenVINO's frontend refuses the island, or would change its interface: the number, shape
+            or type of its tensors.
     """
     watches, finite_inputs = _watches(island)
     with_sums, sums = add_sums(island.graph_module, watches)
@@ -46,12 +46,12 @@ def build(island: Island) -> Artifact:
     copies = _take_copies(model)
     with temporary_folder("openvino") as folder:
         openvino().serialize(model, folder / "island.xml", folder / "island.bin")
-        # What no reader would take is refused now, and its ops stay on the host.
+        # An IR that `load` would refuse is refused now, so that its ops stay on the host.
         check_ir(
             (folder / "island.xml").read_bytes(), (folder / "island.bin").stat().st_size,
             inputs=len(model.inputs), outputs=len(model.outputs),
         )  # fmt: skip
-        del model  # its weights are not wanted in memory twice
+        del model  # so that its weights are not in memory twice
         payload, properties = _read_payload(folder)
     ranges = input_ranges(island.graph_module)
     return Artifact(
@@ -69,7 +69,7 @@ def build(island: Island) -> Artifact:
 
 
 def _watches(island: Island) -> tuple[list[Watch], list[int]]:
-    """Return what must be watched in an island; of open sizes, at their largest: sums are largest then."""
+    """Return what must be watched in an island, with open sizes at their maximum, where sums are largest."""
     if island.sizes is None:
         return find_watches(island.graph_module)
     largest, copies = copy_for_sizes(island.graph_module, island.sizes.largest)
@@ -79,7 +79,7 @@ def _watches(island: Island) -> tuple[list[Watch], list[int]]:
 
 
 def _read_payload(folder: Path) -> tuple[Bytes, dict[str, object]]:
-    """Return a model that was written to a folder as its payload, and where in it what lies."""
+    """Return the payload of a model that was serialized to a folder, and the properties of its layout."""
     weights = folder / "island.bin"
     text = (folder / "island.xml").read_bytes()
     packed = pack(text)
@@ -92,7 +92,9 @@ def _read_payload(folder: Path) -> tuple[Bytes, dict[str, object]]:
             read += count
     if read < size:
         raise TargetError(
-            "what OpenVINO wrote is truncated", where="openvino", remedy="see whether a disk is full"
+            "the weights file that OpenVINO wrote is truncated",
+            where="openvino",
+            remedy="check whether the disk is full",
         )
     payload[size:at] = 0
     payload[at:] = packed
@@ -109,15 +111,15 @@ def _convert(island: Island) -> Any:
         _fix_inputs(model, island)
         model.validate_nodes_and_infer_types()
         round_pools_down(model)
-        # Norms are folded into weights here, and not at each load. The weights are then those that the device
-        # computes with, and its compiled form need hold none of its own.
+        # Norms are folded into weights here rather than at each load. The weights are then the ones that the
+        # device computes with, so its compiled form need not hold its own copies.
         frontend_parts["simplify"](model, cf=False, smart_reshape=False)
         copy_rows(model)
         truncate_conversions(model)
         place_conversions(model, is_open=island.sizes is not None)
     except TargetError:
         raise
-    except Exception as error:  # the frontend raises many kinds; each is a refusal
+    except Exception as error:  # the frontend raises many exception types; each is a refusal
         raise TargetError(
             f"OpenVINO refuses the island: {_first_line(error)}", where=f"openvino, {island.name}"
         ) from error
@@ -140,19 +142,19 @@ def _import_frontend() -> dict[str, Any]:
 
 
 def _fix_inputs(model: Any, island: Island) -> None:
-    """Give each input its shape and type: the frontend leaves them open."""
+    """Set each input's shape and type, which the frontend leaves dynamic."""
     types = element_types()
     if len(model.inputs) != len(island.inputs):
         raise TargetError(f"OpenVINO sees {len(model.inputs)} inputs for {len(island.inputs)}")
     for port, spec in zip(model.inputs, island.inputs, strict=True):
         parameter = port.get_node()
         parameter.set_element_type(types[spec.dtype])
-        # Without the bounds of open sizes: OpenVINO would take memory for the largest.
+        # Without the bounds of open sizes: OpenVINO would allocate memory for the largest.
         parameter.set_partial_shape(openvino().PartialShape(list(spec.shape)))
 
 
 def _check_outputs(model: Any, island: Island) -> None:
-    """Make sure that what OpenVINO would give back is what torch gives back."""
+    """Check that OpenVINO infers the same output shapes and types as torch."""
     types = element_types()
     if len(model.outputs) != len(island.outputs):
         raise TargetError(
@@ -174,7 +176,7 @@ def _check_outputs(model: Any, island: Island) -> None:
 
 
 def _agree(shape: Any, spec: TensorSpec, *, is_open: bool) -> bool:
-    """Whether OpenVINO's shape is torch's. Where sizes are open it may not know one: each call looks."""
+    """Whether OpenVINO's shape is torch's. A size that OpenVINO cannot infer is checked on each call."""
     sizes = [-1 if dimension.is_dynamic else dimension.get_length() for dimension in shape]
     return len(sizes) == len(spec.shape) and all(
         found == wanted or (is_open and found == -1) for found, wanted in zip(sizes, spec.shape, strict=True)
@@ -182,10 +184,10 @@ def _agree(shape: Any, spec: TensorSpec, *, is_open: bool) -> bool:
 
 
 def _take_copies(model: Any) -> dict[int, int]:
-    """Take the outputs that are an input, reshaped at most, off the model; return which input each is.
+    """Remove outputs that are an input, at most reshaped, from the model; return which input each one is.
 
-    OpenVINO leaves the memory that such an output was given untouched, and overwrites that of the
-    input if something else reads it; the loader copies instead.
+    OpenVINO never writes the memory set for such an output, and overwrites the input's memory if something
+    else reads the input. The loader copies instead.
     """
     inputs = {port.get_node().get_friendly_name(): index for index, port in enumerate(model.inputs)}
     found = {}
@@ -196,7 +198,7 @@ def _take_copies(model: Any) -> dict[int, int]:
             node = node.input_value(0).get_node()
         if node.get_type_name() == "Parameter":
             found[index] = inputs[node.get_friendly_name()]
-    if len(found) < len(results):  # otherwise the loader does not call OpenVINO at all
+    if len(found) < len(results):  # a model needs at least one result
         for index in found:
             model.remove_result(results[index])
     return found

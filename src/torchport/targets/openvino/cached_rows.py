@@ -1,7 +1,7 @@
-"""Finds keys and values that are a cache with new rows copied into it.
+"""Recognizes keys and values that are a KV cache with new rows copied into it.
 
-OpenVINO cannot write to what it is given: it copies the whole cache to put one row into it, for each layer
-and token. Attention can do without: the new rows are multiplied beside those of the cache.
+OpenVINO cannot write to its inputs in place: it copies the whole cache to insert one row, for each layer and
+token. Attention can avoid that copy by multiplying the new rows separately from the cache's.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from torchport.targets.openvino.library import openvino
 
 _RANK, _HEADS, _ROWS, _WIDTH = 4, 1, 2, 3
 _COPIES, _AXIS = "ScatterUpdate", 3
-# More new rows at once cost more to place their scores than the copy does.
+# With more new rows at once, scattering their scores costs more than copying the cache.
 _MOST_NEW = 64
 
 
 @dataclass(frozen=True)
 class CachedRows:
-    """Rows of a cache, some of which are replaced by new ones.
+    """A cache, some of whose rows are replaced by new ones.
 
     Args:
-        cache, new: `[batch, heads, rows, width]`.
-        places: which rows are replaced.
-        heads: how many heads read them.
-        shared_heads: how many they have.
+        cache, new: the cache and the new rows, `[batch, heads, rows, width]`.
+        places: the indices of the rows that are replaced.
+        heads: the number of query heads.
+        shared_heads: the number of heads of the cache.
     """
 
     cache: Any
@@ -36,7 +36,7 @@ class CachedRows:
     shared_heads: int
 
     def are_placed_like(self, other: CachedRows) -> bool:
-        """Whether the same rows of both are replaced, and as many heads share them."""
+        """Whether both have the same rows replaced and the same head counts."""
         return self._placing() == other._placing()
 
     def _placing(self) -> tuple[object, ...]:
@@ -44,7 +44,7 @@ class CachedRows:
 
 
 def cached_rows(value: Any) -> CachedRows | None:
-    """Return what keys or values are made of; None if they are no such rows."""
+    """Return the cache and new rows that keys or values consist of; None if they have another form."""
     copied = _shared(value)
     node = copied.get_node()
     if node.get_type_name() != _COPIES or not is_number(node.input_value(_AXIS).get_node(), _ROWS):
@@ -62,9 +62,9 @@ def cached_rows(value: Any) -> CachedRows | None:
 
 
 def _are_few(count: Any, places: Any) -> bool:
-    """Whether so many new rows are best multiplied beside the cache.
+    """Whether the new rows are few enough to be multiplied separately from the cache.
 
-    Where their number is open they are if places go round in the cache, as those of a generated token do.
+    If their number is open, they are if the indices wrap around in the cache, as a generated token's do.
     """
     if not count.is_dynamic:
         return bool(count.get_length() <= _MOST_NEW)
@@ -72,9 +72,9 @@ def _are_few(count: Any, places: Any) -> bool:
 
 
 def _shared(value: Any) -> Any:
-    """Return the tensor of which each head is repeated; the value itself if none is.
+    """Return the tensor whose heads are repeated; the value itself if its heads are not repeated.
 
-    A repeated head is written as an axis of its own, of one element, which is spread and joined to the heads.
+    Repeated heads are written as a new axis of size 1 that is broadcast and then merged into the heads.
     """
     joined = value.get_node()
     if joined.get_type_name() != "Reshape":
@@ -107,17 +107,17 @@ def _shared(value: Any) -> Any:
 
 @dataclass
 class Places:
-    """What attentions of one model have in common: places are mostly the same in all layers."""
+    """Nodes that the attentions of a model share: the row indices are usually the same in all layers."""
 
     _last: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     @property
     def axis(self) -> Any:
-        """The axis of places among scores: the last one."""
+        """The axis of the scores that the row indices refer to: the last one."""
         return openvino().opset13.constant(_WIDTH, openvino().Type.i64)
 
     def last_of(self, places: Any) -> Any:
-        """Return 1 for each place that does not come again, and 0 for others: the last row is the one."""
+        """Return 1 for the last occurrence of each index, and 0 for others: the last row copied wins."""
         key = port_key(places)
         if key not in self._last:
             self._last[key] = _are_last(places)

@@ -1,7 +1,8 @@
-"""Has norms subtract the mean first, where OpenVINO for ARM would lose the variance of numbers far from 0.
+"""Makes norms subtract the mean first, because OpenVINO on ARM loses the variance of numbers far from 0.
 
-Its kernel there takes the variance as the mean of the squares less the square of the mean. Of numbers around
-1000 that differ by 1, float32 leaves one digit of that; torch subtracts the mean before it squares.
+Its kernel computes the variance as the mean of the squares minus the square of the mean. For numbers around
+1000 that differ by 1, cancellation leaves one digit of it in float32; torch subtracts the mean before
+squaring.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from torchport.targets.openvino.library import openvino
 
 
 def centre_norms(model: Any) -> None:
-    """Change each norm of a model to be of numbers whose mean is 0: its result stays the same."""
+    """Subtract the mean before each norm of a model, which does not change the norm's exact result."""
     for node in model.get_ordered_ops():
         kind = node.get_type_name()
         if kind == "MVN" and node.get_attributes()["normalize_variance"]:

@@ -1,8 +1,7 @@
-"""Parts scales of channels from products in eight bits: OpenVINO for ARM takes the first one for all of them.
+"""Separates per-channel scales from 8-bit products: on ARM, OpenVINO applies the first scale to all channels.
 
-Its plug-in for ARM multiplies what a product in eight bits gives by the weight's scales as part of the
-product, unless elementwise ops are compiled into kernels of their own; and the product knows one scale
-(2026.4). With a reshape in between it leaves the scales alone.
+Unless snippets are enabled, its ARM plugin fuses the weight's scales into an 8-bit product, which supports
+only one scale (2026.4). With a reshape in between, it does not fuse them.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from torchport.targets.openvino.library import openvino
 from torchport.targets.openvino.merged_kernels import WITHOUT_MERGED_KERNELS
 
 
-def are_taken_for_one(config: Mapping[str, object]) -> bool:
-    """Whether OpenVINO, configured so, takes the first scale for all, and the processor is an ARM one."""
+def are_scales_collapsed(config: Mapping[str, object]) -> bool:
+    """Whether OpenVINO with this config applies the first scale to all channels: on ARM without snippets."""
     is_arm = platform.machine().lower() in ("aarch64", "arm64")
     return is_arm and all(config.get(key) == value for key, value in WITHOUT_MERGED_KERNELS.items())
 
 
-def part_channel_scales(model: Any) -> None:
-    """Have each product by a weight in eight bits scaled as one, and its channels behind a reshape."""
+def separate_channel_scales(model: Any) -> None:
+    """Scale each product with an 8-bit weight by one number, and its channels only after a reshape."""
     nodes = model.get_ordered_ops()
     if not any(node.get_type_name() == "FakeQuantize" for node in nodes):
-        return  # what is multiplied is in floats
+        return  # products are then computed in floats
     opset = openvino().opset13
     for node in nodes:
         found = _weight_of(node) if node.get_type_name() == "MatMul" else None
@@ -51,7 +50,10 @@ def part_channel_scales(model: Any) -> None:
 
 
 def _behind_expansion(product: Any) -> Any:
-    """Return what gives a product its weight, before it is repeated for a batch; None if that shows."""
+    """Return the node of a product's weight before any broadcast over a batch.
+
+    None if removing the broadcast could change the result.
+    """
     operand = product.input_value(1)
     ranks = [value.get_partial_shape().rank for value in (product.input_value(0), operand)]
     found = operand.get_node()
@@ -67,7 +69,7 @@ def _behind_expansion(product: Any) -> Any:
 
 
 def _weight_of(product: Any) -> tuple[Any, Any] | None:
-    """Return a product's weight in eight bits, and the scale of each of its channels if they differ."""
+    """Return a product's int8 weight and its per-channel scales; None if it has none."""
     scaled = _behind_expansion(product)
     if scaled is None or scaled.get_type_name() != "Multiply":
         return None

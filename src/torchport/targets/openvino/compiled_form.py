@@ -1,15 +1,16 @@
-"""The device's own compiled form of an island: written beside the portable one, used where it fits.
+"""The device's own compiled form of an island: stored beside the portable one, used where it matches.
 
-It is what OpenVINO's `export_model` gives. On a CPU it holds hardly any weights: it finds them in the
-portable form's, which OpenVINO wants to read from a file. So it is used where a file can be had in memory.
+It is the output of OpenVINO's `export_model`. On a CPU it contains hardly any weights, but refers to the
+portable form's, which OpenVINO insists on reading from a file. So it is used only where files in memory
+(memfd) exist.
 
-OpenVINO trusts a compiled form wholly: it holds ops of the device's own that check nothing, on GPUs machine
-code. So each is sealed with a secret of the user's, and only who made it uses it; see `seal.py`. Others
-compile the portable form, which is checked, or say that they trust what they load, by
+OpenVINO trusts a compiled form completely: it contains device-specific ops that check nothing, on GPUs
+machine code. So each one is sealed with a secret of the user, and is used only by the user who made it; see
+`seal.py`. Others compile the portable form, which is validated, or declare that they trust what they load, by
 TORCHPORT_TRUST_COMPILED_FORM=1.
 
-Islands with open sizes have none: OpenVINO 2026.4 ends in a segmentation fault when it imports one of a
-language model without weights, and one with weights would double the file.
+Islands with open sizes have none: OpenVINO 2026.4 crashes with a segmentation fault when it imports a
+weightless one of a language model, and one with weights would double the file.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from torchport.targets.target import Artifact
 
 _log = logging.getLogger(__name__)
 
-# The compiled form refers to weights instead of holding them. It changes nothing but `export_model`.
+# The compiled form refers to weights instead of containing them. This affects `export_model` only.
 WITHOUT_WEIGHTS = {"CACHE_MODE": "OPTIMIZE_SIZE"}
 
 
 def add_compiled(artifact: Artifact, compiled: Any, device: str, config: Mapping[str, object]) -> Artifact:
-    """Return the artefact with the device's own compiled form; as it is, if the device gives none."""
+    """Return the artefact with the device's compiled form added; unchanged if the device exports none."""
     if "compiled" in artifact.properties or OUTPUT_SIZES in artifact.properties or not can_import(device):
         return artifact
     try:
@@ -49,7 +50,7 @@ def add_compiled(artifact: Artifact, compiled: Any, device: str, config: Mapping
         _log.info("%s exports no compiled form: %s", device, error)
         return artifact
     at = aligned(artifact.payload.size)
-    packed = pack(form, smaller=_takes_weights(device))  # who takes them holds none
+    packed = pack(form, smaller=_takes_weights(device))  # otherwise it contains weights, which gain nothing
     payload = numpy.zeros(at + packed.size, dtype=numpy.uint8)
     payload[: artifact.payload.size] = artifact.payload
     payload[at:] = packed
@@ -61,7 +62,7 @@ def add_compiled(artifact: Artifact, compiled: Any, device: str, config: Mapping
 
 
 def _sealed_text(digest: str, entry: Mapping[str, object], properties: Mapping[str, object]) -> str:
-    """Return all that a compiled form is used with: the whole payload, and where in it what lies."""
+    """Return everything that the use of a compiled form depends on: the payload's digest and its layout."""
     facts = {key: entry.get(key) for key in ("at", "bytes", "size", "made_for")}
     return json.dumps([digest, facts, properties.get("weights_bytes")], sort_keys=True)
 
@@ -76,15 +77,19 @@ def _is_trusted(artifact: Artifact, entry: Mapping[str, object]) -> bool:
 def import_compiled(
     artifact: Artifact, device: str, config: Mapping[str, object]
 ) -> tuple[Any, numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]] | None:
-    """Return the compiled model of an artefact's compiled form, and the memory that it goes on reading.
+    """Import an artefact's compiled form; return the compiled model and the memory that it keeps reading.
 
-    That is a copy, so that the payload with all weights need not be kept. None if no form fits here.
+    That memory is a copy, so that the payload with all weights need not be kept. None if there is no compiled
+    form that can be used here.
     """
     entry = artifact.properties.get("compiled")
     if not isinstance(entry, Mapping) or OUTPUT_SIZES in artifact.properties or not can_import(device):
         return None
     if entry.get("made_for") != made_for(device, config):
-        _log.info("the compiled form was made for something else, so the portable form is compiled")
+        _log.info(
+            "the compiled form was made for another device, library version or configuration,"
+            " so the portable form is compiled"
+        )
         return None
     if not _is_trusted(artifact, entry):
         _log.info(
@@ -101,13 +106,13 @@ def import_compiled(
         with _as_file(artifact.payload[:weights_bytes]) as path:
             settings = {**config, **({"WEIGHTS_PATH": path} if _takes_weights(device) else {})}
             return core().import_model(openvino().Tensor(form, shared_memory=True), device, settings), form
-    except (RuntimeError, OSError) as error:  # the portable form is as good
+    except (RuntimeError, OSError) as error:  # the portable form gives the same results
         _log.warning("OpenVINO refuses the compiled form, so the portable form is compiled: %s", error)
         return None
 
 
 def made_for(device: str, config: Mapping[str, object]) -> dict[str, object]:
-    """Return all that a compiled form depends on: device, library and settings, as JSON."""
+    """Return everything that a compiled form depends on, as JSON: device, library, processor and settings."""
     return {
         "openvino": str(openvino().get_version()),
         "device": device,
@@ -120,10 +125,10 @@ def made_for(device: str, config: Mapping[str, object]) -> dict[str, object]:
 
 @functools.cache
 def can_import(device: str) -> bool:
-    """Whether a device has a compiled form that can be used here."""
+    """Whether the device supports compiled forms and they can be used here."""
     try:
         able = "EXPORT_IMPORT" in core().get_property(device, "OPTIMIZATION_CAPABILITIES")
-    except RuntimeError:  # devices that stand for others say nothing of themselves
+    except RuntimeError:  # virtual devices do not report capabilities
         return False
     return able and (hasattr(os, "memfd_create") or not _takes_weights(device))
 
@@ -135,7 +140,7 @@ def _takes_weights(device: str) -> bool:
 
 @contextmanager
 def _as_file(weights: numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]) -> Iterator[str]:
-    """Give a file in memory that holds the weights; OpenVINO maps it and needs the name no longer."""
+    """Yield the path of a file in memory with the weights; once OpenVINO has mapped it, it may be closed."""
     descriptor = os.memfd_create("torchport-weights")
     try:
         rest = weights.data

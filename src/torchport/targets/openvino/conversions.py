@@ -1,9 +1,9 @@
-"""Keeps OpenVINO from converting the wrong tensor.
+"""Works around OpenVINO converting the wrong operand of an elementwise op.
 
-OpenVINO 2026.4 merges a conversion into the elementwise op that reads it. On ARM, where that op's sizes are
-open or its numbers whole, it then converts the first input, whichever input was meant: `x + mask.to(x.dtype)`
-loses the fraction of `x`, or all but eight bits. So a conversion becomes the first input, or gets an op
-between: all of it gives the same numbers.
+OpenVINO 2026.4 fuses a conversion into the elementwise op that reads it. On ARM, where that op has open sizes
+or integer operands, it then converts the first input, whichever input was meant: `x + mask.to(x.dtype)` loses
+the fraction of `x`, or all but eight bits. So the conversion is made the first input, or another op is put in
+between; the results stay the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy
 from torchport.errors import TargetError
 from torchport.targets.openvino.library import openvino
 
-# What an op is with its inputs swapped.
+# The op that gives the same result with swapped inputs.
 _SWAPPED = {
     "Add": "Add",
     "Multiply": "Multiply",
@@ -35,12 +35,12 @@ _SWAPPED = {
     "BitwiseOr": "BitwiseOr",
     "BitwiseXor": "BitwiseXor",
 }
-# OpenVINO writes these as products of their second input first.
+# OpenVINO rewrites these as products with the second input first.
 _SAFE = frozenset({"Subtract", "Divide"})
 _OTHERS = frozenset({"Power", "Mod", "FloorMod"})
 _CREATE = {"Less": "less", "Greater": "greater", "LessEqual": "less_equal", "GreaterEqual": "greater_equal"}
 
-# What they give has no fraction.
+# Ops whose results have no fraction.
 _WHOLE = frozenset({"Floor", "Ceiling", "Round"})
 
 _LOWEST = {
@@ -52,9 +52,9 @@ _LOWEST = {
 
 
 def truncate_conversions(model: Any) -> None:
-    """Cut the fraction of floats off before they become integers.
+    """Truncate floats explicitly before they are converted to integers.
 
-    Where OpenVINO merges such a conversion into the op that reads it, ARM's kernels round to the nearest.
+    Where OpenVINO fuses such a conversion into the op that reads it, ARM's kernels round to nearest.
     """
     opset = openvino().opset13
     for node in model.get_ordered_ops():
@@ -70,14 +70,14 @@ def truncate_conversions(model: Any) -> None:
 
 
 def place_conversions(model: Any, *, is_open: bool) -> None:
-    """Change a model so that no elementwise op has a conversion as its second input.
+    """Rewrite a model so that no elementwise op has a conversion as its second input.
 
     Args:
-        model: the model.
-        is_open: whether it has open sizes; else only conversions to integers are placed.
+        model: the model, changed in place.
+        is_open: whether it has open sizes; otherwise only conversions to integers and booleans are affected.
 
     Raises:
-        TargetError: such an op can be written in no other way.
+        TargetError: an op cannot be rewritten.
     """
     for node in model.get_ordered_ops():
         kind = node.get_type_name()
@@ -94,8 +94,10 @@ def _place(node: Any, kind: str, conversion: Any) -> None:
         _swap(node, kind)
     elif not conversion.input_value(0).get_element_type().is_real():
         node.input(1).replace_source_output(_above_lowest(conversion).output(0))
-    elif not both_are and kind not in _SAFE:  # of two, only one of integers is merged
-        raise TargetError(f"OpenVINO's {kind} reads a converted tensor wrong", where="openvino")
+    elif not both_are and kind not in _SAFE:  # if both are conversions, only one of integers is fused
+        raise TargetError(
+            f"OpenVINO's {kind} misreads a converted tensor as its second input", where="openvino"
+        )
 
 
 def _swap(node: Any, kind: str) -> None:
@@ -110,7 +112,7 @@ def _swap(node: Any, kind: str) -> None:
 
 
 def _above_lowest(conversion: Any) -> Any:
-    """Return a tensor of converted integers, none of which is below the least number, as a new node."""
+    """Return converted integers clamped to their dtype's lowest value: a no-op that prevents the fusion."""
     kind = conversion.get_output_element_type(0)
     lowest = _LOWEST.get(kind.get_type_name())
     if lowest is None:

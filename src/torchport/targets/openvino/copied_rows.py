@@ -1,7 +1,7 @@
-"""Has OpenVINO copy whole rows: `index_copy` becomes an op on rows instead of one on each element.
+"""Rewrites `index_copy` to copy whole rows: a scatter with one index per row instead of one per element.
 
-OpenVINO's frontend writes an index for every element that is copied. A cache of keys and values, into which
-a step copies one row a head, is read and written faster without them.
+OpenVINO's frontend broadcasts the index to every element that is copied. Updating a KV cache, where a step
+copies one row per head, is faster without that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torchport.targets.openvino.library import openvino
 
 
 def copy_rows(model: Any) -> None:
-    """Change copies of elements into those of rows, where an index is the same for all elements of a row."""
+    """Replace element-wise scatters by row-wise ones, where all elements of a row have the same index."""
     for node in model.get_ordered_ops():
         if node.get_type_name() == "ScatterElementsUpdate" and node.get_attributes()["reduction"] == "none":
             index = _index_of_rows(node)
@@ -24,10 +24,10 @@ def copy_rows(model: Any) -> None:
 
 
 def _index_of_rows(node: Any) -> Any:
-    """Return the index of each row; None if that is not how elements are copied.
+    """Return the row indices of an element-wise scatter; None if it does not copy whole rows.
 
-    Only `index_copy` is written so: an index along one axis, with a size for each axis named. torch takes as
-    many indices as rows for it, and rows that are as long as those they replace.
+    Only `index_copy` has this form: an index broadcast along one axis to an explicit shape. For it, torch
+    requires one index per row, and rows of the same length as those they replace.
     """
     spread = node.input_value(1).get_node()
     if spread.get_type_name() != "Broadcast" or spread.get_input_size() != 3:
@@ -41,7 +41,7 @@ def _index_of_rows(node: Any) -> Any:
 
 
 def _number(port: Any) -> int | None:
-    """Return the number that a port always gives; None if it gives another thing."""
+    """Return a port's constant scalar value; None if it is anything else."""
     node = port.get_node()
     if node.get_type_name() != "Constant" or node.get_data().size != 1:
         return None

@@ -1,7 +1,7 @@
-"""OpenVINO's own decoder of FX graphs, with its quadratic look-ups made constant.
+"""OpenVINO's decoder of FX graphs, with its linear node look-ups replaced by constant-time ones.
 
-The decoder asks a list for the index of a node for every argument; on graphs of thousands of nodes
-that takes longer than the conversion itself.
+The decoder calls `list.index` with a node for every argument; on graphs of thousands of nodes that takes
+longer than the conversion itself.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from torch import fx
 
 
 class _IndexedNodes(list[fx.Node]):
-    """A list of nodes that knows where each stands."""
+    """A list of nodes with a constant-time `index`."""
 
     def __init__(self, nodes: list[fx.Node]) -> None:
         super().__init__(nodes)
         self._places = {node: place for place, node in enumerate(nodes)}
 
     def index(self, value: fx.Node, *bounds: Any) -> int:
-        """Return the place of a node."""
+        """Return the index of a node."""
         return self._places[value]
 
 
 @functools.cache
 def fast_decoder_type() -> type[Any]:
-    """Return the decoder class; made here because its base needs OpenVINO."""
+    """Return the decoder class; defined here because its base class needs OpenVINO."""
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
 
     class FastDecoder(TorchFXPythonDecoder):
-        """The decoder of a whole graph, handing an indexed list to the decoders of its nodes."""
+        """The decoder of a whole graph, which passes an indexed list to the decoders of its nodes."""
 
         def __init__(self, graph_module: fx.GraphModule) -> None:
             super().__init__(graph_module, dynamic_shapes=False)

@@ -1,6 +1,6 @@
-"""Writes out arguments that are torch's default: the dimension of a split, and what an RMS norm adds.
+"""Makes torch's default arguments explicit: the dimension of a split, and the eps of an RMS norm.
 
-OpenVINO needs the one, and takes another number for the other: the step of the tensor's dtype.
+OpenVINO requires the dimension, and has another default for eps: that of the tensor's dtype.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from torch import fx
 
 from torchport.verification import HALVES
 
-# The place of the dimension among the arguments.
+# The position of the dimension among the arguments.
 _PLACES = {"aten.split.Tensor": 2, "aten.split_with_sizes.default": 2, "aten.unbind.int": 1}
 
 
 def write_default_dims(graph_module: fx.GraphModule) -> None:
-    """Add the dimension 0 where none is given, and the step of float32 to norms; changes the graph."""
+    """Add the dimension 0 where none is given, and float32's eps to half-precision RMS norms, in place."""
     for node in graph_module.graph.nodes:
         place = _PLACES.get(str(node.target))
         if place is not None and len(node.args) == place and "dim" not in node.kwargs:

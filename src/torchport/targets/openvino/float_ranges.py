@@ -1,8 +1,8 @@
-"""What a float tensor could hold: an interval, with or without infinities, and NaN; and arithmetic on that.
+"""Interval arithmetic for float tensors: the range of their values, and whether they could hold NaN.
 
-Every function here is sound: whatever the operands hold within their ranges, each element of the result lies
-in the range that is returned. A result that is too large for float32 is infinite, and partial sums count.
-What half precision rounds is added by `stored`.
+Every function here is sound: for any operands within their ranges, each element of the result lies in the
+returned range. Results and partial sums that overflow float32 are infinite. The rounding of half precision is
+added by `stored`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 import torch
 
 MAX = float(torch.finfo(torch.float32).max)
-# Below it numbers are denormal, which devices may take for 0.
+# Smaller numbers are denormal, and devices may flush them to 0.
 TINY = float(torch.finfo(torch.float32).tiny)
-# What partial sums of products may reach. Kernels add in any order, and some (Winograd's) transform
-# their operands first, which makes them larger by a few powers of ten.
+# The bound for partial sums of products. Kernels add in any order, and some (Winograd's) transform their
+# operands first, which makes them larger by a few powers of ten.
 SAFE = 1e34
-# Rounding: how much further than its exact value a function's result may lie.
+# The relative error allowed for a function's rounding.
 _SLACK = 1e-5
-# The bits of a float32 that are 0 in a number that half precision has.
+# The bits of a float32 that are 0 if half precision represents it exactly.
 _SPARE_BITS = {torch.bfloat16: 0xFFFF, torch.float16: 0x1FFF}
 
 
@@ -31,8 +31,8 @@ class Range:
     """What a float tensor could hold.
 
     Args:
-        low, high: the least and the largest number; infinite if that infinity could be there.
-        nan: whether NaN could be there.
+        low, high: the lowest and highest value; infinite if that infinity could occur.
+        nan: whether NaN could occur.
     """
 
     low: float = -MAX
@@ -51,16 +51,16 @@ class Range:
 
     @property
     def has_zero(self) -> bool:
-        """Whether it could hold 0, or a number that a device takes for 0."""
+        """Whether it could hold 0, or a denormal that a device may flush to 0."""
         return self.low < TINY and self.high > -TINY
 
     @property
     def finite(self) -> Range:
-        """The same without infinities and NaN."""
+        """This range without infinities and NaN."""
         return Range(max(self.low, -MAX), min(self.high, MAX)) if self.infinite or self.nan else self
 
     def within(self, limit: float) -> Range:
-        """The same, if absolute values are known to be no larger than a limit."""
+        """This range clamped to absolute values up to a limit."""
         return Range(min(max(self.low, -limit), limit), max(min(self.high, limit), -limit))
 
 
@@ -78,26 +78,26 @@ def range_of_tensor(tensor: torch.Tensor) -> Range:
 
 
 def range_of_numbers(*numbers: float) -> Range:
-    """Return the range of numbers as float32 holds them."""
+    """Return the range of numbers rounded to float32."""
     if any(math.isnan(number) for number in numbers):
         return ANYTHING
     return Range(ctypes.c_float(min(numbers)).value, ctypes.c_float(max(numbers)).value)
 
 
 def rounded(low: float, high: float, nan: bool = False) -> Range:
-    """Return the range of what float32 makes of numbers between two, within two units in the last place."""
+    """Return the range of numbers between two bounds after rounding to float32, within two ulps."""
     low, high = -_up(-low), _up(high)
-    # Results that are denormal may become 0.
+    # Denormal results may be flushed to 0.
     return Range(0.0 if 0 < low < TINY else low, 0.0 if -TINY < high < 0 else high, nan)
 
 
 def loosened(low: float, high: float, nan: bool = False) -> Range:
-    """Return a range with room for what a function's kernels round."""
+    """Return a range widened by the rounding error of a function's kernels."""
     return rounded(low - _room(low), high + _room(high), nan)
 
 
 def _up(number: float) -> float:
-    """Return a float32 that is no less than what a number is rounded to."""
+    """Return a float32 no less than the number after rounding."""
     number = ctypes.c_float(number).value
     if math.isinf(number):
         return number if number > 0 else -MAX
@@ -109,11 +109,11 @@ def _room(number: float) -> float:
 
 
 def stored(one: Range, dtype: torch.dtype) -> Range:
-    """Return the range of an op's result in half precision, whether it is rounded or kept in float32.
+    """Return the range of an op's result in its dtype, whether OpenVINO rounds it or keeps it in float32.
 
-    OpenVINO computes float16 in float32 throughout, so that nothing overflows inside; bfloat16 has nearly
-    float32's range. Rounding leads past no number that the dtype has. Others get room for ops that OpenVINO
-    takes apart, which are rounded several times.
+    OpenVINO computes float16 in float32 throughout, so that nothing overflows in between; bfloat16 has nearly
+    float32's range. Rounding never crosses a bound that the dtype represents exactly. Other bounds are
+    widened, because OpenVINO decomposes some ops and rounds several times.
     """
     if dtype not in _SPARE_BITS:
         return one
@@ -123,7 +123,7 @@ def stored(one: Range, dtype: torch.dtype) -> Range:
 
 
 def _stored_up(number: float, dtype: torch.dtype) -> float:
-    """Return a number that is no less than what a dtype makes of a number."""
+    """Return a number no less than the number after conversion to a dtype."""
     bits = ctypes.c_uint32.from_buffer(ctypes.c_float(number)).value
     if math.isinf(number) or not bits & _SPARE_BITS[dtype]:
         return number
@@ -135,7 +135,7 @@ def _stored_up(number: float, dtype: torch.dtype) -> float:
 
 
 def union(several: Iterable[Range]) -> Range:
-    """Return the range of elements of either."""
+    """Return the smallest range that contains all the given ones."""
     given = list(several)
     return Range(min(one.low for one in given), max(one.high for one in given), any(one.nan for one in given))
 
@@ -182,7 +182,7 @@ def inverted(one: Range) -> Range:
 
 
 def divided(left: Range, right: Range) -> Range:
-    """Return the range of x / y, also if a device multiplies by 1 / y."""
+    """Return the range of x / y, even if a device multiplies by 1 / y."""
     product = multiplied(left, inverted(right))
     lost = right.largest > 1 / TINY and left.infinite  # 1 / y is denormal
     return Range(product.low, product.high, product.nan or lost)
@@ -203,29 +203,29 @@ def powered(base: Range, exponent: float) -> Range:
 
 
 def increasing(function: Callable[[float], float], one: Range) -> Range:
-    """Return the range of a function that never decreases; what overflows or has a pole is infinite."""
+    """Return the range of a non-decreasing function; overflow is infinite."""
     return loosened(_at(function, one.low), _at(function, one.high), one.nan)
 
 
 def summed(terms: Range, count: int) -> Range:
-    """Return the range of a sum of so many terms, whatever order they are added in."""
+    """Return the range of a sum of `count` terms, added in any order."""
     low, high = count * terms.low, count * terms.high
     if max(-low, high) > SAFE:
         if terms.nan or terms.low < 0 < terms.high:
             return ANYTHING
-        # All have one sign: too large a sum is infinite.
+        # All terms have the same sign: the sum may overflow to infinity, but not become NaN.
         low, high = (min(low, MAX), math.inf) if low >= 0 else (-math.inf, max(high, -MAX))
     return loosened(low, high, terms.nan)
 
 
 def averaged(one: Range, count: int) -> Range:
-    """Return the range of a mean of so many numbers, or of fewer: some kernels divide before they add."""
+    """Return the range of a mean of up to `count` numbers; some kernels divide before they add."""
     total = summed(one, count)
     return ANYTHING if total.infinite else loosened(one.low, one.high, one.nan)
 
 
 def _product(left: float, right: float) -> float:
-    """Return a corner of a product: 0 times infinity counts as 0, as the NaN is told apart."""
+    """Return a corner of a product: 0 times infinity counts as 0, as NaN is tracked separately."""
     return 0.0 if left == 0 or right == 0 else left * right
 
 

@@ -1,4 +1,4 @@
-"""What is known of the floats that an op reads: the ranges of nodes and numbers, and weights."""
+"""What is known about an op's float operands: the ranges of nodes and numbers, and weights."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 
 class Values:
-    """What is known where an op runs.
+    """What is known at the point where an op runs.
 
     Args:
         graph_module: the island; its weights are `get_attr` nodes.
-        ranges: of the float nodes that ran before.
-        remembered: what was computed of weights; shared, as an island is walked over many times.
+        ranges: the ranges of the float nodes that ran before.
+        remembered: a cache of what was computed from weights, shared between the many walks over an island.
     """
 
     def __init__(
@@ -57,20 +57,20 @@ class Values:
         return union([self.of(source) for source in node.all_input_nodes if is_float(source)] or [ANYTHING])
 
     def constant(self, value: object) -> torch.Tensor | None:
-        """Return a weight, if that is what a node is."""
+        """Return the tensor of a node that is a weight; None for any other value."""
         if isinstance(value, fx.Node) and value.op == "get_attr":
             return self._tensor(value).detach()
         return None
 
     def seen_with(self, ranges: Mapping[fx.Node, Range]) -> Values:
-        """Return the same with other ranges."""
+        """Return a copy with other ranges."""
         return Values(self._graph_module, ranges, self._remembered)
 
     def once(self, key: object, compute: Callable[[], T]) -> T:
-        """Return what was computed before under a key, or compute it."""
+        """Return the cached result for a key; compute it on the first call."""
         if key not in self._remembered:
             self._remembered[key] = compute()
-        return self._remembered[key]  # type: ignore[return-value]  # what was put there
+        return self._remembered[key]  # type: ignore[return-value]  # what `compute` returned
 
     def _of_weight(self, node: fx.Node) -> Range:
         return self.once(("range", node), lambda: range_of_tensor(self._tensor(node)))
@@ -82,7 +82,7 @@ class Values:
 
 
 def is_float(node: fx.Node) -> bool:
-    """Whether a node gives floats, or several results some of which are."""
+    """Whether a node's result is a float tensor, or any of its several results is."""
     value = node.meta.get("val")
     if isinstance(value, (list, tuple)):
         return any(isinstance(item, torch.Tensor) and item.is_floating_point() for item in value)

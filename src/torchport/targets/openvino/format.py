@@ -1,15 +1,15 @@
 """The layout of an island built for OpenVINO: what `build` writes and `load` reads.
 
 The payload is the model's weights, its XML, and in packages the device's own compiled form; each starts at a
-multiple of 64 bytes. The weights come first: a compiled form that holds none finds them at their offsets in
-a file. The other two are packed, by zlib. The properties are:
+multiple of 64 bytes. The weights come first, because a compiled form without weights reads them from a file
+at their offsets. The other two are compressed with zlib. The properties are:
 
-- `format`: the number below;
+- `format`: the format number, `FORMAT`;
 - `weights_bytes`: where the weights end;
-- `xml_at`, `xml_bytes`: where the XML lies; `xml_size`: how many bytes it has unpacked;
-- `compiled`, if there is such a form: `at`, `bytes` and `size`, as of the XML; `made_for`, what must be the
-  same here for it to be used; see `compiled_form.py`;
-- `copies`: which outputs are an input, reshaped at most, by their indices; the model lacks them;
+- `xml_at`, `xml_bytes`: offset and compressed length of the XML; `xml_size`: its uncompressed length;
+- `compiled`, if there is a compiled form: `at`, `bytes` and `size`, as for the XML; `made_for`, what must
+  match for it to be used; `seal`; see `compiled_form.py`;
+- `copies`: output index → input index, for outputs that are an input, at most reshaped; the model lacks them;
 - `input_ranges`, `finite_inputs`, `sums`: see `call_checks.py`;
 - `output_sizes` and `guards`, if sizes are open: see `open_sizes.py`.
 """
@@ -30,7 +30,7 @@ from torchport.targets.call_checks import CallChecks
 FORMAT = 12
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
-# How many times as large as it lies in a file something may be: a small file must not take much memory.
+# The highest compression ratio accepted: a small file must not take much memory.
 _MOST_TIMES = 100
 
 
@@ -42,9 +42,9 @@ class Properties:
     checks: CallChecks
 
     def model_outputs(self, outputs: Sequence[TensorSpec]) -> list[TensorSpec]:
-        """Return what the model itself gives of an island's outputs, and its sums."""
+        """Return the specs of the model's outputs: the island's outputs that it computes, then its sums."""
         if len(self.copies) == len(outputs) and not self.checks.sums:
-            return list(outputs)  # a model without any is none; see `build.py`
+            return list(outputs)  # a model needs at least one; see `_take_copies` in `build.py`
         given = [spec for index, spec in enumerate(outputs) if index not in self.copies]
         return given + [TensorSpec((), "float32")] * len(self.checks.sums)
 
@@ -52,17 +52,17 @@ class Properties:
 def read_properties(
     given: Mapping[str, object], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> Properties:
-    """Return an island's properties.
+    """Read and check an island's properties.
 
     Raises:
-        TargetError: one is missing, of another kind, or names a tensor that is not there.
+        TargetError: a property is missing, has the wrong type, or names a tensor that does not exist.
     """
     copies = {}
     for output, source in read_by_place(given, "copies", len(outputs), "openvino"):
         if not is_whole(source) or not 0 <= source < len(inputs):
             raise refuse_property("openvino", "copies", source)
         given_one, made = inputs[source], outputs[output]
-        is_open = -1 in (*given_one.shape, *made.shape)  # a call sees whether they are as many
+        is_open = -1 in (*given_one.shape, *made.shape)  # then each call finds out whether the counts match
         if given_one.dtype != made.dtype or not (is_open or given_one.elements == made.elements):
             raise refuse_property("openvino", "copies", source)
         copies[output] = source
@@ -70,34 +70,34 @@ def read_properties(
 
 
 def aligned(size: int) -> int:
-    """Return the next multiple of 64: OpenVINO uses weights where they lie, if they lie so."""
+    """Return the next multiple of 64: OpenVINO uses weights in place if they are aligned."""
     return (size + 63) // 64 * 64
 
 
 def pack(content: bytes, *, smaller: bool = True) -> Bytes:
-    """Return bytes for a payload.
+    """Pack bytes for a payload.
 
     Args:
         content: the bytes.
-        smaller: whether to make them smaller, which takes long for weights, and gains nothing.
+        smaller: whether to compress them; for weights that is slow and gains nothing.
     """
     packed = zlib.compress(content, 6 if smaller else 0)
-    if len(content) > _MOST_TIMES * len(packed):  # no reader would unpack it
+    if len(content) > _MOST_TIMES * len(packed):  # `unpack` would refuse it
         packed = zlib.compress(content, 0)
     return numpy.frombuffer(packed, dtype=numpy.uint8)
 
 
 def unpack(packed: Bytes, properties: Mapping[str, object], key: str, most: int | None = None) -> bytes:
-    """Return what was packed. No more memory is taken than the properties say, and they are checked first.
+    """Unpack bytes, allocating no more memory than the properties state, after checking that size.
 
     Args:
-        packed: what lies in the payload.
-        properties: say how many bytes it has unpacked.
-        key: by which name.
-        most: how many it may have.
+        packed: the packed bytes of the payload.
+        properties: the properties that hold the unpacked size.
+        key: the property with the unpacked size.
+        most: the largest unpacked size allowed.
 
     Raises:
-        TargetError: it would be too large, or is damaged.
+        TargetError: the content would be too large, or is damaged.
     """
     limit = _MOST_TIMES * int(packed.size)
     size = read_number(properties, key, limit if most is None else min(limit, most), "openvino")
@@ -114,5 +114,5 @@ def unpack(packed: Bytes, properties: Mapping[str, object], key: str, most: int 
 
 def _damaged() -> TargetError:
     return TargetError(
-        "what is packed in the island is damaged", where="openvino", remedy="compile the model again"
+        "the island's packed data is damaged", where="openvino", remedy="compile the model again"
     )

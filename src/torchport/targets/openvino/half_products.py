@@ -1,11 +1,11 @@
-"""Has products by weights computed in float16 and all else in float32, where float16 is asked for on a CPU.
+"""Computes products with weights in float16 and the rest in float32, if float16 is requested on a CPU.
 
-A model that is computed in float16 throughout overflows easily, and nobody sees it: a sigmoid makes 1 of what
-is infinite. So does the sum with which we look for NaN, and every call would run with eager torch. Products
-by weights are what takes the time and the memory. Where one is too large for float16 it is infinite or NaN,
-and so is a sum over all of them that the model gives besides its outputs: then the caller computes everything
-again in float32. Kernels add in float16 too, which loses more the more they add: a long product is a sum of
-shorter ones, taken in float32.
+A model computed in float16 throughout overflows easily and silently: a sigmoid turns infinity into 1. The
+sums that check for NaN would overflow, too, and every call would fall back to eager torch. Products with
+weights are what costs time and memory. One that overflows float16 is infinite or NaN, and so is a sum over
+all of them, an additional output of the model: the caller then repeats the call in float32. Kernels also
+accumulate in float16, with an error that grows with the length; so a long product is split into shorter ones,
+added in float32.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ import torch
 from torchport.targets.mapped_payload import Bytes, new_payload
 from torchport.targets.openvino.library import openvino
 
-# Instead of a precision for all ops: each is computed in that of its tensors, if the processor has it.
-AS_WRITTEN = {"EXECUTION_MODE_HINT": "ACCURACY"}
-# How many products are added in float16: half of what that loses is what bfloat16 rounds the result by.
+# Computes each op in its tensors' precision, if the processor supports it, rather than all ops in one.
+KEEP_TENSOR_PRECISION = {"EXECUTION_MODE_HINT": "ACCURACY"}
+# The most terms accumulated in float16: half of the error of that is bfloat16's rounding of the result.
 MOST_ADDED = 1024
-# In elements: products with smaller weights gain less than the casts cost.
+# In elements. Products with smaller weights gain less than the casts cost.
 _LEAST_WEIGHTS = 1 << 18
-# Of how many products the results are in memory until they are summed.
+# How many products' results are summed together: they stay in memory until then.
 _TOGETHER = 16
-# How far float16 may move a weight, of the largest one.
+# How far float16 may round a weight, relative to the largest one.
 _MOST_MOVED = 2.0**-10
 
 
 def write_half_products(model: Any) -> Bytes | None:
-    """Change a model's products by weights, and give it one more output: the sum of them.
+    """Rewrite a model's products with weights in float16, and add their sum as one more output.
 
-    Returns the memory that the weights lie in, to be kept; None if there are none. A model that holds float16
-    itself is left alone.
+    Returns the memory of the new weights, which the caller must keep; None if nothing was rewritten. A model
+    that contains float16 itself is left unchanged.
     """
     nodes = model.get_ordered_ops()
     half = openvino().Type.f16
@@ -58,7 +58,7 @@ def write_half_products(model: Any) -> Bytes | None:
 
 
 def _is_by_weights(node: Any) -> bool:
-    """Whether a node is a product by a weight that is large enough."""
+    """Whether a node is a product with a weight that is large enough."""
     if node.get_type_name() != "MatMul":
         return False
     constant, types = node.input_value(1).get_node(), openvino().Type
@@ -70,7 +70,7 @@ def _is_by_weights(node: Any) -> bool:
 
 
 def _weights_of(node: Any) -> torch.Tensor | None:
-    """Return a product's weights in float16, a row for each of its results; None if that loses too much."""
+    """Return a product's weights in float16, one row per output; None if that loses too much precision."""
     constant, types = node.input_value(1).get_node(), openvino().Type
     values = constant.get_data()
     if constant.get_element_type() == types.bf16:
@@ -85,7 +85,7 @@ def _weights_of(node: Any) -> torch.Tensor | None:
 
 
 def _replace(node: Any, weights: torch.Tensor, room: Any) -> Any:
-    """Replace a product by one in float16, and return its result in float32; its weights go into `room`."""
+    """Replace a product by one in float16; return its result in float32. Its weights are put in `room`."""
     opset = openvino().opset13
     name, dtype = node.get_friendly_name(), node.get_output_element_type(0)
     users = list(node.output(0).get_target_inputs())
@@ -99,7 +99,7 @@ def _replace(node: Any, weights: torch.Tensor, room: Any) -> Any:
         torch.from_numpy(kept).copy_(piece)
         right = opset.constant(kept, shared_memory=True)
         product = opset.matmul(part, right, transpose_a=False, transpose_b=True)
-        product.set_friendly_name(name)  # by which a profile knows the op
+        product.set_friendly_name(name)  # the name by which a profile finds the op
         terms.append(opset.convert(product, "f32"))
     total = terms[0]
     for term in terms[1:]:
@@ -111,7 +111,7 @@ def _replace(node: Any, weights: torch.Tensor, room: Any) -> Any:
 
 
 def _sum_of(results: list[Any]) -> Any:
-    """Return a number that is finite just if all elements of all results are."""
+    """Return a number that is finite only if all elements of all results are."""
     opset = openvino().opset13
     sums = []
     for start in range(0, len(results), _TOGETHER):

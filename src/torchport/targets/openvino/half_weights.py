@@ -1,13 +1,13 @@
-"""Has models of half precision computed in float32, by weights that stay as they are.
+"""Computes half-precision models in float32 with weights that stay in half precision.
 
-On x86 without instructions for bfloat16, OpenVINO multiplies such tensors all the same, element by element,
-and up to a hundred times slower than float32; on ARM it computes in float32 by itself. Here it is told to:
-inputs are widened, and results are rounded, once. Weights are marked as compressed: a kernel reads them as
-they are and widens them on its way, so that a token takes half of the memory's time, and none is held in
-float32.
+On x86 without bfloat16 instructions, OpenVINO still multiplies such tensors in half precision, element by
+element and up to a hundred times slower than float32; on ARM it computes in float32 itself. Here the model is
+rewritten: inputs are cast to float32, and results are rounded once. Weights are marked as compressed, so that
+the kernel reads them in half precision and widens them on the fly: a token takes half the memory bandwidth,
+and no weight is held in float32.
 
-OpenVINO has that kernel for language models alone, which it knows by an attention and a state. As attentions
-are written out, and the caller holds the cache, it is given small ones of both.
+OpenVINO has that kernel only for language models, which it recognizes by an attention op and a state. As
+attention is decomposed and the caller holds the KV cache, a tiny dummy of both is added.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy
 
 from torchport.targets.openvino.library import core, openvino
 
-# By which OpenVINO knows a cast of a compressed weight: as it prints that attribute's name.
+# The attribute that marks a cast as decompressing a weight, by the name under which OpenVINO prints it.
 _COMPRESSED = "decompression_0"
-# In elements: smaller weights are as fast in float32.
+# In elements. Smaller weights are as fast in float32.
 _LARGE = 1 << 18
 _STATE = "torchport_language_model"
 # With one thread, OpenVINO cannot compile an attention of one element.
@@ -30,19 +30,20 @@ _STATE_SHAPE = (1, 1, 2, 8)
 
 
 def computes_halves() -> bool:
-    """Whether this CPU has instructions for bfloat16, or OpenVINO casts to float32 by itself, as on ARM."""
+    """Whether this CPU has bfloat16 instructions, or OpenVINO casts to float32 itself, as on ARM."""
     return platform.machine().lower() not in ("x86_64", "amd64") or has_bfloat16()
 
 
 def has_bfloat16() -> bool:
-    """Whether this CPU has instructions for bfloat16."""
+    """Whether this CPU has bfloat16 instructions."""
     return "BF16" in core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def compute_in_float32(model: Any) -> Any | None:
-    """Return a model that computes in float32, by weights in half precision; None if it has no such products.
+    """Return a copy of a model that computes in float32 with half-precision weights.
 
-    What it takes and gives is what it was.
+    Its inputs and outputs keep their dtypes. None if the model has no large product in half precision, or
+    cannot be converted completely.
     """
     halves = _halves()
     if not any(
@@ -80,11 +81,11 @@ def _is_constant(node: Any) -> bool:
 
 
 def _widen(node: Any) -> None:
-    """Have what a node gives in float32, if it says itself that it is in half precision."""
+    """Cast a node's output to float32 if the node itself sets half precision: a cast, input or constant."""
     kind, opset = node.get_type_name(), openvino().opset13
     if kind == "Convert" and node.get_output_element_type(0) in _halves():
         wide = opset.convert(node.input_value(0), "f32")
-        wide.set_friendly_name(node.get_friendly_name())  # by which a profile knows the op
+        wide.set_friendly_name(node.get_friendly_name())  # the name by which a profile finds the op
         node.output(0).replace(wide.output(0))
     elif kind in ("Parameter", "Constant") and node.get_output_element_type(0) in _halves():
         for user in list(node.output(0).get_target_inputs()):
@@ -98,7 +99,7 @@ def _widen(node: Any) -> None:
 
 
 def _is_row_of(user: Any) -> bool:
-    """Whether rows of a large weight are looked up: those are widened, and not the weight."""
+    """Whether an input looks up rows of a large weight: then the rows are cast rather than the weight."""
     return bool(
         user.get_node().get_type_name() == "Gather"
         and user.get_index() == 0
@@ -123,7 +124,7 @@ def _is_wide(node: Any) -> bool:
 
 
 def _as_language_model(model: Any) -> Any:
-    """Return the model with an attention of a small state to itself, which nothing else reads."""
+    """Return the model with a dummy attention over a tiny state, which nothing else reads."""
     opset, library = openvino().opset13, openvino()
     zeros = opset.constant(numpy.zeros(_STATE_SHAPE, numpy.float32))
     state = opset.read_value(zeros, _STATE, library.Type.f32, library.PartialShape(list(_STATE_SHAPE)))

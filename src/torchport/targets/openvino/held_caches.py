@@ -1,8 +1,8 @@
-"""Has OpenVINO hold caches of keys and values from call to call, so that its kernel for attention is used.
+"""Rewrites a model to hold its KV caches as states between calls, which enables OpenVINO's attention kernel.
 
-That kernel puts new rows where they belong and reads no more than there are; it is for states of the model
-alone, and on x86. Callers go on as before: they give a call the cache, and put the rows that it makes into
-that cache themselves; `held_rows.py` has the states follow. Here models get the states.
+That kernel appends new rows in place and reads only the rows that are filled, but it only supports the
+model's own states, and only on x86. Nothing changes for callers: they still pass the caches and write the new
+rows into them; `held_rows.py` keeps the states in sync.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from typing import Any
 import numpy
 
 from torchport.targets.openvino.cached_rows import CachedRows, cached_rows
-from torchport.targets.openvino.ir_graph import followed, is_number, port_key, readers
+from torchport.targets.openvino.ir_graph import is_number, port_key, reached, readers
 from torchport.targets.openvino.joined_rows import join_rows
 from torchport.targets.openvino.library import openvino
 
-# With which states are kept as they are; left alone, OpenVINO rounds them to eight bits.
-AS_GIVEN = {"KV_CACHE_PRECISION": "f32"}
+# Keeps states in float32; by default, OpenVINO quantizes them to 8 bits.
+FULL_PRECISION_CACHE = {"KV_CACHE_PRECISION": "f32"}
 
 _QUERY, _KEY, _VALUE, _MASK, _SCALE = range(5)
 ROWS, _LAST = 2, 3
 _FLOAT = "f32"
 _KERNEL = "ScaledDotProductAttention"
-# What leads from a cache to a sum of all of it, which says whether its numbers are small.
+# Ops between a cache and the sum over it that shows whether its values are small.
 _SUMMED = frozenset({"Multiply", "Add", "Convert"})
-# What repeats the heads of a cache.
+# Ops that repeat the heads of a cache.
 _REPEATS = frozenset({"Unsqueeze", "Broadcast", "Reshape"})
 
 
 @dataclass(frozen=True)
 class Cache:
-    """One tensor that is held.
+    """A key or value tensor of a KV cache that the model holds as a state.
 
     Args:
-        name: the state's.
-        given: which of the model's inputs it is.
-        made: which of its outputs are the new rows.
+        name: the state's name.
+        given: the index of the model input that is the cache.
+        made: the index of the model output that is its new rows.
     """
 
     name: str
@@ -48,16 +48,16 @@ class Cache:
 
 @dataclass
 class HeldCaches:
-    """What a model holds.
+    """A model that holds its KV caches as states.
 
     Args:
-        model: OpenVINO's, with the states.
-        start: which of its inputs says how many rows there are.
-        most: how many there may be at most.
-        masks: which of its inputs are masks: rows that are not there yet are hidden by them.
-        caches: what it holds.
-        attentions: how many ops are to become that kernel.
-        ports: which of the island's outputs each output is; the new rows of many caches are one.
+        model: OpenVINO's model, with the states.
+        start: the index of the input that says how many rows are filled.
+        most: the largest value of that input.
+        masks: the indices of the inputs that are attention masks; they must hide rows not written yet.
+        caches: the tensors that are held.
+        attentions: how many ops OpenVINO must compile to its attention kernel.
+        ports: the island's outputs that each output holds; the new rows of many caches are joined into one.
     """
 
     model: Any
@@ -68,8 +68,8 @@ class HeldCaches:
     attentions: int = 0
     ports: list[list[int]] = field(default_factory=list)
 
-    def are_kernels(self, compiled: Any) -> bool:
-        """Whether OpenVINO took all attentions for its kernel."""
+    def uses_attention_kernel(self, compiled: Any) -> bool:
+        """Whether OpenVINO compiled every attention to its kernel."""
         kinds = [
             node.get_rt_info()["layerType"].astype(str) for node in compiled.get_runtime_model().get_ops()
         ]
@@ -77,14 +77,14 @@ class HeldCaches:
 
 
 def hold_caches(model: Any, sums: int, *, in_float32: bool) -> HeldCaches | None:
-    """Return a copy of a model that holds its caches.
+    """Return a copy of a model that holds its KV caches as states.
 
-    None if it has no caches, does something else with them, or the processor has no such kernel.
+    None if the model has no caches or uses them for anything else, or if the CPU is not an x86 one.
 
     Args:
-        model: OpenVINO's.
-        sums: how many of its outputs, the last ones, are sums that say whether its numbers are small.
-        in_float32: whether caches in half precision are held too, in float32.
+        model: OpenVINO's model.
+        sums: how many of its last outputs are sums that show whether its values are small.
+        in_float32: whether to hold half-precision caches too, in float32.
     """
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return None
@@ -94,21 +94,21 @@ def hold_caches(model: Any, sums: int, *, in_float32: bool) -> HeldCaches | None
     if not found or not (is_float or in_float32):
         return None
     try:
-        return _Holding(model.clone(), sums).held()
-    except _Otherwise:
+        return _Rewriter(model.clone(), sums).held()
+    except _Unsupported:
         return None
 
 
 def is_held(attention: Any) -> bool:
-    """Whether an attention reads what the model holds."""
+    """Whether an attention reads a state of the model."""
     node = attention.input_value(_KEY).get_node()
     while node.get_type_name() in _REPEATS | {"Concat", "Gather"}:
         node = node.input_value(0).get_node()
     return bool(node.get_type_name() == "ReadValue")
 
 
-class _Otherwise(Exception):  # not an error: the caches are the caller's alone
-    """A model does something else with a cache than attention to it."""
+class _Unsupported(Exception):  # not an error: the caches then stay inputs
+    """A model uses a cache for anything but attention, or in a form that is not recognized."""
 
 
 def _rows_of(node: Any) -> tuple[CachedRows, CachedRows] | None:
@@ -118,15 +118,15 @@ def _rows_of(node: Any) -> tuple[CachedRows, CachedRows] | None:
     return keys, values
 
 
-class _Holding:
-    """Rewrites a model."""
+class _Rewriter:
+    """Rewrites one model to hold its caches."""
 
     def __init__(self, model: Any, sums: int) -> None:
         self._model = model
         results = model.get_results()
         self._count = sums
         self._sums = {node.get_name() for node in results[len(results) - sums :]}
-        self._lengths: set[str] = set()  # of which inputs the numbers of rows are gone by
+        self._lengths: set[str] = set()  # inputs whose number of rows the model uses as a cache's size
         self._inputs = {node.get_name(): index for index, node in enumerate(model.get_parameters())}
         self._outputs = {
             port_key(node.input_value(0)): index for index, node in enumerate(model.get_results())
@@ -134,23 +134,23 @@ class _Holding:
         self._sinks = list(model.get_sinks())
         self._masks: dict[tuple[str, int], Any] = {}
         self._orders: dict[int, Any] = {}
-        self._new: dict[str, Any] = {}  # what is added to each cache, by its name
+        self._new: dict[str, Any] = {}  # the new rows of each cache, by the input's name
         self._found: HeldCaches | None = None
 
     def held(self) -> HeldCaches:
         """Return the model with states.
 
         Raises:
-            _Otherwise: it is not one of those.
+            _Unsupported: the model's caches cannot be held.
         """
         for node in self._model.get_ordered_ops():
             if node.get_type_name() == "ScaledDotProductAttention":
                 rows = _rows_of(node)
                 if rows is not None:
                     self._hold(node, *rows)
-        assert self._found is not None  # there is such an attention
+        assert self._found is not None  # `hold_caches` found an attention to a cache
         if not self._lengths <= self._new.keys():
-            raise _Otherwise
+            raise _Unsupported
         for cache in self._found.caches:
             self._sum_new_rows(self._model.get_parameters()[cache.given])
         made = [cache.made for cache in self._found.caches]
@@ -158,20 +158,20 @@ class _Holding:
         model = openvino().Model(results, self._sinks, self._model.get_parameters())
         try:
             model.validate_nodes_and_infer_types()
-        except RuntimeError as error:  # sums of caches and of something else
-            raise _Otherwise from error
+        except RuntimeError as error:  # a sum mixes caches with other values
+            raise _Unsupported from error
         self._found.model = model
         return self._found
 
     def _hold(self, node: Any, keys: CachedRows, values: CachedRows) -> None:
         opset = openvino().opset13
         if node.get_attributes()["causal"] or node.get_input_size() <= _MASK:
-            raise _Otherwise
+            raise _Unsupported
         start, most = self._start(keys)
         if self._found is None:
             self._found = HeldCaches(None, start, most)
         if (self._found.start, self._found.most) != (start, most):
-            raise _Otherwise
+            raise _Unsupported
         self._found.attentions += 1
         whole = [self._state(rows) for rows in (keys, values)]
         query = _in_float32(node.input_value(_QUERY))
@@ -185,7 +185,7 @@ class _Holding:
         node.output(0).replace(result.output(0))
 
     def _state(self, rows: CachedRows) -> Any:
-        """Return a cache that is held, with the new rows behind it."""
+        """Return the state of a cache with the new rows appended."""
         opset, library = openvino().opset13, openvino()
         given, made = (
             self._inputs.get(rows.cache.get_node().get_name()),
@@ -194,10 +194,10 @@ class _Holding:
         shape = rows.cache.get_partial_shape()
         sizes = [shape[place] for place in (0, 1, _LAST)]
         if given is None or made is None or any(size.is_dynamic for size in sizes):
-            raise _Otherwise
+            raise _Unsupported
         assert self._found is not None
         if any(cache.given == given for cache in self._found.caches):
-            raise _Otherwise  # one of another layer
+            raise _Unsupported  # two layers share a cache
         batch, heads, width = (size.get_length() for size in sizes)
         name = f"cache {given}"
         self._found.caches.append(Cache(name, given, made))
@@ -211,19 +211,19 @@ class _Holding:
         return whole
 
     def _order(self, batch: int) -> Any:
-        """Return which sequence each goes on from: itself. OpenVINO knows caches by one for all of them."""
+        """Return the beam indices, here the identity: OpenVINO recognizes a cache by this `Gather`."""
         if batch not in self._orders:
             numbers = numpy.arange(batch, dtype=numpy.int32)
             self._orders[batch] = openvino().opset13.constant(numbers)
         return self._orders[batch]
 
     def _mask(self, mask: Any, whole: Any) -> Any:
-        """Return a mask for the rows that are there: others are hidden, or the call is not run."""
+        """Return the mask sliced to the filled rows; `HeldRows` refuses calls whose mask exposes others."""
         index = self._inputs.get(mask.get_node().get_name())
         if index is None or mask.get_element_type() != openvino().Type.boolean:
-            raise _Otherwise
+            raise _Unsupported
         if mask.get_partial_shape().rank.get_length() != _LAST + 1:
-            raise _Otherwise
+            raise _Unsupported
         if port_key(mask) not in self._masks:
             opset, integer = openvino().opset13, openvino().Type.i64
             first = opset.constant(0, integer)
@@ -235,27 +235,27 @@ class _Holding:
         return self._masks[port_key(mask)]
 
     def _start(self, rows: CachedRows) -> tuple[int, int]:
-        """Return which input says where rows are put, one after the other, and the most that it may say."""
+        """Return the index of the input that says where new rows are appended, and its largest value."""
         place = rows.places.get_node()
         if place.get_type_name() != "FloorMod" or not self._is_size(place.input_value(1), rows.cache):
-            raise _Otherwise
+            raise _Unsupported
         added = place.input_value(0).get_node()
         if added.get_type_name() != "Add":
-            raise _Otherwise
+            raise _Unsupported
         limited, numbers = sorted(
             (port.get_node() for port in added.input_values()),
             key=lambda node: node.get_type_name() != "Clamp",
         )
         if limited.get_type_name() != "Clamp" or not _counts(numbers):
-            raise _Otherwise
+            raise _Unsupported
         limits = limited.get_attributes()
         start = self._inputs.get(limited.input_value(0).get_node().get_name())
         if start is None or limits["min"] > 0:
-            raise _Otherwise
+            raise _Unsupported
         return start, int(limits["max"])
 
     def _is_size(self, value: Any, cache: Any) -> bool:
-        """Whether a value is the number of rows of a cache, or of another one that is held too."""
+        """Whether a value is the number of rows of a cache, or of an input that must prove to be held too."""
         size = cache.get_partial_shape()[ROWS]
         node = value.get_node()
         while node.get_type_name() in ("Convert", "Squeeze", "Unsqueeze", "Reshape"):
@@ -271,21 +271,21 @@ class _Holding:
         return True
 
     def _sum_new_rows(self, cache: Any) -> None:
-        """Let what sums a cache sum its new rows: it did the others' when they were new."""
+        """Make sums over a cache sum only its new rows: earlier calls summed the older rows."""
         for target in readers(cache.output(0)):
             kind = target.get_node().get_type_name()
             if kind == "ShapeOf" or (kind == "ScatterUpdate" and not _is_read(target.get_node())):
                 continue
             if not self._is_summed(target.get_node()):
-                raise _Otherwise
+                raise _Unsupported
             target.replace_source_output(self._new[cache.get_name()])
 
     def _is_summed(self, node: Any) -> bool:
-        """Whether an op is there for those sums alone."""
-        _, others = followed(node, lambda each: each.get_type_name() in _SUMMED)
+        """Whether an op is used only for the sums that show whether values are small."""
+        _, others = reached(node, lambda each: each.get_type_name() in _SUMMED)
         if any(each.get_type_name() != "ReduceSum" for each in others):
             return False
-        ends = [end for each in others for end in followed(each, lambda _: True)[0] if _is_end(end)]
+        ends = [end for each in others for end in reached(each, lambda _: True)[0] if _is_end(end)]
         return all(end.get_name() in self._sums for end in ends)
 
 
@@ -294,8 +294,8 @@ def _is_end(node: Any) -> bool:
 
 
 def _is_read(node: Any) -> bool:
-    """Whether anything that is left reads an op, but for the size of its result."""
-    _, others = followed(node, lambda each: each is node or each.get_type_name() in _REPEATS)
+    """Whether anything still reads an op, other than for the shape of its result."""
+    _, others = reached(node, lambda each: each is node or each.get_type_name() in _REPEATS)
     return any(each.get_type_name() != "ShapeOf" for each in others)
 
 
@@ -305,7 +305,7 @@ def _in_float32(value: Any) -> Any:
 
 
 def _shared(value: Any, rows: CachedRows) -> Any:
-    """Return keys or values with a head for each that reads them."""
+    """Return keys or values with their heads repeated, one for each query head."""
     if rows.heads == rows.shared_heads:
         return value
     opset, integer = openvino().opset13, openvino().Type.i64
@@ -322,9 +322,9 @@ def _width(rows: CachedRows) -> int:
 
 
 def _counts(node: Any) -> bool:
-    """Whether an op gives the numbers from 0 on: one for each new row, or they could not be copied."""
+    """Whether an op gives 0, 1, 2, …; as many as there are new rows, or the copy would be invalid."""
     node = _unconverted(node)
-    if node.get_type_name() == "Multiply":  # as OpenVINO rounds towards 0: without a sign, and with it again
+    if node.get_type_name() == "Multiply":  # floor(abs(x)) * sign(x), as `truncate_conversions` writes it
         sources = {port.get_node().get_type_name(): port.get_node() for port in node.input_values()}
         if sources.keys() != {"Floor", "Sign"}:
             return False

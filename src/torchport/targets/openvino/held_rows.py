@@ -1,7 +1,7 @@
-"""Has the states of a request hold what a caller's caches hold, copying as little as possible.
+"""Keeps an infer request's states in sync with the caller's KV caches, copying as little as possible.
 
-After a call, states hold what the caches held then, and the rows that it made. A call that comes with these
-rows in its caches, and nothing else changed, needs no more. Any other has the states filled from its caches.
+After a call, the states hold what the caches held, followed by the rows that the call computed. If the next
+call's caches contain just that, the states are already right. Otherwise they are refilled from the caches.
 """
 
 from __future__ import annotations
@@ -21,74 +21,78 @@ _version = operator.attrgetter("_version")
 
 
 class HeldRows:
-    """What the states of one request hold.
+    """The states of one infer request, and what they hold.
 
     Args:
-        held: of the model.
-        request: OpenVINO's.
+        held: the KV caches that the model holds as states.
+        request: OpenVINO's infer request.
     """
 
     def __init__(self, held: HeldCaches, request: Any) -> None:
         self._held = held
         self._request = request
         self._states = {state.name: state for state in request.query_state()}
-        self._places = [cache.given for cache in held.caches]  # among the inputs
-        self._length = -1  # how many rows they hold; they hold no cache's if it is negative
-        self._next = 0
-        self._begin = 0  # of the last call's rows
-        # Addresses and versions of the caches, in the last call.
+        self._places = [cache.given for cache in held.caches]  # the input indices of the caches
+        self._length = -1  # how many rows the states hold; negative if they are invalid
+        self._next = 0  # how many rows they hold after the current call
+        self._begin = 0  # the first row of the last call
+        # The caches' addresses and version counters in the last call.
         self._seen: tuple[list[int], list[int]] = [], []
-        self._rows: list[torch.Tensor] = []  # some of those that the last call made
+        self._rows: list[torch.Tensor] = []  # the last call's rows of the first and the last cache
 
     def prepare(self, given: Sequence[torch.Tensor], addresses: Sequence[int], count: int) -> None:
-        """Let the states hold what a call's caches hold.
+        """Make the states match a call's caches.
 
         Args:
             given: the model's inputs.
-            addresses: theirs.
-            count: how many rows the call will make.
+            addresses: the inputs' memory addresses.
+            count: how many rows the call will append.
 
         Raises:
-            OutOfRange: rows are put elsewhere than behind the others, or such are seen as are not there.
+            OutOfRange: the call does not append its rows, its mask exposes rows that are not written yet, or
+                a cache holds values that are too large or not finite.
         """
         start = int(given[self._held.start])
         caches = [given[place] for place in self._places]
         self._next = start + count
         room = min([cache.size(ROWS) for cache in caches])
         if start < 0 or start > self._held.most or self._next > room:
-            raise OutOfRange("new rows of a cache are not put behind the others")
+            raise OutOfRange("the new rows of a KV cache are not appended to the existing ones")
         for mask in self._held.masks:
             shown = given[mask].numpy()
-            if shown.shape[-1] != room or shown[..., self._next :].any():  # of one size it is for all rows
-                raise OutOfRange("a mask shows rows of a cache that are not there yet")
+            # A mask of size 1 is broadcast to all rows.
+            if shown.shape[-1] != room or shown[..., self._next :].any():
+                raise OutOfRange("an attention mask exposes rows of a KV cache that are not written yet")
         places = [addresses[place] for place in self._places]
         try:
             versions = list(map(_version, caches))
-        except RuntimeError:  # torch does not count for a tensor that was made under inference_mode
+        except RuntimeError:  # inference tensors do not track a version counter
             versions = []
         if not self._follow(caches, places, versions, start):
             self.forget()
             self._fill(caches, start)
-        self._seen, self._begin, self._length = (places, versions), start, -1  # until the call has ended
+        self._seen, self._begin, self._length = (places, versions), start, -1  # invalid until the call ends
 
     def note(self, rows: Sequence[torch.Tensor]) -> None:
-        """Remember that a call ended well.
+        """Record that a call succeeded.
 
         Args:
-            rows: that it put behind the first cache and the last, in memory that nobody else writes to.
+            rows: the rows that it appended to the first and the last cache, in memory that nobody else
+                writes to.
         """
         self._rows, self._length = list(rows), self._next
 
     def forget(self) -> None:
-        """Let the next call fill the states."""
+        """Invalidate the states, so that the next call refills them."""
         self._length = -1
 
     def _follow(
         self, caches: Sequence[torch.Tensor], places: list[int], versions: list[int], start: int
     ) -> bool:
-        """Whether caches are those of the last call, with the rows that it made and nothing else changed.
+        """Whether the caches are the last call's with its rows appended and nothing else changed.
 
-        Each was written to once since then. Of what was written, some is looked at.
+        The version counters must show one write to each cache since then. The rows written are compared for
+        the first and the last cache only.
         """
         if start != self._length or not versions:
             return False
@@ -106,7 +110,7 @@ class HeldRows:
             return
         for cache, tensor in zip(self._held.caches, caches, strict=True):
             rows = tensor.detach().narrow(ROWS, 0, start).float().contiguous()
-            # What a call sums of its new rows says so of them.
+            # Calls check their new rows themselves, with a sum in the model.
             if not float(rows.double().square().sum()) < SMALL**2 / 2:
-                raise OutOfRange("a cache is not finite, or so large that others could overflow")
+                raise OutOfRange("a KV cache is not finite, or so large that other values could overflow")
             self._states[cache.name].state = openvino().Tensor(rows.numpy(), shared_memory=False)

@@ -1,8 +1,8 @@
-"""Checks an island's XML and weights before OpenVINO reads them: OpenVINO trusts what it reads.
+"""Validates an island's XML and weights before OpenVINO reads them: OpenVINO trusts what it reads.
 
-An offset beyond the weights, a tensor larger than memory, a cycle or an op without its inputs ends in a crash
-there, or reads memory that is not the model's. So an XML from a file may only say what torchport's own builds
-say: plain layers of known types, each with its inputs, constants within the weights, sizes that fit.
+An offset beyond the weights, a tensor larger than memory, a cycle or an op without its inputs makes OpenVINO
+crash or read memory outside the model. So an XML from a file may only contain what torchport's own builds
+write: plain layers of known types with all their inputs, constants within the weights, reasonable sizes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from xml.parsers import expat
 
 from torchport.errors import TargetError
 
-_MOST_BYTES = 2**40  # of one tensor: none is that large, and sizes multiplied stay within 64 bits
-MOST_XML = 1 << 28  # bytes; that of the largest models has some megabytes
-_DEEPEST = 12  # elements within elements; build's own are eight deep
+_MOST_BYTES = 2**40  # per tensor: none is that large, and products of sizes stay within 64 bits
+MOST_XML = 1 << 28  # bytes; the largest models have a few megabytes
+_DEEPEST = 12  # nesting depth of elements; those of our builds are nested eight deep
 _OPSET = re.compile(r"opset[0-9]{1,2}")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
@@ -32,8 +32,8 @@ _PORTS: dict[tuple[str, ...], str] = {
 }
 _HEAD = b'<?xml version="1.0"?>'
 
-# What OpenVINO's frontend and its simplifications make of the ops that have a rule. No op that keeps a state
-# between calls, holds other graphs, draws random numbers or comes from an extension.
+# The layer types that OpenVINO's frontend and its simplifications create for the ops with a rule. None keeps
+# a state between calls, contains other graphs, draws random numbers or comes from an extension.
 TYPES = frozenset(
     """
     Abs Acos Acosh AdaptiveAvgPool AdaptiveMaxPool Add Asin Asinh Atan Atanh AvgPool BatchNormInference
@@ -54,8 +54,8 @@ TYPES = frozenset(
     """.split()
 )
 
-_WITH_DATA = ("Const", "Parameter")  # they take nothing
-# How many inputs a layer has at least, where it is more than one: OpenVINO reads them without asking.
+_WITH_DATA = ("Const", "Parameter")  # layers without inputs
+# The least number of inputs of a layer, where it is more than one: OpenVINO reads them without checking.
 _LEAST_INPUTS = {
     name: count
     for count, names in {
@@ -84,32 +84,32 @@ _BITS = {
 
 
 def check_ir(xml: bytes, weights_bytes: int, *, inputs: int, outputs: int) -> None:
-    """Refuse a model in OpenVINO's intermediate representation that torchport's builds do not write.
+    """Refuse an intermediate representation that torchport's builds would not write.
 
     Args:
-        xml: the representation.
-        weights_bytes: how many bytes of weights there are.
-        inputs, outputs: how many tensors the model takes and gives.
+        xml: the XML of the representation.
+        weights_bytes: the size of the weights in bytes.
+        inputs, outputs: the number of the model's inputs and outputs.
 
     Raises:
-        TargetError: says what is wrong.
+        TargetError: the model is refused; the message says why.
     """
     found = _Reader(weights_bytes).read(xml)
     kinds = [layer.type for layer in found.layers.values()]
     if (kinds.count("Parameter"), kinds.count("Result")) != (inputs, outputs):
-        raise _refusal(f"it does not take {inputs} tensors and give {outputs}")
+        raise _refusal(f"it does not have {inputs} inputs and {outputs} outputs")
     if any(layer.type in _WITH_DATA and not layer.has_data for layer in found.layers.values()):
-        raise _refusal("a tensor is not described")
+        raise _refusal("a constant or parameter has no data element")
     for layer in found.layers.values():
         least = 0 if layer.type in _WITH_DATA else _LEAST_INPUTS.get(layer.type, 1)
         if len(layer.takes) < least or (not least and layer.takes):
-            raise _refusal(f"a layer {layer.type} has {len(layer.takes)} inputs")
+            raise _refusal(f"a layer {layer.type} has the wrong number of inputs, {len(layer.takes)}")
     _check_edges(found)
 
 
 @dataclass(slots=True)
 class _Layer:
-    """A layer, as far as it is checked: its type, and the ports by which it takes and gives."""
+    """The parts of a layer that are checked: its type and the ids of its input and output ports."""
 
     type: str
     has_data: bool = False
@@ -118,7 +118,7 @@ class _Layer:
 
 
 class _Reader:
-    """Reads the XML element by element; nothing outside of it is looked up, and nothing in it is expanded."""
+    """Reads the XML element by element, without external references or entity expansion."""
 
     def __init__(self, weights_bytes: int) -> None:
         self._weights_bytes = weights_bytes
@@ -131,10 +131,10 @@ class _Reader:
 
     def read(self, xml: bytes) -> _Reader:
         if len(xml) > MOST_XML:
-            raise _refusal(f"its description has {len(xml)} bytes")
-        # OpenVINO's own parser is another one: nothing may be there that two could read differently.
+            raise _refusal(f"its XML is too large, {len(xml)} bytes")
+        # OpenVINO uses another parser: nothing is allowed that the two could parse differently.
         if not xml.startswith(_HEAD) or xml.count(b"<?") > 1 or b"<!" in xml:
-            raise _refusal("it has a declaration, a comment or a section of its own")
+            raise _refusal("its XML has an unexpected declaration, comment or CDATA section")
         parser = self._parser = expat.ParserCreate("UTF-8", intern={})
         parser.buffer_text = True
         parser.StartElementHandler = self._start
@@ -152,12 +152,12 @@ class _Reader:
             raise _refusal("its elements are nested too deeply")
         if name == "dim":
             self._text = ""
-            self._parser.CharacterDataHandler = self._characters  # no other text is looked at
+            self._parser.CharacterDataHandler = self._characters  # other text is ignored
         elif name == "port":
             self._start_port(attributes)
         elif name in _PLACES:
             if tuple(path) != _PLACES[name]:
-                raise _refusal(f"it has an element {name!r} where none belongs")
+                raise _refusal(f"it has a misplaced element {name!r}")
             if name == "layer":
                 self._start_layer(attributes)
             elif name == "edge":
@@ -172,7 +172,7 @@ class _Reader:
         if name == "dim":
             self._parser.CharacterDataHandler = None
             size = self._text.strip()
-            self._sizes.append(1 if size == "-1" else _number(size, "a size"))  # -1 is known at run time
+            self._sizes.append(1 if size == "-1" else _number(size, "a size"))  # -1: only known at run time
         elif name == "port":
             _check_size(self._sizes, 64)
 
@@ -183,10 +183,10 @@ class _Reader:
         kind, number = attributes.get("type", ""), attributes.get("id", "")
         if kind not in TYPES or not _OPSET.fullmatch(attributes.get("version", "")):
             raise _refusal(
-                f"torchport's builds have no layer {kind!r:.60} of {attributes.get('version')!r:.60}"
+                f"torchport's builds never have a layer {kind!r:.60} of {attributes.get('version')!r:.60}"
             )
         if number in self.layers or not _NUMBER.fullmatch(number):
-            raise _refusal(f"a layer has the number {number!r:.60}")
+            raise _refusal(f"a layer has an invalid or duplicate id, {number!r:.60}")
         self._layer = self.layers[number] = _Layer(kind)
 
     def _start_port(self, attributes: dict[str, str]) -> None:
@@ -194,7 +194,7 @@ class _Reader:
         side = _PORTS.get(tuple(self._path))
         number = attributes.get("id", "")
         if side is None or number in takes or number in gives or not _NUMBER.fullmatch(number):
-            raise _refusal(f"a port has the number {number!r:.60}")
+            raise _refusal(f"a port is misplaced or has an invalid or duplicate id, {number!r:.60}")
         (takes if side == "input" else gives).add(number)
         self._sizes = []
 
@@ -209,48 +209,48 @@ class _Reader:
     def _check_tensor(self, attributes: dict[str, str]) -> None:
         kind, text = attributes.get("element_type", ""), attributes.get("shape", "").strip()
         if kind not in _BITS:
-            raise _refusal(f"a tensor holds {kind!r:.60}")
+            raise _refusal(f"a tensor has the unknown element type {kind!r:.60}")
         words = [word.strip() for word in text.split(",")] if text else []
-        if self._layer.type == "Parameter":  # an open size is known at run time
+        if self._layer.type == "Parameter":  # an open size is only known at run time
             words = ["1" if word == "?" else word for word in words]
         sizes = [_number(word, "a size") for word in words]
         bits = _check_size(sizes, _BITS[kind])
         if self._layer.type == "Const":
             offset = _number(attributes.get("offset", ""), "an offset")
             size = _number(attributes.get("size", ""), "a length")
-            held = (bits + 7) // 8 or size  # of nothing OpenVINO may keep a byte
+            held = (bits + 7) // 8 or size  # OpenVINO may store a byte for an empty tensor
             if size != held or offset + size > self._weights_bytes or (not bits and size > 1):
                 raise _refusal(f"the {size} bytes at {offset} are not a constant within the weights")
 
 
 def _number(text: str, what: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise _refusal(f"{what} is {text!r:.60}")
+        raise _refusal(f"{what} is not a number, {text!r:.60}")
     return int(text)
 
 
 def _check_size(sizes: list[int], bits: int) -> int:
     total = math.prod(sizes) * bits
     if len(sizes) > 32 or total > 8 * _MOST_BYTES:
-        raise _refusal(f"a tensor has the shape {sizes!r:.100}")
+        raise _refusal(f"a tensor is too large, with the shape {sizes!r:.100}")
     return total
 
 
 def _check_edges(found: _Reader) -> None:
-    """Refuse ports without their tensor, edges between what is not there, and cycles."""
+    """Refuse unconnected inputs, edges between layers or ports that do not exist, and cycles."""
     sources: dict[str, set[str]] = {number: set() for number in found.layers}
     taken: set[tuple[str, str]] = set()
     for edge in found.edges:
         start, end = edge.get("from-layer", ""), edge.get("to-layer", "")
         out, into = edge.get("from-port", ""), edge.get("to-port", "")
         if start not in found.layers or end not in found.layers or (end, into) in taken:
-            raise _refusal(f"an edge leads from {start!r:.60} to {end!r:.60}")
+            raise _refusal(f"an edge from layer {start!r:.60} to {end!r:.60} is invalid or a duplicate")
         if out not in found.layers[start].gives or into not in found.layers[end].takes:
-            raise _refusal(f"an edge leads from port {out!r:.60} to port {into!r:.60}")
+            raise _refusal(f"an edge from port {out!r:.60} to port {into!r:.60} is invalid")
         taken.add((end, into))
         sources[end].add(start)
     if len(taken) != sum(len(layer.takes) for layer in found.layers.values()):
-        raise _refusal("an input of a layer comes from nowhere")
+        raise _refusal("an input of a layer is not connected")
     _check_order(sources)
 
 

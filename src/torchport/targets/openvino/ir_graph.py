@@ -1,4 +1,4 @@
-"""Walks over a model of OpenVINO's."""
+"""Queries on the graph of an OpenVINO model."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 
 
 def port_key(port: Any) -> tuple[str, int]:
-    """Return what tells an op's result from all others of the model."""
+    """Return a key that identifies an op's output within the model."""
     return port.get_node().get_name(), port.get_index()
 
 
 def readers(port: Any) -> list[Any]:
-    """Return the inputs of ops that read a result."""
+    """Return the op inputs that read an output."""
     return list(port.get_target_inputs())
 
 
 def reading_ops(node: Any) -> list[Any]:
-    """Return the ops that read an op's results."""
+    """Return the ops that read an op's outputs."""
     return [target.get_node() for port in node.outputs() for target in readers(port)]
 
 
-def followed(node: Any, goes_on: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
-    """Return what reads an op, and what reads that, as long as one goes on; and the first that do not."""
+def reached(node: Any, goes_on: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
+    """Follow readers from an op transitively; return the ops where `goes_on` holds, and those it stops at."""
     seen, passed, others, waiting = {node.get_name()}, [], [], [node]
     while waiting:
         each = waiting.pop()
@@ -38,7 +38,7 @@ def followed(node: Any, goes_on: Callable[[Any], bool]) -> tuple[list[Any], list
 
 
 def is_number(node: Any, number: int) -> bool:
-    """Whether an op always gives this number."""
+    """Whether an op is a constant with this single value."""
     if node.get_type_name() != "Constant" or node.get_data().size != 1:
         return False
     return bool(node.get_data().item() == number)

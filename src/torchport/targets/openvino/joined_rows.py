@@ -1,7 +1,7 @@
-"""Has the new rows of all caches leave a model as one tensor, and be looked at as one.
+"""Joins the new rows of all KV caches into one output of the model, checked by one sum.
 
-A step of a language model makes two rows for each layer. For each of them an op that rounds it, others that
-sum it, and an output of its own take more time than its numbers do.
+A step of a language model computes two new rows per layer. A rounding op, several summing ops and an output
+for each of them cost more than the few numbers they process.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from torchport.targets.openvino.ir_graph import followed, port_key, reading_ops
+from torchport.targets.openvino.ir_graph import port_key, reached, reading_ops
 from torchport.targets.openvino.library import openvino
 
-# Of fewer, joining them costs as much.
+# Joining fewer than this gains nothing.
 _MANY = 8
 
 _Key = tuple[str, int]
 
 
 def join_rows(model: Any, made: Sequence[int], sums: int) -> tuple[list[Any], list[list[int]]]:
-    """Return a model's results with those that are new rows joined, by their shapes; and which each one is.
+    """Join a model's new rows, grouped by shape; return its results and the old results that each one holds.
 
     Args:
-        model: OpenVINO's, which is changed.
-        made: which of its results are new rows.
-        sums: how many of its results, the last ones, are sums that say whether its numbers are small.
+        model: OpenVINO's model, changed in place.
+        made: the indices of the results that are new rows.
+        sums: how many of its last results are sums that show whether its values are small.
     """
     results = list(model.get_results())
     count = len(results) - sums
@@ -48,16 +48,16 @@ def join_rows(model: Any, made: Sequence[int], sums: int) -> tuple[list[Any], li
 
 
 def _sum_together(rows: Sequence[Any], numbers: Collection[str]) -> None:
-    """Let sums of squares of rows, each squared by itself, be one of the rows one after the other.
+    """Replace sums over separately squared rows by one sum of squares over the concatenated rows.
 
-    Who is in such a sum is finite if that is: no other need be taken over it.
+    Rows in such a sum are finite if it is, so they are removed from the other sums.
     """
     known = {port_key(row): row for row in rows}
     squares = [node for row in rows for node in reading_ops(row.get_node()) if _square_of(node) in known]
     totals = {
         node.get_name(): node
         for square in squares
-        for node in followed(square, lambda each: each.get_type_name() in ("Multiply", "Convert", "Add"))[1]
+        for node in reached(square, lambda each: each.get_type_name() in ("Multiply", "Convert", "Add"))[1]
         if node.get_type_name() == "ReduceSum" and _ends_in(node, numbers)
     }
     summed: set[_Key] = set()
@@ -70,8 +70,8 @@ def _sum_together(rows: Sequence[Any], numbers: Collection[str]) -> None:
 
 
 def _ends_in(node: Any, numbers: Collection[str]) -> bool:
-    """Whether some results, and nothing else, come of an op."""
-    ends = [each for each in followed(node, lambda _: True)[0] if not reading_ops(each)]
+    """Whether an op is used only for the given results."""
+    ends = [each for each in reached(node, lambda _: True)[0] if not reading_ops(each)]
     return all(end.get_name() in numbers for end in ends)
 
 
@@ -83,7 +83,7 @@ def _square_of(node: Any) -> _Key | None:
 
 
 def _squared(total: Any) -> list[_Key] | None:
-    """Return what is squared, added to each other and then summed; None if it is anything else."""
+    """Return the ports whose squares are added and then summed by `total`; None if it sums anything else."""
     found: list[_Key] = []
     waiting = [total.input_value(0).get_node()]
     while waiting:
@@ -108,10 +108,10 @@ def _replace_sum(total: Any, rows: Sequence[Any]) -> None:
 
 
 def _leave_out(rows: Sequence[Any], numbers: Collection[str]) -> None:
-    """Leave rows out of sums of what is joined, if anything else is in these."""
+    """Remove rows from concatenations that are only summed, where something else is left to sum."""
     for row in rows:
         for node in reading_ops(row.get_node()):
-            for joined in followed(node, lambda each: each.get_type_name() in ("Convert", "Reshape"))[1]:
+            for joined in reached(node, lambda each: each.get_type_name() in ("Convert", "Reshape"))[1]:
                 if joined.get_type_name() == "Concat" and _is_summed(joined, numbers):
                     _take_out(joined, row)
 

@@ -1,4 +1,4 @@
-"""The OpenVINO library itself: imported when first needed, with one core for the process."""
+"""The OpenVINO library: imported on first use, with one core per process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def openvino() -> Any:
     """Return the module `openvino`.
 
     Raises:
-        TargetError: it is not installed, or does not load.
+        TargetError: OpenVINO is not installed, or cannot be imported.
     """
     try:
         with _without_telemetry():
@@ -42,14 +42,14 @@ def openvino() -> Any:
 
 @contextmanager
 def _without_telemetry() -> Iterator[None]:
-    """Let OpenVINO find no telemetry package while it is imported: its stub takes over, which does nothing.
+    """Hide the telemetry package while OpenVINO is imported, so that it falls back to its no-op stub.
 
     Otherwise the import alone sends an event to a host on the internet and writes to the home directory. The
-    package is hidden for the time of the import, and in this process alone.
+    package is hidden only during the import, and only in this process.
     """
     absent = object()
     before = sys.modules.get(_TELEMETRY, absent)
-    sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # Python's own mark of what cannot be imported
+    sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # makes Python raise ImportError for it
     try:
         yield
     finally:
@@ -66,7 +66,7 @@ def core() -> Any:
 
 
 def element_types() -> dict[str, Any]:
-    """Return OpenVINO's element types by torch's names."""
+    """Return OpenVINO's element types by the names of torch's dtypes."""
     types = openvino().Type
     return {
         "float32": types.f32,
@@ -79,13 +79,13 @@ def element_types() -> dict[str, Any]:
 
 
 def check_device(device: str, precision: str) -> None:
-    """Refuse a device that is not there, or a precision that it cannot compute in.
+    """Refuse a device that is not available, or a precision that it does not support.
 
     Raises:
-        TargetError: names the devices that are there, or what the device can do.
+        TargetError: the message lists the available devices, or the device's capabilities.
     """
     present = core().available_devices
-    # Of several GPUs, `GPU` is the first; a single one is `GPU.0` as well.
+    # `GPU` is the first of several GPUs; a single one may be called `GPU.0`, too.
     names = {*present, *[name.split(".")[0] for name in present], *[f"{name}.0" for name in present]}
     if device not in names:
         raise TargetError(
@@ -98,25 +98,25 @@ def check_device(device: str, precision: str) -> None:
         able = core().get_property(device, "OPTIMIZATION_CAPABILITIES")
         if wanted not in able:
             raise TargetError(
-                f"{device} does not compute in {precision} (it can do {', '.join(sorted(able))})",
+                f"{device} does not compute in {precision} (its capabilities: {', '.join(sorted(able))})",
                 where="openvino",
-                remedy="use precision=float32, or a device that can",
+                remedy="use precision=float32, or a device that supports it",
             )
 
 
 def check_config(device: str, config: Mapping[str, object]) -> None:
-    """Refuse properties that OpenVINO does not take, by compiling the smallest of models with them.
+    """Refuse properties that OpenVINO rejects, by compiling a minimal model with them.
 
-    Otherwise no island would compile with them, and the whole model stay on the host.
+    Otherwise no island would compile with them, and the whole model would stay on the host.
 
     Raises:
-        TargetError: says what OpenVINO says.
+        TargetError: OpenVINO rejects the properties; the message quotes its error.
     """
     if device not in core().available_devices:
-        return  # `check_device` has more to say
+        return  # `check_device` reports that
     try:
         _try_config(device, tuple(sorted(config.items())))
-    except TypeError:  # values that cannot be looked up; OpenVINO has its own opinion of them
+    except TypeError:  # unhashable values cannot be cached
         _try_config.__wrapped__(device, tuple(config.items()))
 
 
@@ -127,10 +127,10 @@ def _try_config(device: str, config: tuple[tuple[str, object], ...]) -> None:
     model = library.Model([library.opset1.relu(parameter)], [parameter], "smallest")
     try:
         core().compile_model(model, device, dict(config))
-    except Exception as error:  # OpenVINO raises many kinds
+    except Exception as error:  # OpenVINO raises many exception types
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise TargetError(
-            f"OpenVINO does not take the config {dict(config)!r:.200}: {(lines or [''])[-1][:200]}",
+            f"OpenVINO rejects the config {dict(config)!r:.200}: {(lines or [''])[-1][:200]}",
             where=f"openvino, {device}",
-            remedy="OpenVINO's documentation lists the properties of each device",
+            remedy="see OpenVINO's documentation for the properties of each device",
         ) from error

@@ -20,7 +20,7 @@ from torchport.targets.artifact_properties import check_format, read_number, ref
 from torchport.targets.huge_pages import WORTHWHILE, TakenMemory
 from torchport.targets.mapped_payload import release_pages
 from torchport.targets.open_sizes import OUTPUT_SIZES, output_shapes
-from torchport.targets.openvino.channel_scales import are_taken_for_one, part_channel_scales
+from torchport.targets.openvino.channel_scales import are_scales_collapsed, separate_channel_scales
 from torchport.targets.openvino.compiled_form import (
     WITHOUT_WEIGHTS,
     add_compiled,
@@ -28,26 +28,26 @@ from torchport.targets.openvino.compiled_form import (
     import_compiled,
 )
 from torchport.targets.openvino.format import FORMAT, Bytes, Properties, read_properties, unpack
-from torchport.targets.openvino.half_products import AS_WRITTEN, write_half_products
+from torchport.targets.openvino.half_products import KEEP_TENSOR_PRECISION, write_half_products
 from torchport.targets.openvino.half_weights import compute_in_float32, computes_halves, has_bfloat16
-from torchport.targets.openvino.held_caches import AS_GIVEN, HeldCaches, hold_caches
+from torchport.targets.openvino.held_caches import FULL_PRECISION_CACHE, HeldCaches, hold_caches
 from torchport.targets.openvino.ir_check import MOST_XML, check_ir
 from torchport.targets.openvino.library import core, element_types, openvino
 from torchport.targets.openvino.merged_kernels import (
     WITHOUT_MERGED_KERNELS,
-    is_added_to,
+    has_crashing_attention,
     is_slower_merged,
 )
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.openvino.request import Request, all_in_memory
-from torchport.targets.openvino.single_axis import mend_for_arm
+from torchport.targets.openvino.single_axis import apply_arm_workarounds
 from torchport.targets.openvino.wide_weights import widen_weights
 from torchport.targets.openvino.written_attention import write_attention
 from torchport.targets.target import Artifact, Meanwhile, Runner
 
 _log = logging.getLogger(__name__)
 
-# As OpenVINO writes a constant's attributes.
+# A constant's attributes, as OpenVINO writes them.
 _CONSTANT = re.compile(rb'<data [^>]*offset="([0-9]{1,18})"[^>]* size="([0-9]{1,18})"')
 _PRECISION = "INFERENCE_PRECISION_HINT"
 
@@ -58,10 +58,10 @@ def load(
     outputs: Sequence[TensorSpec],
     options: OpenVinoOptions,
 ) -> Runner:
-    """Load the island, compiled as it is or else by compiling it, and return a function that runs it.
+    """Load the island, from its compiled form or by compiling the portable one, and return its runner.
 
     Raises:
-        TargetError: the artefact is of another format, the device is absent, or OpenVINO refuses.
+        TargetError: the artefact has another format, the device is absent, or OpenVINO refuses the island.
     """
     check_format(artifact.properties, FORMAT, "openvino")
     properties = read_properties(artifact.properties, inputs, outputs)
@@ -70,7 +70,7 @@ def load(
     imported = import_compiled(artifact, options.device, compile_config(options))
     gives = properties.model_outputs(outputs)
     ports = len(inputs), len(gives), len(properties.checks.sums)
-    # OpenVINO reads on in what it was given: in the compiled form, or in the portable form's weights.
+    # OpenVINO keeps reading the memory it was given: the compiled form, or the portable form's weights.
     if imported is not None:
         compiled, kept = _Compiled(imported[0], imported=True), imported[1]
     else:
@@ -87,10 +87,10 @@ def load(
 
 
 def parts_of(artifact: Artifact) -> tuple[bytes, Bytes]:
-    """Return an island's portable form: OpenVINO's XML, and its weights where they lie.
+    """Return an island's portable form: OpenVINO's XML, and a view of the weights in the payload.
 
     Raises:
-        TargetError: they do not lie in the payload.
+        TargetError: they do not lie within the payload, or the XML is damaged.
     """
     total = int(artifact.payload.size)
     size = read_number(artifact.properties, "weights_bytes", total, "openvino")
@@ -101,7 +101,7 @@ def parts_of(artifact: Artifact) -> tuple[bytes, Bytes]:
 
 
 def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
-    """Return where in the payload constants lie: starts and lengths."""
+    """Return where the constants lie in the payload: offsets and lengths."""
     xml, _ = parts_of(artifact)
     found = _CONSTANT.findall(xml)
     return sorted({(int(offset), int(size)) for offset, size in found})
@@ -109,16 +109,16 @@ def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Compiled:
-    """What OpenVINO compiled.
+    """A compiled model and how it was compiled.
 
     Args:
-        model: OpenVINO's own.
-        imported: whether it was read from a compiled form.
-        may_export: whether the device's form may be kept: not if it needs settings of its own.
-        has_half: whether it has products in float16, and an output that says whether they fitted.
-        weights: the memory of weights that were written in another dtype.
-        held: the caches that it holds from call to call.
-        idle: its requests that no thread uses.
+        model: OpenVINO's compiled model.
+        imported: whether it was imported from a compiled form.
+        may_export: whether its compiled form may be saved: not if it needs settings of its own.
+        has_half: whether it has products in float16, and an output that shows whether any overflowed.
+        weights: the memory of weights that were converted to another dtype.
+        held: the KV caches that it holds as states between calls.
+        idle: its infer requests that no thread is using.
     """
 
     model: Any
@@ -131,19 +131,19 @@ class _Compiled:
 
 
 def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int, sums: int) -> _Compiled:
-    """Compile the portable form; the last of its outputs are sums."""
+    """Compile the portable form, whose last outputs are `sums` sums."""
     xml, weights = parts_of(artifact)
     check_ir(xml, int(weights.size), inputs=inputs, outputs=outputs)
     try:
         model = core().read_model(xml, openvino().Tensor(weights, shared_memory=True))
-        mend_for_arm(model)
+        apply_arm_workarounds(model)
         held = _hold_caches(model, sums, options)
         if held is not None:
-            compiled = _compile_model(held.model, options, AS_GIVEN)
-            if held.are_kernels(compiled.model):
+            compiled = _compile_model(held.model, options, FULL_PRECISION_CACHE)
+            if held.uses_attention_kernel(compiled.model):
                 return replace(compiled, may_export=False, held=held)
         return _compile_model(model, options)
-    except Exception as error:  # OpenVINO raises many kinds; each is a refusal
+    except Exception as error:  # OpenVINO raises many exception types; each is a refusal
         raise TargetError(
             f"OpenVINO cannot compile the island: {str(error).strip().splitlines()[-1][:300]}",
             where=f"openvino, {options.device}",
@@ -155,8 +155,8 @@ def _is_float32(options: OpenVinoOptions) -> bool:
 
 
 def _hold_caches(model: Any, sums: int, options: OpenVinoOptions) -> HeldCaches | None:
-    """Return a model that holds its caches, if it has any, and nobody says how they are to be held."""
-    if not _is_float32(options) or options.config.keys() & AS_GIVEN.keys():
+    """Return a model that holds its KV caches as states, if it has any and no option sets their precision."""
+    if not _is_float32(options) or options.config.keys() & FULL_PRECISION_CACHE.keys():
         return None
     return hold_caches(model, sums, in_float32=not has_bfloat16())
 
@@ -164,20 +164,20 @@ def _hold_caches(model: Any, sums: int, options: OpenVinoOptions) -> HeldCaches 
 def _compile_model(
     model: Any, options: OpenVinoOptions, extra: Mapping[str, object] = MappingProxyType({})
 ) -> _Compiled:
-    """Compile a model, written as its kernels are fastest."""
+    """Rewrite a model for the fastest correct kernels, and compile it."""
     config = exported = {**extra, **compile_config(options)}
     if options.device == "CPU":
         write_attention(model, in_float32=_is_float32(options) and not has_bfloat16())
     if options.device == "CPU" and is_slower_merged(model):
-        config = exported = {**WITHOUT_MERGED_KERNELS, **config}  # a compiled form is as it was compiled
-    elif options.device == "CPU" and is_added_to(model):
+        config = exported = {**WITHOUT_MERGED_KERNELS, **config}  # a compiled form keeps this setting
+    elif options.device == "CPU" and has_crashing_attention(model):
         config = {**WITHOUT_MERGED_KERNELS, **config}
-    if options.device == "CPU" and are_taken_for_one(config):
-        part_channel_scales(model)
+    if options.device == "CPU" and are_scales_collapsed(config):
+        separate_channel_scales(model)
     kept = write_half_products(model) if _is_half_wanted(options) else None
     has_half = kept is not None
     if has_half:
-        config = {name: value for name, value in config.items() if name != _PRECISION} | AS_WRITTEN
+        config = {name: value for name, value in config.items() if name != _PRECISION} | KEEP_TENSOR_PRECISION
     elif _is_float32(options):
         written = None if computes_halves() else compute_in_float32(model)
         if written is not None:
@@ -192,17 +192,17 @@ def _compile_model(
 
 
 def _is_half_wanted(options: OpenVinoOptions) -> bool:
-    """Whether products are to be in float16: who sets OpenVINO's own properties for precision gets those."""
-    chosen = options.config.keys() & {_PRECISION, *AS_WRITTEN}
+    """Whether to compute products in float16; OpenVINO's own precision properties take precedence if set."""
+    chosen = options.config.keys() & {_PRECISION, *KEEP_TENSOR_PRECISION}
     return options.precision == "float16" and options.device == "CPU" and not chosen
 
 
 def _check_ports(
     compiled: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], *, is_open: bool
 ) -> None:
-    """Refuse a model that takes or gives other tensors than the island: it writes into their memory.
+    """Refuse a model whose inputs or outputs differ from the island's: it writes into their memory.
 
-    Where sizes are open OpenVINO may not know one that torch knows: it looks at the memory that it is given.
+    With open sizes, OpenVINO may not know a size that torch knows: it takes that of the tensors it is given.
 
     Raises:
         TargetError: a tensor differs.
@@ -221,17 +221,17 @@ def _check_ports(
 
 def _other_tensors() -> TargetError:
     return TargetError(
-        "the model takes or gives other tensors than the island",
+        "the model's inputs or outputs differ from the island's",
         where="openvino",
         remedy="compile the model again",
     )
 
 
 def _joined_specs(ports: Sequence[Sequence[int]], specs: Sequence[TensorSpec]) -> list[TensorSpec]:
-    """Return what a model gives that gives several outputs as one, and sums after all of them.
+    """Return the specs of the outputs of a model that joins several outputs into one, followed by its sums.
 
     Raises:
-        TargetError: such outputs differ in the island.
+        TargetError: outputs that are joined differ in shape or dtype.
     """
     joined = []
     for places in ports:
@@ -243,7 +243,7 @@ def _joined_specs(ports: Sequence[Sequence[int]], specs: Sequence[TensorSpec]) -
 
 
 def _shape(port: Any) -> tuple[int, ...] | None:
-    """Return the sizes of what crosses, -1 for open ones; None if not even their number is known."""
+    """Return the shape of an input or output, -1 for dynamic sizes; None if its rank is dynamic."""
     shape = port.get_partial_shape()
     if shape.rank.is_dynamic:
         return None
@@ -251,14 +251,14 @@ def _shape(port: Any) -> tuple[int, ...] | None:
 
 
 def _filled(shape: tuple[int, ...] | None, known: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return a shape with the sizes that OpenVINO does not know, if they are as many."""
+    """Return a shape with the sizes that OpenVINO does not know filled in, if the ranks match."""
     if shape is None or len(shape) != len(known):
         return shape
     return tuple(other if size == -1 else size for size, other in zip(shape, known, strict=True))
 
 
 def embed(artifact: Artifact, runner: Runner, options: OpenVinoOptions) -> Artifact:
-    """Return the artefact with the compiled form of the runner that was loaded from it."""
+    """Return the artefact with the compiled form of the runner that was loaded from it added."""
     assert isinstance(runner, _Island)
     compiled = runner.compiled
     if not compiled.may_export:
@@ -267,18 +267,18 @@ def embed(artifact: Artifact, runner: Runner, options: OpenVinoOptions) -> Artif
 
 
 def compile_config(options: OpenVinoOptions) -> dict[str, object]:
-    """Return the options in OpenVINO's own terms."""
+    """Return the options as OpenVINO properties."""
     config: dict[str, object] = {
         "PERFORMANCE_HINT": "LATENCY",
-        # Left alone, OpenVINO computes in float16 or bfloat16 wherever the processor can.
+        # By default, OpenVINO computes in float16 or bfloat16 wherever the processor can.
         _PRECISION: PRECISIONS[options.precision],
     }
     if can_import(options.device):
         config.update(WITHOUT_WEIGHTS)
     if options.device == "CPU":
-        # Threads that stay on their cores wait there for whoever else runs on them, as the caller's own does.
+        # Pinned threads wait for other threads on their core, such as the caller's own.
         config["ENABLE_CPU_PINNING"] = False
-        # Left alone, OpenVINO rounds what goes into a product with weights of eight bits to eight bits too.
+        # By default, OpenVINO quantizes the activations of products with 8-bit weights to 8 bits, too.
         config["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
     if options.threads:
         config["INFERENCE_NUM_THREADS"] = options.threads
@@ -287,9 +287,9 @@ def compile_config(options: OpenVinoOptions) -> dict[str, object]:
 
 
 class _Island:
-    """A compiled island with its idle requests; each thread takes one for the time of a call."""
+    """A compiled island and its idle infer requests; each call takes one for its duration."""
 
-    # Compiles it without products in float16.
+    # Compiles the island without products in float16.
     compile_exactly: Callable[[], _Compiled] | None = None
 
     def __init__(
@@ -318,7 +318,7 @@ class _Island:
 
     @property
     def imported(self) -> bool:
-        """Whether the file held what the device computes with."""
+        """Whether the model was imported from the artefact's compiled form."""
         return self.compiled.imported
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -330,11 +330,11 @@ class _Island:
     ) -> list[torch.Tensor]:
         """Run the island once, and `meanwhile` in this thread while the device computes."""
         self._checks.before(arguments)
-        # The request does not keep the memory of its tensors alive: this list does, until it has run.
+        # The request does not keep its tensors' memory alive: this list does, until the request has run.
         kept = all_in_memory(arguments)
         sizes = list(map(torch.Tensor.size, kept))
         shapes = self._shapes if self._open_sizes is None else self._shapes_for(sizes)
-        compiled = self.compiled  # which another thread may replace
+        compiled = self.compiled  # another thread may replace it
         try:
             request = compiled.idle.pop()
         except IndexError:
@@ -342,23 +342,23 @@ class _Island:
             sums = len(self._checks.sums) + compiled.has_half
             request = Request(made, len(kept), self._dtypes, sums, compiled.held)
         try:
-            request.give(kept, sizes, [shapes[index] for index in self._own])
-            # Not `infer`, which copies every output once more.
+            request.bind(kept, sizes, [shapes[index] for index in self._own])
+            # Not `infer`, which copies every output.
             request.request.start_async()
             try:
                 request.prepare()
                 if meanwhile is not None:
                     meanwhile()
             finally:
-                request.request.wait()  # whatever happens: it writes to memory that is freed afterwards
-            if self._taken is not None and request.is_new:  # it has weights in the form for these sizes now
+                request.request.wait()  # always: it writes to memory that is freed afterwards
+            if self._taken is not None and request.is_new:  # its weights are now packed for these sizes
                 self._taken.move_to_huge_pages()
             results = request.take()
             totals = request.sums.tolist()
             if not math.isfinite(sum(totals)):
-                request.forget()  # the caller runs the call with eager torch, and goes on from its rows
+                request.forget()  # the call reruns with eager torch, whose rows the next call starts from
         except RuntimeError as error:
-            raise TargetError(f"OpenVINO fails: {str(error).strip().splitlines()[-1][:300]}") from error
+            raise TargetError(f"OpenVINO failed: {str(error).strip().splitlines()[-1][:300]}") from error
         finally:
             compiled.idle.append(request)
         if compiled.has_half and not math.isfinite(totals.pop()):
@@ -370,23 +370,23 @@ class _Island:
         return results
 
     def _give_up_half(self, compiled: _Compiled) -> None:
-        """Compile the island without products in float16, for good: something was too large for them."""
+        """Permanently replace the model by one without float16 products, because a value overflowed."""
         assert self.compile_exactly is not None
         with self._compiling:
-            if self.compiled is compiled:  # else another thread has
-                _log.info("a value is too large for float16: the island is compiled for float32")
-                # Its compiled form would be taken for one that was made with the options.
+            if self.compiled is compiled:  # otherwise another thread has replaced it
+                _log.info("a value is too large for float16; recompiling the island for float32")
+                # Its compiled form would pass for one compiled with the original options.
                 self.compiled = replace(self.compile_exactly(), may_export=False)
 
     def _shapes_for(self, sizes: list[torch.Size]) -> list[tuple[int, ...]]:
-        """Return the shapes of the outputs for inputs of these sizes."""
+        """Return the output shapes for these input sizes."""
         assert self._open_sizes is not None
         last, known = self._known
         if sizes == last:
             return known
         try:
             shapes = output_shapes(self._open_sizes, sizes)
-        except (TypeError, ValueError, IndexError, ZeroDivisionError) as error:  # a file's may be anything
+        except (TypeError, ValueError, IndexError, ZeroDivisionError) as error:  # a file may hold anything
             raise refuse_property("openvino", OUTPUT_SIZES, self._open_sizes[OUTPUT_SIZES]) from error
         if shapes is None or list(map(len, shapes)) != list(map(len, self._shapes)):
             raise refuse_property("openvino", OUTPUT_SIZES, self._open_sizes[OUTPUT_SIZES])
@@ -394,5 +394,5 @@ class _Island:
         return shapes
 
     def counters(self) -> list[Any]:
-        """Return OpenVINO's counters of the last run, if it was compiled with them."""
+        """Return OpenVINO's performance counters of the last run, if the model was compiled with them."""
         return list(self.compiled.idle[-1].request.profiling_info)

@@ -1,11 +1,11 @@
-"""Finds models for which OpenVINO must not compile elementwise ops into kernels of their own.
+"""Finds models for which OpenVINO's snippets, its JIT-compiled fused elementwise kernels, must be disabled.
 
-OpenVINO 2026.4 compiles attention and the elementwise ops that follow it into one kernel. Where such an op
-has a second computed operand and its result is read more than once, as each result is by our sums, the
-process ends in a segmentation fault on ARM. Models that project the result first, as most do, are not hit.
+OpenVINO 2026.4 fuses attention and the elementwise ops that follow it into one kernel. Where such an op has a
+second computed operand and its result is read more than once, as our sums do with each result, the process
+crashes with a segmentation fault on ARM. Models that project the result first, as most do, are unaffected.
 
-On ARM it does so with a SiLU behind a convolution too, whose own kernel could compute it as it writes: the
-results are read and written once more, a sixth of EfficientNet's time.
+On ARM it also compiles a SiLU after a convolution as a snippet, although the convolution's kernel could
+compute it as it writes: the extra read and write take a sixth of EfficientNet's time.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import Any
 
 from torchport.targets.openvino.ir_graph import reading_ops
 
-# The setting with which OpenVINO makes no such kernels.
+# Makes OpenVINO generate no such kernels.
 WITHOUT_MERGED_KERNELS = {"SNIPPETS_MODE": "DISABLE"}
 
-# What the merging goes on through.
+# Ops that fusion continues through.
 _MOVES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Transpose", "Convert"})
-# Where it ends, for what they compute is read from memory.
+# Ops that end it, because they read their operands from memory.
 _ENDS = frozenset(
     {"MatMul", "Convolution", "GroupConvolution", "Result", "Concat", "Gather", "ShapeOf", "ScatterUpdate"}
 )
 
-# What becomes part of a convolution before its SiLU does.
+# Ops that are fused into a convolution before its SiLU.
 _SCALES = frozenset({"Multiply", "Add", "Subtract", "Divide", "BatchNormInference"})
 
 
 def is_slower_merged(model: Any) -> bool:
-    """Whether a model has such a SiLU, and the processor is an ARM one."""
+    """Whether the processor is an ARM one and a model has a SiLU after a convolution."""
     return platform.machine().lower() in ("aarch64", "arm64") and has_silu_behind_convolution(model)
 
 
 def has_silu_behind_convolution(model: Any) -> bool:
-    """Whether a SiLU reads a convolution's result, scaled and shifted or as it is."""
+    """Whether a SiLU reads a convolution's result, possibly scaled and shifted."""
     return any(_is_behind_convolution(node) for node in model.get_ops() if node.get_type_name() == "Swish")
 
 
@@ -47,9 +47,9 @@ def _is_behind_convolution(silu: Any) -> bool:
     return found.get_type_name() in ("Convolution", "GroupConvolution")
 
 
-def is_added_to(model: Any) -> bool:
-    """Whether a model has such attention."""
-    return any(_is_attention(node) and _meets_an_operand(node) for node in model.get_ops())
+def has_crashing_attention(model: Any) -> bool:
+    """Whether a model has attention that makes OpenVINO crash on ARM when fused."""
+    return any(_is_attention(node) and _meets_computed_operand(node) for node in model.get_ops())
 
 
 def _is_attention(node: Any) -> bool:
@@ -59,7 +59,7 @@ def _is_attention(node: Any) -> bool:
 
 
 def _source(node: Any, index: int) -> Any:
-    """Return what computes an operand, without those that only move it."""
+    """Return the node that computes an operand, skipping those that only move data."""
     return _behind_moves(node.input_value(index).get_node())
 
 
@@ -69,13 +69,13 @@ def _behind_moves(found: Any) -> Any:
     return found
 
 
-def _meets_an_operand(attention: Any) -> bool:
+def _meets_computed_operand(attention: Any) -> bool:
     seen: set[str] = set()
     waiting = [attention]
     while waiting:
         node = waiting.pop()
         for user in reading_ops(node):
-            kind, name = user.get_type_name(), user.get_name()  # not the friendly one, which a file chooses
+            kind, name = user.get_type_name(), user.get_name()  # not the friendly name, which a file sets
             if name in seen or kind in _ENDS or kind.startswith("Reduce"):
                 continue
             seen.add(name)

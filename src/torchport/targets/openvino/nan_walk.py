@@ -1,8 +1,8 @@
-"""Walks over an island and finds the first op at which OpenVINO's result could differ because of a NaN.
+"""Propagates value ranges through an island and finds the first op where OpenVINO could mishandle NaN.
 
-Each float gets its range, from those of the inputs on. An op is in trouble if it reads a value that could be
-NaN and may lose it; if NaN could arise in it, of infinities or of sums that overflow, differently than in
-torch; or if it takes an infinity for something else.
+Ranges of float values are propagated from the inputs. An op is in trouble if it reads a value that could be
+NaN and may lose it; if NaN could arise in it, from infinities or overflowing sums, where it would not in
+torch, or the reverse; or if it handles an infinity differently from torch.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from torchport.targets.openvino.float_values import Values, is_float
 from torchport.targets.openvino.ops import RULES
 from torchport.targets.openvino.rules import Misread, Rule, given, range_of_result
 
-# What a value that is found small is no larger than.
+# The largest absolute value of a tensor that counts as small.
 SMALL = 2e10
-# What is computed together with the sum that it goes into, without being rounded or overflowing before.
+# Ops that may be fused with the sum that reads them, so that their result is not rounded and cannot overflow.
 _PRODUCTS = frozenset({"aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar"})
 _UNKNOWN = Rule("", lambda node, values: ANYTHING)
 
@@ -39,10 +39,10 @@ class Condition(Enum):
     """What a watched value must be on each call."""
 
     FINITE = "finite"
-    SMALL = "of absolute values that are no larger than `SMALL`"
-    ROWS = "of rows each of which has a finite maximum; of booleans, one that is true"
+    SMALL = "absolute values no larger than `SMALL`"
+    ROWS = "a finite maximum in each row; for booleans, a true element in each row"
     NOT_PLUS_INF = "less than inf"
-    FITS = "no larger than what its dtype holds"
+    FITS = "within the range of its dtype"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Watch:
     Args:
         node: the value.
         condition: what it must be.
-        dims: along which dimensions rows go, for `Condition.ROWS`.
+        dims: the dimensions that rows extend along, for `Condition.ROWS`.
         positive: whether it has no negative elements.
     """
 
@@ -67,8 +67,8 @@ class Trouble:
     """The first op whose result could differ.
 
     Args:
-        index: which of the island's nodes it is.
-        sources: what it reads and must be finite; empty if NaN arises in the op of finite numbers.
+        index: the index of the node in the island.
+        sources: the operands that must be finite; empty if finite operands can give NaN, too.
     """
 
     index: int
@@ -77,7 +77,7 @@ class Trouble:
 
 @dataclass(slots=True)
 class Found:
-    """What a walk found: the ranges up to the first trouble, and which rows must be watched."""
+    """The result of a walk: the ranges up to the first trouble, and the rows that must be watched."""
 
     ranges: dict[fx.Node, Range] = field(default_factory=dict)
     rows: dict[Watch, None] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Found:
 
 
 class Island:
-    """An island's nodes, to be walked over again and again."""
+    """An island's nodes, prepared for repeated walks."""
 
     def __init__(self, graph_module: fx.GraphModule, rules: Mapping[str, Rule] = RULES) -> None:
         self.nodes: list[fx.Node] = list(graph_module.graph.nodes)
@@ -108,10 +108,10 @@ class Island:
         """Return the ranges of all nodes up to the first trouble.
 
         Args:
-            conditions: which nodes are known to be finite or small.
-            infinite: which inputs may hold infinities.
-            known: an earlier walk, which holds for all nodes before `start`.
-            start: the first node that is looked at.
+            conditions: the nodes known to be finite or small.
+            infinite: the inputs that may hold infinities.
+            known: an earlier walk, valid for all nodes before `start`.
+            start: the index of the first node to visit.
         """
         found = Found() if known is None else Found(dict(known.ranges), dict(known.rows))
         values = Values(self._graph_module, found.ranges, self._remembered)
@@ -165,7 +165,7 @@ def _finite_input(node: fx.Node) -> Range:
 
 
 def _dtype_of(node: fx.Node) -> torch.dtype:
-    """Return the dtype of a node's floats; of several results, that of the first."""
+    """Return the dtype of a node's float result; that of the first, if there are several."""
     value = node.meta["val"]
     dtype = (value[0] if isinstance(value, (list, tuple)) else value).dtype
     assert isinstance(dtype, torch.dtype)
@@ -177,13 +177,13 @@ def _given(known: Range, condition: Condition) -> Range:
 
 
 def _is_finite(node: fx.Node, conditions: Mapping[fx.Node, Condition]) -> bool:
-    """Whether an op's result, or each that is used of its several ones, is looked at."""
+    """Whether an op's result, or each used one of several, is watched."""
     users = [user for user in node.users if user.target is operator.getitem]
     return node in conditions or (bool(users) and all(user in conditions for user in users))
 
 
 def _overflows(node: fx.Node, values: Values) -> bool:
-    """Whether a product of finite numbers could be infinite; fused with a sum, it may not be."""
+    """Whether a product of finite operands could overflow; fused with a sum, it may not."""
     if str(node.target) not in _PRODUCTS:
         return False
     finite = {one: values.of(one).finite for one in node.all_input_nodes if is_float(one)}
@@ -191,7 +191,7 @@ def _overflows(node: fx.Node, values: Values) -> bool:
 
 
 def _arising(index: int, node: fx.Node, rule: Rule, sources: list[fx.Node], values: Values) -> Trouble | None:
-    """Return the trouble of an op whose result could be NaN, unless only because an operand is."""
+    """Return the trouble of an op whose result could be NaN; None if only because an operand is."""
     numbers = {**values.ranges, **{one: replace(values.of(one), nan=False) for one in sources}}
     if not rule.floats(node, values.seen_with(numbers)).nan:
         return None
@@ -201,7 +201,7 @@ def _arising(index: int, node: fx.Node, rule: Rule, sources: list[fx.Node], valu
 def _misread(
     node: fx.Node, rule: Rule, values: Values
 ) -> tuple[tuple[fx.Node, ...], list[Watch], dict[fx.Node, Range]]:
-    """Return what must be finite, what else must be watched, and what the op's operands then hold."""
+    """Return the operands that must be finite, the rows to watch, and the operand ranges that then hold."""
     if rule.misread is Misread.NONE:
         return (), [], {}
     in_mask = rule.misread in (Misread.PLUS_IN_MASK, Misread.MASK_ROWS)
@@ -226,7 +226,7 @@ def _without_plus_inf(known: Range) -> Range:
 
 
 def _dims_of(node: fx.Node) -> tuple[int, ...]:
-    """Return the dimensions that a reduction or softmax goes along; none stand for all."""
+    """Return the dimensions of a reduction or softmax: all of them, if the op names none."""
     dims = given(node, 1, "dim", ())
     found = (dims,) if isinstance(dims, int) else tuple(dims or ())  # type: ignore[arg-type]  # a list of them
     source = node.args[0]

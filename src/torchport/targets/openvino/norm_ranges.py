@@ -1,4 +1,4 @@
-"""How large what was normalised can be: as an op, or as language models write it out."""
+"""Ranges of normalisation results, from a norm op or from the elementwise ops that language models use."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _ONE, _NONE = Range(1.0, 1.0), Range(0.0, 0.0)
 def standardised(
     source: Range, count: int, eps: object, weight: Range = _ONE, bias: Range = _NONE, *, centred: bool = True
 ) -> Range:
-    """Return the range of (x - mean) / sqrt(variance + eps) * weight + bias over so many elements.
+    """Return the range of (x - mean) / sqrt(variance + eps) * weight + bias over `count` elements.
 
-    None of n numbers lies further than sqrt(n) deviations from their mean. Kernels that multiply by
-    weight / deviation before they subtract add what that rounds. Without the mean there is no such thing.
+    None of n numbers lies further than sqrt(n) standard deviations from their mean. Kernels that multiply by
+    weight / deviation before they subtract the mean add a rounding error. Uncentred norms do not have it.
     """
     if not isinstance(eps, float) or eps < 1e-30 or not count * source.largest**2 * 4 <= MAX / 10:
         return ANYTHING
@@ -36,10 +36,10 @@ def standardised(
     return added(multiplied(loosened(-most, most, source.nan), weight), bias)
 
 
-def written_out(node: fx.Node, values: Values) -> Range | None:
-    """Return the range of `x * rsqrt(mean(x * x) + eps)` or `x / sqrt(…)`.
+def decomposed_norm(node: fx.Node, values: Values) -> Range | None:
+    """Return the range of a node of the form `x * rsqrt(mean(x * x) + eps)` or `x / sqrt(…)`.
 
-    None if that is not what it is, or if x is so large that its squares could overflow.
+    None if it has another form, or if x is so large that its squares could overflow.
     """
     is_quotient = str(node.target) == "aten.div.Tensor"
     pairs = [node.args[:2]] if is_quotient else [node.args[:2], node.args[1::-1]]
@@ -52,7 +52,7 @@ def written_out(node: fx.Node, values: Values) -> Range | None:
 
 
 def _mean_square(root: object, exponent: float) -> tuple[fx.Node, int, float] | None:
-    """Return what the mean of its squares is taken of, of how many, and what is added before the root."""
+    """Return x, the number of elements averaged, and eps of `(mean(x * x) + eps) ** exponent`; or None."""
     name = "aten.sqrt.default" if exponent > 0 else "aten.rsqrt.default"
     if _is(root, "aten.pow.Tensor_Scalar") and root.args[1] == exponent:  # type: ignore[attr-defined]  # a node
         name = "aten.pow.Tensor_Scalar"
@@ -77,7 +77,7 @@ def _mean_square(root: object, exponent: float) -> tuple[fx.Node, int, float] | 
 
 
 def _first(node: object, *names: str) -> object:
-    """Return the first operand of an op of one of these names."""
+    """Return a node's first operand if its op has one of these names; otherwise None."""
     return node.args[0] if _is(node, *names) else None  # type: ignore[attr-defined]  # a node
 
 

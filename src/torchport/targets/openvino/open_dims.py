@@ -1,7 +1,7 @@
-"""Which dimensions of an op's tensors may have open sizes: the checks that rules name in `open`.
+"""Checks for which dimensions of an op may have open sizes; rules name them in `open`.
 
-A rule without one is of fixed sizes only. Those with one give the same result as torch at every size: the
-layer that OpenVINO's frontend makes takes its sizes from its inputs, or from sizes that are computed.
+A rule without one supports fixed sizes only. Ops with one match torch at every size: the layer that
+OpenVINO's frontend creates takes its sizes from its inputs, or from computed sizes.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from torchport.targets.rule_target import Check
 from torchport.targets.size_terms import SIZE, is_size, operations_of
 from torchport.torch_private import OpOverload
 
-# What OpenVINO's frontend computes of sizes.
+# The operations on sizes that OpenVINO's frontend computes.
 _OPERATIONS = {"+", "-", "*", "//"}
-# Ops that may compute with a size as with any number.
+# Ops that may use a size as an ordinary number.
 _OF_SIZES = {"aten.remainder.Scalar", *(f"aten.arange.{form}" for form in ("default", "start", "start_step"))}
 
 
 def any_size(node: fx.Node) -> Verdict | None:
-    """All dimensions may be open."""
+    """Allow all dimensions to be open."""
     return None
 
 
 def only_first(count: int) -> Check:
-    """Return the check that nothing but the first dimensions of the first operand is open."""
+    """Return a check that only the first `count` dimensions of the first operand are open."""
 
     def check(node: fx.Node) -> Verdict | None:
         return _fixed(_value(node), range(count, _value(node).dim()))
@@ -37,10 +37,10 @@ def only_first(count: int) -> Check:
 
 
 def fixed_along(place: int) -> Check:
-    """Return the check that the dimensions which an argument names are not open.
+    """Return a check that the dimensions named by an argument are not open.
 
     Args:
-        place: which argument it is: a dimension, or several; all of them, if it is missing or empty.
+        place: the position of the argument: one or several dimensions; missing or empty means all.
     """
 
     def check(node: fx.Node) -> Verdict | None:
@@ -53,7 +53,7 @@ def fixed_along(place: int) -> Check:
 
 
 def fixed_last(count: Callable[[fx.Node], int]) -> Check:
-    """Return the check that the last dimensions of the first operand, so many, are not open."""
+    """Return a check that the last `count(node)` dimensions of the first operand are not open."""
 
     def check(node: fx.Node) -> Verdict | None:
         value = _value(node)
@@ -63,17 +63,17 @@ def fixed_last(count: Callable[[fx.Node], int]) -> Check:
 
 
 def check_size_arguments(node: fx.Node) -> Verdict | None:
-    """Refuse sizes that are computed with, rather than saying how large something is; and hard ones."""
+    """Refuse open sizes used as operands of arithmetic, and sizes computed with unsupported operations."""
     assert isinstance(node.target, OpOverload)
     for argument, given in zip(node.target._schema.arguments, node.args, strict=False):
         is_number = "number" in str(argument.type) or str(argument.type) == "Tensor"
         if is_number and isinstance(given, fx.Node) and is_size(given) and str(node.target) not in _OF_SIZES:
-            return Verdict(False, "shape", f"{node.target} computes with a size that is open")
+            return Verdict(False, "shape", f"{node.target} uses an open size as a number")
     for source in node.all_input_nodes:
         hard = operations_of(source.meta[SIZE]) - _OPERATIONS if is_size(source) else ()
         if hard:
             return Verdict(
-                False, "shape", f"a size is computed with {', '.join(sorted(hard))}, which OpenVINO does not"
+                False, "shape", f"a size is computed with {', '.join(sorted(hard))}, which OpenVINO cannot do"
             )
     return None
 
@@ -91,7 +91,7 @@ def _fixed(value: torch.Tensor, dims: object) -> Verdict | None:
     for dim in dims:  # type: ignore[attr-defined]  # numbers
         if value.dim() and not isinstance(value.shape[dim], int):
             return Verdict(
-                False, "shape", f"dimension {dim % value.dim()} is open, which OpenVINO's lowering cannot be",
-                "fix the dimension, or leave it to the host",
+                False, "shape", f"dimension {dim % value.dim()} is open, but OpenVINO needs it fixed",
+                "fix the dimension, or leave the op on the host",
             )  # fmt: skip
     return None

@@ -1,4 +1,4 @@
-"""The options of the OpenVINO target, and which of them a file may ask for."""
+"""The options of the OpenVINO target, and which of them a file may set."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class OpenVinoOptions(Options):
     """How OpenVINO builds and runs.
 
     Args:
-        device: `CPU`, `GPU`, `GPU.1`, `NPU`, or what else `torchport targets` lists.
-        precision: what floating-point ops compute in; OpenVINO's own default is lower than float32
-            on many CPUs, ours is float32. With float16 on a CPU, a model with large products by weights has
-            those in float16 and the rest in float32, and what is too large for float16 is noticed.
-        threads: how many threads an inference takes; 0 leaves it to OpenVINO.
-        config: further properties for OpenVINO's compiler, by their own names.
+        device: `CPU`, `GPU`, `GPU.1`, `NPU`, or any other device that `torchport targets` lists.
+        precision: the precision of floating-point ops. OpenVINO's own default is lower than float32 on many
+            CPUs; ours is float32. With float16 on a CPU, large matrix products with weights are computed in
+            float16 and everything else in float32, and overflows of float16 are detected.
+        threads: the number of threads per inference; 0 leaves it to OpenVINO.
+        config: further properties for OpenVINO's compiler, under OpenVINO's names.
     """
 
     device: str = "CPU"
@@ -33,7 +33,7 @@ class OpenVinoOptions(Options):
     config: dict[str, object] = field(default_factory=dict)
 
 
-# Of OpenVINO's own devices. Those that stand for others (AUTO, HETERO, MULTI, BATCH, PROXY) choose at will.
+# OpenVINO's physical devices. The virtual ones (AUTO, HETERO, MULTI, BATCH, PROXY) choose others at will.
 _DEVICE = re.compile(r"(CPU|GPU|NPU)(\.[0-9]{1,3})?")
 _MOST_THREADS = 1024
 
@@ -57,8 +57,8 @@ def _switch(value: object) -> bool:
     return isinstance(value, bool) or (isinstance(value, str) and value in ("YES", "NO", "TRUE", "FALSE"))
 
 
-# OpenVINO's properties that a file may set: how fast or precise it computes. Others name files or directories
-# (CACHE_DIR, WEIGHTS_PATH), load libraries, or write logs.
+# The OpenVINO properties that a file may set: they affect only speed and precision. Others name files or
+# directories (CACHE_DIR, WEIGHTS_PATH), load libraries, or write logs.
 HARMLESS: dict[str, Permit] = {
     "CPU_DENORMALS_OPTIMIZATION": _switch,
     "DYNAMIC_QUANTIZATION_GROUP_SIZE": _number(0, 2**20),
@@ -77,10 +77,10 @@ HARMLESS: dict[str, Permit] = {
 
 
 def check_file_options(given: Mapping[str, object]) -> None:
-    """Refuse what a file may not ask for.
+    """Refuse options that a file may not set.
 
     Raises:
-        TargetError: names the option.
+        TargetError: an option is not permitted; the message names it.
     """
     device, threads, config = given.get("device", "CPU"), given.get("threads", 0), given.get("config", {})
     if not isinstance(device, str) or not _DEVICE.fullmatch(device):
@@ -98,5 +98,5 @@ def _not_permitted(option: str, value: object) -> TargetError:
     return TargetError(
         f"a file may not set the option {option} to {value!r:.100}",
         where="openvino",
-        remedy="compile the model without it, and pass it yourself where the model is compiled",
+        remedy="compile the model without it before saving, and pass it only where you compile the model",
     )

@@ -1,8 +1,8 @@
-"""Weights of four bits, two in a byte: found where torch takes the bytes apart, and kept as OpenVINO's u4.
+"""Recognizes 4-bit weights packed two per byte where torch unpacks them, and keeps them as OpenVINO's u4.
 
-In torch's ops that is `view(cat([unsqueeze(weight & 15), unsqueeze(weight >> 4)]))`, and a cast to floats.
-OpenVINO does not compute integers of eight bits as torch does, but its frontend knows a `stack` of those two
-for what it is: the chain is taken as a whole or not at all.
+In torch's ops, unpacking is `view(cat([unsqueeze(weight & 15), unsqueeze(weight >> 4)]))` and a cast to
+floats. OpenVINO does not compute 8-bit integers as torch does, but its frontend recognizes a `stack` of the
+two halves as such a weight: the chain is supported as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _AND, _SHIFT = "aten.bitwise_and.Scalar", "aten.bitwise_right_shift.Tensor_Scala
 
 
 def is_quantized_lookup(node: fx.Node) -> bool:
-    """Whether a node looks rows up in a weight of eight bits, and all of them become float32.
+    """Whether a node looks up rows in an int8 weight that are only cast to float32.
 
-    OpenVINO does not compute with integers of eight bits as torch does, but moves them as they are.
+    OpenVINO does not compute 8-bit integers as torch does, but it moves them unchanged.
     """
     if str(node.target) != "aten.embedding.default" or node.meta["val"].dtype is not torch.int8:
         return False
@@ -29,12 +29,12 @@ def is_quantized_lookup(node: fx.Node) -> bool:
 
 
 def is_unpacking(node: fx.Node) -> bool:
-    """Whether a node is part of such a chain, the cast to float32 at its end among them."""
+    """Whether a node is part of an unpacking chain, including the cast to float32 at its end."""
     return any(node in _chain(pair) for pair in _pairs_around(node))
 
 
 def stack_halves(graph_module: fx.GraphModule) -> None:
-    """Write the chains of an island as OpenVINO's frontend knows them; changes the graph."""
+    """Rewrite an island's unpacking chains in the form that OpenVINO's frontend recognizes, in place."""
     graph = graph_module.graph
     for node in list(graph.nodes):
         halves = _halves(node)
@@ -52,7 +52,7 @@ def stack_halves(graph_module: fx.GraphModule) -> None:
 
 
 def _halves(pair: fx.Node) -> tuple[fx.Node, fx.Node] | None:
-    """Return the lower and the upper halves of a weight's bytes that a node puts beside each other."""
+    """Return the lower and upper halves of a packed weight that a `cat` node joins; None for other nodes."""
     if str(pair.target) != "aten.cat.default" or pair.meta["val"].dtype is not torch.uint8:
         return None
     last = pair.meta["val"].dim() - 1
@@ -77,7 +77,7 @@ def _halves(pair: fx.Node) -> tuple[fx.Node, fx.Node] | None:
 
 
 def _chain(pair: fx.Node) -> set[fx.Node]:
-    """Return all nodes of the chain around a `cat`; none if it is not one that OpenVINO takes."""
+    """Return all nodes of the chain around a `cat`; empty if OpenVINO would not recognize it."""
     halves = _halves(pair)
     if halves is None or len(pair.users) != 1:
         return set()
@@ -97,7 +97,7 @@ def _chain(pair: fx.Node) -> set[fx.Node]:
 
 
 def _pairs_around(node: fx.Node) -> Iterator[fx.Node]:
-    """Give the nodes that could be the `cat` of a chain that a node is in."""
+    """Yield the nodes that could be the `cat` of a chain that contains a node."""
     ahead: list[fx.Node] = [node]
     for _ in range(3):
         yield from (each for each in ahead if str(each.target) == "aten.cat.default")

@@ -1,7 +1,8 @@
-"""Writes pools that round their size up as pools that round down, for which OpenVINO has fast kernels.
+"""Rewrites `ceil_mode` pools as pools that round their size down, for which OpenVINO has fast kernels.
 
-With fixed sizes it is known by how much the last window hangs over the border, and padding by as much at the
-end gives the same windows. A maximum ignores padding. Means would count it, and stay where they need any.
+With fixed sizes it is known how far the last window extends over the border, and padding by that much at the
+end gives the same windows. Max pools ignore padding. Average pools would count it, so those that need more
+stay as they are.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from typing import Any
 
 from torchport.targets.openvino.library import openvino
 
-_ROUNDED_UP = "ceil_torch"  # what the frontend makes of `ceil_mode`
+_ROUNDED_UP = "ceil_torch"  # the frontend's rounding type for `ceil_mode`
 
 
 def round_pools_down(model: Any) -> None:
-    """Replace a model's pools that round up; where the size of an image is open they stay as they are."""
+    """Replace a model's pools that round up, except where the spatial sizes are open."""
     for node in model.get_ordered_ops():
         if node.get_type_name() not in ("MaxPool", "AvgPool"):
             continue
@@ -31,7 +32,7 @@ def round_pools_down(model: Any) -> None:
 
 
 def pads_at_end(sizes: Sequence[int], attributes: Mapping[str, Any]) -> list[int]:
-    """Return how much to pad at the end, so that rounding down gives the windows of rounding up.
+    """Return the padding at the end with which rounding down gives the windows of rounding up.
 
     Example:
         >>> pool = {"kernel": [3], "strides": [2], "pads_begin": [0], "pads_end": [0]}
@@ -50,7 +51,7 @@ def pads_at_end(sizes: Sequence[int], attributes: Mapping[str, Any]) -> list[int
     ):
         reach = dilation * (window - 1) + 1
         steps = -(-(size + begin + end - reach) // stride)
-        if steps * stride >= size + begin:  # torch has no window that begins in the padding at the end
+        if steps * stride >= size + begin:  # torch drops a window that starts in the padding at the end
             steps -= 1
         found.append(max(0, steps * stride + reach - size - begin))
     return found

@@ -1,4 +1,4 @@
-"""How long each op of an island takes, by OpenVINO's own counters."""
+"""Measures how long each op of an island takes, with OpenVINO's performance counters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NODE = re.compile(r"(\w+)/(?:aten|prims)\.")
 
 
 def op_times(island: Island, options: OpenVinoOptions, arguments: Sequence[torch.Tensor]) -> list[OpTime]:
-    """Build the island with counters, run it, and return what they say of its fastest run."""
+    """Build the island with counters, run it, and return the op times of its fastest run."""
     counting = replace(options, config={**options.config, "PERF_COUNT": True})
     runner: Any = load(build(island), island.inputs, island.outputs, counting)
     runs = []
@@ -33,10 +33,10 @@ def op_times(island: Island, options: OpenVinoOptions, arguments: Sequence[torch
 
 
 def times_of(entries: Iterable[Any]) -> list[OpTime]:
-    """Return the kernels that ran, of OpenVINO's counters in the order in which they stand.
+    """Return the times of the kernels that ran, from OpenVINO's counters in their order.
 
-    What was fused follows the kernel that it was fused into, and did not run. A kernel may have lost its own
-    name in a fusion, and has that of the first that follows then.
+    A fused op follows the kernel that it was fused into, with no time of its own. A kernel that lost its
+    node's name in a fusion gets that of the first op that follows.
     """
     found: list[OpTime] = []
     for entry in entries:

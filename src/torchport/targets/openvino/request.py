@@ -1,4 +1,4 @@
-"""A request of OpenVINO's on torch's own memory."""
+"""An OpenVINO infer request whose inputs and outputs are torch's own memory."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from torchport.targets.openvino.held_rows import HeldRows
 from torchport.targets.openvino.library import openvino
 from torchport.targets.tensor_memory import as_array
 
-# In bytes. Up to here a copy is cheaper than to set another output tensor.
+# In bytes. Up to this size, copying is cheaper than setting another output tensor.
 _SMALL_OUTPUT = 1 << 16
-# In bytes. Such an input is a new tensor on most calls, as a token is.
+# In bytes. An input up to this size, such as a token, is a new tensor on most calls.
 _SMALL_INPUT = 1 << 12
 
 
 class Request:
-    """A request of OpenVINO's with the memory that it reads and writes.
+    """An infer request with the memory that it reads and writes.
 
-    Just after the device has emptied the caches every step is slow, setting a tensor above all. So an input
-    at the same address is not set again, and small ones and small outputs have memory of their own: what
-    outputs are copied to is made while the device computes. Results that the model gives as one, new rows of
-    many caches, are parts of one tensor.
+    Computing an island evicts all else from the CPU's caches, so that every step of a call is slow, setting a
+    tensor most of all. So an input at the same address is not set again, and small inputs and outputs are
+    copied through buffers of the request; the copies of outputs are allocated while the device computes.
+    Results that the model joins into one output (the new rows of many KV caches) are views of one tensor.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class Request:
     ) -> None:
         self.request = request
         self._held = None if held is None else HeldRows(held, request)
-        # The new rows of the first cache that is held, and of the last, among the results.
+        # The results that are the new rows of the first and the last held cache.
         self._rows = [] if held is None else [held.caches[0].made, held.caches[-1].made]
-        self._kept_rows: list[torch.Tensor | None] = []  # them, where they are in memory that no caller has
-        # Which of the results each of the request's outputs is, and where in this order each result is.
+        self._kept_rows: list[torch.Tensor | None] = []  # those rows, if in a buffer that no caller sees
+        # The results that each of the request's outputs holds, and where in that order each result is.
         self._ports = [[index] for index in range(len(outputs))] if held is None else held.ports
         given = [index for places in self._ports for index in places]
         self._order: list[int] = numpy.argsort(given).tolist()
@@ -54,30 +54,30 @@ class Request:
             request.set_output_tensor(len(self._ports) + index, openvino().Tensor(total, True))
         self._addresses = [-1] * inputs
         self._given: list[torch.Size | None] = [None] * inputs
-        # The memory that small inputs are copied to, by their indices, and how many bytes they have.
+        # The buffers of small inputs, by index, and their sizes in bytes.
         self._read: dict[int, tuple[torch.Tensor, int]] = {}
         self._dtypes = [outputs[places[0]] for places in self._ports]
         self._shapes: list[tuple[int, ...]] | None = None  # of the results
         self._sizes: list[tuple[int, ...]] = []  # of the outputs
-        self.is_new = True  # whether it was not seen yet what sizes the outputs have
+        self.is_new = True  # whether the output shapes have not been checked yet
         self._outputs: list[torch.Tensor | None] = []
-        self._written: dict[int, torch.Tensor] = {}  # the memory of small outputs, by their indices
-        self._sources: list[int] = []  # where it is
-        self._lengths: list[int] = []  # in bytes
-        self._copies: list[tuple[int, int, int]] = []  # to, from, bytes
+        self._written: dict[int, torch.Tensor] = {}  # the buffers of small outputs, by index
+        self._sources: list[int] = []  # their addresses
+        self._lengths: list[int] = []  # their sizes in bytes
+        self._copies: list[tuple[int, int, int]] = []  # destination, source, bytes
 
-    def give(
+    def bind(
         self, kept: Sequence[torch.Tensor], sizes: Sequence[torch.Size], shapes: list[tuple[int, ...]]
     ) -> None:
-        """Let the request read tensors, and write results where it should.
+        """Set the request's input tensors, and output tensors for the results.
 
         Args:
-            kept: the tensors, which the caller keeps until the results are there.
-            sizes: theirs.
-            shapes: of the results.
+            kept: the inputs, which the caller keeps alive until the request has run.
+            sizes: the sizes of the inputs.
+            shapes: the shapes of the results.
 
         Raises:
-            OutOfRange: it holds caches, and the call does something else with them.
+            OutOfRange: the model holds KV caches, and the call uses them in an unsupported way.
         """
         addresses = list(map(torch.Tensor.data_ptr, kept))
         if self._held is not None:
@@ -91,13 +91,13 @@ class Request:
         for index, (own, size) in self._read.items():
             ctypes.memmove(own.data_ptr(), addresses[index], size)
         if shapes != self._shapes:
-            self._shapes = None  # until all of them have their memory
+            self._shapes = None  # until all outputs have their memory
             self._sizes = [_joined_shape([shapes[place] for place in places]) for places in self._ports]
             small = [index for index, size in enumerate(self._sizes) if self._is_small(index, size)]
             self._written = {index: self._make(index, self._sizes[index]) for index in small}
             self._sources = [memory.data_ptr() for memory in self._written.values()]
             self._lengths = [memory.nbytes for memory in self._written.values()]
-            written = self._apart([self._written.get(index) for index in range(len(self._ports))])
+            written = self._split_joined([self._written.get(index) for index in range(len(self._ports))])
             self._kept_rows = [written[index] for index in self._rows]
             self._shapes, self.is_new = shapes, True
         self._outputs = [
@@ -106,8 +106,8 @@ class Request:
         ]
 
     def _set_input(self, index: int, argument: torch.Tensor, size: torch.Size) -> None:
-        """Let the request read a tensor of another size than before, or a copy if it is small."""
-        self._given[index] = None  # until it is set
+        """Set an input of a new size: the tensor itself, or a buffer for copies if it is small."""
+        self._given[index] = None  # until the input is set
         self._read.pop(index, None)
         given = argument
         if 0 < argument.nbytes <= _SMALL_INPUT:
@@ -117,7 +117,7 @@ class Request:
         self._given[index] = size
 
     def prepare(self) -> None:
-        """Make what `take` needs; called while the device computes."""
+        """Allocate the tensors that `take` copies small outputs to; called while the device computes."""
         made = list(map(torch.empty_like, self._written.values()))
         for index, result in zip(self._written, made, strict=True):
             self._outputs[index] = result
@@ -130,15 +130,15 @@ class Request:
             self.is_new = False
         for result, written, size in self._copies:
             ctypes.memmove(result, written, size)
-        results = self._apart(self._outputs)  # `prepare` made those that were missing
+        results = self._split_joined(self._outputs)  # `prepare` allocated the small ones
         if self._held is not None:
             pairs = zip(self._rows, self._kept_rows, strict=True)
             self._held.note([results[index].clone() if kept is None else kept for index, kept in pairs])
         self._outputs, self._copies = [], []
         return results
 
-    def _apart(self, outputs: list[Any]) -> list[Any]:
-        """Return the results that outputs are, in order."""
+    def _split_joined(self, outputs: list[Any]) -> list[Any]:
+        """Split outputs that hold several results; return the results in their order."""
         if len(outputs) == len(self._order):
             return outputs
         apart: list[Any] = []
@@ -150,12 +150,12 @@ class Request:
         return [apart[index] for index in self._order]
 
     def forget(self) -> None:
-        """Let the next call start from its own arguments alone."""
+        """Discard the held states, so that the next call refills them from its arguments."""
         if self._held is not None:
             self._held.forget()
 
     def _check_shapes(self) -> None:
-        """Raise if an output has another shape than torch's, which only inputs of other sizes can change."""
+        """Raise if an output's shape differs from torch's; only new input sizes can change it."""
         for index, shape in enumerate(self._sizes):
             found = tuple(self.request.get_output_tensor(index).shape)
             if found != shape:
@@ -165,30 +165,30 @@ class Request:
         return math.prod(shape) * self._dtypes[index].itemsize <= _SMALL_OUTPUT
 
     def _make(self, index: int, shape: tuple[int, ...]) -> torch.Tensor:
-        """Return memory that an output is written to."""
+        """Allocate the tensor that an output is written to."""
         made = torch.empty(shape, dtype=self._dtypes[index], device="cpu")
         self.request.set_output_tensor(index, _as_openvino(made))
         return made
 
 
 def all_in_memory(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return tensors whose elements lie in memory one after the other and as they are."""
+    """Return the tensors, copied where necessary to be contiguous and without lazy negation."""
     if all(map(torch.Tensor.is_contiguous, tensors)) and not any(map(torch.Tensor.is_neg, tensors)):
         return list(tensors)
     return [tensor.contiguous().resolve_neg() for tensor in tensors]
 
 
 def _joined_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the shape of what is one for results of these shapes."""
+    """Return the shape of an output that joins results of these shapes."""
     if len(shapes) == 1:
         return shapes[0]
     if any(shape != shapes[0] for shape in shapes):  # a file may say anything
-        raise RuntimeError(f"results of the shapes {shapes[0]} and others are given as one")
+        raise RuntimeError(f"results of different shapes, {shapes[0]} and others, are joined into one output")
     return (len(shapes), *shapes[0])
 
 
 def _as_openvino(tensor: torch.Tensor) -> Any:
-    """Return an OpenVINO tensor on the same memory."""
+    """Return an OpenVINO tensor that shares the tensor's memory."""
     if tensor.dtype is torch.bfloat16:
         array = as_array(tensor.detach().view(torch.int16))
         return openvino().Tensor(array.view(numpy.uint16), tensor.shape, openvino().Type.bf16)

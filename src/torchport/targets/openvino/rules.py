@@ -1,7 +1,7 @@
-"""Which ATen ops OpenVINO computes as torch does, and all that is known of each: one registry.
+"""The registry of ATen ops that OpenVINO computes as torch does, with everything that is known about each.
 
-An op that has no rule here is decomposed by torch, or stays on the host. OpenVINO's
-frontend lowers more ops; those gave other results than torch on torch's own samples.
+An op without a rule is decomposed by torch, or stays on the host. OpenVINO's frontend lowers more ops;
+their results differed from torch's on torch's own op samples.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from torchport.targets.rule_target import Check, Kinds, Rules
 from torchport.targets.rule_target import Rule as BaseRule
 from torchport.verification import HALVES
 
-# The range of an op's float results, from those of what it reads.
+# Computes the range of an op's float results from its operands' ranges.
 Floats = Callable[[fx.Node, Values], Range]
 
 
 class NaN(Enum):
-    """What becomes of NaN on the device: is an operand's kept, and does it arise where torch's does?"""
+    """How the device treats NaN: whether an operand's propagates, and whether it arises as in torch."""
 
-    # It may get lost: relu gives 0 for it, maximum the other operand, a comparison is false or true.
+    # NaN may be lost: relu gives 0 for it, maximum the other operand, a comparison either result.
     LOST = (False, False)
-    # Outside its domain the op gives NaN, as torch does; what it is given may get lost.
+    # Outside its domain the op gives NaN, as in torch; an operand's NaN may be lost.
     MADE = (False, True)
-    # An operand's shows in the result. Of numbers that are too large or infinite the result may differ:
-    # kernels that add in another order give another infinity, or NaN.
+    # An operand's NaN propagates. For operands that are too large or infinite, the result may differ: kernels
+    # that add in another order may give the other infinity, or NaN.
     KEPT = (True, False)
-    # The result is NaN just where torch's is: moves, and arithmetic on single elements.
+    # The result is NaN exactly where torch's is: data movement and elementwise arithmetic.
     EXACT = (True, True)
 
     @property
     def is_kept(self) -> bool:
-        """Whether an operand's NaN makes the result NaN."""
+        """Whether an operand's NaN propagates to the result."""
         return self.value[0]
 
     @property
     def arises(self) -> bool:
-        """Whether of numbers and infinities the result is NaN just where torch's is."""
+        """Whether, for operands without NaN, the result is NaN exactly where torch's is."""
         return self.value[1]
 
 
 class Misread(Enum):
-    """Which infinities an op takes for something else."""
+    """Which infinities an op handles differently from torch."""
 
     NONE = ""
-    MINUS = "-inf"  # of nothing but -inf, the largest is the least finite number
+    MINUS = "-inf"  # the maximum of nothing but -inf is the lowest finite number
     PLUS = "inf"
     MINUS_ROWS = "a row of nothing but -inf"
     ROWS = "a row that has inf, or nothing but -inf"
@@ -64,14 +64,14 @@ class Misread(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule(BaseRule):
-    """All that is known of an op.
+    """Everything that is known about an op.
 
     Args:
-        floats: the range of its float results; `NO_FLOATS` if it gives none.
-        nan: what becomes of NaN in it.
-        misread: which infinities it takes for something else.
-        wide: whether OpenVINO is to compute it in float32 where its tensors are in half precision, since it
-            cannot otherwise, or is further off than torch.
+        floats: computes the range of its float results; `NO_FLOATS` if it has none.
+        nan: how it treats NaN.
+        misread: which infinities it handles differently from torch.
+        wide: whether half-precision tensors must be computed in float32, because OpenVINO does not support
+            the op in half precision, or is less accurate than torch.
     """
 
     KINDS: ClassVar[Kinds] = {
@@ -112,7 +112,7 @@ def checked(
     open: Check | None = None,
     wide: bool = False,
 ) -> Callable[[Check], Check]:
-    """Register ops with a condition, the decorated function: it returns what is wrong, or None."""
+    """Register ops with the decorated function as their check: it returns what is wrong, or None."""
 
     def register(check: Check) -> Check:
         takes(names, kinds, floats, nan, misread, check, wide=wide, open=open)
@@ -122,12 +122,12 @@ def checked(
 
 
 def NO_FLOATS(node: fx.Node, values: Values) -> Range:
-    """Stand for the range of floats in the rules of ops that give none."""
+    """Stand in for the float range in the rules of ops without float results."""
     raise AssertionError(f"{node.target} gives no floats")
 
 
 def range_of_result(node: fx.Node, values: Values) -> Range:
-    """Return the range of a node's float results: anything, if its op has no rule."""
+    """Return the range of a node's float results: `ANYTHING` if its op has no rule."""
     if node.target is operator.getitem:
         return values.of(node.args[0])
     rule = RULES.get(str(node.target))
@@ -135,12 +135,12 @@ def range_of_result(node: fx.Node, values: Values) -> Range:
 
 
 def argument(detail: str, remedy: str = "") -> Verdict:
-    """Refuse because of an argument."""
+    """Return a verdict that refuses a node because of an argument."""
     return Verdict(False, "argument", detail, remedy)
 
 
 def shape(detail: str, remedy: str = "") -> Verdict:
-    """Refuse because of a shape."""
+    """Return a verdict that refuses a node because of a shape."""
     return Verdict(False, "shape", detail, remedy)
 
 

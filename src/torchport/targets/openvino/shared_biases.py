@@ -1,7 +1,7 @@
-"""Parts a bias from its product where several ops read the sum: OpenVINO for ARM computes such a sum wrongly.
+"""Separates a bias from its product if several ops read the sum, which OpenVINO computes wrongly on ARM.
 
-Its plug-in for ARM adds the bias to a product in eight bits by itself. If a quantizer and something else read
-the sum, all of them get wrong numbers (2026.4). With a reshape in between it leaves the sum alone.
+Its ARM plugin fuses the bias into an 8-bit product. If a quantizer and another op read the sum, all of them
+get wrong values (2026.4). With a reshape in between, it does not fuse the bias.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 from torchport.targets.openvino.library import openvino
 
 
-def part_shared_biases(model: Any) -> None:
-    """Put a dimension of size 1 around each sum of a product and a constant that several ops read."""
+def separate_shared_biases(model: Any) -> None:
+    """Wrap each sum of a product and a constant that several ops read in an unsqueeze and a squeeze."""
     opset = openvino().opset13
     for node in model.get_ordered_ops():
         if node.get_type_name() != "Add" or len(node.output(0).get_target_inputs()) < 2:
@@ -28,7 +28,7 @@ def part_shared_biases(model: Any) -> None:
 
 
 def _is_bias(value: Any, product: Any) -> bool:
-    """Whether a value is a constant, converted at most, of no more dimensions than a product."""
+    """Whether a value is a constant, at most converted, with no more dimensions than a product."""
     node = value.get_node()
     if node.get_type_name() == "Convert":
         node = node.input_value(0).get_node()

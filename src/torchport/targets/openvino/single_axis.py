@@ -1,9 +1,9 @@
-"""Has reductions over several axes go over one, where OpenVINO for ARM would split them, and be slow or fail.
+"""Rewrites reductions over several axes as reductions over one: on ARM, OpenVINO's are slow or fail.
 
-Its plug-in for ARM makes of each such reduction one for every axis, also of the sums over whole tensors with
-which we look for NaN, where one over all elements is faster. In models that hold a FakeQuantize it
-reads those axes from memory that was never written: "Axis 281470681743360 out of the tensor rank range". Two
-reductions in a row do not help, as OpenVINO merges them first; a reshape before a single one does.
+Its ARM plugin splits each such reduction into one per axis, even the sums over whole tensors that check for
+NaN, where a single one over all elements is faster. In models with a FakeQuantize it then reads the axes from
+uninitialized memory: "Axis 281470681743360 out of the tensor rank range". Two consecutive reductions do not
+help, as OpenVINO merges them first; a reshape before a single one does.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Any
 
 from torchport.targets.openvino.centred_norms import centre_norms
 from torchport.targets.openvino.library import openvino
-from torchport.targets.openvino.shared_biases import part_shared_biases
+from torchport.targets.openvino.shared_biases import separate_shared_biases
 
 _REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
 
 
-def mend_for_arm(model: Any) -> None:
-    """Change what is slow or wrong, if the processor is an ARM one."""
+def apply_arm_workarounds(model: Any) -> None:
+    """Rewrite what is slow or wrong on ARM; does nothing on other processors."""
     if platform.machine().lower() not in ("aarch64", "arm64"):
         return
     centre_norms(model)
     is_quantized = any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
     merge_axes(model, whole_tensors_only=not is_quantized)
     if is_quantized:
-        part_shared_biases(model)
+        separate_shared_biases(model)
 
 
 def merge_axes(model: Any, *, whole_tensors_only: bool = False) -> None:
-    """Change each reduction over several axes: they are moved to the end, and become one.
+    """Rewrite each reduction over several axes: they are transposed to the end and merged into one.
 
     Args:
-        model: the model.
-        whole_tensors_only: whether only reductions over all axes are changed: those need not be moved.
+        model: the model, changed in place.
+        whole_tensors_only: whether to rewrite only reductions over all axes, which need no transpose.
     """
     for node in model.get_ordered_ops():
         axes = _axes(node)
@@ -49,7 +49,7 @@ def merge_axes(model: Any, *, whole_tensors_only: bool = False) -> None:
 
 
 def _axes(node: Any) -> list[int]:
-    """Return the axes of a reduction, counted from the first one; none if they are not known."""
+    """Return the axes of a reduction, non-negative and sorted; empty for other ops or unknown axes."""
     if node.get_type_name() not in _REDUCTIONS:
         return []
     given, rank = node.input_value(1).get_node(), node.get_input_partial_shape(0).rank
@@ -68,7 +68,7 @@ def _over_one(node: Any, axes: list[int]) -> Any:
     value = node.input_value(0)
     if kept + axes != sorted(kept + axes):
         value = opset.transpose(value, opset.constant(kept + axes))
-    # 0 stands for the size that is there, which may be open.
+    # 0 keeps a size, which may be open.
     shape = opset.constant([0] * len(kept) + [-1])
     merged = opset.reshape(value, shape, special_zero=True)
     reduced = reductions[node.get_type_name()](merged, opset.constant([len(kept)]), False)

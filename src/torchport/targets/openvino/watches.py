@@ -1,12 +1,12 @@
-"""Finds where an island could lose a NaN, so that those places are watched on each call.
+"""Chooses the values of an island that must be watched on each call, so that no NaN is lost.
 
-Many of OpenVINO's kernels take NaN for a number: relu gives 0 for it, maximum the other operand, and on
-ARM the softmax of nothing but -inf is uniform. The largest of nothing but -inf is the least finite number
-to them. `nan_walk.py` finds the ops that read what could be NaN or such an infinity. Here values are chosen
-that prove that there is none if they are finite, or small: of small inputs, sums and products do not overflow
-for many layers. Each is added to a sum that the island gives besides its outputs: that is not finite just
-when the caller must run with eager torch. Another sum goes over its inputs and outputs, so that nobody else
-need look at each of them.
+Many of OpenVINO's kernels do not propagate NaN: relu gives 0 for it, maximum the other operand, and on ARM
+the softmax of nothing but -inf is uniform. The maximum of nothing but -inf is the lowest finite number.
+`nan_walk.py` finds the ops that could read NaN or such an infinity. Here values are chosen that, if they are
+finite or small, prove that none can: with small inputs, sums and products do not overflow for many layers.
+These values are added to a sum that the island returns besides its outputs. If it is not finite, the caller
+must run the call with eager torch. Another sum covers the inputs and outputs, so that no other check need
+read all of them.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from torchport.targets.openvino.ops import RULES
 from torchport.targets.openvino.rules import Rule
 from torchport.verification import HALVES
 
-# Its square is more than float32 holds.
+# Its square overflows float32.
 _HUGE = 1e30
-# What a sum, or one of squares, is multiplied by: the product is finite only if all numbers are small.
-# Half precision rounds what is summed.
+# Factors of a sum and of a sum of squares: the product is finite only if all values are small. The margin is
+# for half precision, which rounds the summands.
 _OF_SUM, _OF_SQUARES = 3.4e38 / SMALL * 1.1, 3.4e38 / SMALL**2 * 1.1
-# Ops that read their operands from memory: to read those once more keeps nothing from being fused.
+# Ops that read their operands from memory: reading those once more prevents no fusion.
 _READERS = frozenset(
     f"aten.{name}.default"
     for name in ("convolution", "mm", "bmm", "addmm", "linear", "scaled_dot_product_attention")
 )
-# From how many values on they are looked at and summed together, and how many are summed at most: they are in
-# memory until then.
+# The number of values from which they are tried and summed as a group, and the most that are summed together:
+# they stay in memory until then.
 _MANY, _MOST_TOGETHER = 8, 16
-# In elements: from here on to read them costs more than to begin a sum does.
+# In elements. Above this, reading a value costs more than starting a sum.
 _LARGE = 1 << 16
-# Of how many values before a trouble it is tried whether to watch them helps.
+# How many of the values before a trouble are tried as watches.
 _TRIED = 16
-# What a sum costs besides its elements, in elements; and an input, which is summed anyway.
+# In elements: the fixed cost of a sum, and the cost of watching an input, which is summed anyway.
 _COST_OF_SUM, _COST_OF_INPUT = 5000, 100
 
 Conditions = Mapping[fx.Node, Condition]
@@ -49,13 +49,13 @@ Conditions = Mapping[fx.Node, Condition]
 def find_watches(
     graph_module: fx.GraphModule, rules: Mapping[str, Rule] = RULES
 ) -> tuple[list[Watch], list[int]]:
-    """Return what must be watched in an island, and which of its inputs must be finite on each call.
+    """Return what must be watched in an island, and the indices of inputs that must be finite on each call.
 
-    An input may hold infinities if that asks for no watch but those of a softmax: masks do.
+    An input may hold infinities, as masks do, if that requires no watches other than a softmax's rows.
 
     Args:
         graph_module: the island.
-        rules: what is known of each op on the engine that runs it.
+        rules: the rules of the engine that runs it.
     """
     island = Island(graph_module, rules)
     conditions: dict[fx.Node, Condition] = {}
@@ -63,15 +63,15 @@ def find_watches(
     while found.trouble is not None:
         conditions, found = _settle(island, conditions, found, found.trouble)
     inputs = island.inputs
-    # Small ones first: a mask is smaller than what it masks.
+    # Smallest first: a mask is smaller than what it masks.
     floats = sorted((node for node in inputs if is_float(node)), key=_size)
-    free = _most(floats, lambda some: island.walk(_less(conditions, some), some).trouble is None)
-    conditions = _less(conditions, free)
-    needless = _most(
+    free = _largest_subset(floats, lambda some: island.walk(_without(conditions, some), some).trouble is None)
+    conditions = _without(conditions, free)
+    needless = _largest_subset(
         [node for node in floats if node in conditions],
-        lambda some: island.walk(_less(conditions, some), free).trouble is None,
+        lambda some: island.walk(_without(conditions, some), free).trouble is None,
     )
-    conditions = _less(conditions, needless)
+    conditions = _without(conditions, needless)
     found = island.walk(conditions, free)
     watches = [
         Watch(node, condition, positive=found.ranges[node].low >= 0) for node, condition in conditions.items()
@@ -84,21 +84,22 @@ def find_watches(
 
 
 def _could_overflow(node: fx.Node, found: Found) -> bool:
-    """Whether a result in half precision could be too large for it, of which devices make what they like."""
+    """Whether a half-precision result could overflow its dtype, which devices handle differently."""
     if node.op == "placeholder" or not is_float(node):
         return False
     dtype = node.meta["val"].dtype
     return dtype in HALVES and found.ranges[node].largest > torch.finfo(dtype).max
 
 
-def _less(conditions: Conditions, nodes: Collection[fx.Node]) -> dict[fx.Node, Condition]:
+def _without(conditions: Conditions, nodes: Collection[fx.Node]) -> dict[fx.Node, Condition]:
     return {node: condition for node, condition in conditions.items() if node not in nodes}
 
 
-def _most(nodes: list[fx.Node], holds: Callable[[Collection[fx.Node]], bool]) -> frozenset[fx.Node]:
-    """Return as many nodes as something holds for, the first ones first.
+def _largest_subset(nodes: list[fx.Node], holds: Callable[[Collection[fx.Node]], bool]) -> frozenset[fx.Node]:
+    """Return a largest subset of nodes for which a predicate holds, preferring earlier nodes.
 
-    Of many that are alike, as the caches of all layers are, the first speaks for the others.
+    For groups of many similar nodes, such as the KV caches of all layers, the group is dropped if the
+    predicate fails for its first node.
     """
     if not nodes or holds(nodes):
         return frozenset(nodes)
@@ -109,26 +110,26 @@ def _most(nodes: list[fx.Node], holds: Callable[[Collection[fx.Node]], bool]) ->
     chosen: frozenset[fx.Node] = frozenset()
     for some in alike.values():
         if len(some) < _MANY or holds({*chosen, some[0]}):
-            chosen = _most_by_halves(some, holds, chosen)
+            chosen = _largest_by_bisection(some, holds, chosen)
     return chosen
 
 
-def _most_by_halves(
+def _largest_by_bisection(
     nodes: list[fx.Node], holds: Callable[[Collection[fx.Node]], bool], chosen: frozenset[fx.Node]
 ) -> frozenset[fx.Node]:
-    """Return the chosen nodes and as many others as something still holds for."""
+    """Return the chosen nodes and as many others as the predicate still holds for, by bisection."""
     if holds({*chosen, *nodes}):
         return frozenset((*chosen, *nodes))
     if len(nodes) == 1:
         return chosen
     half = len(nodes) // 2
-    return _most_by_halves(nodes[half:], holds, _most_by_halves(nodes[:half], holds, chosen))
+    return _largest_by_bisection(nodes[half:], holds, _largest_by_bisection(nodes[:half], holds, chosen))
 
 
 def _settle(
     island: Island, conditions: dict[fx.Node, Condition], found: Found, trouble: Trouble
 ) -> tuple[dict[fx.Node, Condition], Found]:
-    """Return the conditions with those that settle a trouble for the least cost, and what is found then."""
+    """Add the conditions that get past a trouble at the least cost; return all of them and the new walk."""
     best: tuple[float, dict[fx.Node, Condition], Found] | None = None
     for choice in _choices(island, conditions, found, trouble):
         tried = {**conditions, **choice}
@@ -140,7 +141,7 @@ def _settle(
             best = gain, tried, result
     if best is not None:
         return best[1:]
-    # Nothing that it reads settles it: its result must be finite.
+    # No condition on earlier values settles it: its result must be finite.
     node = island.nodes[trouble.index]
     results = [node] if isinstance(node.meta["val"], torch.Tensor) else list(node.users)
     tried = {**conditions, **dict.fromkeys(results, Condition.FINITE)}
@@ -156,7 +157,7 @@ def _choices(
         one for one in _ancestors(island, node) if found.ranges[one].largest > SMALL and one.op != "get_attr"
     ]
     inputs = [one for one in before if one.op == "placeholder"]
-    if inputs:  # the others soon come to it: a cache for each layer
+    if inputs:  # all inputs, as the other ones soon need it as well: each layer has a cache
         yield dict.fromkeys([one for one in island.inputs if is_float(one)], Condition.SMALL)
     own = [one for one in before if one in node.all_input_nodes]
     if inputs:
@@ -171,7 +172,7 @@ def _choices(
 
 
 def _ancestors(island: Island, node: fx.Node) -> list[fx.Node]:
-    """Return the single floats that a node depends on, in order."""
+    """Return the float tensors that a node depends on, in graph order; ops with several results excluded."""
     seen: set[fx.Node] = set()
     waiting = list(node.all_input_nodes)
     while waiting:
@@ -197,7 +198,7 @@ def _size(node: fx.Node) -> int:
 
 
 def _cost(choice: Conditions, found: Found) -> float:
-    """Return what it costs to watch values, in elements that are summed."""
+    """Return the cost of watching values, in elements summed."""
     total = 0
     for node, condition in choice.items():
         if node.op == "placeholder":
@@ -210,10 +211,10 @@ def _cost(choice: Conditions, found: Found) -> float:
 
 
 def add_sums(graph_module: fx.GraphModule, watches: Collection[Watch]) -> tuple[fx.GraphModule, list[str]]:
-    """Return a copy of an island that gives sums as well, after its outputs, and the names of these sums.
+    """Return a copy of an island that also returns sums, after its outputs, and the names of these sums.
 
-    `crossing` is the sum of all floats that go in or come out, `inside` that of what is watched; either is
-    missing if there is nothing to sum. A sum is not finite if one of the values is not.
+    `crossing` is the sum of all float inputs and outputs, `inside` that of the watched values; either is
+    missing if there is nothing to sum. A sum is not finite if one of its values is not.
     """
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
@@ -223,7 +224,7 @@ def add_sums(graph_module: fx.GraphModule, watches: Collection[Watch]) -> tuple[
     inside = _Total(graph)
     for watch in watches:
         _watch(inside, copies[watch.node], watch)
-    # Those that are found small are finite.
+    # Values watched for being small are finite, too.
     small = {copies[watch.node] for watch in watches if watch.condition is Condition.SMALL}
     crossing = _Total(graph)
     for node in dict.fromkeys([*inputs, *returned]):
@@ -236,12 +237,12 @@ def add_sums(graph_module: fx.GraphModule, watches: Collection[Watch]) -> tuple[
 
 
 class _Total:
-    """A number that is not finite if one of the values that were added to it is not.
+    """A total that is not finite if one of the values added to it is not.
 
-    Few values are summed one by one. Of many, as a language model's step has, small ones are joined, and
-    inputs of one shape added to each other: to begin a sum for each would cost more than reading them does.
-    Results are not added to each other: OpenVINO merges such an op with those that made them, and crashes
-    where one of them made the other.
+    A few values are summed one by one. Of many, as in a language model's step, small ones are concatenated,
+    and inputs of one shape are added elementwise: starting a sum for each would cost more than reading them.
+    Computed values are not added elementwise: OpenVINO fuses such an addition with the ops that compute them,
+    and crashes if one of them is computed from the other.
     """
 
     def __init__(self, graph: fx.Graph) -> None:
@@ -254,7 +255,7 @@ class _Total:
         Args:
             value: the value.
             factor: the factor.
-            source: what it was computed from, for this alone; itself if that is left out.
+            source: the value that it was computed from just for this total; defaults to the value itself.
         """
         if (source or value).op == "placeholder":
             kind: object = tuple(map(str, value.meta["val"].shape))
@@ -263,7 +264,7 @@ class _Total:
         self._alike.setdefault((factor, kind), []).append(value)
 
     def number(self) -> fx.Node | None:
-        """Return the number; None if nothing was added."""
+        """Return the node of the total; None if nothing was added."""
         sums = []
         for (factor, kind), values in self._alike.items():
             for value in self._merged(values, isinstance(kind, tuple)):
@@ -272,7 +273,7 @@ class _Total:
         return self._added(sums) if sums else None
 
     def _merged(self, values: list[fx.Node], are_inputs: bool) -> list[fx.Node]:
-        """Return fewer values, of which the same holds."""
+        """Return fewer values with the same sum."""
         if len(values) < _MANY:
             return values
         parts = [values[start : start + _MOST_TOGETHER] for start in range(0, len(values), _MOST_TOGETHER)]
@@ -286,7 +287,7 @@ class _Total:
         return node
 
     def float32(self, value: fx.Node) -> fx.Node:
-        """Return a value in single precision."""
+        """Return a value cast to float32."""
         if value.meta["val"].dtype is torch.float32:
             return value
         return self.call(torch.ops.aten._to_copy.default, value, dtype=torch.float32)
@@ -295,7 +296,7 @@ class _Total:
         return self.call(torch.ops.aten.cat.default, [self._flat(self.float32(value)) for value in values])
 
     def _flat(self, value: fx.Node) -> fx.Node:
-        """Return a value as one row. OpenVINO knows no strides, and torch's exporter of ONNX does."""
+        """Return a value flattened. OpenVINO ignores strides; torch's ONNX exporter respects them."""
         known = value.meta["val"]
         if not has_open_sizes(known) and not known.is_contiguous():
             value = self.call(torch.ops.aten.clone.default, value, memory_format=torch.contiguous_format)
@@ -311,7 +312,7 @@ class _Total:
 
 
 def _watch(total: _Total, value: fx.Node, watch: Watch) -> None:
-    """Add something that is not finite if a value does not meet its condition."""
+    """Add a term that is not finite if a value does not meet its condition."""
     call, aten = total.call, torch.ops.aten
     if watch.condition is Condition.FINITE:
         total.add(value)
@@ -329,7 +330,7 @@ def _watch(total: _Total, value: fx.Node, watch: Watch) -> None:
         largest = call(aten.amax.default, sizes, list(range(sizes.meta["val"].dim())))
         total.add(largest, _of_largest(watch.node.meta["val"].dtype))
     else:
-        # The largest of a row, bounded first: kernels differ in what the maximum of nothing but -inf is.
+        # The maximum of each row, clamped first: kernels differ in the maximum of nothing but -inf.
         bounded = call(aten.clamp.default, total.float32(value), -_HUGE, _HUGE)
         if bounded.meta["val"].dim():
             bounded = call(aten.amax.default, bounded, list(watch.dims or ()))
@@ -337,7 +338,7 @@ def _watch(total: _Total, value: fx.Node, watch: Watch) -> None:
 
 
 def _of_largest(dtype: torch.dtype) -> float:
-    """Return a factor that makes a number infinite just if a dtype would round it to infinity."""
+    """Return a factor that makes a float32 value infinite only if the dtype would round it to infinity."""
     information = torch.finfo(dtype)
     limit = information.max * (2 - information.eps / 2) / (2 - information.eps)
     return float(torch.finfo(torch.float32).max) / limit * (1 + 1e-5)

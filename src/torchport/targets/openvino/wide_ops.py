@@ -1,4 +1,4 @@
-"""Has ops in half precision computed in float32, where their rules say so: casts before and after them."""
+"""Inserts casts around half-precision ops that must be computed in float32 according to their rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchport.verification import HALVES
 
 
 def widen_ops(graph_module: fx.GraphModule) -> None:
-    """Cast what such ops read to float32, and what they give back to its dtype; changes the graph."""
+    """Cast such ops' operands to float32 and their results back to the original dtype, in place."""
     graph = graph_module.graph
     for node in list(graph.nodes):
         rule = RULES.get(str(node.target))

@@ -1,8 +1,8 @@
-"""Has large weights of half precision in float32 where the system can take their memory back.
+"""Converts large half-precision weights to float32 in memory that the system can reclaim.
 
-Where products are computed in float32, OpenVINO makes float32 of such a weight, and of that the form that its
-kernel reads: it holds the weight twice, four times its own size. The first is never read again. Here it is
-made beforehand, in a file without a name.
+Where products are computed in float32, OpenVINO converts such a weight to float32, and that to its kernel's
+packed form: it holds both, four times the weight's own size. The first is never read again. Here it is
+created beforehand, in an unnamed file.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy
 from torchport.targets.mapped_payload import Bytes, new_payload
 from torchport.targets.openvino.library import openvino
 
-_LARGE = 1 << 20  # bytes; of smaller weights there is little to gain
-_MUCH = 1 << 26  # bytes of all large ones together, from which it pays: a compiled form cannot be kept then
-# By which OpenVINO knows that it must not compute a constant beforehand: as it prints that attribute's name.
+_LARGE = 1 << 20  # bytes; smaller weights gain little
+_MUCH = 1 << 26  # bytes of all large weights from which it pays off, as no compiled form can be saved then
+# The attribute that disables constant folding of a node, by the name under which OpenVINO prints it.
 _NOT_FOLDED = "DisableConstantFolding_0"
 
 
 def widen_weights(model: Any) -> Bytes | None:
-    """Change a model's large weights of half precision; return the memory that they lie in, to be kept.
+    """Convert a model's large half-precision weights; return their new memory, which the caller must keep.
 
-    None if there is not much to gain; the model is as it was then.
+    None, with the model unchanged, if there is not much to gain.
     """
     halves = (openvino().Type.bf16, openvino().Type.f16)
     found = [
@@ -48,22 +48,22 @@ def widen_weights(model: Any) -> Bytes | None:
 
 
 def _is_converted(node: Any) -> bool:
-    """Whether the model itself makes float32 of a weight, such as the scales of weights of few bits."""
+    """Whether the model itself converts a constant, such as the scales of low-bit weights."""
     return any(user.get_node().get_type_name() == "Convert" for user in node.output(0).get_target_inputs())
 
 
 def _fill(wide: Any, node: Any) -> None:
-    """Write a weight's numbers in float32."""
+    """Write a weight's values in float32."""
     stored = node.get_data().reshape(-1)
     if node.get_element_type() == openvino().Type.f16:
         wide[:] = stored.view(numpy.float16)
-    else:  # the upper half of a float32
+    else:  # bfloat16 is the upper half of a float32
         wide.view(numpy.uint32)[:] = stored.view(numpy.uint16)
         wide.view(numpy.uint32)[:] <<= 16
 
 
 def _replace(node: Any, values: Any) -> None:
-    """Put the same numbers in float32 in a weight's place, and a cast back to what it was behind them."""
+    """Replace a weight by the same values in float32, followed by a cast back to its dtype."""
     opset = openvino().opset13
     back = opset.convert(opset.constant(values, shared_memory=True), node.get_element_type().get_type_name())
     back.get_rt_info()[_NOT_FOLDED] = ""

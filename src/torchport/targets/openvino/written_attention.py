@@ -1,10 +1,11 @@
-"""Writes attention out, where OpenVINO would do so itself, and slower.
+"""Decomposes attention into matrix products and a softmax, faster than OpenVINO's own decomposition.
 
-Its kernel for attention is only for caches that it holds itself, and ARM has none. What it writes multiplies
-all keys by the square root of the scale, and transposes them, in each call; of a cache that is many times
-what the token itself needs. Here the scale goes to the queries, and the product reads the keys as they are.
+OpenVINO's attention kernel only supports KV caches that are its own states, and does not exist on ARM. Its
+decomposition multiplies all keys by the square root of the scale, and transposes them, in each call; for a
+cache that costs many times what the token itself needs. Here the scale is applied to the queries, and the
+product reads the keys in place.
 
-A cache into which a call's own rows are copied is not copied: `cached_rows.py`.
+A cache into which a call's new rows are copied is not copied; see `cached_rows.py`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ _FLOAT = "f32"
 
 
 def write_attention(model: Any, *, in_float32: bool = False) -> None:
-    """Replace each attention that has no causal mask of its own, and whose scale is known.
+    """Decompose each attention that is not `causal` and whose scale is known.
 
     Args:
-        model: OpenVINO's.
-        in_float32: whether attention in half precision is computed in float32, and rounded once.
+        model: OpenVINO's model, changed in place.
+        in_float32: whether half-precision attention is computed in float32, and rounded once.
     """
     places = Places()
     for node in model.get_ordered_ops():
@@ -44,7 +45,7 @@ def write_attention(model: Any, *, in_float32: bool = False) -> None:
 
 
 class _Attention:
-    """One op, and the dtype that it is computed in."""
+    """One attention op and the dtype that it is computed in."""
 
     def __init__(self, node: Any, *, in_float32: bool) -> None:
         self._node = node
@@ -52,7 +53,7 @@ class _Attention:
         self._dtype = _FLOAT if in_float32 else self._gives
 
     def scale(self) -> Any:
-        """Return what queries are multiplied by; None if it would be rounded, or is not known."""
+        """Return the factor for the queries; None if it is not known, or the dtype would round it."""
         if self._node.get_input_size() > _SCALE:
             return self._input(_SCALE)
         width = self._node.get_input_partial_shape(_QUERY)[-1]
@@ -61,26 +62,26 @@ class _Attention:
         return openvino().opset13.constant(1 / math.sqrt(width.get_length()), openvino().Type.f32)
 
     def written(self, scale: Any, places: Places) -> Any:
-        """Return what it is made of."""
+        """Return the decomposition's result."""
         opset = openvino().opset13
         query = opset.multiply(self._input(_QUERY), scale)
         result = self._of_cache(query, places)
         if result is None:
             scores = opset.matmul(query, self._input(_KEY), transpose_a=False, transpose_b=True)
-            chances = self._chances(scores)
-            result = opset.matmul(chances, self._input(_VALUE), transpose_a=False, transpose_b=False)
+            probabilities = self._probabilities(scores)
+            result = opset.matmul(probabilities, self._input(_VALUE), transpose_a=False, transpose_b=False)
         return result if self._dtype == self._gives else opset.convert(result, self._gives)
 
     def _input(self, place: int) -> Any:
         return self._computed(self._node.input_value(place))
 
     def _computed(self, value: Any) -> Any:
-        """Return a value in the dtype that is computed in."""
+        """Return a value cast to the dtype of the computation."""
         if value.get_element_type().get_type_name() == self._dtype:
             return value
         return openvino().opset13.convert(value, self._dtype)
 
-    def _chances(self, scores: Any) -> Any:
+    def _probabilities(self, scores: Any) -> Any:
         opset = openvino().opset13
         if self._node.get_input_size() > _MASK:
             mask = self._node.input_value(_MASK)
@@ -92,13 +93,13 @@ class _Attention:
         return opset.softmax(scores, -1)
 
     def _of_cache(self, query: Any, places: Places) -> Any | None:
-        """Return attention to a cache that is not copied; None if there is none.
+        """Return attention to a cache without copying the new rows into it; None if there is no such cache.
 
-        What was copied into the cache is multiplied beside it. Scores of the copied rows go where those of
-        the rows that they replace would be. Heads of queries that share keys are put together.
+        The new rows are multiplied separately. Their scores overwrite those of the rows that they replace.
+        Query heads that share keys are grouped.
         """
         keys, values = (cached_rows(self._node.input_value(place)) for place in (_KEY, _VALUE))
-        # In half precision the sum of two products would be rounded once more than one product is.
+        # In half precision, the sum of two products would be rounded once more than a single product.
         if keys is None or values is None or self._dtype != _FLOAT or not keys.are_placed_like(values):
             return None
         opset = openvino().opset13
@@ -109,20 +110,20 @@ class _Attention:
             for rows in (keys.cache, keys.new)
         )
         scores = opset.scatter_update(before, keys.places, own, places.axis)
-        chances = _grouped(self._chances(_grouped(scores, heads, keys)), shared, keys)
-        of_new = opset.gather(chances, keys.places, places.axis)
+        probabilities = _grouped(self._probabilities(_grouped(scores, heads, keys)), shared, keys)
+        of_new = opset.gather(probabilities, keys.places, places.axis)
         nothing = opset.multiply(of_new, opset.constant(0.0, openvino().Type.f32))
-        of_cache = opset.scatter_update(chances, keys.places, nothing, places.axis)
+        of_cache = opset.scatter_update(probabilities, keys.places, nothing, places.axis)
         of_new = opset.multiply(of_new, places.last_of(keys.places))
         before, own = (
-            opset.matmul(chances, self._computed(rows), transpose_a=False, transpose_b=False)
-            for chances, rows in ((of_cache, values.cache), (of_new, values.new))
+            opset.matmul(probabilities, self._computed(rows), transpose_a=False, transpose_b=False)
+            for probabilities, rows in ((of_cache, values.cache), (of_new, values.new))
         )
         return _grouped(opset.add(before, own), heads, keys)
 
 
 def _grouped(value: Any, heads: int, keys: CachedRows) -> Any:
-    """Return a tensor with so many heads, and the others among its rows."""
+    """Reshape a tensor to `heads` heads, moving heads to rows or back; unchanged if no heads are shared."""
     if keys.heads == keys.shared_heads:
         return value
     opset = openvino().opset13

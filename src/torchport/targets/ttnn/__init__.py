@@ -1,4 +1,4 @@
-"""Tenstorrent's chips: whole islands as programs of ttnn calls, simulated where there is no chip."""
+"""Tenstorrent chips: whole islands as programs of ttnn calls, simulated where there is no chip."""
 
 from torchport.targets.ttnn.target import TtnnTarget
 

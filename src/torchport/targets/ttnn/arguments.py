@@ -1,4 +1,4 @@
-"""The arguments of a program's calls, as JSON and back; no torch. `program_check.py` checks what is read."""
+"""Converts the arguments of a program's calls to JSON and back; no torch. `program_check.py` checks them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchport.records import JSON
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """An argument that is a tensor of the program, by its name."""
+    """An argument that refers to a tensor of the program by name."""
 
     name: str
 
@@ -30,8 +30,8 @@ class Make:
     """An argument that is an object of the library, such as `Conv2dConfig(...)`.
 
     Args:
-        function: what makes it.
-        args, kwargs: what it is made with.
+        function: its constructor.
+        args, kwargs: the constructor's arguments.
     """
 
     function: str
@@ -43,13 +43,13 @@ Argument: TypeAlias = "Ref | Name | Make | bool | int | float | str | tuple[Argu
 Keywords: TypeAlias = "tuple[tuple[str, Argument], ...]"
 
 DEVICE = Name("device")
-COMPUTE = Name("compute")  # how precisely kernels compute: one object for the whole program
+COMPUTE = Name("compute")  # the compute kernel config, which sets precision: one for the whole program
 
 _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def encode(argument: Argument) -> JSON:
-    """Return an argument's JSON; what JSON has no form for becomes a one-entry object."""
+    """Return an argument's JSON; values without a JSON equivalent become an object with one entry."""
     if isinstance(argument, Ref):
         return {"ref": argument.name}
     if isinstance(argument, Name):
@@ -65,10 +65,10 @@ def encode(argument: Argument) -> JSON:
 
 
 def decode(data: object) -> Argument:
-    """Return the argument that `encode` wrote; `check_call` says whether it is one of torchport's.
+    """Return the argument that `encode` wrote; `check_call` checks that torchport uses it.
 
     Raises:
-        TargetError: it is no such thing.
+        TargetError: the JSON is not an argument.
     """
     if isinstance(data, list):
         return tuple(decode(item) for item in data)
@@ -93,7 +93,7 @@ def decode_keywords(data: object) -> Keywords:
     """Return keyword arguments from their JSON.
 
     Raises:
-        TargetError: they are no such thing.
+        TargetError: the JSON is not keyword arguments.
     """
     if not isinstance(data, Mapping):
         raise malformed("keyword arguments", data)
@@ -110,19 +110,19 @@ def _decode_make(data: object) -> Make:
 
 
 def malformed(what: str, data: object) -> TargetError:
-    """Return the refusal of JSON that is something else than it should be."""
+    """Return the error for malformed JSON."""
     return TargetError(f"{what} of the program is malformed: {data!r:.100}", where="ttnn")
 
 
 def mapped(argument: Argument, change: Callable[[Argument], Any]) -> Any:
-    """Return an argument with what `change` makes of it, or of each item of a list."""
+    """Apply `change` to an argument, or to each item of a list, recursively."""
     if isinstance(argument, tuple):
         return tuple(mapped(item, change) for item in argument)
     return change(argument)
 
 
 def refs_among(arguments: Iterable[Argument]) -> list[str]:
-    """Return the names of the tensors among arguments."""
+    """Return the names of the tensors among arguments, including those inside lists."""
     found: list[str] = []
     for argument in arguments:
         if isinstance(argument, Ref):

@@ -1,4 +1,4 @@
-"""Writes a program call by call; every call is judged by its simulated kernel at once."""
+"""Writes a program call by call; each call is checked by its simulated kernel as it is added."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from torchport.targets.ttnn.vocabulary import RESERVED
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """A tensor of the program that is being written."""
+    """A tensor of the program being written."""
 
     name: str
     held: Held  # without values
@@ -57,21 +57,21 @@ Data = Callable[[], torch.Tensor]
 
 
 class Builder:
-    """A program in the making. The same call with the same arguments is made once."""
+    """A program being written. The same call with the same arguments is added only once."""
 
     def __init__(self) -> None:
         self.inputs: list[Crossing] = []
         self.weights: dict[str, tuple[WeightRecord, Data]] = {}
         self.load: list[Call] = []
         self.calls: list[Call] = []
-        self.constants: set[str] = set()  # weights, and what is made of them alone
-        self.module = ""  # where the calls that are added come from
+        self.constants: set[str] = set()  # weights, and results computed from them when loading
+        self.module = ""  # the model's module that the added calls come from
         self._made: dict[object, Value] = {}
         self._names: set[str] = set(RESERVED)
-        self._numbers: dict[str, int] = {}  # the last number that was put behind a name
+        self._numbers: dict[str, int] = {}  # the last number appended to a name
 
     def fresh(self, wish: str) -> str:
-        """Return a name that nothing has yet, and that can be a variable's."""
+        """Return an unused name that is a valid variable name."""
         wish = re.sub(r"[^A-Za-z0-9_]", "_", wish)
         wish = f"_{wish}" if not wish or wish[0].isdigit() else wish
         name, number = wish, self._numbers.get(wish, 1)
@@ -83,7 +83,7 @@ class Builder:
         return name
 
     def input(self, crossing: Crossing) -> Value:
-        """Add a tensor that crosses to the device."""
+        """Add a tensor that is transferred to the device."""
         self.inputs.append(crossing)
         return Value(crossing.name, without_values(crossing.tensor))
 
@@ -101,11 +101,11 @@ class Builder:
         """Add a weight; its values are computed when the program is finished.
 
         Args:
-            wish: its name, if that is free.
-            shape, dtype, layout: what it is on the device.
-            data: gives its values.
-            key: the same weight has the same key.
-            on_device: whether it goes to the device as it is.
+            wish: its preferred name, used if it is free.
+            shape, dtype, layout: its description on the device.
+            data: returns its values.
+            key: identifies the weight; a repeated key returns the weight already added.
+            on_device: whether it is transferred to the device when the program is loaded.
         """
         full_key = ("weight", key, dtype, layout, on_device)
         if full_key in self._made:
@@ -122,13 +122,13 @@ class Builder:
 
         Args:
             function: its name in the library, without the leading `ttnn.`.
-            args, kwargs: its arguments; `None` among the keywords is left out.
-            wish: the result's name, if that is free.
-            load: whether it is made once, when the program is loaded.
+            args, kwargs: its arguments; keyword arguments that are `None` are omitted.
+            wish: the result's preferred name, used if it is free.
+            load: whether it runs once, when the program is loaded.
 
         Raises:
-            Refused: the library would not take it.
-            TargetError: it is not in the vocabulary of programs, so that no reader would take it.
+            Refused: the library would reject the call.
+            TargetError: the call is not in the vocabulary of programs, so no reader would accept it.
         """
         given = {key: item for key, item in kwargs.items() if item is not None}
         frozen_args = tuple(_frozen(item) for item in args)
@@ -141,7 +141,7 @@ class Builder:
             returned = FUNCTIONS[function](
                 *[_seen(item) for item in args], **{name: _seen(item) for name, item in given.items()}
             )
-        except RuntimeError as error:  # torch itself finds that the arguments do not fit
+        except RuntimeError as error:  # torch itself rejects the arguments
             refuse("argument", f"ttnn.{function}: {str(error).splitlines()[0][:200]}")
         if 0 in returned.shape:
             refuse("shape", "a tensor is empty")
@@ -155,7 +155,7 @@ class Builder:
 
 
 def without_values(tensor: DeviceTensor) -> Held:
-    """Return a tensor as kernels see it when nothing is computed."""
+    """Return a tensor on the meta device, as kernels see it when nothing is computed."""
     data = torch.empty(tensor.shape, dtype=HELD_IN[tensor.dtype], device="meta")
     return Held(data, tensor.dtype, tensor.layout)
 
@@ -170,7 +170,7 @@ def _frozen(argument: Any) -> Argument:
 
 
 def _hashable(argument: object) -> object:
-    """Tell apart what is equal and not the same: 1, 1.0 and True; 0.0 and -0.0."""
+    """Return a key that distinguishes values that compare equal: 1, 1.0 and True; 0.0 and -0.0."""
     if isinstance(argument, tuple):
         return tuple(_hashable(item) for item in argument)
     if isinstance(argument, (bool, int, float)):
@@ -188,7 +188,7 @@ def _seen(argument: Any) -> Any:
 
 
 def kernel_sees(argument: Argument) -> Any:
-    """Return an argument without tensors as a kernel sees it when nothing is computed."""
+    """Return a non-tensor argument as a kernel sees it when nothing is computed."""
     if argument == DEVICE:
         return torch.device("meta")
     return plain(argument)

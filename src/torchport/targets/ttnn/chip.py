@@ -1,4 +1,4 @@
-"""Runs a program on a chip, from torch's tensors to torch's tensors."""
+"""Runs a program on a chip, with torch tensors in and out."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def on_chip(program: TtnnProgram, weights: Mapping[str, torch.Tensor], device_id
 
 
 def _array(tensor: torch.Tensor) -> Array:
-    """Return a tensor as numpy holds it, which has no bfloat16."""
+    """Return a tensor as a numpy array; bfloat16, which numpy lacks, becomes float32."""
     tensor = tensor.detach()
     return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).contiguous().numpy()

@@ -1,4 +1,4 @@
-"""Writes a program as a Python script and a file of weights; it needs ttnn, numpy and safetensors alone."""
+"""Writes a program as a Python script and a weights file; the script needs only ttnn, numpy, safetensors."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _LAYOUTS = {"tile": "TILE_LAYOUT", "row_major": "ROW_MAJOR_LAYOUT"}
 
 _HEAD = '''"""{title}: {count} calls of ttnn, written by torchport {version}.
 
-    python {script}     # opens the device, runs once on the example inputs and prints what comes out
+    python {script}     # opens the device, runs once on the example inputs and prints the outputs
 
 Needs ttnn, numpy and safetensors. Weights and example inputs are in {weights}.
-The most memory of the device's that it takes at once: {peak:,} bytes.
+Peak device memory: {peak:,} bytes.
 """
 
 from pathlib import Path
@@ -42,7 +42,7 @@ FILE = Path(__file__).with_name({file!r})
 
 
 def read():
-    """Return the arrays in the file; bfloat16, which numpy has not, is stored as its 16 bits."""
+    """Return the arrays in the file; bfloat16, which numpy lacks, is stored as its 16 bits."""
     found = {{}}
     for name, array in load_file(FILE).items():
         kind, _, name = name.partition(":")
@@ -59,7 +59,7 @@ def on_device(array, dtype, layout, device):
 
 
 def make_compute(device):
-    """Return how precisely kernels compute."""
+    """Return the compute kernel config, which sets the precision of kernels."""
     return ttnn.init_device_compute_kernel_config(
         device.arch(),
         math_fidelity=ttnn.MathFidelity.{fidelity},
@@ -97,13 +97,13 @@ def emit(
     stem: str,
     device_id: int = 0,
 ) -> dict[str, bytes]:
-    """Return the script and the file of weights, by their names.
+    """Return the script and the weights file, by file name.
 
     Args:
-        program, weights: what was built.
+        program, weights: the built program and its weights.
         examples: the inputs that the script runs on.
-        title: what the script says it is.
-        stem: the files' name, without its ending.
+        title: the title in the script's docstring.
+        stem: the files' name, without its extension.
         device_id: which chip the script opens.
     """
     names = [f"example_{place}" for place in range(len(examples))]
@@ -124,7 +124,7 @@ def emit(
 
 
 def _named(name: str, tensor: torch.Tensor) -> tuple[str, torch.Tensor]:
-    """Return a tensor as numpy can read it, with a name that says how."""
+    """Return a tensor in a form that numpy can read, and its name with the encoding as prefix."""
     tensor = tensor.detach().clone(memory_format=torch.contiguous_format)
     if tensor.dtype is torch.bfloat16:
         return f"bfloat16:{name}", tensor.view(torch.uint16)
@@ -136,7 +136,7 @@ def _load(program: TtnnProgram) -> str:
         "",
         "",
         "def load(device, arrays):",
-        '    """Bring the weights to the device, once."""',
+        '    """Move the weights to the device, once."""',
         "    w = {}",
     ]
     if program.load:
@@ -164,7 +164,7 @@ def _run(program: TtnnProgram) -> str:
     inputs = [crossing.name for crossing in program.inputs]
     lines = ["", "", f"def run(device, w{''.join(f', {name}' for name in inputs)}):"]
     lines += [
-        '    """Return what the model computes of its inputs, as arrays, both in its order."""',
+        '    """Run the model; takes its inputs and returns its outputs as arrays, in the model\'s order."""',
         "    compute = make_compute(device)",
     ]
     for crossing in program.inputs:
@@ -209,7 +209,7 @@ def _received(crossing: Crossing, weights: set[str]) -> str:
 
 
 def _assignment(target: str, call: Call, weights: set[str], comment: str) -> list[str]:
-    """Return a call as code: one line if it fits, else one for each argument."""
+    """Return a call as code: on one line if it fits, else with its arguments on lines of their own."""
     parts = [_text(item, weights) for item in call.args]
     parts += [f"{key}={_text(item, weights)}" for key, item in call.kwargs]
     line = f"    {target} = ttnn.{call.function}({', '.join(parts)}){comment}"
@@ -239,13 +239,13 @@ def _text(argument: Argument, weights: set[str]) -> str:
 
 
 def as_comment(text: str) -> str:
-    """Return a text as it may stand in a comment or docstring: it ends neither, and escapes nothing."""
+    """Return a text made safe for a comment or docstring: without line breaks, quotes or escapes."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text)
     return shown.replace("\\", "/").replace('"', "'")
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a literal."""
+    """Return a text as a string literal."""
     return json.dumps(text)
 
 

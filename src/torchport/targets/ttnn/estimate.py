@@ -1,10 +1,10 @@
 """Estimates how long a program takes on a chip: an n150, one Wormhole.
 
-The model: each call takes the time to launch it, and the longer of computing and of moving its tensors;
-each tensor that crosses takes the time of its bytes over the bus, and of one transfer. Calls follow one
-another. Figures of the n150: 74 TFLOPS in bfloat16 at HiFi4 (a multiplication in four passes; each pass
-less makes it faster in proportion), 288 GB/s of memory, PCIe 4.0 ×16. What no kernel reaches in practice
-is taken off by the shares below.
+The model: each call takes its launch time plus the longer of its compute time and its memory time; each
+tensor transferred to or from the host takes a fixed time plus the time of its bytes over the bus. Calls do
+not overlap. Figures of the n150: 74 TFLOPS in bfloat16 at HiFi4 (a multiplication in four passes; fewer
+passes make it faster in proportion), 288 GB/s of memory bandwidth, PCIe 4.0 ×16. The shares below reduce
+these peaks to what kernels reach in practice.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from torchport.targets.ttnn.ttnn_program import Call, DeviceTensor, Name, TtnnPr
 
 FLOPS = {"HiFi4": 74e12, "HiFi3": 98e12, "HiFi2": 148e12, "LoFi": 262e12}
 FLOAT32_SHARE = 0.25  # of the rate in bfloat16
-MEMORY = 288e9  # bytes a second
-BUS = 16e9  # bytes a second
-LAUNCH = 6e-6  # seconds a call
-TRANSFER = 20e-6  # seconds a transfer
+MEMORY = 288e9  # bytes per second
+BUS = 16e9  # bytes per second
+LAUNCH = 6e-6  # seconds per call
+TRANSFER = 20e-6  # seconds per transfer
 COMPUTE_SHARE = 0.35  # of the peak, in products and convolutions
 MEMORY_SHARE = 0.6  # of the peak
 
 
 def estimate(program: TtnnProgram) -> float:
-    """Return the seconds that one run of a program is expected to take."""
+    """Return how many seconds one run of a program is expected to take."""
     tensors = {item.name: item.tensor for item in program.inputs}
     tensors.update({item.name: item.tensor for item in program.weights})
     for call in program.load:
         tensors.update(zip(call.results, call.tensors, strict=True))
     seconds = 0.0
-    near: set[str] = set()  # beside the cores: what lies there is not read from memory
+    near: set[str] = set()  # tensors in the cores' L1 memory, which cost no DRAM traffic
     for call in program.calls:
         tensors.update(zip(call.results, call.tensors, strict=True))
         if dict(call.kwargs).get("memory_config") == Name("L1_MEMORY_CONFIG"):
@@ -49,6 +49,6 @@ def _busy(call: Call, tensors: dict[str, DeviceTensor], fidelity: str, near: set
 
 
 def flops_of(call: Call, tensors: dict[str, DeviceTensor]) -> float:
-    """Return how many floating-point operations a call takes, on whole tiles."""
+    """Return how many floating-point operations a call takes, counting whole tiles."""
     flops = FUNCTIONS[call.function].flops
     return flops(call, tensors) if flops is not None else 0.0

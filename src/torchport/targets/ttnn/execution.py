@@ -1,4 +1,4 @@
-"""Runs a program by the library itself, and holds every result against what the program expects; no torch."""
+"""Runs a program with the library itself, and checks every result against the program; no torch."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Execution:
     """A program with its weights on a device.
 
     Args:
-        program: the calls.
+        program: the program to run.
         weights: the weights by name; those in bfloat16 as float32.
-        ttnn: the library.
-        device: an open device of the library's.
+        ttnn: the module `ttnn`.
+        device: an open ttnn device.
     """
 
     def __init__(self, program: TtnnProgram, weights: Mapping[str, Array], ttnn: Any, device: Any) -> None:
@@ -54,14 +54,14 @@ class Execution:
             weight.name: self._tensor(weights[weight.name], weight.tensor, weight.on_device)
             for weight in program.weights
         }
-        for call in program.load:  # how prepared weights lie in memory is the library's own business
+        for call in program.load:  # not checked: the library chooses the layout of prepared weights
             self._weights[call.results[0]] = self._call(call, self._weights)
 
     def __call__(self, arguments: Sequence[Array]) -> list[Array]:
         """Run the program once.
 
         Raises:
-            TargetError: the library refuses a call, or gives another shape, dtype or layout.
+            TargetError: the library rejects a call, or returns another shape, dtype or layout.
         """
         values = dict(self._weights)
         for crossing, argument in zip(self.program.inputs, arguments, strict=True):
@@ -71,7 +71,7 @@ class Execution:
             self._check(call, result)
             values[call.results[0]] = result
             for name in call.frees:
-                del values[name]  # the library frees what nobody refers to
+                del values[name]  # the library frees a tensor without references
         return [self._receive(crossing, values[crossing.name]) for crossing in self.program.outputs]
 
     def _send(self, crossing: Crossing, array: Array) -> Any:
@@ -107,12 +107,12 @@ class Execution:
         except (RuntimeError, TypeError, ValueError) as error:
             text = str(error).split("info:")[-1].strip().splitlines()
             raise TargetError(
-                f"ttnn.{call.function} refuses: {text[0] if text else type(error).__name__}",
+                f"ttnn.{call.function} rejects the call: {text[0] if text else type(error).__name__}",
                 where=f"{call.results[0]} = {call.tensors[0]}",
             ) from error
 
     def _named(self, path: str) -> Any:
-        """Return what the library has under a name of the vocabulary."""
+        """Return the library's object with a name from the vocabulary."""
         return functools.reduce(getattr, path.split("."), self._ttnn)
 
     def _resolve(self, argument: Argument, values: Mapping[str, Any]) -> Any:
@@ -136,4 +136,4 @@ class Execution:
         layout = str(result.layout).rpartition(".")[2].lower()
         if (tuple(result.shape), dtype, layout) != (expected.shape, expected.dtype, expected.layout):
             found = f"{dtype}{list(result.shape)} {layout}"
-            raise TargetError(f"ttnn.{call.function} gives {found}, not {expected}", where=call.results[0])
+            raise TargetError(f"ttnn.{call.function} returns {found}, not {expected}", where=call.results[0])

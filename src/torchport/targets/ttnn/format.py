@@ -3,10 +3,10 @@
 The payload is the program as JSON, then its weights as safetensors. The properties are:
 
 - `format`: `ttnn_program.FORMAT`;
-- `program_bytes`: where the JSON ends;
-- `input_ranges`: which integer inputs must lie within which bounds, by their indices;
-- `estimated_seconds`: how long a run takes on the chip, by `estimate.py`;
-- `peak_bytes`: the most memory of the device's that it takes.
+- `program_bytes`: the length of the JSON;
+- `input_ranges`: the bounds that integer inputs must lie within, by input index;
+- `estimated_seconds`: how long a run takes on the chip, according to `estimate.py`;
+- `peak_bytes`: the program's peak device memory.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def pack(
 
     Args:
         program: the program.
-        weights: what its weights are, by name: shapes and dtypes.
-        values: gives those of a name.
-        properties: what else is said of it.
+        weights: its weights' shapes and dtypes, by name.
+        values: returns the values of the weight with a name.
+        properties: further properties of the artefact.
     """
     text = json.dumps(program.to_json()).encode()
     text += b" " * (-len(text) % ALIGNMENT)
@@ -54,16 +54,16 @@ def pack(
 
 
 def weight_places(artifact: Artifact) -> list[tuple[int, int]]:
-    """Return where in the payload the weights lie: starts and lengths."""
+    """Return where the weights lie in the payload, as starts and lengths."""
     size = read_number(artifact.properties, "program_bytes", artifact.payload.size, "ttnn")
     return [(size + start, length) for start, length in tensor_places(artifact.payload[size:])]
 
 
 def unpack(artifact: Artifact) -> tuple[TtnnProgram, dict[str, torch.Tensor]]:
-    """Return the program and the weights of an artefact, each checked: they may come from a stranger's file.
+    """Return the program and the weights of an artefact, both checked: they may come from an untrusted file.
 
     Raises:
-        TargetError: it is of another format, or damaged.
+        TargetError: the artefact has another format, or is damaged.
     """
     check_format(artifact.properties, FORMAT, "ttnn")
     size = read_number(artifact.properties, "program_bytes", artifact.payload.size, "ttnn")
@@ -81,10 +81,10 @@ def unpack(artifact: Artifact) -> tuple[TtnnProgram, dict[str, torch.Tensor]]:
 
 
 def _check_weights(program: TtnnProgram, weights: Mapping[str, torch.Tensor]) -> None:
-    """Refuse a program whose weights are missing or of another shape.
+    """Refuse a program with a weight that is missing or has the wrong shape.
 
     Raises:
-        TargetError: names the first.
+        TargetError: names the first such weight.
     """
     for weight in program.weights:
         found = weights.get(weight.name)

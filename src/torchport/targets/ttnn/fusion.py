@@ -1,4 +1,4 @@
-"""Finds what ttnn computes along with a convolution, a linear layer or a sum: before anything is lowered."""
+"""Finds ops that ttnn can fuse into a convolution, a linear layer or a sum, before anything is lowered."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CONVOLUTION = "aten.convolution.default"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fusions:
-    """What is computed along with what.
+    """The fusions in a graph.
 
     Args:
-        along: for a node, what its lowering applies too.
-        inside: the nodes whose value is that of another one, by that one.
+        along: for a node, what its lowering applies in addition.
+        inside: for each fused node, the node that computes its value.
     """
 
     along: dict[fx.Node, Any] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Fusions:
 
 
 def find_fusions(graph: fx.Graph) -> Fusions:
-    """Return what can be computed along with what in a graph."""
+    """Return the fusions that are possible in a graph."""
     found = Fusions()
     for node in graph.nodes:
         rule = RULES.get(str(node.target))
@@ -81,6 +81,6 @@ def _activation(node: fx.Node) -> fx.Node | None:
 
 
 def _name_of(node: fx.Node) -> str:
-    """Return ttnn's name of an activation; empty for other ops."""
+    """Return ttnn's name of a fusable activation; empty for other ops."""
     rule = RULES.get(str(node.target))
     return rule.activation_of(node) if rule is not None else ""

@@ -1,10 +1,10 @@
-"""Places tensors that fit into L1, the memory beside the cores, where the options ask for it.
+"""Places tensors that fit into L1, the memory of the cores, if the options ask for it.
 
-requires: calls that say when tensors are freed
-ensures: each call that can be told says where its result lies; what lies in L1 at once stays below a budget;
-what a convolution reads lies in DRAM, since its weights are prepared for that
+requires: calls with `frees` set
+ensures: each placeable call has a `memory_config`; the tensors in L1 at any time stay below a budget; a
+convolution reads from DRAM, since its weights are prepared for that
 
-The rest of L1 is for the kernels' own buffers: a convolution may take most of it.
+The rest of L1 is left to the kernels' own buffers: a convolution may need most of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ L1, DRAM = Name("L1_MEMORY_CONFIG"), Name("DRAM_MEMORY_CONFIG")
 
 
 def place_tensors(calls: list[Call]) -> list[Call]:
-    """Return the calls with the place of each result."""
+    """Return the calls with a `memory_config` for each placeable result."""
     far = _read_from_dram(calls)
     in_l1: dict[str, int] = {}
     placed = []
@@ -37,7 +37,7 @@ def place_tensors(calls: list[Call]) -> list[Call]:
 
 
 def _read_from_dram(calls: list[Call]) -> set[str]:
-    """Return the tensors that must lie in DRAM, and those that say where these lie."""
+    """Return the tensors that must lie in DRAM, and those whose placement decides where these lie."""
     found: set[str] = set()
     for call in reversed(calls):
         facts = FUNCTIONS[call.function]

@@ -1,12 +1,12 @@
-"""Assigns tiles or rows over a whole program so that the least is converted between the two.
+"""Assigns tile or row-major layout across a whole program to minimize conversions between the two.
 
-requires: calls that are each valid, with a `to_layout` wherever a kernel wants the other layout
-ensures: the same results; of all assignments to the calls that take both layouts, one with the fewest bytes
-converted
+requires: calls that are each valid, with a `to_layout` wherever a kernel needs the other layout
+ensures: the same results; of all assignments to the calls that accept both layouts, one that converts the
+fewest bytes
 
-Kernels that compute want one layout. Kernels that move elements take both, and give what they take. So each
-of the latter is on one of two sides, what lies between two sides costs its bytes, and the cheapest choice is
-a minimum cut between the kernels that want tiles and those that want rows.
+Kernels that compute need one layout. Kernels that move elements accept both, and keep their input's layout.
+So each of the latter is assigned to one of two sides, a tensor between the sides costs its bytes, and the
+cheapest assignment is a minimum cut between the kernels that need tiles and those that need rows.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from itertools import pairwise
 from torchport.targets.ttnn.simulator import FUNCTIONS
 from torchport.targets.ttnn.ttnn_program import Call, DeviceTensor, Layout, Name, Ref, refs_in
 
-_MOVED = ("bfloat16", "float32", "int32")  # what kernels that move elements take in rows too
+_MOVED = ("bfloat16", "float32", "int32")  # dtypes that kernels that move elements also accept in rows
 _NAMES: dict[Layout, Name] = {"tile": Name("TILE_LAYOUT"), "row_major": Name("ROW_MAJOR_LAYOUT")}
 
-Side = str | int  # a layout, or the place of a call that takes both
+Side = str | int  # a layout, or the index of a call that accepts both
 
 
 def assign_layouts(calls: list[Call], tensors: dict[str, DeviceTensor], kept: set[str]) -> list[Call]:
-    """Return the calls with as little converted as can be.
+    """Return the calls with the fewest bytes converted between layouts.
 
     Args:
         calls: the calls, in order.
-        tensors: what is known of inputs and weights.
-        kept: the tensors that cross to the host, or are needed for another reason.
+        tensors: the descriptions of inputs and weights.
+        kept: the tensors that are transferred to the host, or must be kept for another reason.
     """
     if not any(call.function == "to_layout" for call in calls):
         return calls
@@ -42,13 +42,13 @@ def assign_layouts(calls: list[Call], tensors: dict[str, DeviceTensor], kept: se
 
 
 class _Flow:
-    """Who makes a tensor, who takes it, and in which layout."""
+    """The producers and consumers of each tensor, and their layouts."""
 
     def __init__(self, calls: list[Call], tensors: dict[str, DeviceTensor], kept: set[str]) -> None:
         self.calls = calls
         self.tensors = tensors | {call.results[0]: call.tensors[0] for call in calls}
         self.kept = kept
-        self.origin: dict[str, str] = {}  # what a converted tensor was before
+        self.origin: dict[str, str] = {}  # for a converted tensor, the tensor before conversion
         self.free: dict[int, Call] = {}
         for place, call in enumerate(calls):
             if call.function == "to_layout":
@@ -66,7 +66,7 @@ class _Flow:
         return wish
 
     def cheapest(self) -> dict[int, Layout]:
-        """Return the layout of each call that takes both."""
+        """Return the cheapest layout for each call that accepts both."""
         makers: dict[str, Side] = {name: tensor.layout for name, tensor in self.tensors.items()}
         makers.update({call.results[0]: place for place, call in self.free.items()})
         room: dict[Side, dict[Side, int]] = defaultdict(lambda: defaultdict(int))
@@ -85,7 +85,7 @@ class _Flow:
         return {place: "row_major" if place in rows else "tile" for place in self.free}
 
     def rewritten(self, chosen: dict[int, Layout]) -> list[Call]:
-        """Return the calls with the chosen layouts, converting where two sides meet."""
+        """Return the calls with the chosen layouts, with conversions where two layouts meet."""
         layouts = {name: tensor.layout for name, tensor in self.tensors.items()}
         layouts.update({self.free[place].results[0]: layout for place, layout in chosen.items()})
         made: dict[tuple[str, Layout], str] = {}
@@ -127,13 +127,13 @@ def _connect(room: dict[Side, dict[Side, int]], one: Side, other: Side, size: in
 def _side_of(room: dict[Side, dict[Side, int]], source: Side, sink: Side) -> set[Side]:
     """Return the side of `source` in a minimum cut, by Dinic's algorithm.
 
-    Each round takes all the shortest paths that are left, so there are few rounds however large a program is.
+    Each round saturates all remaining shortest paths, so there are few rounds even for large programs.
     """
     while True:
         distance = _distances(room, source)
         if sink not in distance:
             return set(distance)
-        ways = {node: list(room[node]) for node in distance}  # without those that this round has used up
+        ways = {node: list(room[node]) for node in distance}  # edges not yet exhausted in this round
         while path := _shortest_path(room, distance, ways, source, sink):
             steps = list(pairwise(path))
             amount = min(room[start][end] for start, end in steps)
@@ -163,7 +163,7 @@ def _shortest_path(
     path = [source]
     while path and path[-1] != sink:
         node = path[-1]
-        if not ways[node]:  # it leads nowhere
+        if not ways[node]:  # a dead end
             path.pop()
             if path:
                 ways[path[-1]].pop()

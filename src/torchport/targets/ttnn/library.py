@@ -1,4 +1,4 @@
-"""The ttnn library itself, where it is installed; imported when first needed."""
+"""Finds the ttnn library, and imports it when first needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def installed_version() -> str:
 
 @functools.cache
 def has_device() -> bool:
-    """Whether the library and a chip are there; the driver shows each chip as a file."""
+    """Whether the library is installed and there is a chip; the driver exposes each chip as a device file."""
     return bool(installed_version()) and any(Path("/dev/tenstorrent").glob("*"))
 
 
@@ -32,7 +32,7 @@ def ttnn() -> Any:
     """Return the module `ttnn`.
 
     Raises:
-        TargetError: it is not installed, or does not load.
+        TargetError: it is not installed, or cannot be imported.
     """
     try:
         return importlib.import_module("ttnn")

@@ -23,8 +23,8 @@ def load(
     """Return a function that runs the island.
 
     Raises:
-        TargetError: the artefact is of another format, torchport writes no such program, or the library
-            refuses it.
+        TargetError: the artefact has another format, torchport cannot have written the program, or the
+            library rejects it.
     """
     program, weights = unpack(artifact)
     check_crossings(program, inputs, outputs)
@@ -44,10 +44,10 @@ def load(
         for index, low, high in bounds:
             _check_range(arguments[index], low, high)
         if any(arguments[index].isnan().any() for index in floats):
-            raise OutOfRange("an input holds NaN, which the device loses in places")
+            raise OutOfRange("an input holds NaN, which some of the device's kernels do not propagate")
         try:
             results = run(arguments)
-        except (RuntimeError, IndexError) as error:  # such as an index that the weights hold, out of range
+        except (RuntimeError, IndexError) as error:  # such as an out-of-range index held in a weight
             raise TargetError(f"the program fails: {one_line(error)}", where="ttnn") from error
         if any(result.is_floating_point() and result.isnan().any() for result in results):
             raise GaveNaN(results)
@@ -57,7 +57,7 @@ def load(
 
 
 def _check_range(argument: torch.Tensor, low: int, high: int) -> None:
-    """Refuse integers that the device would cut off, or that index nothing."""
+    """Refuse integers that the device would truncate, or that are out of bounds as indices."""
     if argument.numel() == 0:
         return
     least, most = torch.aminmax(argument)

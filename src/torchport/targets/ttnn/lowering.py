@@ -1,9 +1,8 @@
-"""What a lowering works with: the values of nodes in the form, dtype and layout that it asks for.
+"""Gives lowerings the values of nodes in the form, dtype and layout that they request.
 
 A node's tensor has one of two forms on the device. *plain*: its own shape. *last*: its channels, torch's
-dimension 1, stand last and the rest is flattened, [1, 1, images × pixels, channels]; convolution and
-pooling take and give that. Ops on single elements keep the form that they find, so that a chain of them
-moves nothing.
+dimension 1, are last and the rest is flattened, [1, 1, images × pixels, channels]; convolution and pooling
+take and return this form. Elementwise ops keep the form of their operands, so a chain of them moves no data.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _BFLOAT16_MOST = torch.finfo(torch.bfloat16).max
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Formed:
-    """A result with the form that it has."""
+    """A result and its form."""
 
     value: Value
     form: Form
@@ -48,10 +47,10 @@ class Lowering:
     """The values of a graph's nodes while its program is written.
 
     Args:
-        builder: takes the calls.
+        builder: the builder that calls are added to.
         compute_dtype: what float32 becomes on the device.
         weight_dtype: what the weights of products and convolutions become.
-        weights: the tensors of `get_attr` nodes; on the meta device where only a verdict is wanted.
+        weights: returns the tensor of a `get_attr` node; on the meta device when only a verdict is needed.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class Lowering:
         self.weight_dtype = weight_dtype
         self._weights = weights
         self._values: dict[fx.Node, dict[Form, Value]] = {}
-        self._unshaped: dict[str, Value] = {}  # what a reshaped value was before
+        self._unshaped: dict[str, Value] = {}  # the value before a reshape, by the result's name
         self.fused: dict[fx.Node, Any] = {}
 
     # Values
@@ -76,25 +75,27 @@ class Lowering:
         formed = result if isinstance(result, Formed) else Formed(result, "plain")
         expected = torch_value(node).shape if formed.form == "plain" else flat_shape(torch_value(node).shape)
         if tuple(expected) != formed.value.shape:
-            refuse("shape", f"{node.target} gives {list(formed.value.shape)} instead of {list(expected)}")
+            refuse(
+                "shape", f"{node.target} has the shape {list(formed.value.shape)} instead of {list(expected)}"
+            )
         self._values.setdefault(node, {})[formed.form] = formed.value
 
     def share(self, node: fx.Node, origin: fx.Node) -> None:
-        """Let a node have the value of another one."""
+        """Give a node the value of another node."""
         self._values[node] = self._values[origin]
 
     def has(self, node: fx.Node, form: Form) -> bool:
-        """Whether a node's value is there in a form."""
+        """Whether a node's value exists in a form."""
         return form in self._values.get(node, {})
 
     def only_last(self, node: object) -> bool:
-        """Whether a node's value is there with channels last alone."""
+        """Whether a node's value exists only with channels last."""
         return isinstance(node, fx.Node) and self.has(node, "last") and not self.has(node, "plain")
 
     def get(
         self, node: object, dtype: Dtype | None = None, layout: Layout = "tile", form: Form = "plain"
     ) -> Value:
-        """Return the value of a node, moved and cast as asked for."""
+        """Return the value of a node, in the requested form, dtype and layout."""
         assert isinstance(node, fx.Node)
         if node.op == "get_attr":
             return self._constant(node, dtype or self.device_dtype(node), layout, form)
@@ -125,7 +126,7 @@ class Lowering:
     # Weights
 
     def tensor_of(self, node: object) -> torch.Tensor | None:
-        """Return the values of a weight, if the node is one and they are at hand."""
+        """Return a weight's tensor; None if the node is not a weight."""
         return self._weights(node) if isinstance(node, fx.Node) and node.op == "get_attr" else None
 
     def weight(
@@ -138,12 +139,12 @@ class Lowering:
         layout: Layout = "tile",
         on_device: bool = True,
     ) -> Value:
-        """Return a weight, changed at compile time as asked for.
+        """Return a weight, transformed at compile time.
 
         Args:
             node: the weight's node.
-            transform: what becomes of it.
-            key: tells transforms apart.
+            transform: a function of the weight's tensor; None leaves it unchanged.
+            key: identifies the transform.
             dtype, layout, on_device: as in `Builder.weight`.
         """
         return self.computed(
@@ -161,7 +162,7 @@ class Lowering:
         layout: Layout = "tile",
         on_device: bool = True,
     ) -> Value:
-        """Return what is computed of weights at compile time."""
+        """Return a constant computed from weights at compile time."""
         tensors = [self._weights(node) for node in nodes]
         shape = tuple(compute(*[tensor.detach().to("meta") for tensor in tensors]).shape)  # type: ignore[union-attr]
         names = tuple(str(node.target) for node in nodes)
@@ -172,7 +173,7 @@ class Lowering:
         )  # fmt: skip
 
     def constant(self, tensor: torch.Tensor, key: object, wish: str, dtype: Dtype) -> Value:
-        """Return a tensor that the program brings along."""
+        """Return a constant that is stored with the program."""
         return self.builder.weight(wish, tuple(tensor.shape), dtype, "tile", tensor.detach, key)
 
     # Calls
@@ -182,11 +183,11 @@ class Lowering:
         return self.builder.call(function, *args, **kwargs)
 
     def precise(self, function: str, *args: Any, **kwargs: Any) -> Value:
-        """Add a call of a kernel that can be told how precisely to compute."""
+        """Add a call of a function that takes a compute kernel config, which sets its precision."""
         return self.builder.call(function, *args, compute_kernel_config=COMPUTE, **kwargs)
 
     def full(self, shape: Sequence[int], number: float, dtype: Dtype) -> Value:
-        """Return a tensor of one number."""
+        """Return a tensor filled with one number."""
         number = finite_in(number, dtype)
         return self.call("full", tuple(shape), number, dtype=Name(dtype), layout=TILE_LAYOUT, device=DEVICE)
 
@@ -203,7 +204,7 @@ class Lowering:
         return self.call("to_layout", value, _LAYOUTS[layout])
 
     def unshaped(self, value: Value) -> Value:
-        """Return what a value was before it was given its shape."""
+        """Return the value that this one was reshaped from, or the value itself."""
         return self._unshaped.get(value.name, value)
 
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
@@ -216,7 +217,7 @@ class Lowering:
         return result
 
     def permuted(self, value: Value, order: Sequence[int]) -> Value:
-        """Return a value with its dimensions in another order; free where only single ones move."""
+        """Return a value with its dimensions permuted; if only dimensions of size 1 move, by a reshape."""
         if list(order) == list(range(len(order))):
             return value
         moving = [place for place in order if value.shape[place] != 1]
@@ -232,31 +233,31 @@ class Lowering:
     # Dtypes
 
     def device_dtype(self, node: fx.Node) -> Dtype:
-        """Return what a node's dtype is on the device."""
+        """Return the device dtype for a node's dtype."""
         return self.dtype_for(torch_value(node).dtype)
 
     def dtype_for(self, dtype: torch.dtype) -> Dtype:
-        """Return what a dtype of torch's is on the device: booleans are zeros and ones in bfloat16."""
+        """Return the device dtype for a torch dtype: booleans are zeros and ones in bfloat16."""
         if dtype is torch.float32:
             return self.compute_dtype
         if dtype in (torch.bfloat16, torch.bool):
             return "bfloat16"
         if dtype in (torch.int64, torch.int32):
             return "int32"
-        return refuse("dtype", f"ttnn has nothing that holds {str(dtype).removeprefix('torch.')} exactly")
+        return refuse("dtype", f"no dtype of ttnn holds {str(dtype).removeprefix('torch.')} exactly")
 
     def held_dtype(self, node: fx.Node) -> Dtype:
-        """Return in which dtype a node's value is on the device."""
+        """Return the dtype in which a node's value is stored on the device."""
         forms = self._values.get(node)
         return next(iter(forms.values())).dtype if forms else self.device_dtype(node)
 
     def held_layout(self, node: fx.Node, form: Form) -> Layout:
-        """Return in which layout a node's value is on the device, in a form; tiles if it is not yet there."""
+        """Return the layout of a node's value in a form; tiles if it does not exist in that form yet."""
         value = self._values.get(node, {}).get(form)
         return value.layout if value is not None else "tile"
 
     def exact_float(self, node: fx.Node) -> Dtype:
-        """Return the narrowest float that holds a node's numbers as well as torch's float32 would."""
+        """Return the float dtype for a node's values: float32 for integers that bfloat16 may not hold."""
         if torch_value(node).dtype in (torch.int64, torch.int32) and not fits(
             bounds_of(node), _BFLOAT16_EXACT
         ):
@@ -273,22 +274,22 @@ def torch_value(node: object) -> torch.Tensor:
 
 
 def is_wasteful(shape: Sequence[int]) -> bool:
-    """Whether single rows or columns would each be padded to 32: such a shape is better without them."""
+    """Whether one of the last two dimensions is 1 and would be padded to 32: it is better removed."""
     return len(shape) > 2 and 1 in shape[-2:]
 
 
 def flat_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the device's shape of a tensor with its channels last."""
+    """Return a tensor's shape on the device in the form with channels last."""
     return (1, 1, shape[0] * math.prod(shape[2:]), shape[1])
 
 
 def channels_last(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with its channels last, flattened."""
+    """Return a tensor in the form with channels last, flattened."""
     return tensor.movedim(1, -1).reshape(1, 1, -1, tensor.shape[1])
 
 
 def arguments(node: fx.Node) -> dict[str, Any]:
-    """Return all arguments of a node by their names, defaults filled in."""
+    """Return all arguments of a node by name, with defaults filled in."""
     assert isinstance(node.target, OpOverload)
     found: dict[str, Any] = {}
     for place, argument in enumerate(node.target._schema.arguments):
@@ -307,18 +308,18 @@ def packet(node: fx.Node) -> str:
 
 
 def positive(dim: int, rank: int) -> int:
-    """Return a dimension counted from the front."""
+    """Return a dimension index normalized to be non-negative."""
     return dim % rank if rank else 0
 
 
 def size_pair(value: object, default: Sequence[int] = ()) -> tuple[int, int]:
-    """Return one or two numbers as two."""
+    """Return one or two numbers as a pair."""
     numbers = [value] if isinstance(value, int) else list(value or default)  # type: ignore[call-overload]
     return (numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
 
 
 def finite_in(number: float, dtype: Dtype) -> float:
-    """Return a number to be filled in, within a dtype: the least float32, in masks, would become -inf."""
+    """Clamp a fill value to a dtype's range: float32's lowest number, used in masks, would become -inf."""
     if dtype != "bfloat16" or math.isinf(number):
         return number
     return max(-_BFLOAT16_MOST, min(_BFLOAT16_MOST, number))

@@ -1,4 +1,4 @@
-"""Puts the operands of an op on single elements into one form, so that they meet."""
+"""Brings the operands of an elementwise op into one form, so that they broadcast."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def elementwise(
     dtypes: Sequence[Dtype | None],
     compute: Compute,
 ) -> Result:
-    """Compute an op on single elements, in the form in which its operands are.
+    """Lower an elementwise op in the form that its operands have.
 
     Args:
-        lowering: the values.
+        lowering: the values of the graph's nodes.
         node: the op, for its shape.
-        operands: nodes and numbers.
-        dtypes: what each is cast to; nothing for numbers.
+        operands: its operands, nodes or numbers.
+        dtypes: the dtype that each operand is cast to; unused for numbers.
         compute: adds the call, given the operands' values.
     """
     shape = tuple(torch_value(node).shape)
@@ -60,7 +60,7 @@ def _placed_last(
             places.append(place)
         else:
             places.append(None)
-    # An operand with one number for each image and channel needs the images in a dimension of their own.
+    # An operand with one number per image and channel needs the images in a separate dimension.
     apart = shape[0] > 1 and any(place and place[0] > 1 for place in places)
     whole = (shape[0], 1, math.prod(shape[2:]), shape[1]) if apart else flat_shape(shape)
     found: list[object] = []
@@ -75,7 +75,7 @@ def _placed_last(
 
 
 def _place(shape: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the shape with which a smaller operand meets flattened images; () for one of full size."""
+    """Return the shape that broadcasts an operand against flattened images; () for one of full size."""
     if shape == whole:
         return ()
     if math.prod(shape) == 1:
@@ -87,7 +87,7 @@ def _place(shape: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, ...] | 
 
 
 def number_in(lowering: Lowering, item: object) -> object:
-    """Return a weight of a single number as that number; other operands as they are."""
+    """Return a scalar weight as a Python number; other operands unchanged."""
     tensor = lowering.tensor_of(item)
     if tensor is not None and tensor.dim() == 0 and not tensor.is_meta:
         return tensor.item()
@@ -115,10 +115,10 @@ def common_dtype(operands: Sequence[object]) -> torch.dtype:
 
 
 def meeting_dtype(lowering: Lowering, operands: Sequence[object], dtype: torch.dtype) -> Dtype:
-    """Return the device's dtype in which operands meet, for the dtype in which torch computes.
+    """Return the device dtype that operands are cast to, given the dtype in which torch computes.
 
-    Integers that become floats may need more bits than bfloat16 has; so do the numbers that were
-    computed from such ones, and they keep them until they meet a tensor in bfloat16.
+    Integers converted to floats may need more bits than bfloat16 has; so do values computed from them, which
+    stay in float32 until they are combined with a tensor in bfloat16.
     """
     device = lowering.dtype_for(dtype)
     if not dtype.is_floating_point or device == "float32":

@@ -13,15 +13,15 @@ MEMORIES = ("dram", "l1")
 
 @dataclass(frozen=True)
 class TtnnOptions(Options):
-    """How programs for Tenstorrent's chips are built and run.
+    """How programs for Tenstorrent chips are built and run.
 
     Args:
         device_id: which chip.
-        dtype: what float32 becomes on the device: `bfloat16`; `bfloat8_b` for the weights of products,
-            and of convolutions where the library takes it, and bfloat16 for the rest; or `float32`.
+        dtype: what float32 becomes on the device: `bfloat16`; `bfloat8_b` for the weights of matrix products,
+            and of convolutions where the library accepts it, and bfloat16 for the rest; or `float32`.
         math_fidelity: how many passes a multiplication takes: `LoFi`, `HiFi2`, `HiFi3` or `HiFi4`.
-        memory: where tensors lie between calls: `dram`, or `l1` for those that fit beside the cores.
-        simulate: whether to run on the simulator even where the library and a chip are there.
+        memory: where tensors lie between calls: `dram`, or `l1` for those that fit in the cores' L1 memory.
+        simulate: whether to run on the simulator even where the library and a chip are available.
     """
 
     device_id: int = 0

@@ -1,7 +1,7 @@
-"""Reads a program that a stranger may have written: it calls what torchport calls, and no torch is needed.
+"""Reads and checks a program from an untrusted file: it may only call what torchport calls; no torch.
 
-Each name is declared once and is there when it is used. Functions, keywords, names and texts are those of
-torchport's own programs.
+Each name is declared once, before it is used. Functions, keywords, names and strings must be ones that
+torchport's own programs use.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from torchport.targets.ttnn.vocabulary import (
     need_identifier,
 )
 
-MOST_BYTES = 32 * 2**30  # of memory: no chip has more
+MOST_BYTES = 32 * 2**30  # no chip has more memory
 _MOST_DIMENSIONS = 16
-_LARGEST = 2**63  # numbers are the library's, which has 64 bits for them
+_LARGEST = 2**63  # the library stores numbers in 64 bits
 
 
 def read_program(data: JSON) -> TtnnProgram:
     """Build a program from its JSON.
 
     Raises:
-        RecordError: the schema is another one, or a field is missing or of the wrong type.
-        TargetError: torchport writes no such program.
+        RecordError: the schema is wrong, or a field is missing or has the wrong type.
+        TargetError: torchport cannot have written the program.
     """
     program = TtnnProgram.from_json(data)
     check_program(program)
@@ -45,7 +45,7 @@ def check_program(program: TtnnProgram) -> None:
     """Refuse a program that torchport cannot have written.
 
     Raises:
-        TargetError: says which call or name is wrong.
+        TargetError: the error names the wrong call or name.
     """
     need("math fidelity", program.math_fidelity, FIDELITIES)
     known: set[str] = set()
@@ -55,7 +55,7 @@ def check_program(program: TtnnProgram) -> None:
     for call in program.load:
         _check_call(call, known)
         if call.frees:
-            raise TargetError("a weight is freed", where=f"ttnn, {call.results[0]}")
+            raise TargetError("the program frees a weight", where=f"ttnn, {call.results[0]}")
     weights = frozenset(known)
     for crossing in program.inputs:
         _declare(crossing.name, known)
@@ -69,10 +69,10 @@ def check_program(program: TtnnProgram) -> None:
 
 
 def check_call(function: str, args: Iterable[Argument], kwargs: Keywords) -> None:
-    """Refuse a function that torchport does not call, or arguments with which it does not call it.
+    """Refuse a function that torchport does not call, or arguments that it does not pass.
 
     Raises:
-        TargetError: the function, a keyword, name, object or text is not one of torchport's programs.
+        TargetError: torchport's programs do not use the function, or a keyword, name, object or string.
     """
     keywords = FUNCTIONS[need("function", function, FUNCTIONS)].keywords
     for item in args:
@@ -98,11 +98,11 @@ def _check_argument(argument: Argument) -> None:
     elif isinstance(argument, str):
         need("text", argument, TEXTS)
     elif isinstance(argument, int) and abs(argument) >= _LARGEST:
-        raise TargetError("a number of the program takes more than 64 bits", where="ttnn")
+        raise TargetError("a number in the program needs more than 64 bits", where="ttnn")
 
 
 def _check_constant(argument: Argument) -> None:
-    """Check what an object is made with: no tensors."""
+    """Check an argument of an object's constructor: it cannot be a tensor or a list."""
     if isinstance(argument, (Ref, tuple)):
         raise malformed("an object", argument)
     _check_argument(argument)
@@ -122,7 +122,9 @@ def _need_known(name: str, known: set[str], where: str) -> None:
 def _check_call(call: Call, known: set[str]) -> None:
     check_call(call.function, call.args, call.kwargs)
     if len(call.results) != 1 or len(call.tensors) != 1:
-        raise TargetError(f"a call gives {len(call.results)} tensors, not one", where=f"ttnn.{call.function}")
+        raise TargetError(
+            f"a call returns {len(call.results)} tensors, not one", where=f"ttnn.{call.function}"
+        )
     for name in refs_among((*call.args, *[item for _, item in call.kwargs])):
         _need_known(name, known, call.function)
     _declare(call.results[0], known)
@@ -131,28 +133,30 @@ def _check_call(call: Call, known: set[str]) -> None:
 
 def _free(call: Call, known: set[str], weights: frozenset[str]) -> None:
     for name in call.frees:
-        if name in weights:  # the next call of the program needs it too
-            raise TargetError("a weight is freed", where=f"ttnn, {call.results[0]}")
+        if name in weights:  # the next run of the program needs it too
+            raise TargetError("the program frees a weight", where=f"ttnn, {call.results[0]}")
         _need_known(name, known, f"freed after {call.function}")
         known.discard(name)
 
 
 def _check_crossing(crossing: Crossing) -> None:
-    need("dtype of the host's", crossing.host_dtype, HOST_DTYPES)
+    need("host dtype", crossing.host_dtype, HOST_DTYPES)
     _check_tensor(crossing.tensor, crossing.name)
     _check_sizes(crossing.host_shape, crossing.name)
     if math.prod(crossing.host_shape) != math.prod(crossing.tensor.shape):
-        raise TargetError("a tensor changes its size where it crosses", where=f"ttnn, {crossing.name}")
+        raise TargetError(
+            "a tensor has a different number of elements on host and device", where=f"ttnn, {crossing.name}"
+        )
     if crossing.order and sorted(crossing.order) != list(range(len(crossing.host_shape))):
         raise TargetError(
-            f"{crossing.order} is not an order of its dimensions", where=f"ttnn, {crossing.name}"
+            f"{crossing.order} is not a permutation of its dimensions", where=f"ttnn, {crossing.name}"
         )
 
 
 def _check_tensor(tensor: DeviceTensor, name: str) -> None:
     _check_sizes(tensor.shape, name)
     if tensor.bytes > MOST_BYTES:
-        raise TargetError(f"{tensor} takes more memory than any chip has", where=f"ttnn, {name}")
+        raise TargetError(f"{tensor} needs more memory than any chip has", where=f"ttnn, {name}")
 
 
 def _check_sizes(shape: Iterable[int], name: str) -> None:

@@ -1,4 +1,4 @@
-"""What the library, or a lowering to it, refuses."""
+"""How the library's kernels, and lowerings to them, refuse a call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchport.records.verdict import Reason
 
 
 class Refused(Exception):
-    """A call, or an op, that cannot be; its verdict says why."""
+    """A call or op that ttnn cannot run; its verdict says why."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.detail)
@@ -17,5 +17,5 @@ class Refused(Exception):
 
 
 def refuse(reason: Reason, detail: str, remedy: str = "") -> NoReturn:
-    """Refuse, with a reason."""
+    """Raise `Refused` with a verdict of this reason."""
     raise Refused(Verdict(False, reason, detail, remedy))

@@ -1,7 +1,7 @@
-"""Judges a program that was read, call by call, by simulated kernels on tensors without values.
+"""Checks a program that was read, call by call, by running simulated kernels on tensors without values.
 
-This is what the builder did when it wrote the program. A program from elsewhere may say one shape and compute
-another, or fill more memory than there is: both are found here, where nothing is allocated.
+The builder did the same when it wrote the program. An untrusted program may declare one shape and compute
+another, or need more memory than there is: both are detected here, without allocating anything.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ _REMEDY = "compile the model again"
 
 
 def check_calls(program: TtnnProgram, *, simulated: bool) -> None:
-    """Refuse a program whose calls do not give what it says, or fill more memory than there is.
+    """Refuse a program whose calls do not compute what it declares, or that needs too much memory.
 
     Args:
-        program: what was read.
-        simulated: whether it takes this machine's memory, and not a chip's.
+        program: the program that was read.
+        simulated: whether it will use this machine's memory instead of a chip's.
 
     Raises:
-        TargetError: names the call.
+        TargetError: the program is refused; the error names the call.
     """
     most = min(MOST_BYTES, _memory()) if simulated else MOST_BYTES
     if peak_bytes(program) > most:
         raise TargetError(
-            f"the program takes {peak_bytes(program):,} bytes at once, and there are {most:,}",
+            f"the program needs {peak_bytes(program):,} bytes of memory, but there are only {most:,}",
             where="ttnn",
             remedy=_REMEDY,
         )
     values = {item.name: without_values(item.tensor) for item in program.weights}
-    with _Bounded():
+    with _MemoryLimit():
         for call in program.load:
-            values[call.results[0]] = _judged(call, values)
+            values[call.results[0]] = _checked_result(call, values)
         values.update({item.name: without_values(item.tensor) for item in program.inputs})
         for call in program.calls:
-            values[call.results[0]] = _judged(call, values)
+            values[call.results[0]] = _checked_result(call, values)
             for name in call.frees:
                 del values[name]
     for crossing in program.outputs:
@@ -64,34 +64,32 @@ def _memory() -> int:
     """Return how many bytes of memory this machine has."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # another system
+    except (AttributeError, ValueError, OSError):  # not available on this operating system
         return MOST_BYTES
 
 
 def check_crossings(
     program: TtnnProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> None:
-    """Refuse a program that takes or gives other tensors than the island.
+    """Refuse a program whose inputs or outputs differ from the island's.
 
     Raises:
-        TargetError: names the first that differs.
+        TargetError: the error says whether the inputs or the outputs differ.
     """
     for kind, crossings, specs in (
-        ("takes", program.inputs, inputs),
-        ("gives", program.outputs, outputs),
+        ("inputs", program.inputs, inputs),
+        ("outputs", program.outputs, outputs),
     ):
         said = [_spec(crossing) for crossing in crossings]
         if said != [(spec.shape, spec.dtype) for spec in specs]:
-            raise TargetError(
-                f"the program {kind} other tensors than the island", where="ttnn", remedy=_REMEDY
-            )
+            raise TargetError(f"the program's {kind} differ from the island's", where="ttnn", remedy=_REMEDY)
 
 
 def _spec(crossing: Crossing) -> tuple[tuple[int, ...], str]:
     return crossing.host_shape, crossing.host_dtype
 
 
-def _judged(call: Call, values: Mapping[str, Held]) -> Held:
+def _checked_result(call: Call, values: Mapping[str, Held]) -> Held:
     def seen(item: Argument) -> Any:
         return values[item.name] if isinstance(item, Ref) else kernel_sees(item)
 
@@ -101,30 +99,30 @@ def _judged(call: Call, values: Mapping[str, Held]) -> Held:
         same = found.description == call.tensors[0]
     except TargetError:
         raise
-    except Exception as error:  # a kernel that is called wrongly may raise anything
+    except Exception as error:  # a kernel called with wrong arguments may raise anything
         raise TargetError(
-            f"ttnn.{call.function} refuses: {one_line(error)[:200]}",
+            f"ttnn.{call.function} rejects the call: {one_line(error)[:200]}",
             where=f"ttnn, {call.results[0]}",
             remedy=_REMEDY,
         ) from error
     if not same:
         raise TargetError(
-            f"ttnn.{call.function} gives {found.description}, not {call.tensors[0]}",
+            f"ttnn.{call.function} returns {found.description}, not {call.tensors[0]}",
             where=f"ttnn, {call.results[0]}",
             remedy=_REMEDY,
         )
     return found
 
 
-class _Bounded(TorchDispatchMode):
-    """Refuses tensors that no chip has the memory for, also those that a kernel needs in between."""
+class _MemoryLimit(TorchDispatchMode):
+    """Refuses tensors too large for any chip, including a kernel's intermediate tensors."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.nbytes > MOST_BYTES:
                 raise TargetError(
-                    "a tensor takes more memory than any chip has",
+                    "a tensor needs more memory than any chip has",
                     where=f"ttnn, {list(leaf.shape)}",
                     remedy=_REMEDY,
                 )

@@ -1,4 +1,4 @@
-"""Which ops are lowered to ttnn, and all that is known of each: one registry, for verdicts and lowerings."""
+"""The registry of ops that are lowered to ttnn, with their rules: used for verdicts and for building."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Rule(BaseRule):
     """How an op is lowered.
 
     Args:
-        lower: adds its calls, given its arguments by name; returns its value or values, and refuses what ttnn
-            cannot honour.
-        on_images: whether its first operand is wanted with channels last; an input that only such ops read
-            crosses so.
-        fuses: whether an activation behind it can be computed along with it.
-        activation: how ttnn names the op where another computes it along: a text, or a function of the node
-            that gives one; empty if none can.
+        lower: adds the op's calls, given its arguments by name; returns its value or values, and refuses
+            arguments that ttnn does not support.
+        on_images: whether its first operand is needed with channels last; an input read only by such ops is
+            transferred in that form.
+        fuses: whether an activation that follows can be fused into it.
+        activation: ttnn's name for the op as a fused activation: a string, or a function of the node that
+            returns one; empty if it cannot be fused.
     """
 
     KINDS: ClassVar[Kinds] = {**BaseRule.KINDS, "f": frozenset({torch.float32, torch.bfloat16})}
@@ -43,7 +43,7 @@ class Rule(BaseRule):
         return self.lower(lowering, node, arguments(node))
 
     def activation_of(self, node: fx.Node) -> str:
-        """Return how ttnn names a call of the op; empty if no other op computes it along."""
+        """Return ttnn's name for the op as a fused activation; empty if it cannot be fused."""
         return self.activation(node) if callable(self.activation) else self.activation
 
 

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from torchport.targets.ttnn.rules import Rule
 
 _MOST_DEVICES = 1024
-_SMALL = 4096  # elements of an integer weight that lowerings may look at
+_SMALL = 4096  # the most elements of an integer weight whose values lowerings may read
 
 
 class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
-    """Tenstorrent's chips, by their library ttnn; without one, a simulator of it."""
+    """Tenstorrent chips, through their library ttnn; without a chip, a simulator of ttnn."""
 
     name = "ttnn"
-    description = "Tenstorrent's chips, by ttnn; simulated where there is none"
+    description = "Tenstorrent chips, through ttnn; simulated where there is none"
     options_type = TtnnOptions
     build_format = FORMAT
     recomputes_in_training = True
@@ -38,7 +38,7 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
     exact_integers = (-(2**31) + 1, 2**31 - 1)
 
     def availability(self) -> Availability:
-        """Say whether a chip is there; the simulator always is."""
+        """Report whether there is a chip; the simulator is always available."""
         version = installed_version()
         if has_device():
             return Availability(True, f"ttnn {version}", version=version, devices=("chip",))
@@ -47,23 +47,23 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
         )
 
     def version(self) -> str:
-        """Programs are written for one version of the library, whether it is installed or not."""
+        """Return the version of ttnn that programs are written for, whether it is installed or not."""
         return "0.81.1"
 
     def rules(self) -> Mapping[str, Rule]:
-        """Return the lowerings; whoever only loads a program does without them."""
+        """Return the lowerings, imported here because loading a program does not need them."""
         from torchport.targets.ttnn.ops import RULES
 
         return RULES
 
     def training_decompositions(self) -> Decompositions:
-        """Write convolutions and their gradients as products: ttnn's want weights that do not change."""
+        """Decompose convolutions and their gradients into products: ttnn's need constant weights."""
         from torchport.targets.ttnn.training.decompositions import training_decompositions
 
         return {**self.decompositions(), **training_decompositions()}
 
     def prepare(self, graph_module: fx.GraphModule) -> None:
-        """Bound the integers of the whole graph, and note the small weights that lowerings look at."""
+        """Bound the integers of the whole graph, and record the small weights whose values lowerings read."""
         from torchport.targets.ttnn.verdicts import WEIGHTS
 
         super().prepare(graph_module)
@@ -74,13 +74,13 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
                     node.meta[WEIGHTS] = tensor
 
     def check(self, node: fx.Node, rule: Rule, options: TtnnOptions) -> Verdict | None:
-        """Try the op's lowering without values, and say what it refuses."""
+        """Try the op's lowering without values, and return its refusal, if any."""
         from torchport.targets.ttnn.verdicts import check
 
         return check(node, rule, options)
 
     def is_low_precision(self, options: TtnnOptions) -> bool:
-        """Whether floats are held in bfloat16 or less."""
+        """Whether floats are stored in bfloat16 or less."""
         return options.dtype != "float32"
 
     def build(self, island: Island, options: TtnnOptions) -> Artifact:
@@ -102,7 +102,7 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
         return load(artifact, inputs, outputs, options)
 
     def weight_places(self, artifact: Artifact) -> list[tuple[int, int]]:
-        """Return where the safetensors part has its tensors."""
+        """Return where the tensors of the payload's safetensors part lie."""
         from torchport.targets.ttnn.format import weight_places
 
         return weight_places(artifact)
@@ -131,7 +131,7 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
         return emit(program, weights, examples, title=title, stem=stem, device_id=options.device_id)
 
     def own_weight(self, weight: torch.Tensor, bits: int) -> OwnWeight | None:
-        """Round a weight to block floats, which it has along its outputs: products hold it transposed."""
+        """Round a weight to block floats along its outputs, since products store it transposed."""
         from torchport.targets.ttnn.block_floats import BY_BITS, block_rounded
 
         dtype = BY_BITS.get(bits)
@@ -142,7 +142,7 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
         return OwnWeight(dtype, held.t().contiguous().to(weight.dtype), size)
 
     def simulated_seconds(self, artifact: Artifact, options: TtnnOptions) -> float | None:
-        """Return the estimate of a program's time, unless it runs on a chip."""
+        """Return a program's estimated time, or None if it runs on a chip."""
         if has_device() and not options.simulate:
             return None
         seconds = artifact.properties.get("estimated_seconds")
@@ -151,10 +151,13 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
         return seconds
 
     def make_options(self, given: Mapping[str, object] | None) -> TtnnOptions:
-        """Build the options; refuses a number that no chip has."""
+        """Build the options; refuses a device id that no chip can have."""
         options = super().make_options(given)
         if not 0 <= options.device_id < _MOST_DEVICES:
-            raise TargetError(f"no chip has the number {options.device_id}", where=self.name)
+            raise TargetError(
+                f"device_id must be between 0 and {_MOST_DEVICES - 1}, not {options.device_id}",
+                where=self.name,
+            )
         return options
 
 

@@ -1,8 +1,8 @@
-"""Settles what moves: what crosses in which form, what is left out, and when memory is freed.
+"""Finishes a program: decides how inputs are transferred, drops dead calls, and frees memory.
 
-requires: the calls of a program, each valid by itself
-ensures: each input crosses once, in the dtype and layout in which it is used; no call is without use;
-every tensor is freed after its last use
+requires: the calls of a program, each valid on its own
+ensures: each input is transferred once, in the dtype and layout in which it is used; no dead calls; every
+tensor is freed after its last use
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torchport.targets.ttnn.simulator import FUNCTIONS
 from torchport.targets.ttnn.ttnn_program import Call, Crossing, TtnnProgram, refs_in
 
 
-def settle(
+def finish(
     builder: Builder, outputs: tuple[Crossing, ...], math_fidelity: str, memory: str = "dram"
 ) -> TtnnProgram:
     """Return the finished program.
 
     Args:
-        builder: its calls, weights and inputs.
-        outputs: what crosses back.
+        builder: holds its calls, weights and inputs.
+        outputs: the tensors transferred back to the host.
         math_fidelity, memory: the options of these names.
     """
     kept = {crossing.name for crossing in outputs}
@@ -46,7 +46,7 @@ def settle(
 
 
 def _used(calls: list[Call], wanted: set[str]) -> list[Call]:
-    """Leave out calls whose results nobody needs."""
+    """Return the calls whose results are needed."""
     needed = set(wanted)
     kept: list[Call] = []
     for call in reversed(calls):
@@ -57,7 +57,7 @@ def _used(calls: list[Call], wanted: set[str]) -> list[Call]:
 
 
 def _hoisted(calls: list[Call], constants: set[str]) -> tuple[list[Call], list[Call]]:
-    """Take out the calls that depend on weights alone: they are made once, when the program is loaded."""
+    """Split off the calls that depend only on weights: they run once, when the program is loaded."""
     once: list[Call] = []
     each: list[Call] = []
     for call in calls:
@@ -70,13 +70,13 @@ def _hoisted(calls: list[Call], constants: set[str]) -> tuple[list[Call], list[C
 
 
 def _absorb(inputs: list[Crossing], calls: list[Call], kept: set[str]) -> tuple[list[Crossing], list[Call]]:
-    """Let inputs cross in the dtype, layout and shape in which all their users want them."""
+    """Transfer inputs in the dtype, layout and shape that their users need, dropping the conversions."""
     users: dict[str, list[Call]] = {}
     for call in calls:
         for name in dict.fromkeys(refs_in(call)):
             users.setdefault(name, []).append(call)
     found: list[Crossing] = []
-    origins: dict[str, str] = {}  # the inputs that are what the host does with them
+    origins: dict[str, str] = {}  # for each call now done by the host, the input that replaces its result
     for given in inputs:
         crossing, name = given, given.name
         while name not in kept and len(users.get(name, ())) == 1:
@@ -93,14 +93,14 @@ def _absorb(inputs: list[Crossing], calls: list[Call], kept: set[str]) -> tuple[
 
 
 def _host_gives(crossing: Crossing) -> tuple[str, ...]:
-    """Return the dtypes in which the host can send a tensor, as exact as the device would cast it."""
+    """Return the dtypes in which the host can send a tensor as exactly as a cast on the device."""
     if crossing.host_dtype in ("int64", "int32"):
         return ("int32", "uint32")
     return ("bfloat16", "float32") if crossing.tensor.dtype == "bfloat16" else (crossing.tensor.dtype,)
 
 
 def _freeing(calls: list[Call], kept: set[str]) -> list[Call]:
-    """Say after which call each tensor is no longer needed."""
+    """Return the calls with `frees` set: each tensor is freed after its last use."""
     last: dict[str, int] = {}
     for place, call in enumerate(calls):
         for name in (*refs_in(call), *call.results):
@@ -113,7 +113,7 @@ def _freeing(calls: list[Call], kept: set[str]) -> list[Call]:
 
 
 def peak_bytes(program: TtnnProgram) -> int:
-    """Return the most memory that a program's weights and tensors take at once."""
+    """Return the peak memory of a program's weights and other tensors."""
     sizes = {item.name: item.tensor.bytes for item in program.inputs}
     prepared = {name for call in program.load for name in refs_in(call)}
     fixed = sum(item.tensor.bytes for item in program.weights if item.name not in prepared)

@@ -1,7 +1,7 @@
-"""The program record: the calls of ttnn's functions that make up an island, with typed arguments; no torch.
+"""The program record: the ttnn calls that make up an island, with typed arguments; does not need torch.
 
-Three consumers read it: the simulator, the real library (`execution.py`) and the script writer (`emit.py`).
-What a file holds is read by `program_check.read_program`, so that none of them meets anything else.
+Three consumers use it: the simulator, the real library (`execution.py`) and the script writer (`emit.py`).
+Programs from files go through `program_check.read_program`, so that no consumer gets an unchecked one.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ __all__ = [
 Dtype = Literal["bfloat16", "bfloat8_b", "bfloat4_b", "float32", "int32", "uint32", "uint16"]
 Layout = Literal["tile", "row_major"]
 
-FORMAT = 3  # of built islands; raised whenever something else is written than before
+FORMAT = 3  # of built islands; raised whenever `build` writes something other than before
 TILE = 32  # a tile holds 32 × 32 elements
-# A tile of bfloat8_b holds a byte an element, of bfloat4_b half a byte, and an exponent for every 16 of them.
+# Block floats: bfloat8_b has a byte per element, bfloat4_b half a byte, plus an exponent for every 16.
 BYTES: dict[str, float] = {
     "bfloat16": 2, "bfloat8_b": 1.0625, "bfloat4_b": 0.5625, "float32": 4, "int32": 4, "uint32": 4,
     "uint16": 2,
@@ -63,10 +63,10 @@ BYTES: dict[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class DeviceTensor(Record):
-    """What is known of a tensor on the device.
+    """The description of a tensor on the device.
 
     Args:
-        shape: its sizes, without the padding to whole tiles.
+        shape: its shape, without the padding to whole tiles.
         dtype: ttnn's name for its elements' type.
         layout: `tile` (32 × 32 elements together) or `row_major`.
     """
@@ -77,7 +77,7 @@ class DeviceTensor(Record):
 
     @property
     def padded(self) -> tuple[int, ...]:
-        """The shape as it lies in memory."""
+        """The shape in memory, padded to whole tiles."""
         if self.layout == "row_major":
             return self.shape
         rows = self.shape[-2] if len(self.shape) > 1 else 1
@@ -86,7 +86,7 @@ class DeviceTensor(Record):
 
     @property
     def bytes(self) -> int:
-        """How much memory it takes."""
+        """Its size in memory."""
         return math.ceil(math.prod(self.padded) * BYTES[self.dtype])
 
     def __str__(self) -> str:
@@ -98,13 +98,13 @@ def _whole_tiles(size: int) -> int:
     return (size + TILE - 1) // TILE * TILE
 
 
-# What convolution and pooling keep their tables in, for each core.
+# The memory per core reserved for the tables of convolution and pooling.
 L1_SMALL_BYTES = 24576
 
 
 @dataclass(frozen=True, slots=True)
 class _CallFields(Record):
-    """The fields of a call's JSON that are no arguments."""
+    """The fields of a call's JSON other than its arguments."""
 
     function: str
     results: tuple[str, ...]
@@ -120,9 +120,9 @@ class Call(Record):
     Args:
         function: its name, without the leading `ttnn.`.
         args, kwargs: its arguments.
-        results: the names of what it returns.
-        tensors: what is known of them.
-        frees: the tensors that nobody needs after it.
+        results: the names of its results.
+        tensors: the descriptions of its results.
+        frees: the tensors that are no longer needed after it.
         module: the module of the model that it comes from, such as `encoder.layer.0`.
     """
 
@@ -135,7 +135,7 @@ class Call(Record):
     module: str = ""
 
     def reading(self, names: Mapping[str, str]) -> Call:
-        """Return the same call on tensors of other names."""
+        """Return the same call with its input tensors renamed."""
 
         def change(item: Argument) -> Argument:
             return Ref(names.get(item.name, item.name)) if isinstance(item, Ref) else item
@@ -160,7 +160,7 @@ class Call(Record):
         """Build the call from what `to_json` returned.
 
         Raises:
-            RecordError, TargetError: it is something else.
+            RecordError, TargetError: the JSON is not a call.
         """
         rest = _CallFields.from_json(data)
         assert isinstance(data, Mapping)  # a record is one
@@ -173,16 +173,16 @@ class Call(Record):
 
 @dataclass(frozen=True, slots=True)
 class Crossing(Record):
-    """A tensor that crosses between host and device.
+    """A tensor that is transferred between host and device.
 
-    The host's tensor, its dimensions in `order`, reshaped to the shape of `tensor`, is the device's.
+    The device's tensor is the host's, with its dimensions permuted by `order` and then reshaped.
 
     Args:
         name: its name in the program.
-        tensor: what it is on the device.
+        tensor: its description on the device.
         host_shape: its shape on the host.
         host_dtype: its dtype on the host, by torch's name.
-        order: in which order the host's dimensions lie on the device; empty if unchanged.
+        order: the order of the host's dimensions on the device; empty if unchanged.
     """
 
     name: str
@@ -194,12 +194,12 @@ class Crossing(Record):
 
 @dataclass(frozen=True, slots=True)
 class Weight(Record):
-    """A tensor that the program brings along.
+    """A constant tensor that is stored with the program.
 
     Args:
         name: its name in the program, and in the file of weights.
-        tensor: what it is.
-        on_device: whether it goes to the device as it is; others are prepared by the calls of `load`.
+        tensor: its description.
+        on_device: whether it is transferred to the device as it is; otherwise calls of `load` prepare it.
     """
 
     name: str
@@ -209,15 +209,15 @@ class Weight(Record):
 
 @dataclass(frozen=True, slots=True)
 class TtnnProgram(Record):
-    """An island as calls of ttnn's functions.
+    """An island as a sequence of ttnn calls.
 
     Args:
-        inputs, outputs: what crosses in one call.
-        weights: what is on the device once it is loaded.
+        inputs, outputs: the tensors transferred in each run.
+        weights: the tensors on the device once the program is loaded.
         load: the calls that prepare weights, once.
         calls: the calls of each run.
         math_fidelity: how many passes a multiplication takes; `HiFi4` is the most precise.
-        peak_bytes: the most memory that weights and tensors take at once.
+        peak_bytes: the peak memory of weights and other tensors.
     """
 
     schema: ClassVar[str] = "torchport.ttnn_program/1"
@@ -232,5 +232,5 @@ class TtnnProgram(Record):
 
 
 def refs_in(call: Call) -> list[str]:
-    """Return the names of the tensors that a call takes."""
+    """Return the names of the tensors that a call reads."""
     return refs_among((*call.args, *[item for _, item in call.kwargs]))

@@ -1,4 +1,4 @@
-"""ttnn's verdict on a node is its lowering, tried without values."""
+"""Decides ttnn's verdict on a node by trying its lowering without values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHTS = "torchport_ttnn_weight"
 
 
 def check(node: fx.Node, rule: Rule, options: TtnnOptions) -> Verdict | None:
-    """Lower a node by itself, its inputs as they would be in the plainest form; say what that refuses."""
+    """Lower a node in isolation, its inputs in tile layout and plain form; return the refusal, if any."""
     try:
         _try(node, rule, options)
     except Refused as refusal:
@@ -41,6 +41,6 @@ def _try(node: fx.Node, rule: Rule, options: TtnnOptions) -> None:
 
 
 def _weight(node: fx.Node) -> torch.Tensor | None:
-    """Return a weight's values if they are small and known, for lowerings that look at them."""
+    """Return a small weight's values, for lowerings that read them; other weights without values."""
     found = node.meta.get(WEIGHTS)
     return found if isinstance(found, torch.Tensor) else torch_value(node).to("meta")

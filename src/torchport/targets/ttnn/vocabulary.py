@@ -1,8 +1,8 @@
-"""What a program may say besides the functions of `functions.py`: ttnn's names, objects and texts; no torch.
+"""The names, objects and strings that programs may use besides the functions of `functions.py`; no torch.
 
-A program that was read from a file is a stranger's data, and the module `ttnn` leads to others: `ttnn.os` is
-there too. So nothing outside of these tables is looked up in the library, written into a script or run. The
-builder obeys them as well: a lowering that says something new fails until it is added here.
+A program read from a file is untrusted, and other modules are reachable from the module `ttnn`, such as
+`ttnn.os`. So nothing outside these tables is looked up in the library, written into a script or run. The
+builder enforces them as well: a lowering that uses something new fails until it is added here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMES = DTYPES | {
     "UnaryOpType.SILU",
 }
 
-# What objects are made with, by keyword.
+# The objects that programs construct, with their permitted keyword arguments.
 MAKES: dict[str, frozenset[str]] = {
     "Conv2dConfig": frozenset({"weights_dtype", "activation"}),
     "UnaryWithParam": frozenset(),
@@ -40,7 +40,7 @@ HOST_DTYPES = frozenset(
     "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
 )  # fmt: skip
 
-# What a script calls its own things, and what it needs of Python's; see `emit.py`.
+# Names that emitted scripts use themselves, and Python's keywords and builtins; see `emit.py`.
 RESERVED = frozenset(
     """
     FILE Path arrays compute device float load load_file main make_compute numpy on_device read run ttnn w
@@ -52,10 +52,10 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def need(kind: str, name: object, known: Collection[str]) -> str:
-    """Return a name of the library's that torchport emits.
+    """Return the name if it is one that programs may use.
 
     Raises:
-        TargetError: torchport emits no such name.
+        TargetError: torchport's programs do not use this name.
     """
     if isinstance(name, str) and name in known:
         return name
@@ -66,10 +66,10 @@ def need(kind: str, name: object, known: Collection[str]) -> str:
 
 
 def need_identifier(name: object) -> str:
-    """Return a tensor's name, which scripts use as a variable.
+    """Return a tensor's name if scripts can use it as a variable.
 
     Raises:
-        TargetError: it cannot be one.
+        TargetError: it is not a valid variable name, or is reserved.
     """
     if isinstance(name, str) and _IDENTIFIER.fullmatch(name) and name not in RESERVED:
         return name

@@ -1,4 +1,4 @@
-"""Writes an island as a program: every node is lowered, in order."""
+"""Writes an island as a program by lowering its nodes in order."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from torchport.targets.ttnn.lowering import Formed, Lowering, Result, flat_shape
 from torchport.targets.ttnn.ops import RULES
 from torchport.targets.ttnn.options import TtnnOptions
 from torchport.targets.ttnn.refusal import Refused
-from torchport.targets.ttnn.transfers import settle
+from torchport.targets.ttnn.transfers import finish
 from torchport.targets.ttnn.ttnn_program import TILE, Crossing, DeviceTensor, Dtype, TtnnProgram
 from torchport.targets.value_ranges import input_ranges
 
-# What a weight of each of the device's dtypes is stored in. torch has no block floats: the device makes them
-# of bfloat16.
+# The torch dtype in which a weight of each device dtype is stored. torch has no block floats: the device
+# converts them from bfloat16.
 STORED_IN: dict[Dtype, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "bfloat8_b": torch.bfloat16,
@@ -40,7 +40,7 @@ def build(island: Island, options: TtnnOptions) -> Artifact:
     """Return the island as an artefact.
 
     Raises:
-        TargetError: an op cannot be lowered where it stands.
+        TargetError: an op cannot be lowered in its place in the graph.
     """
     program, values = write_calls(island, options)
     ranges = input_ranges(island.graph_module)
@@ -58,17 +58,17 @@ def build(island: Island, options: TtnnOptions) -> Artifact:
 
 
 def make_lowering(options: TtnnOptions, weights: Callable[[fx.Node], torch.Tensor | None]) -> Lowering:
-    """Return a lowering with nothing in it yet."""
+    """Return an empty lowering."""
     compute: Dtype = "float32" if options.dtype == "float32" else "bfloat16"
     weight: Dtype = "bfloat8_b" if options.dtype == "bfloat8_b" else compute
     return Lowering(Builder(), compute, weight, weights)
 
 
 def write_calls(island: Island, options: TtnnOptions) -> tuple[TtnnProgram, dict[str, Data]]:
-    """Return an island's program, and by name what gives the values of its weights.
+    """Return an island's program, and by name functions that return the values of its weights.
 
     Raises:
-        TargetError: an op cannot be lowered where it stands.
+        TargetError: an op cannot be lowered in its place in the graph.
     """
     module = island.graph_module
     lowering = make_lowering(options, lambda node: getattr(module, str(node.target)))
@@ -81,7 +81,7 @@ def write_calls(island: Island, options: TtnnOptions) -> tuple[TtnnProgram, dict
                 f"{node.target} cannot be lowered: {refusal.verdict.detail}", where=f"ttnn, {island.name}"
             ) from refusal
     builder = lowering.builder
-    program = settle(builder, tuple(writer.outputs), options.math_fidelity, options.memory)
+    program = finish(builder, tuple(writer.outputs), options.math_fidelity, options.memory)
     return program, {weight.name: builder.weights[weight.name][1] for weight in program.weights}
 
 
@@ -92,18 +92,18 @@ def _without_values(like: DeviceTensor) -> torch.Tensor:
 def _stored(tensor: torch.Tensor, dtype: Dtype) -> torch.Tensor:
     stored = tensor.to(STORED_IN[dtype])
     if _may_overflow(tensor, stored.dtype):
-        overflown = stored.isinf() & tensor.isfinite()  # the least float32, in masks
+        overflown = stored.isinf() & tensor.isfinite()  # such as float32's lowest number, in masks
         stored = torch.where(overflown, torch.finfo(stored.dtype).max * tensor.sign(), stored)
         stored = stored.to(STORED_IN[dtype])
     return stored.contiguous()
 
 
 def _may_overflow(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Whether a number could be too large for a dtype; computed without a copy of all of them."""
+    """Whether an element could be too large for a dtype; computed without copying the tensor."""
     if not (tensor.is_floating_point() and dtype.is_floating_point and tensor.numel()):
         return False
     least, most = tensor.aminmax()
-    return not (max(-least.item(), most.item()) <= torch.finfo(dtype).max)  # nor is NaN
+    return not (max(-least.item(), most.item()) <= torch.finfo(dtype).max)  # also true for NaN
 
 
 class _Writer:
@@ -150,7 +150,7 @@ class _Writer:
             self.lowering.put(node, results)
 
     def _input(self, node: fx.Node) -> Result:
-        """Let a tensor cross in the form in which it is used."""
+        """Add an input that is transferred in the form in which it is used."""
         tensor = torch_value(node)
         dtype = self.lowering.device_dtype(node)
         shape = tuple(tensor.shape)
@@ -163,20 +163,20 @@ class _Writer:
         if not images:
             crossing = Crossing(name, DeviceTensor(shape, dtype, "tile"), shape, host)
             return self.lowering.builder.input(crossing)
-        # Few channels would be padded to whole tiles; convolution and pooling take rows as well.
+        # Few channels would be padded to whole tiles; convolution and pooling also accept row-major input.
         layout = "row_major" if shape[1] % TILE else "tile"
         order = (0, *range(2, len(shape)), 1)
         described = DeviceTensor(flat_shape(shape), dtype, layout)  # type: ignore[arg-type]  # one of two
         return Formed(self.lowering.builder.input(Crossing(name, described, shape, host, order)), "last")
 
     def _output(self, node: fx.Node, place: int) -> Crossing:
-        """Let a result cross as it is; the host puts channels first again, and gives it its shape."""
+        """Return an output transferred in the form it has; the host permutes and reshapes it."""
         tensor = torch_value(node)
         shape = tuple(tensor.shape)
         host = str(tensor.dtype).removeprefix("torch.")
         last = self.lowering.only_last(node)
         value = self.lowering.unshaped(self.lowering.get(node, form="last" if last else "plain"))
         if tensor.is_floating_point() or tensor.dtype is torch.bool:
-            value = self.lowering.cast(value, "float32")  # the host has no bfloat16 outside of torch
+            value = self.lowering.cast(value, "float32")  # outside torch, the host has no bfloat16
         order = (0, *range(2, len(shape)), 1) if last else ()
         return Crossing(value.name, value.held.description, shape, host, order)

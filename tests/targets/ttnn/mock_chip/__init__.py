@@ -1,1 +1,1 @@
-"""A judge for programs: Tenstorrent's own library with a mock chip, in an interpreter of its own."""
+"""A judge for programs: Tenstorrent's own library with a mock chip, in a separate interpreter."""

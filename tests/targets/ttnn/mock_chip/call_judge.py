@@ -1,4 +1,4 @@
-"""Has programs judged by the interpreter with the mock chip."""
+"""Calls the interpreter with the mock chip to judge programs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _SOURCE = Path(torchport.__file__).parents[1]
 
 
 class NotJudged(Exception):
-    """The interpreter ended before it had judged every program; says with what."""
+    """The interpreter ended before it had judged every program; the message says how."""
 
 
 def verdicts(folders: Sequence[Path], *, timeout: float) -> list[dict[str, Any]]:
-    """Return what the real library says of the programs in folders, in their order.
+    """Return the real library's verdicts on the programs in folders, in the same order.
 
     Args:
         folders: each holds `program.json`, and `program.py` with its weights.
-        timeout: how many seconds all of it may take.
+        timeout: the limit for all programs together, in seconds.
 
     Raises:
-        Unavailable: the library cannot be had here.
-        NotJudged: it did not answer for each.
-        TimeoutExpired: it took too long.
+        Unavailable: the library cannot be installed here.
+        NotJudged: the interpreter did not answer for every program.
+        TimeoutExpired: judging took too long.
     """
     command = environment.command()
     keywords = json.dumps({name: " ".join(each.keywords) for name, each in FUNCTIONS.items()})

@@ -1,9 +1,9 @@
-"""Builds the interpreter that holds ttnn and a mock chip, once; later runs find it.
+"""Builds a Python environment with ttnn and a mock chip, once; later runs reuse it.
 
-    python tests/targets/ttnn/mock_chip/environment.py     # builds it, and says where it is
+    python tests/targets/ttnn/mock_chip/environment.py     # builds it, and prints its location
 
-It is in `out/ttnn-mock` of the checkout, or where TORCHPORT_TTNN_MOCK says. ttnn has wheels for CPython
-3.10 and 3.12 only, so it is a separate interpreter. It needs the package index and the RISC-V linker
+It is in `out/ttnn-mock` of the checkout, or at the path in TORCHPORT_TTNN_MOCK. ttnn has wheels for CPython
+3.10 and 3.12 only, so it uses a separate interpreter. It needs the package index and the RISC-V linker
 (`binutils-riscv64-unknown-elf`). This script installs the linker with apt-get; tests never do.
 """
 
@@ -22,28 +22,28 @@ PACKAGES = ("binutils-riscv64-unknown-elf", "libnuma1", "libhwloc15")
 
 
 class Unavailable(Exception):
-    """The interpreter cannot be built here; says why."""
+    """The environment cannot be built here; the message says why."""
 
 
 def folder() -> Path:
-    """Return where the interpreter is, or will be."""
+    """Return the folder of the environment, whether it exists yet or not."""
     given = os.environ.get("TORCHPORT_TTNN_MOCK")
     return Path(given) if given else HERE.parents[3] / "out" / "ttnn-mock"
 
 
 def command(install: bool = False) -> list[str]:
-    """Return how to call the interpreter, built if need be.
+    """Return the command that starts the interpreter; build the environment if necessary.
 
     Args:
-        install: whether system packages that are missing may be installed.
+        install: whether missing system packages may be installed.
 
     Raises:
-        Unavailable: it cannot be built here.
+        Unavailable: the environment cannot be built here.
     """
     base = folder()
     base.mkdir(parents=True, exist_ok=True)
     with (base / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests may run in several processes
         if not (base / "ready").exists():
             _build(base, install)
             (base / "ready").write_text(LIBRARY)
@@ -51,7 +51,7 @@ def command(install: bool = False) -> list[str]:
 
 
 def variables() -> dict[str, str]:
-    """Return the environment in which the library finds the mock chip."""
+    """Return the environment variables with which the library finds the mock chip."""
     base = folder()
     (base / "logs").mkdir(exist_ok=True)
     return {

@@ -1,13 +1,13 @@
-"""Judges programs in the interpreter with the mock chip: prints JSON, a line for each.
+"""Judges programs in the interpreter with the mock chip: prints a line of JSON for each.
 
     judge.py SRC KEYWORDS FOLDER…
 
-KEYWORDS is JSON: the functions that programs may call, with their keywords. Elsewhere the kernels say that,
-which need torch.
+KEYWORDS is JSON: the functions that programs may call, with their keywords. Normally these come from the
+kernels, which need torch.
 
-A folder holds `program.json` (the record) and `program.py` with its weights (the script). Each call of the
-record is made by the library, and what it infers is compared with what the record expects. Then the script
-runs as it is. Nothing is computed: a mock chip gives zeros.
+A folder holds `program.json` (the record) and `program.py` with its weights (the script). The library makes
+each call of the record, and what it infers is compared with what the record expects. Then the script runs
+unchanged. Nothing is computed: a mock chip returns zeros.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ from pathlib import Path
 
 
 def import_without_torch(source):
-    """Let the target's modules that need no torch be imported where there is none."""
+    """Make the target's modules that do not need torch importable where it is not installed."""
     sys.path.insert(0, source)
     for name in ("torchport.targets", "torchport.targets.ttnn"):
         module = types.ModuleType(name)
@@ -30,7 +30,7 @@ def import_without_torch(source):
 
 
 def register_functions(keywords):
-    """Fill the registry without kernels: nothing is simulated here."""
+    """Fill the registry with functions without kernels: nothing is simulated here."""
     from torchport.targets.ttnn.functions import function
 
     for name, words in keywords.items():
@@ -47,7 +47,7 @@ def script_of(folder):
 
 
 def judge(folder):
-    """Return what the library says of a program."""
+    """Return the library's verdict on a program."""
     import ttnn
 
     from torchport.targets.ttnn.execution import Execution
@@ -57,7 +57,7 @@ def judge(folder):
     script = script_of(folder)
     arrays = script.read()
     examples = [arrays[f"example_{place}"] for place in range(len(program.inputs))]
-    names = list(inspect.signature(script.run).parameters)[2:]  # behind the device and the weights
+    names = list(inspect.signature(script.run).parameters)[2:]  # after the device and the weights
     given = dict(zip(names, examples, strict=True))
     device = ttnn.open_device(device_id=0, l1_small_size=L1_SMALL_BYTES)
     try:
@@ -79,7 +79,7 @@ def main():
     for name in sys.argv[3:]:
         try:
             verdict = judge(Path(name))
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is the verdict
+        except Exception as error:  # noqa: BLE001  # any exception is the verdict
             text = f"{type(error).__name__}: {error}"
             verdict = {"accepted": False, "refusal": text[:1000], "traceback": traceback.format_exc()[-2000:]}
         sys.stdout.write(json.dumps({"folder": name, **verdict}) + "\n")

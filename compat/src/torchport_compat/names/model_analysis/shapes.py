@@ -1,4 +1,4 @@
-"""Shapes and dtypes of every module's inputs and outputs: torchport notes them as a model runs."""
+"""Shapes and dtypes of every module's inputs and outputs, recorded by torchport as a model runs."""
 
 from torchport.capture import stream_ops
 

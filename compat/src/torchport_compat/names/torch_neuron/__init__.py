@@ -1,4 +1,4 @@
-"""torchport's traces under the name of PyTorch-Neuron: importing it gives `torch.neuron`."""
+"""torchport's tracing under the name of PyTorch-Neuron: importing it defines `torch.neuron`."""
 
 from torchport_compat.naming import claim
 
@@ -16,6 +16,6 @@ __all__ = ["analyze_model", "trace"]
 
 _other = getattr(torch, "neuron", neuron)
 if _other is not neuron:
-    raise NameTaken("torch.neuron is there already, and is not torchport's", where=repr(_other))
+    raise NameTaken("torch.neuron already exists, and is not torchport's", where=repr(_other))
 torch.neuron = neuron  # type: ignore[attr-defined]  # as the real package does
 sys.modules.setdefault("torch.neuron", neuron)

@@ -13,7 +13,7 @@ from torchport.records import DEFAULT_TARGET, Coverage
 
 _log = logging.getLogger("Neuron")
 
-# An argument of Neuron's compiler → the option of torchport's targets that says the same.
+# An argument of Neuron's compiler → the equivalent option of torchport's targets.
 ARGUMENTS = {"--neuroncore-pipeline-cores": "--threads"}
 
 CompilerArgs = Sequence[str] | Mapping[str, object] | None
@@ -32,13 +32,13 @@ def trace(
     dynamic_batch_size: bool = False,
     target: str = DEFAULT_TARGET,
 ) -> Script | Callee:
-    """Compile a model ahead of time, and return it as TorchScript; `torchport.trace` says more.
+    """Compile a model ahead of time, and return it as TorchScript; see `torchport.trace`.
 
     Args:
         model: a module, its `forward`, or a function on tensors.
         example_inputs: a tensor, or a tuple or list of inputs.
-        compiler_args: options of the target for all islands; `--neuroncore-pipeline-cores N` is the number
-            of threads.
+        compiler_args: the target's options, which apply to all islands; `--neuroncore-pipeline-cores N` sets
+            the number of threads.
         compiler_timeout, compiler_workdir, check_trace, check_inputs, check_tolerance: as in
             `torchport.trace`.
         dynamic_batch_size: whether the first dimension of the inputs may vary.
@@ -62,13 +62,13 @@ def trace(
 
 
 def analyze_model(model: Callee, example_inputs: object, *, target: str = DEFAULT_TARGET) -> Coverage:
-    """Say which ops of a model a target takes, and why not the rest; nothing is compiled.
+    """Determine which ops of a model a target supports, and why not the rest; nothing is compiled.
 
     Args:
         model, example_inputs, target: as in `trace`.
 
     Returns:
-        What `torchport.explain` returns; its summary goes to the log `Neuron`.
+        The result of `torchport.explain`; a summary is logged to the logger `Neuron`.
 
     Example:
         >>> torch.neuron.analyze_model(model, example_inputs=[image]).complete
@@ -76,7 +76,7 @@ def analyze_model(model: Callee, example_inputs: object, *, target: str = DEFAUL
     """
     args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     found = torchport.explain(model, args, target=target)
-    _log.info("%s takes %d of %d ops", target, found.ops_before - found.ops_remain, found.ops_before)
+    _log.info("%s supports %d of %d ops", target, found.ops_before - found.ops_remain, found.ops_before)
     for op in found.stayed:
         _log.info("%s stays on the host: %s (%s)", op.op, op.reason, op.detail)
     return found

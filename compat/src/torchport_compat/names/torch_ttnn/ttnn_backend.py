@@ -16,13 +16,13 @@ class TorchTtnnOption:
     """How a model is run on Tenstorrent's chips.
 
     Args:
-        device: a device of `ttnn`, or its number; none, or `"mock"`, is torchport's simulator.
-        verbose: has no effect; torchport writes to Python's logs.
+        device: a `ttnn` device, or its number; None or `"mock"` selects torchport's simulator.
+        verbose: has no effect; torchport uses Python's logging.
         gen_graphviz, metrics_path, run_mem_analysis, run_eviction_opt, tracer_option, bypass_compile,
-            data_parallel: refused if they are set; the message says what does the same.
+            data_parallel: refused if set; the message names an alternative.
 
     Raises:
-        TargetError: a setting is not torchport's, or the device is not a device.
+        TargetError: a setting is not supported, or `device` is not a device.
 
     Example:
         >>> torch.compile(model, backend=torch_ttnn.backend, options=TorchTtnnOption(device=None))
@@ -64,7 +64,7 @@ INSTEAD = {
     "gen_graphviz": "`torchport bench MODEL --target ttnn --html FILE` draws the graph",
     "metrics_path": "`torchport bench MODEL --target ttnn -o DIR` records ops, times and accuracy",
     "run_mem_analysis": "`torchport analyze MODEL` shows memory over time",
-    "run_eviction_opt": "tensors lie in DRAM, unless options={'memory': 'l1'} places them beside the cores",
+    "run_eviction_opt": "tensors are in DRAM, unless options={'memory': 'l1'} places them in L1",
     "tracer_option": "torch.compile(model, backend='torchport_stat') records a program's ops",
     "bypass_compile": "call the model itself",
     "data_parallel": "a program runs on one chip",
@@ -78,12 +78,12 @@ def backend(
     options: TorchTtnnOption | Mapping[str, object] | None = None,
     mode: str | None = None,
 ) -> Callable[..., object]:
-    """Compile one graph of `torch.compile` for Tenstorrent's chips; on the simulator where there is none.
+    """Compile one graph of `torch.compile` for Tenstorrent's chips, or for the simulator if there is none.
 
     Args:
-        graph_module, example_inputs: what `torch.compile` hands over.
+        graph_module, example_inputs: the graph and inputs that `torch.compile` passes.
         options: a `TorchTtnnOption`, or options of torchport's ttnn target.
-        mode: ignored; torch.compile's modes are inductor's.
+        mode: ignored; torch.compile's modes are for inductor.
 
     Example:
         >>> torch.compile(model, backend=torch_ttnn.backend)

@@ -1,4 +1,4 @@
-"""The rules, one op family a file; importing this fills the registry."""
+"""The rules, one file per op family; importing this package fills the registry."""
 
 from torchport.targets.openvino.ops import (  # noqa: F401
     arithmetic,

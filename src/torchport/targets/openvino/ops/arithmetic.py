@@ -1,6 +1,6 @@
-"""Arithmetic, comparisons, logic, limits and choices: ops on each element, or on two that belong together.
+"""Rules for elementwise arithmetic, comparisons, logic, clamping and selection.
 
-Not here, because OpenVINO's results differ: `fmod` and `remainder` of floats, by infinity.
+Missing because OpenVINO's results differ: `fmod` and `remainder` of floats, with an infinite divisor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torchport.targets.openvino.float_ranges import (
     union,
 )
 from torchport.targets.openvino.float_values import Values
-from torchport.targets.openvino.norm_ranges import written_out
+from torchport.targets.openvino.norm_ranges import decomposed_norm
 from torchport.targets.openvino.open_dims import any_size
 from torchport.targets.openvino.packed_weights import is_quantized_lookup
 from torchport.targets.openvino.rules import (
@@ -40,17 +40,17 @@ from torchport.targets.openvino.rules import (
 from torchport.targets.openvino.rules import checked as checked_op
 from torchport.targets.openvino.rules import takes as takes_op
 
-# Elements that belong together, whatever their number.
+# Elementwise ops support any sizes.
 takes = partial(takes_op, open=any_size)
 checked = partial(checked_op, open=any_size)
 
 
-# What is added to a number that is larger is rounded by more than 0.001.
+# Adding to a larger number rounds the other operand by more than 0.001.
 _LARGE = 2.0**14
 
 
 def _sum_range(node: fx.Node, values: Values) -> Range:
-    """x + alpha * y, x - alpha * y, and the other way round."""
+    """Return the range of x + alpha * y, x - alpha * y or y - alpha * x."""
     name = str(node.target)
     first, second = values.of(node.args[0]), values.of(node.args[1])
     if "rsub" in name:
@@ -61,21 +61,21 @@ def _sum_range(node: fx.Node, values: Values) -> Range:
 
 @checked("add.Tensor add.Scalar sub.Tensor rsub.Scalar", "fib", _sum_range, NaN.EXACT)
 def _sum(node: fx.Node) -> Verdict | None:
-    """The frontend reads `alpha` as a number of the result's kind."""
+    """Require a numeric `alpha`, which the frontend casts to the result's dtype; refuse merged additions."""
     alpha = node.kwargs.get("alpha", given(node, 2, "alpha", 1))
     if not isinstance(alpha, (int, float)) or isinstance(alpha, bool):
         return argument(f"alpha is {alpha!r}")
     last, first = _added_number(node), _added_number(node.args[0])
     if abs(first) > _LARGE and abs(first + last) < abs(first) / 2:
         return argument(
-            f"{first:g} and {last:g} round what they are added to, and OpenVINO adds them up before",
+            f"adding {first:g} and then {last:g} rounds the tensor, but the device may merge the two",
             "use torch.round",
         )
     return None
 
 
 def _added_number(node: object) -> float:
-    """Return the number that an op adds to a tensor; 0 if that is not what it does."""
+    """Return the float that a node adds to a tensor; 0 for other nodes."""
     name = str(node.target) if isinstance(node, fx.Node) else ""
     sign = {"aten.add.Tensor": 1.0, "aten.add.Scalar": 1.0, "aten.sub.Tensor": -1.0}.get(name)
     if sign is None or len(node.args) != 2 or node.kwargs:  # type: ignore[attr-defined]  # a node
@@ -88,14 +88,14 @@ def _product_range(node: fx.Node, values: Values) -> Range:
     left, right = node.args[:2]
     if left is right:
         return squared(values.of(left))
-    return written_out(node, values) or multiplied(values.of(left), values.of(right))
+    return decomposed_norm(node, values) or multiplied(values.of(left), values.of(right))
 
 
 takes("mul.Tensor mul.Scalar", "fib", _product_range, NaN.EXACT)
 
 
 def _quotient_range(node: fx.Node, values: Values) -> Range:
-    return written_out(node, values) or divided(values.of(node.args[0]), values.of(node.args[1]))
+    return decomposed_norm(node, values) or divided(values.of(node.args[0]), values.of(node.args[1]))
 
 
 @checked("div.Tensor div.Scalar", "fib", _quotient_range, NaN.EXACT)
@@ -111,7 +111,7 @@ def _power_range(node: fx.Node, values: Values) -> Range:
     return powered(values.of(node.args[0]), exponent) if isinstance(exponent, (int, float)) else ANYTHING
 
 
-# The root of -inf is NaN to torch, and infinite or 0 to the device.
+# The root of -inf is NaN in torch, and infinite or 0 on the device.
 @checked("pow.Tensor_Scalar", "f", _power_range, NaN.MADE, Misread.MINUS)
 def _power(node: fx.Node) -> Verdict | None:
     exponent = node.args[1]
@@ -122,13 +122,13 @@ def _power(node: fx.Node) -> Verdict | None:
 
 @checked("floor_divide.default", "i", NO_FLOATS)
 def _floor_divide(node: fx.Node) -> Verdict | None:
-    """torch raises for 0 and rounds down; the device does not raise, and rounds towards 0."""
+    """Refuse divisors that could be 0, for which torch raises, and quotients that OpenVINO would truncate."""
     low, high = bounds_of(node.args[1])
     if low <= 0 <= high:
         return argument("the divisor could be 0")
     least, most = bounds_of(node.args[0])
     if (least < 0 and high > 0) or (most > 0 and low < 0):
-        return argument("the quotient could be negative, and OpenVINO would round it up")
+        return argument("the quotient could be negative, and the device may round it towards 0")
     return None
 
 
@@ -138,14 +138,14 @@ def _remainder(node: fx.Node) -> Verdict | None:
     if not isinstance(divisor, int) or divisor <= 0:
         return argument(f"the divisor is {divisor!r}")
     if bounds_of(node.args[0])[0] < 0:
-        return argument("what is divided could be negative")
+        return argument("the dividend could be negative")
     return None
 
 
 takes("neg.default", "fi", lambda node, values: negated(values.of(node.args[0])), NaN.EXACT)
 takes("abs.default", "fi", lambda node, values: absolute(values.of(node.args[0])), NaN.EXACT)
 
-# OpenVINO compares floats as torch does, but for NaN.
+# OpenVINO compares floats as torch does, except NaN.
 takes("eq.Tensor eq.Scalar ne.Tensor ne.Scalar", "fib", NO_FLOATS)
 takes("lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar", "fib", NO_FLOATS)
 takes("bitwise_not.default bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", "b", NO_FLOATS)
@@ -167,7 +167,7 @@ takes("minimum.default", "fi", _minimum_range)
 
 
 def _limited_range(node: fx.Node, values: Values) -> Range:
-    """Between limits that may be missing: `clamp`."""
+    """Return the range of `clamp`, whose limits may be missing."""
     source = values.of(node.args[0])
     least, most = given(node, 1, "min"), given(node, 2, "max")
     floor = -math.inf if least is None else values.of(least).low
@@ -201,7 +201,7 @@ def _filled_range(node: fx.Node, values: Values) -> Range:
 def _masked_fill(node: fx.Node) -> Verdict | None:
     value = node.args[2]
     if isinstance(value, float) and math.isnan(value):
-        return argument("the value is not a number")
+        return argument("the fill value is NaN")
     return None
 
 
@@ -210,7 +210,7 @@ def _copied_range(node: fx.Node, values: Values) -> Range:
     return known.get(value_of(node).dtype) or values.of(node.args[0])
 
 
-# Floats are copied as they are, integers and booleans as the floats that they are.
+# Casts keep the values of floats, and turn integers and booleans into floats of the same value.
 @checked("_to_copy.default", "fibq", _copied_range)
 def _to_copy(node: fx.Node) -> Verdict | None:
     source = node.args[0]
@@ -219,9 +219,9 @@ def _to_copy(node: fx.Node) -> Verdict | None:
         (source.op == "get_attr" or is_quantized_lookup(source)) and node.meta["val"].dtype is torch.float32
     ):
         return Verdict(
-            False, "dtype", "integers of eight bits are taken as quantized weights only, which become float32"
+            False, "dtype", "8-bit integers are only supported as quantized weights that are cast to float32"
         )
     extra = {key for key, value in node.kwargs.items() if value not in (None, False)}
     if extra - {"dtype", "device", "layout", "memory_format"}:
-        return argument(f"{', '.join(sorted(extra))} cannot be kept")
+        return argument(f"unsupported arguments: {', '.join(sorted(extra))}")
     return None

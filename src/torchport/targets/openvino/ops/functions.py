@@ -1,7 +1,7 @@
-"""Functions of one number: roots, exponentials, trigonometry, activations.
+"""Rules for unary elementwise functions: roots, exponentials, trigonometry, activations.
 
-Not here, because OpenVINO's results differ: the logarithms (0 gives a finite number on ARM), `atan2`
-(0, 0), `erfinv` near 1, `cosh` and `sinh` near their overflow.
+Missing because OpenVINO's results differ: the logarithms (of 0, finite on ARM), `atan2` (of 0, 0), `erfinv`
+near 1, `cosh` and `sinh` near their overflow.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from torchport.targets.openvino.open_dims import any_size
 from torchport.targets.openvino.rules import Floats, NaN, given
 from torchport.targets.openvino.rules import takes as takes_op
 
-takes = partial(takes_op, open=any_size)  # each element by itself
+takes = partial(takes_op, open=any_size)  # elementwise
 
 
 def _grows(function: Callable[[float], float]) -> Floats:
-    """Return the range of a function that never decreases."""
+    """Return the rule for the range of a non-decreasing function."""
     return lambda node, values: increasing(function, values.of(node.args[0]))
 
 
 def _of(function: Callable[[Range], Range]) -> Floats:
-    """Return the range of a function, as one of its argument's."""
+    """Return the rule for a range that depends on the operand's range."""
     return lambda node, values: function(values.of(node.args[0]))
 
 
@@ -74,7 +74,7 @@ takes("reciprocal.default", "fib", _of(inverted))
 
 
 def _between(low: float, high: float, least: float, most: float) -> Callable[[Range], Range]:
-    """Return the range of a function that lies between two numbers, of arguments within others."""
+    """Return the range of a function with values in [low, high] and the domain [least, most]."""
     return lambda x: loosened(low, high, x.nan or x.low < least or x.high > most)
 
 
@@ -99,10 +99,10 @@ takes("atanh.default", "fib", _of(_atanh), NaN.MADE)
 
 
 def _gated(lowest: float) -> Callable[[Range], Range]:
-    """Return the range of x times something between 0 and 1 that goes to 0 as x falls.
+    """Return the range of x times a gate between 0 and 1 that goes to 0 as x decreases.
 
-    Minus infinity times 0 is NaN. Some kernels halve, or divide by 6, at the end: they overflow before the
-    result does. For negative numbers that are large they may err by a few units in the last place of x.
+    Minus infinity times 0 is NaN. Some kernels halve or divide by 6 last, so that they overflow before the
+    result does. For large negative x, they may err by a few units in the last place of x.
     """
 
     def gated(x: Range) -> Range:

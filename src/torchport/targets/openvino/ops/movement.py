@@ -1,7 +1,6 @@
-"""Ops that move elements, look them up or make them, and change none.
+"""Rules for ops that move, look up or create elements without changing their values.
 
-That an index is in bounds is proved or checked before. Tensors of fixed shape and value are folded before
-any verdict is asked.
+Indices are proved or checked to be in bounds elsewhere. Constants are folded before verdicts are requested.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ ZERO = Range(0.0, 0.0)
 
 
 def moved(node: fx.Node, values: Values) -> Range:
-    """The elements are those that are given, in other places."""
+    """Return the range of the operands: the result's elements are theirs."""
     return values.of_sources(node)
 
 
 def _fixed_split(node: fx.Node) -> Verdict | None:
-    """Into how many parts it is split is fixed: so must be what is split."""
+    """Refuse an open size along the split dimension, as the number of parts is fixed."""
     dim = given(node, 1 if "unbind" in str(node.target) else 2, "dim", 0)
     assert isinstance(dim, int)
     if not isinstance(value_of(node).shape[dim], int):
-        return shape("what is split has an open size")
+        return shape("the split dimension has an open size")
     return None
 
 
@@ -54,7 +53,7 @@ takes("pixel_shuffle.default pixel_unshuffle.default", "f", moved, NaN.EXACT)
 @checked("repeat.default", "fib", moved, NaN.EXACT, open=any_size)
 def _repeat(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0:
-        return shape("a single number is repeated")
+        return shape("the input is zero-dimensional")
     return None
 
 
@@ -76,16 +75,16 @@ def _merged_range(node: fx.Node, values: Values) -> Range:
 
 @checked("index_copy.default", "fi", _merged_range, NaN.EXACT, open=any_size)
 def _index_copy(node: fx.Node) -> Verdict | None:
-    """Of two copies to one place the last one stays in torch, and any in OpenVINO."""
+    """Require distinct indices: of several copies to one index, torch keeps the last, OpenVINO any."""
     if value_of(node).dim() == 0:
-        return shape("a single number is copied to")
+        return shape("the destination is zero-dimensional")
     if not _are_distinct(node.args[2]):
         return argument("two indices could be the same")
     return None
 
 
 def _are_distinct(index: object) -> bool:
-    """Whether indices are numbers that follow each other, from any start, and perhaps from 0 again."""
+    """Whether indices are consecutive numbers from any start, possibly wrapping around to 0."""
     limit: object = None
     if _is_call(index, "aten.remainder.Scalar"):
         index, limit = index.args  # type: ignore[attr-defined]  # a node
@@ -121,14 +120,14 @@ def _is_call(node: object, name: str) -> bool:
 @checked("embedding.default", "fiq", moved, NaN.EXACT, open=any_size)
 def _embedding(node: fx.Node) -> Verdict | None:
     if not value_of(node).dtype.is_floating_point and not is_quantized_lookup(node):
-        return argument("the table does not hold floats")
+        return argument("the embedding table does not hold floats")
     return None
 
 
 @checked("gather.default", "fib", moved, NaN.EXACT, open=any_size)
 def _gather(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0 or value_of(node, 2).dim() == 0:
-        return shape("a single number is looked up in")
+        return shape("the input or the index is zero-dimensional")
     return None
 
 
@@ -138,10 +137,10 @@ def _index(node: fx.Node) -> Verdict | None:
     assert isinstance(indices, (list, tuple))
     given = [item for item in indices if isinstance(item, fx.Node)]
     if any(item.meta["val"].dtype == torch.bool for item in given):
-        return argument("a mask is used as index: the result's shape depends on it")
+        return argument("a boolean mask is used as an index: the result's shape depends on its values")
     places = [place for place, item in enumerate(indices) if isinstance(item, fx.Node)]
     if places != list(range(places[0], places[0] + len(places))):
-        return argument("the indices are not next to each other")
+        return argument("the indexed dimensions are not adjacent")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Normalisation layers and softmax. The layers' other results, the statistics, are torch's alone."""
+"""Rules for normalisation layers and softmax. The statistics that layers also return are unsupported."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from torchport.targets.openvino.rules import Misread, NaN, argument, given, take
 from torchport.verification import HALVES
 
 Numbers = numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float64]]
-_ABSENT = 9  # where no argument is
-_LEAST_EPS = 1e-30  # what is added to a variance before it is divided by
+_ABSENT = 9  # the position of an argument that does not exist
+_LEAST_EPS = 1e-30  # the smallest eps supported
 
 
 def _affine_of(node: fx.Node, weight: int, bias: int, values: Values) -> tuple[Range, Range]:
-    """Return the ranges of a layer's weight and bias, by the places of these arguments."""
+    """Return the ranges of a layer's weight and bias, given the positions of these arguments."""
     given_ones = [given(node, place, "") for place in (weight, bias)]
     return (
         values.of(1.0 if given_ones[0] is None else given_ones[0]),
@@ -46,7 +46,7 @@ def _count(sizes: object) -> int:
     return math.prod(size for size in sizes if isinstance(size, int))
 
 
-# What is normalised together must be fixed.
+# The normalised dimensions must be fixed.
 _fixed_shape = fixed_last(lambda node: len(node.args[1]))  # type: ignore[arg-type]  # a list, by the schema
 
 
@@ -74,7 +74,7 @@ def _rms_norm_range(node: fx.Node, values: Values) -> Range:
 
 
 def _batch_norm_range(node: fx.Node, values: Values) -> Range:
-    """x times a scale plus a shift, with numbers that were found in training."""
+    """Return the range of x * scale + shift, with the statistics from training."""
     source, weight, bias, mean, variance, _, eps = node.args
     known = [values.constant(item) for item in (weight, bias, mean, variance) if item is not None]
     if all(item is not None for item in known):
@@ -101,7 +101,7 @@ def _scale_and_shift(node: fx.Node, values: Values) -> tuple[Numbers, Numbers]:
     return scale.double().numpy(), shift.double().numpy()
 
 
-@numpy.errstate(all="ignore")  # what is not a number is not small enough
+@numpy.errstate(all="ignore")  # NaN fails the comparison with SAFE
 def _affine(source: Range, scale: Numbers, shift: Numbers) -> Range:
     largest = float(numpy.abs(scale).max()) * source.largest + float(numpy.abs(shift).max())
     if source.nan or not largest <= SAFE:  # also if it is NaN
@@ -111,10 +111,10 @@ def _affine(source: Range, scale: Numbers, shift: Numbers) -> Range:
 
 
 def _divisor(node: fx.Node) -> Verdict | None:
-    """torch divides 0 by 0 where all numbers are equal and nothing is added; OpenVINO may not."""
+    """Refuse an eps of about 0: for equal elements torch then divides 0 by 0, and OpenVINO may not."""
     eps = given(node, 3, "eps") if "rms_norm" in str(node.target) else node.args[-1]
     if eps is not None and (not isinstance(eps, (int, float)) or eps < _LEAST_EPS):
-        return argument(f"eps is {eps!r}", f"add {_LEAST_EPS} at least")
+        return argument(f"eps is {eps!r}", f"use an eps of at least {_LEAST_EPS}")
     return None
 
 
@@ -123,7 +123,7 @@ takes("rms_norm.default", "f", _rms_norm_range, check=_divisor, open=_fixed_shap
 
 def _first_result(node: fx.Node) -> Verdict | None:
     if any(user.args[1] != 0 for user in node.users):
-        return argument("the mean and deviation are used, which OpenVINO does not give")
+        return argument("the mean and deviation are used, which the device does not return")
     return None
 
 
@@ -134,7 +134,7 @@ def _norm(node: fx.Node) -> Verdict | None:
 def _batch_norm(node: fx.Node) -> Verdict | None:
     parts = [item for item in node.args[1:5] if isinstance(item, fx.Node)]
     if value_of(node).dtype in HALVES and any(item.op != "get_attr" for item in parts):
-        return argument("in half precision the statistics must be the model's own")
+        return argument("in half precision, the statistics, weight and bias must be constants of the model")
     return _first_result(node)
 
 
@@ -147,7 +147,7 @@ takes("native_group_norm.default", "f", _group_norm_range, check=_norm, wide=Tru
 
 def _whole(node: fx.Node) -> Verdict | None:
     if node.args[2]:
-        return argument("half_to_float is for devices with half precision")
+        return argument("half_to_float, a fused cast to float32, is not supported")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Pooling, and changes of resolution."""
+"""Rules for pooling and resampling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchport.targets.openvino.rules import Floats, Misread, argument, checked,
 
 
 def _average_range(node: fx.Node, values: Values) -> Range:
-    """A mean over a window, which may hang over the border: what is outside counts as 0."""
+    """Return the range of a mean over a window; padding counts as 0."""
     source = union([values.of(node.args[0]), Range(0.0, 0.0)])
     count = math.prod(_spread(_numbers(node.args[1]), [1] * (3 if "3d" in str(node.target) else 2)))
     return averaged(source, count)
@@ -33,7 +33,7 @@ def _average(node: fx.Node) -> Verdict | None:
     if given(node, 6, "divisor_override") is not None:
         return argument("divisor_override is given")
     if given(node, 4, "ceil_mode", False) and not _divides(node):
-        return argument("ceil_mode rounds the borders differently")
+        return argument("the device's ceil_mode differs from torch's at the borders")
     return _batched(node, 4 if "2d" in str(node.target) else 5)
 
 
@@ -43,12 +43,12 @@ def _average(node: fx.Node) -> Verdict | None:
 )  # fmt: skip
 def _maximum(node: fx.Node) -> Verdict | None:
     if any(user.args[1] == 1 for user in node.users):
-        return argument("the indices are used, and ties are broken differently")
+        return argument("the indices are used, and the device breaks ties differently")
     return _batched(node, 4 if "2d" in str(node.target) else 5)
 
 
 def _divides(node: fx.Node) -> bool:
-    """Whether the windows end where the input ends, so that rounding up or down is the same."""
+    """Whether the last window ends where the padded input ends, so that rounding makes no difference."""
     kernel = _numbers(node.args[1])
     stride = _numbers(given(node, 2, "stride")) or kernel
     padding = _numbers(given(node, 3, "padding", 0))
@@ -78,7 +78,7 @@ def _batched(node: fx.Node, dimensions: int) -> Verdict | None:
 
 
 def _interpolated(gain: float) -> Floats:
-    """Return the range of sums of neighbours whose weights add up to a gain at most, without their signs."""
+    """Return the rule for weighted sums of neighbors whose weights' absolute values sum to at most `gain`."""
 
     def interpolated(node: fx.Node, values: Values) -> Range:
         source = values.of(node.args[0])
@@ -92,7 +92,7 @@ def _interpolated(gain: float) -> Floats:
 
 
 def _resampled(node: fx.Node) -> Verdict | None:
-    """OpenVINO goes by the sizes; torch by the scale that it is given, which may be another."""
+    """Refuse a scale that differs from the ratio of the sizes: torch uses the scale, OpenVINO the sizes."""
     source, result = value_of(node), node.meta["val"]
     is_nearest = "nearest" in str(node.target)
     scales = given(node, 2 if is_nearest else 3, "scale_factors")
@@ -101,7 +101,7 @@ def _resampled(node: fx.Node) -> Verdict | None:
         before * scale != after for (before, after), scale in zip(sizes, scales, strict=True)
     ):
         return argument(
-            f"the scale {list(scales)} is not that of the sizes {list(source.shape[2:])} and "
+            f"the scale {list(scales)} is not the exact ratio of the sizes {list(source.shape[2:])} and "
             f"{list(result.shape[2:])}",
             "pass the size, or recompute_scale_factor=True",
         )
@@ -110,7 +110,7 @@ def _resampled(node: fx.Node) -> Verdict | None:
         and not given(node, 2, "align_corners", False)
         and any(after == 1 != before for before, after in sizes)
     ):
-        return shape("a single pixel is interpolated, of which OpenVINO takes another place")
+        return shape("the device samples another position when interpolating to a single pixel")
     return None
 
 

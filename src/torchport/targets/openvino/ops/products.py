@@ -1,4 +1,4 @@
-"""Matrix products, convolutions and attention, in floats: torch computes those of integers exactly."""
+"""Rules for matrix products, convolutions and attention; floats only, as torch computes integers exactly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ZERO = Range(0.0, 0.0)
 
 
 def _matmul_range(left: object, right: object, values: Values) -> Range:
-    """Rows times columns: sums over the constant one's columns are known, if one is constant."""
+    """Return the range of a matrix product; a constant operand's column or row sums narrow it."""
     for source, weight, dim in ((left, right, -2), (right, left, -1)):
         tensor = values.constant(weight)
         if tensor is not None:
@@ -39,11 +39,11 @@ def _matmul_range(left: object, right: object, values: Values) -> Range:
     return summed(terms, left.meta["val"].shape[-1])
 
 
-@numpy.errstate(all="ignore")  # what is not a number is not small enough
+@numpy.errstate(all="ignore")  # NaN fails the comparison with SAFE
 def _weighted(source: Range, values: Values, weight: object, dims: tuple[int, ...]) -> Range:
-    """Return the range of sums of products with a constant weight along its dimensions.
+    """Return the range of sums of products with a constant weight along its dimensions `dims`.
 
-    Where a window hangs over the border, what is outside counts as 0.
+    Padding counts as 0.
     """
     positive, negative = values.once(("sums", weight, dims), lambda: _signed_sums(values, weight, dims))
     source = union([source, _ZERO])
@@ -56,7 +56,7 @@ def _weighted(source: Range, values: Values, weight: object, dims: tuple[int, ..
 
 @numpy.errstate(all="ignore")
 def _signed_sums(values: Values, weight: object, dims: tuple[int, ...]) -> tuple[Numbers, Numbers]:
-    """Return the sums of a weight's positive elements, and of its negative ones."""
+    """Return the sums of a weight's positive elements and of its negative ones along `dims`."""
     tensor = values.constant(weight)
     assert tensor is not None
     total, absolute = [
@@ -96,7 +96,7 @@ takes("linear.default", "f", _linear_range, NaN.KEPT, open=any_size)
 
 
 def _open_convolution(node: fx.Node) -> Verdict | None:
-    """Pixels may be as many as they like, but what a transposed one gives is computed from their number."""
+    """Allow any open sizes; only the batch for transposed convolutions, whose output size is computed."""
     return only_first(1)(node) if node.args[6] else None
 
 
@@ -106,12 +106,12 @@ def _convolution_range(node: fx.Node, values: Values) -> Range:
     assert isinstance(weight, fx.Node)
     assert isinstance(groups, int)
     sizes = weight.meta["val"].shape
-    # Of a transposed one the first dimension goes over the inputs: all of them bound those of a group.
+    # A transposed weight's first dimension is the input channels; the sum over all bounds that of a group.
     dims = (0, *range(2, len(sizes))) if transposed else tuple(range(1, len(sizes)))
     if values.constant(weight) is not None:
         product = _weighted(values.of(source), values, weight, dims)
     else:
-        # Where a window hangs over the border, what is outside counts as 0.
+        # Padding counts as 0.
         terms = multiplied(union([values.of(source), _ZERO]), values.of(weight))
         product = summed(terms, math.prod(sizes[dim] for dim in dims))
     return product if bias is None else added(product, values.of(bias))
@@ -121,20 +121,20 @@ def _convolution_range(node: fx.Node, values: Values) -> Range:
 def _convolution(node: fx.Node) -> Verdict | None:
     transposed, weight = node.args[6], value_of(node, 1)
     if transposed and weight.dim() == 3:
-        return shape("a transposed convolution in one dimension is not computed as torch does")
+        return shape("the device does not compute one-dimensional transposed convolutions as torch does")
     if value_of(node).dim() != weight.dim():
         return shape("the input has no batch dimension")
     return None
 
 
 def _attention_range(node: fx.Node, values: Values) -> Range:
-    """A weighted mean of the values. A mask may be -inf: torch gives 0 where nothing is attended to."""
+    """Return the range of a weighted mean of the values, and of 0, the result where all keys are masked."""
     query, key, value = [values.of(source) for source in node.args[:3]]
     mask, width = given(node, 3, "attn_mask"), value_of(node).shape[-1]
     scale = given(node, 6, "scale")
     assert scale is None or isinstance(scale, (int, float))
     scores = summed(multiplied(query, key), width)
-    # Some kernels scale the queries and keys before, some the scores after.
+    # Some kernels scale the queries and keys first, others the scores.
     scores = union([scores, multiplied(scores, values.of(1 / math.sqrt(width) if scale is None else scale))])
     if isinstance(mask, fx.Node) and mask.meta["val"].is_floating_point():
         scores = added(scores, values.of(mask))
@@ -151,9 +151,9 @@ def _attention(node: fx.Node) -> Verdict | None:
     if given(node, 4, "dropout_p", 0.0) != 0.0:
         return Verdict(False, "random", "dropout draws random numbers", "call model.eval() first")
     if given(node, 5, "is_causal", False) and given(node, 3, "attn_mask") is not None:
-        return argument("a mask is given besides is_causal")
+        return argument("both a mask and is_causal are given")
     if given(node, 7, "enable_gqa", False):
-        return argument("enable_gqa repeats heads inside the op", "repeat keys and values before it")
+        return argument("enable_gqa repeats heads inside the op", "repeat the keys and values before the op")
     if value_of(node).dim() < 3:
-        return Verdict(False, "shape", "attention on a single matrix")
+        return Verdict(False, "shape", "the inputs have neither a batch nor a head dimension")
     return None

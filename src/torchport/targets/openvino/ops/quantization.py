@@ -1,4 +1,4 @@
-"""Quantization, simulated in floats: OpenVINO's FakeQuantize, which its kernels compute in eight bits."""
+"""Rules for fake quantization: OpenVINO's FakeQuantize, which its kernels compute in 8 bits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchport.targets.openvino.rules import argument, checked, value_of
 
 
 def _quantized_range(node: fx.Node, values: Values) -> Range:
-    """The least and the greatest number on the grid, whatever comes in."""
+    """Return the range of the quantization grid, whatever the input."""
     scale, zero, low, high = node.args[1:5]
     assert isinstance(scale, (int, float))
     assert isinstance(zero, int)
@@ -24,9 +24,9 @@ def _quantized_range(node: fx.Node, values: Values) -> Range:
 @checked("fake_quantize_per_tensor_affine_cachemask.default", "fb", _quantized_range)
 def _fake_quantize(node: fx.Node) -> Verdict | None:
     if any(user.args[1] != 0 for user in node.users):
-        return argument("the mask of what was clipped is read")
+        return argument("the mask of clipped elements is used")
     if value_of(node).dtype is not torch.float32:
-        return Verdict(False, "dtype", "half precision is not quantized as torch does")
+        return Verdict(False, "dtype", "the device does not quantize half precision as torch does")
     if not all(isinstance(argument, (int, float)) for argument in node.args[1:5]):
-        return argument("the scale or the zero point is known only at run time")
+        return argument("the scale or the zero point is only known at run time")
     return None

@@ -1,4 +1,4 @@
-"""Reductions and scans."""
+"""Rules for reductions and scans."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ takes("any.default any.dim any.dims all.default all.dim", "b", NO_FLOATS, open=a
 
 
 def _count(node: fx.Node) -> int:
-    """Return how many elements make one of the result."""
+    """Return how many elements are reduced to one."""
     return int(value_of(node).numel() // max(node.meta["val"].numel(), 1))
 
 
@@ -53,9 +53,9 @@ def _mean_range(node: fx.Node, values: Values) -> Range:
 
 def _reduction(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0:
-        return shape("a single number is reduced")
+        return shape("the input is zero-dimensional")
     if node.kwargs.get("dtype") not in (None, value_of(node).dtype):
-        return argument("the result is asked for in another dtype")
+        return argument("the requested result dtype differs from the input's")
     return None
 
 
@@ -65,16 +65,16 @@ takes("mean.dim mean.default", "fi", _mean_range, NaN.KEPT, check=_reduction, op
 
 @checked("argmax.default argmin.default", "fi", NO_FLOATS, open=any_size)
 def _place(node: fx.Node) -> Verdict | None:
-    """Of equal elements the first is taken, as torch does; negative integers are ordered wrongly."""
+    """Refuse negative integers, which OpenVINO orders wrongly; ties give the first element, as in torch."""
     if value_of(node).dim() == 0:
-        return shape("a single number is searched")
+        return shape("the input is zero-dimensional")
     if not value_of(node).is_floating_point() and bounds_of(node.args[0])[0] < 0:
         return argument("the integers could be negative")
     return None
 
 
 def _cumsum_range(node: fx.Node, values: Values) -> Range:
-    """Sums of one element, of two, and so on."""
+    """Return the range of sums of one element, of two, and so on."""
     source, dim = values.of(node.args[0]), node.args[1]
     assert isinstance(dim, int)
     total = summed(source, value_of(node).shape[dim])
@@ -84,38 +84,38 @@ def _cumsum_range(node: fx.Node, values: Values) -> Range:
 @checked("cumsum.default", "fi", _cumsum_range, open=any_size)
 def _cumsum(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0:
-        return shape("a single number is scanned")
+        return shape("the input is zero-dimensional")
     if node.kwargs.get("dtype") not in (None, value_of(node).dtype):
-        return argument("the result is asked for in another dtype")
+        return argument("the requested result dtype differs from the input's")
     return None
 
 
 def _norm_range(node: fx.Node, values: Values) -> Range:
-    """A sum of absolute values, or the root of one of squares."""
+    """Return the range of a sum of absolute values, or of the root of a sum of squares."""
     source = absolute(values.of(node.args[0]))
     if node.args[1] == 1:
         return summed(source, _count(node))
     squares = summed(squared(source), _count(node))
-    # torch does not square a single number, so that its norm does not overflow.
+    # torch does not square a single number, so its norm does not overflow.
     return ANYTHING if squares.infinite else powered(squares, 0.5)
 
 
 @checked("linalg_vector_norm.default", "f", _norm_range, open=any_size)
 def _norm(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0:
-        return shape("a single number is reduced")
+        return shape("the input is zero-dimensional")
     if node.kwargs.get("dtype") is not None:
-        return argument("the result is asked for in another dtype")
+        return argument("a result dtype is given")
     if len(node.args) < 3 or not node.args[2]:
-        return argument("all dimensions are reduced at once")
+        return argument("no dimensions are given, so that all are reduced at once")
     order = node.args[1]
     if order not in (1, 2):
-        return argument(f"the order of the norm is {order!r}")
+        return argument(f"the order of the norm is {order!r}, neither 1 nor 2")
     return None
 
 
 def _variance_range(node: fx.Node, values: Values) -> Range:
-    """Of numbers whose sum of squares overflows, kernels give NaN or infinity."""
+    """Return the range of a variance; if the sum of squares overflows, kernels give NaN or infinity."""
     source, correction = values.of(node.args[0]), node.kwargs.get("correction", 1)
     count, correction = _count(node), 1 if correction is None else correction
     if not isinstance(correction, (int, float)) or count <= correction:
@@ -126,13 +126,13 @@ def _variance_range(node: fx.Node, values: Values) -> Range:
     return loosened(0.0, squares.high / (count - correction))
 
 
-# Wide: kernels round the mean to the dtype before it is subtracted.
+# Computed in float32 (`wide`), as kernels round the mean to the dtype before they subtract it.
 @checked("var.correction", "f", _variance_range, open=fixed_along(1), wide=True)
 def _variance(node: fx.Node) -> Verdict | None:
     count, correction = _count(node), node.kwargs.get("correction", 1)
     correction = 1 if correction is None else correction
     if not isinstance(correction, int) or count <= correction:
-        return argument(f"the correction {correction!r} leaves nothing of {count} elements")
+        return argument(f"the correction {correction!r} is not an integer below the {count} elements reduced")
     if len(node.args) < 2 or not node.args[1]:
-        return argument("all dimensions are reduced at once")
+        return argument("no dimensions are given, so that all are reduced at once")
     return None

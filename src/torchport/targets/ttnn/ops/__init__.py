@@ -1,4 +1,4 @@
-"""The lowerings, one op family a file; importing this fills the registry."""
+"""The lowerings, one op family per file; importing this package fills the registry."""
 
 from torchport.targets.ttnn.ops import (  # noqa: F401
     activation,

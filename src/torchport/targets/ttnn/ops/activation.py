@@ -1,4 +1,4 @@
-"""Functions of a single element."""
+"""Lowers elementwise functions of one operand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ rsqrt reciprocal sigmoid
 
 
 def unary(lowering: Lowering, node: fx.Node, function: str, *args: object, **kwargs: object) -> Result:
-    """Lower a function of one element by the one of ttnn's that computes it."""
+    """Lower an elementwise function of one operand to a ttnn function."""
     source = node.args[0]
     dtype = meeting_dtype(lowering, (source,), torch_value(node).dtype)
     return elementwise(
@@ -30,7 +30,7 @@ def unary(lowering: Lowering, node: fx.Node, function: str, *args: object, **kwa
     )
 
 
-# Of the activations, gelu and sigmoid are not computed along with other ops: they would be approximated.
+# gelu and sigmoid are not fused into other ops: ttnn would approximate them there.
 @lowers("silu.default", "f", activation="silu")
 @lowers("relu.default", "fi", activation="relu")
 @lowers("mish.default hardswish.default hardsigmoid.default sign.default", "f")
@@ -42,7 +42,7 @@ def _same_name(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 @lowers("ceil.default floor.default round.default trunc.default", "f")
 def _rounding(lowering: Lowering, node: fx.Node, given: Given) -> Result:
-    """A number that is rounded to bfloat16 first may end up at another integer."""
+    """Refuse bfloat16: a number rounded to bfloat16 first may be rounded to another integer."""
     if lowering.held_dtype(node.args[0]) != "float32" and torch_value(node).dtype is torch.float32:  # type: ignore[arg-type]
         refuse("dtype", "a number in bfloat16 could be rounded to another integer", "use dtype=float32")
     return unary(lowering, node, packet(node))
@@ -62,7 +62,7 @@ def _leaky_relu(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 @lowers("elu.default", "f")
 def _elu(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     if given["scale"] != 1 or given["input_scale"] != 1:
-        refuse("argument", "elu with a scale")
+        refuse("argument", "elu with a scale is not supported")
     return unary(lowering, node, "elu", alpha=float(given["alpha"]))
 
 
@@ -93,7 +93,9 @@ def _limited(lowering: Lowering, node: fx.Node, least: object, most: object) -> 
         if not isinstance(limit, (int, float)) or math.isnan(limit):
             refuse("argument", f"a limit is {limit!r}")
         if whole and (not isinstance(limit, int) or abs(limit) >= 2**31):
-            refuse("argument", f"integers are limited by {limit!r}")
+            refuse(
+                "argument", f"integers are clamped to {limit!r}, which is not an integer within ±(2**31 - 1)"
+            )
     if len(limits) == 2 and limits[0] > limits[1]:  # type: ignore[operator]  # both are numbers
         refuse("argument", "the lower limit is above the upper one")
     if (least, most) == (0, 6) and not whole:
@@ -111,7 +113,7 @@ def _not(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     kind = torch_value(source).dtype
     if "bitwise" in str(node.target) and kind is not torch.bool:
         if kind.is_floating_point:
-            refuse("dtype", "the bits of a float are inverted")
+            refuse("dtype", "the bits of a float cannot be inverted")
         return unary(lowering, node, "bitwise_not")
 
     def compute(a: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Sums, products, quotients and powers."""
+"""Lowers elementwise sums, products, quotients, powers and selections."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from torchport.targets.ttnn.ttnn_program import Dtype, Make, Name
 def binary(
     lowering: Lowering, node: fx.Node, left: object, right: object, function: str, reverse: str = ""
 ) -> Result:
-    """Lower an op on two operands, of which one may be a number.
+    """Lower an op on two operands, one of which may be a number.
 
     Args:
         lowering, node: as in every lowering.
         left, right: the operands.
-        function: what computes it.
-        reverse: what computes it with the operands exchanged; the same function if empty.
+        function: the ttnn function that computes it.
+        reverse: the function that computes it with its operands swapped; the same function if empty.
     """
     left, right = number_in(lowering, left), number_in(lowering, right)
     dtype = meeting_dtype(lowering, (left, right), torch_value(node).dtype)
@@ -45,24 +45,24 @@ def binary(
 
 
 def fused_activation(lowering: Lowering, node: fx.Node) -> tuple[Make, ...] | None:
-    """Return the activation that is applied along with an op, as ttnn takes it."""
+    """Return the activation fused into an op, in ttnn's form; None if there is none."""
     name = lowering.fused.get(node)
     return (unary_with_param(name),) if name else None
 
 
 def unary_with_param(name: str) -> Make:
-    """Return an activation as ttnn's kernels take it."""
+    """Return an activation in the form that ttnn's kernels take."""
     return Make("UnaryWithParam", (Name(f"UnaryOpType.{name.upper()}"),), ())
 
 
 def _number(number: object, dtype: Dtype) -> int | float:
-    """Return a number in the kind of the tensor that it meets."""
+    """Return a number as an int or float, to match the dtype of the tensor it is combined with."""
     assert isinstance(number, (bool, int, float))
     return int(number) if dtype == "int32" and float(number).is_integer() else float(number)
 
 
 def _scaled(lowering: Lowering, node: fx.Node, operand: object, alpha: Any) -> object:
-    """Return an operand multiplied by `alpha`: a number, or a node that stands for it."""
+    """Return an operand multiplied by `alpha`: a number, or a node whose value is the product."""
     if alpha == 1:
         return operand
     if not isinstance(operand, fx.Node):
@@ -114,12 +114,12 @@ def _mul(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 def _on_booleans(lowering: Lowering, node: fx.Node, function: str) -> Result:
     given = arguments(node)
     if given.get("alpha", 1) != 1 or not all(isinstance(given[key], fx.Node) for key in ("self", "other")):
-        refuse("argument", "booleans are added to a number, or with alpha")
+        refuse("argument", "a boolean is combined with a number, or scaled by alpha")
     return on_masks(lowering, node, (given["self"], given["other"]), function)
 
 
 def on_masks(lowering: Lowering, node: fx.Node, operands: tuple[object, object], function: str) -> Result:
-    """Lower an op on two booleans."""
+    """Lower an op on two boolean tensors."""
     return elementwise(
         lowering, node, operands, ("bfloat16", "bfloat16"), lambda a, b: lowering.call(function, a, b)
     )
@@ -189,7 +189,7 @@ def _power_of_number(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 @lowers("remainder.Scalar fmod.Scalar", "i")
 def _modulo(lowering: Lowering, node: fx.Node, given: Given) -> Result:
-    """Of integers alone: the remainder of rounded floats can be anything."""
+    """Lower remainders of integers only: the remainder of rounded floats can be anything."""
     if not isinstance(given["other"], int) or given["other"] <= 0:
         refuse("argument", f"the divisor is {given['other']!r}")
     return binary(lowering, node, given["self"], given["other"], packet(node))
@@ -206,13 +206,13 @@ def _masked_fill(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 
 def choice(lowering: Lowering, node: fx.Node, condition: object, yes: object, no: object) -> Result:
-    """Lower a choice between two by a mask."""
+    """Lower a selection between two operands by a mask."""
     if torch_value(condition).dtype is not torch.bool:
         refuse("dtype", "the condition is not boolean")
     yes, no = number_in(lowering, yes), number_in(lowering, no)
     dtype = meeting_dtype(lowering, (yes, no), torch_value(node).dtype)
     if any(isinstance(item, float) and math.isnan(item) for item in (yes, no)):
-        refuse("argument", "NaN is filled in")
+        refuse("argument", "the fill value is NaN")
 
     def compute(mask: Value, a: Any, b: Any) -> Value:
         first, second = (
@@ -222,7 +222,7 @@ def choice(lowering: Lowering, node: fx.Node, condition: object, yes: object, no
             first = lowering.full(mask.shape, first, dtype)
         return lowering.call("where", mask, first, second)
 
-    # Beside a number, the library wants the mask in the other operand's dtype.
+    # If one operand is a number, the library needs the mask in the other operand's dtype.
     numbers = not (isinstance(yes, fx.Node) and isinstance(no, fx.Node))
     mask_dtype: Dtype = dtype if numbers else "bfloat16"
     return elementwise(lowering, node, (condition, yes, no), (mask_dtype, dtype, dtype), compute)

@@ -1,4 +1,4 @@
-"""Attention, as one kernel where its shapes allow it."""
+"""Lowers attention, to one kernel where its shapes allow it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def _attention(lowering: Lowering, node: fx.Node, given: Given) -> Result:
         refuse("random", "dropout draws random numbers", "call model.eval() first")
     query, key, value = (torch_value(given[name]) for name in ("query", "key", "value"))
     if query.dim() not in (3, 4) or query.dim() != key.dim() or query.dim() != value.dim():
-        refuse("shape", "attention of other than three or four dimensions")
+        refuse("shape", "attention operands do not all have three or all four dimensions")
     if query.shape[0] != key.shape[0] or key.shape[0] != value.shape[0]:
-        refuse("shape", "attention of different batches")
+        refuse("shape", "attention operands have different batch sizes")
     dtype = lowering.device_dtype(node)
     scale = given["scale"] if given["scale"] is not None else 1 / math.sqrt(query.shape[-1])
     operands = [_four(lowering, lowering.get(given[name], dtype)) for name in ("query", "key", "value")]
     mask = _mask(lowering, given, dtype)
     heads = [item.shape[1] for item in operands]
-    grouped = heads[1] == 1 or given["enable_gqa"]  # a single head of keys is for all queries anyway
+    grouped = heads[1] == 1 or given["enable_gqa"]  # a single key head broadcasts to all queries anyway
     if heads[1] != heads[2] or heads[0] % heads[1] or (heads[0] != heads[1] and not grouped):
-        refuse("shape", "the heads of queries, keys and values do not fit")
+        refuse("shape", "the numbers of heads of queries, keys and values do not match")
     if _one_kernel(operands, given["is_causal"], mask):
         result = lowering.precise(
             "transformer.scaled_dot_product_attention", *operands, is_causal=bool(given["is_causal"]),
@@ -44,7 +44,7 @@ def _attention(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 
 def _four(lowering: Lowering, value: Value) -> Value:
-    """Return a value in four dimensions; a batch without heads becomes one of one head each."""
+    """Return a value with four dimensions; a batch without heads gets one head each."""
     if len(value.shape) == 4:
         return value
     return lowering.reshaped(value, (value.shape[0], 1, *value.shape[1:]))
@@ -61,12 +61,12 @@ def _one_kernel(operands: list[Value], causal: bool, mask: Value | None) -> bool
 
 
 def _mask(lowering: Lowering, given: dict[str, Any], dtype: Dtype) -> Value | None:
-    """Return the mask as numbers that are added, in four dimensions."""
+    """Return the mask with four dimensions, as numbers added to the scores; None if there is none."""
     mask = given["attn_mask"]
     if mask is None:
         return None
     if given["is_causal"]:
-        refuse("argument", "a mask is given besides is_causal")
+        refuse("argument", "a mask is given together with is_causal")
     shape = tuple(torch_value(mask).shape)
     query_rank = torch_value(given["query"]).dim()
     four = (1,) * (4 - len(shape)) + shape
@@ -87,7 +87,7 @@ def _as_numbers(mask: torch.Tensor) -> torch.Tensor:
 
 
 def _full(lowering: Lowering, mask: Value, operands: list[Value]) -> Value:
-    """Return a mask with a row for each query."""
+    """Return a mask expanded to a row for each query and a column for each key."""
     wanted = (*mask.shape[:2], operands[0].shape[2], operands[1].shape[2])
     return mask if mask.shape == wanted else lowering.call("expand", mask, wanted)
 

@@ -1,4 +1,4 @@
-"""Comparisons, and logic on booleans; the device's booleans are zeros and ones in bfloat16."""
+"""Lowers comparisons and boolean logic; the device's booleans are zeros and ones in bfloat16."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _compare(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     kind = common_dtype((left, right))
     dtype: Dtype = "bfloat16" if kind is torch.bool else meeting_dtype(lowering, (left, right), kind)
     if dtype == "int32" and isinstance(right, int) and abs(right) >= 2**31:
-        refuse("integer_range", f"integers are compared with {right}")
+        refuse("integer_range", f"integers are compared with {right}, which is outside ±(2**31 - 1)")
 
     def compute(a: Value, b: Any) -> Value:
         other = b if isinstance(b, Value) else (int(b) if dtype == "int32" else float(b))

@@ -1,4 +1,4 @@
-"""Convolutions, with the batch norm behind them folded in and the activation behind that applied along."""
+"""Lowers convolutions, with a following batch norm folded in and a following activation fused."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _DRAM = Name("DRAM_MEMORY_CONFIG")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Followers:
-    """What is computed along with a convolution.
+    """The ops fused into a convolution.
 
     Args:
-        batch_norm: the batch norm that is folded into its weights.
-        activation: the activation that is applied to its result.
+        batch_norm: the batch norm folded into its weights, if any.
+        activation: ttnn's name of the activation applied to its result, if any.
     """
 
     batch_norm: fx.Node | None
@@ -39,7 +39,7 @@ def _convolution(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     source, weight = torch_value(given["input"]), torch_value(given["weight"])
     rank = weight.dim() - 2
     if rank not in (1, 2) or source.dim() != weight.dim():
-        refuse("shape", f"a convolution over {rank} dimensions")
+        refuse("shape", f"a convolution over {rank} dimensions, or without a batch dimension")
     if not is_weight(given["weight"]) or not (given["bias"] is None or is_weight(given["bias"])):
         refuse("argument", "the weights of a convolution are computed in the model")
     followers = lowering.fused.get(node) or Followers(None, None)
@@ -70,14 +70,14 @@ def _convolution(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 
 def _layout_of(lowering: Lowering, node: fx.Node) -> Any:
-    """Keep the layout that the images have: a convolution takes both."""
+    """Keep the layout that the images have: a convolution accepts both."""
     if node.op == "get_attr":
         return "row_major"
     return lowering.held_layout(node, "last")
 
 
 def _weight_dtype(lowering: Lowering, node: fx.Node, geometry: dict[str, Any]) -> Dtype:
-    """Return the dtype of the weights; bfloat16 for those that the library cannot prepare in bfloat8_b."""
+    """Return the dtype of the weights; bfloat16 if the library cannot prepare them in bfloat8_b."""
     if torch_value(node).dtype is not torch.float32:
         return "bfloat16"
     if lowering.weight_dtype != "bfloat8_b" or takes_block_floats(**geometry):
@@ -93,7 +93,7 @@ def _config(weight_dtype: Dtype, activation: str | None) -> Make:
 
 
 def _geometry(given: dict[str, Any], source: torch.Tensor, weight: torch.Tensor) -> dict[str, Any]:
-    """Return the sizes of a convolution; one over lines is one over images of one row."""
+    """Return the sizes of a convolution; a 1-d convolution becomes one over images of height 1."""
     lines = source.dim() == 3
     height, width = (1, source.shape[2]) if lines else tuple(source.shape[2:])
     groups = given["groups"]
@@ -137,7 +137,7 @@ def _preparation(value: Value, config: Make, geometry: dict[str, Any]) -> dict[s
 def _weights(
     lowering: Lowering, given: dict[str, Any], followers: Followers, dtype: Dtype
 ) -> tuple[Value, Value | None]:
-    """Return weights and biases as the library takes them from the host, a batch norm folded in."""
+    """Return weights and biases in the library's host form, with a batch norm folded in."""
     weight, bias = given["weight"], given["bias"]
     transposed, groups = given["transposed"], given["groups"]
     nodes = [weight] + ([bias] if bias is not None else [])
@@ -171,7 +171,7 @@ def _weights(
 
 
 def _scaled(kernel: torch.Tensor, scale: torch.Tensor, transposed: bool, groups: int) -> torch.Tensor:
-    """Multiply the weights of each channel that comes out."""
+    """Multiply the weights of each output channel by its scale."""
     if not transposed:
         return kernel * scale.reshape(-1, *[1] * (kernel.dim() - 1))
     apart = kernel.reshape(groups, -1, *kernel.shape[1:])

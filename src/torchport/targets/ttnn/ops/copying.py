@@ -1,6 +1,6 @@
-"""Ops that copy, cast or make tensors.
+"""Lowers ops that copy, cast or create tensors.
 
-Those that make tensors of fixed shape and value are folded before any verdict is asked.
+Ops that create tensors of fixed shape and value are constant-folded before any verdict is requested.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torchport.targets.ttnn.ttnn_program import Dtype, Name
 
 @lowers("clone.default", "fib")
 def _clone(lowering: Lowering, node: fx.Node, given: Given) -> Result:
-    """Nothing on the device is written twice, so a copy is the same tensor."""
+    """Return the operand itself: nothing on the device is changed in place, so no copy is needed."""
     return same(lowering, node, node.args[0])
 
 
 def same(lowering: Lowering, node: fx.Node, source: object) -> Result:
-    """Return a node's value as that of another of the same shape."""
+    """Return the value of a source of the same shape as a node's value."""
     if lowering.only_last(source):
         return Formed(lowering.get(source, form="last"), "last")
     return lowering.get(source)
@@ -35,7 +35,7 @@ def same(lowering: Lowering, node: fx.Node, source: object) -> Result:
 def _to_copy(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     extra = {key for key in ("pin_memory", "non_blocking") if given[key]}
     if extra:
-        refuse("argument", f"{', '.join(sorted(extra))} cannot be kept")
+        refuse("argument", f"{', '.join(sorted(extra))} is not supported")
     source = given["self"]
     old, new = torch_value(source).dtype, torch_value(node).dtype
     if old == new:
@@ -45,7 +45,7 @@ def _to_copy(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     dtype: Dtype = lowering.dtype_for(new)
     if new is torch.float32 and not old.is_floating_point and old is not torch.bool:
         dtype = lowering.exact_float(source)
-    # A float that could become too wide an integer has no bounds, and was refused for that.
+    # Casts of floats to integers that could overflow have been refused already, since they have no bounds.
     return elementwise(lowering, node, (source,), (dtype,), lambda a: a)
 
 
@@ -55,7 +55,7 @@ def _as_mask(lowering: Lowering, value: Value) -> Value:
 
 
 def _filled(lowering: Lowering, node: fx.Node, value: object) -> Value:
-    """Add a tensor of one value, in a node's shape and dtype."""
+    """Add a tensor filled with one value, in a node's shape and dtype."""
     if not isinstance(value, (bool, int, float)) or math.isnan(value):
         refuse("argument", f"the value is {value!r}")
     dtype = lowering.device_dtype(node)

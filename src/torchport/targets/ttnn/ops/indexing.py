@@ -1,4 +1,4 @@
-"""Look-ups by index. That indices are in bounds is proved, or checked before a program runs."""
+"""Lowers indexing. Indices are proved to be in bounds, or checked before a program runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from torchport.targets.ttnn.ops.shaping import cut
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import Given, lowers
 
-_MOST_RUNS = 8  # more pieces than this are looked up one by one
+_MOST_RUNS = 8  # an index made of more runs is not lowered to slices
 
 
 @lowers("embedding.default", "fi")
 def _embedding(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     table, indices = given["weight"], given["indices"]
     if not torch_value(table).is_floating_point():
-        refuse("dtype", "the table does not hold floats")
+        refuse("dtype", "the embedding table does not hold floats")
     rows = _row_numbers(lowering, indices)
     shape = tuple(torch_value(node).shape)
     if lowering.device_dtype(node) == "float32":
@@ -36,7 +36,7 @@ def _embedding(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 
 def _row_numbers(lowering: Lowering, indices: fx.Node, size: int = 0) -> Value:
-    """Return indices as rows are looked up by: unsigned, in at most two dimensions."""
+    """Return indices in the form that row lookups take: unsigned, with one or two dimensions."""
     shape = tuple(torch_value(indices).shape)
     flat = shape if len(shape) in (1, 2) else (math.prod(shape),)
     if is_weight(indices):
@@ -61,9 +61,9 @@ def _not_negative(lowering: Lowering, indices: fx.Node, size: int) -> Value:
 
 
 def _in_three_parts(lowering: Lowering, table: fx.Node, rows: Value) -> Value:
-    """Look rows of float32 up in three tables of bfloat16 that sum up to the one, exactly."""
+    """Look up float32 rows in three bfloat16 tables that sum exactly to the original table."""
     if not is_weight(table):
-        refuse("argument", "a table in float32 is computed in the model")
+        refuse("argument", "an embedding table in float32 is computed in the model")
 
     def part(number: int) -> Value:
         def compute(tensor: torch.Tensor) -> torch.Tensor:
@@ -82,7 +82,7 @@ def _in_three_parts(lowering: Lowering, table: fx.Node, rows: Value) -> Value:
 def _gather(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     rank = torch_value(node).dim()
     if rank == 0 or torch_value(given["self"]).dim() != rank:
-        refuse("shape", "a single number is looked up in")
+        refuse("shape", "the indexed tensor is a scalar, or has another rank than the result")
     index = lowering.get(given["index"], "uint32")
     return lowering.call("gather", lowering.get(given["self"]), positive(given["dim"], rank), index=index)
 
@@ -91,7 +91,7 @@ def _gather(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 def _index_select(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     rank = torch_value(node).dim()
     if rank == 0 or torch_value(given["index"]).dim() != 1:
-        refuse("shape", "a single number is looked up in, or by")
+        refuse("shape", "the indexed tensor or the index is a scalar")
     return _along(lowering, node, given["self"], positive(given["dim"], rank), given["index"])
 
 
@@ -103,7 +103,7 @@ def _index(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     if any(torch_value(item).dtype == torch.bool for item in found):
         refuse("argument", "a mask is used as index: the result's shape depends on it")
     if places != list(range(places[0], places[0] + len(places))):
-        refuse("argument", "the indices are not next to each other")
+        refuse("argument", "the indexed dimensions are not adjacent")
     if len(places) == 1:
         return _along(lowering, node, given["self"], places[0], found[0])
     if places[0] != 0 and torch_value(node).is_floating_point():
@@ -113,13 +113,13 @@ def _index(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 @lowers("index_put.default", "fi")
 def _index_put(lowering: Lowering, node: fx.Node, given: Given) -> Result:
-    """Add to pixels by their rows and columns: the gradient of looking them up."""
+    """Lower adding to pixels by their rows and columns: the gradient of looking them up."""
     indices = list(given["indices"])
     places = [place for place, item in enumerate(indices) if item is not None]
     if not given["accumulate"] or not torch_value(node).is_floating_point():
-        refuse("argument", "elements are written by their indices")
+        refuse("argument", "elements are overwritten by index, or are not floats")
     if torch_value(given["values"]).dim() != torch_value(node).dim():
-        refuse("shape", "what is added is repeated")
+        refuse("shape", "the added values are broadcast")
     found = [indices[place] for place in places]
     rows, columns, numbers = _pixels(lowering, given["self"], places, found)
     added = by_matrices(
@@ -131,18 +131,18 @@ def _index_put(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 def _pixels(
     lowering: Lowering, source: fx.Node, places: list[int], indices: list[fx.Node]
 ) -> tuple[torch.Tensor, torch.Tensor, str]:
-    """Return which rows and which columns are looked up, as matrices, and as numbers."""
+    """Return the looked-up rows and columns as one-hot matrices, and their numbers as a string."""
     shape = torch_value(source).shape
     tensors = [lowering.tensor_of(index) for index in indices]
     if len(shape) != 4 or places != [2, 3] or any(tensor is None or tensor.is_meta for tensor in tensors):
-        refuse("argument", "several dimensions behind the first are indexed at once")
+        refuse("argument", "several dimensions after the first are indexed at once")
     rows, columns = tensors
     assert rows is not None
     assert columns is not None
     if torch.bool in (rows.dtype, columns.dtype):
         refuse("argument", "a mask is used as index: the result's shape depends on it")
     if rows.dim() != 2 or rows.shape[1] != 1 or columns.dim() > 2 or columns.numel() != columns.shape[-1]:
-        refuse("argument", "pixels are looked up, and not rows and columns of them")
+        refuse("argument", "single pixels are looked up instead of whole rows and columns")
     numbers = [rows.flatten(), columns.flatten()]
     if any(
         each.numel() == 0 or each.min() < 0 or each.max() >= size
@@ -157,7 +157,7 @@ def _pixels(
 
 
 def _along(lowering: Lowering, node: fx.Node, source: fx.Node, dim: int, index: fx.Node) -> Value:
-    """Look up along one dimension."""
+    """Lower a lookup along one dimension."""
     size = torch_value(source).shape[dim]
     runs = _runs(lowering.tensor_of(index), size)
     if runs is not None and torch_value(index).dim() == 1:
@@ -178,7 +178,7 @@ def _along(lowering: Lowering, node: fx.Node, source: fx.Node, dim: int, index: 
 
 
 def _runs(index: torch.Tensor | None, size: int) -> list[tuple[int, int]] | None:
-    """Return a fixed index as a few slices, if it is that; rolling a tensor is two of them."""
+    """Return a constant index as a few slices, or None; rolling a tensor takes two slices."""
     if index is None or index.is_meta or index.numel() == 0:
         return None
     numbers = _counted_from_front(index.flatten(), size).tolist()
@@ -194,7 +194,7 @@ def _runs(index: torch.Tensor | None, size: int) -> list[tuple[int, int]] | None
 
 
 def _rows_of(lowering: Lowering, table: Value, rows: Value) -> Value:
-    """Return rows of a matrix: by a look-up in bfloat16, else element by element."""
+    """Return rows of a matrix: by an embedding lookup in bfloat16, else by gathering elements."""
     flat = lowering.reshaped(rows, (math.prod(rows.shape),))
     if table.dtype == "bfloat16":
         return lowering.call("embedding", flat, lowering.laid_out(table, "row_major"), layout=TILE_LAYOUT)
@@ -204,9 +204,9 @@ def _rows_of(lowering: Lowering, table: Value, rows: Value) -> Value:
 
 
 def _several(lowering: Lowering, node: fx.Node, source: fx.Node, first: int, indices: list[fx.Node]) -> Value:
-    """Look up along neighbouring dimensions at once: they become one, and so do their indices."""
+    """Lower a lookup along adjacent dimensions: they are flattened into one, and so are their indices."""
     if first != 0:
-        refuse("argument", "several dimensions behind the first are indexed at once")
+        refuse("argument", "several dimensions after the first are indexed at once")
     value = lowering.get(source)
     sizes = value.shape[: len(indices)]
     number: Value | None = None

@@ -1,4 +1,4 @@
-"""Matrix products, and linear layers with their bias and activation."""
+"""Lowers matrix products, and linear layers with their bias and activation."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def is_weight(node: object) -> bool:
 def _linear(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     weight, shape = given["weight"], tuple(torch_value(node).shape)
     if torch_value(weight).dim() != 2:
-        refuse("shape", "the weights of a linear layer are no matrix")
+        refuse("shape", "the weight of a linear layer is not a matrix")
     dtype = lowering.device_dtype(node)
     value = lowering.get(given["input"], dtype)
-    if len(value.shape) == 1 or value.shape[-2] == 1:  # rows of their own would be padded to 32 each
+    if len(value.shape) == 1 or value.shape[-2] == 1:  # each single row would be padded to 32 rows
         value = lowering.reshaped(value, (math.prod(value.shape[:-1]), value.shape[-1]))
     if is_weight(weight):
         stored = _weight_dtype(lowering, node, weight, _transposed)
@@ -48,7 +48,7 @@ def _transposed(tensor: torch.Tensor) -> torch.Tensor:
 def _weight_dtype(
     lowering: Lowering, node: fx.Node, weight: fx.Node, transform: Transform | None = None
 ) -> Dtype:
-    """Return the dtype of a weight; one that block floats hold exactly is stored in them."""
+    """Return the dtype of a weight: a block float if it holds the weight exactly."""
     if torch_value(node).dtype is not torch.float32:
         return "bfloat16"
     tensor = lowering.tensor_of(weight)

@@ -1,4 +1,4 @@
-"""Normalisation layers. Their second and third results, the statistics, are torch's alone."""
+"""Lowers normalisation layers; ttnn does not return the statistics, torch's second and third results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchport.targets.ttnn.ttnn_program import Dtype
 
 def _only_first(node: fx.Node) -> None:
     if any(user.args[1] != 0 for user in node.users):
-        refuse("argument", "the mean and deviation are used, which ttnn does not give")
+        refuse("argument", "the mean and deviation are used, which ttnn does not return")
 
 
 def _first_value(node: fx.Node) -> torch.Tensor:
@@ -29,7 +29,7 @@ def _first_value(node: fx.Node) -> torch.Tensor:
 
 
 def _row(lowering: Lowering, node: object, dtype: Dtype) -> Value | None:
-    """Return a scale or shift as a row."""
+    """Return a scale or shift as a row; None if there is none."""
     if node is None:
         return None
     assert isinstance(node, fx.Node)
@@ -51,7 +51,7 @@ def _layer_norm(lowering: Lowering, node: fx.Node, given: Given) -> Results:
 
 
 def _rows_of(lowering: Lowering, source: object, normalised: list[int]) -> Value:
-    """Return a value with the dimensions that are normalised as one."""
+    """Return a value with the normalised dimensions flattened into one."""
     shape = tuple(torch_value(source).shape)
     kept = shape[: len(shape) - len(normalised)]
     return lowering.reshaped(lowering.get(source), (*(kept or (1,)), math.prod(normalised)))
@@ -62,7 +62,7 @@ def _rms_norm(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     value = _rows_of(lowering, given["input"], given["normalized_shape"])
     epsilon = given["eps"]
     if epsilon is None:
-        # Of float32 at least: torch computes halves in it.
+        # At least float32's epsilon: torch computes half precision in float32.
         epsilon = torch.finfo(torch.promote_types(torch_value(node).dtype, torch.float32)).eps
     weight = _row(lowering, given["weight"], value.dtype)
     result = lowering.precise("rms_norm", value, epsilon=float(epsilon), weight=weight)
@@ -71,7 +71,7 @@ def _rms_norm(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 @lowers("native_group_norm.default", "f")
 def _group_norm(lowering: Lowering, node: fx.Node, given: Given) -> Results:
-    """Each group is a row that is normalised; the channels are scaled and shifted then."""
+    """Normalise each group as a row, then scale and shift the channels."""
     _only_first(node)
     shape = tuple(torch_value(given["input"]).shape)
     value = lowering.get(given["input"])
@@ -89,7 +89,7 @@ def _group_norm(lowering: Lowering, node: fx.Node, given: Given) -> Results:
 
 @lowers("_native_batch_norm_legit_no_training.default", "f")
 def _batch_norm(lowering: Lowering, node: fx.Node, given: Given) -> Results:
-    """A scale and a shift for each channel, both known at compile time."""
+    """Lower to a scale and a shift for each channel, both computed at compile time."""
     _only_first(node)
     source = given["input"]
     dtype = lowering.device_dtype(source)
@@ -107,7 +107,7 @@ def _batch_norm(lowering: Lowering, node: fx.Node, given: Given) -> Results:
 
 
 def _like(source: fx.Node, shape: tuple[int, ...]) -> fx.Node:
-    """Return a node outside of the graph that stands for a tensor of a shape."""
+    """Return a node outside the graph that represents a tensor of a shape."""
     node = fx.Graph().placeholder("stands_for")
     node.meta["val"] = torch.empty(shape, dtype=torch_value(source).dtype, device="meta")
     return node
@@ -116,7 +116,7 @@ def _like(source: fx.Node, shape: tuple[int, ...]) -> fx.Node:
 def folded_statistics(
     lowering: Lowering, given: dict[str, Any], dtype: Dtype, rank: int
 ) -> tuple[Value, Value]:
-    """Return a batch norm's scale and shift, with a dimension for the channels."""
+    """Return a batch norm's scale and shift, shaped to broadcast over channels."""
     nodes = statistics_nodes(given)
     eps = given["eps"]
     shape = (1, -1, *[1] * (rank - 2))
@@ -134,7 +134,7 @@ def folded_statistics(
 
 
 def statistics_nodes(given: dict[str, Any]) -> list[fx.Node]:
-    """Return the weights of a batch norm."""
+    """Return the nodes of a batch norm's statistics and weights; refuse those computed in the model."""
     nodes = [
         given[name] for name in ("running_mean", "running_var", "weight", "bias") if given[name] is not None
     ]
@@ -146,7 +146,7 @@ def statistics_nodes(given: dict[str, Any]) -> list[fx.Node]:
 def scale_and_shift(
     given: dict[str, Any], tensors: tuple[torch.Tensor, ...], eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what a batch norm multiplies by and adds, for each channel."""
+    """Return the per-channel scale and shift that a batch norm applies."""
     names = [name for name in ("running_mean", "running_var", "weight", "bias") if given[name] is not None]
     found = {name: tensor.double() for name, tensor in zip(names, tensors, strict=True)}
     scale = torch.rsqrt(found["running_var"] + eps)

@@ -1,4 +1,4 @@
-"""Pooling."""
+"""Lowers pooling."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _DRAM = Name("DRAM_MEMORY_CONFIG")
 
 
 def _images(lowering: Lowering, node: fx.Node, source: fx.Node) -> tuple[Value, dict[str, Any]]:
-    """Return what is pooled, with its sizes."""
+    """Return the images to pool, and their sizes."""
     shape = torch_value(source).shape
     if len(shape) != 4:
         refuse("shape", "the input has no batch dimension")
     value = lowering.get(source, layout=lowering.held_layout(source, "last"), form="last")
     if value.dtype != "bfloat16":
-        refuse("dtype", "ttnn pools in bfloat16 alone", "use dtype=bfloat16")
+        refuse("dtype", "ttnn pools only in bfloat16", "use dtype=bfloat16")
     sizes = {"batch_size": shape[0], "input_h": shape[2], "input_w": shape[3], "channels": shape[1]}
     return value, sizes
 
@@ -52,7 +52,7 @@ def _windows(given: dict[str, Any]) -> dict[str, Any]:
 @lowers("max_pool2d_with_indices.default", "fi", on_images=True)
 def _max_pool(lowering: Lowering, node: fx.Node, given: Given) -> Results:
     if any(user.args[1] == 1 for user in node.users):
-        refuse("argument", "the indices are used, and ties are broken in another way")
+        refuse("argument", "the indices are used, but ttnn breaks ties differently")
     if lowering.held_dtype(given["self"]) == "float32":
         return [Formed(_largest_of_windows(lowering, node, given), "last"), None]
     value, sizes = _images(lowering, node, given["self"])
@@ -64,7 +64,7 @@ def _max_pool(lowering: Lowering, node: fx.Node, given: Given) -> Results:
 
 
 def _largest_of_windows(lowering: Lowering, node: fx.Node, given: Given) -> Value:
-    """Return the largest of each window, over columns and then over rows: the library pools no float32."""
+    """Return each window's maximum, over columns and then over rows: ttnn does not pool float32."""
     source, result = given["self"], node.meta["val"][0]
     if result.dim() != 4:
         refuse("shape", "the input has no batch dimension")
@@ -129,7 +129,7 @@ def _averages(
 
 @lowers("_adaptive_avg_pool2d.default", "f")
 def _adaptive(lowering: Lowering, node: fx.Node, given: Given) -> Result:
-    """The mean of all, windows of one size, or else means as products with matrices."""
+    """Lower to a global mean, to average pooling with equal windows, or else to products with matrices."""
     source = node.args[0]
     assert isinstance(source, fx.Node)
     shape = tuple(torch_value(source).shape)
@@ -153,7 +153,7 @@ def _adaptive(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 
 def _bins(size: int, bins: int) -> torch.Tensor:
-    """Return the matrix that takes means over a line: [bins, size]."""
+    """Return the matrix that averages a line into bins: [bins, size]."""
     lines = torch.eye(size).reshape(1, size, 1, size)
     means: torch.Tensor = torch.ops.aten._adaptive_avg_pool2d(lines, [1, bins])
     return means.reshape(size, bins).t().contiguous()

@@ -1,4 +1,4 @@
-"""Reductions, scans and softmax."""
+"""Lowers reductions, scans and softmax."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchport.targets.ttnn.rules import Given, lowers
 
 
 def _dims(given: object, rank: int) -> tuple[int, ...]:
-    """Return the dimensions that are reduced, in order; none given means all."""
+    """Return the reduced dimensions in order; all of them if none are given."""
     if given is None or (isinstance(given, (list, tuple)) and not given):
         return tuple(range(rank))
     items = [given] if isinstance(given, int) else list(given)  # type: ignore[call-overload]
@@ -32,7 +32,7 @@ def _dims(given: object, rank: int) -> tuple[int, ...]:
 def reduced(
     lowering: Lowering, node: fx.Node, function: str, dtype: str | None = None, **more: object
 ) -> Result:
-    """Lower a reduction by the one of ttnn's that computes it."""
+    """Lower a reduction to a ttnn function."""
     given = arguments(node)
     source = given["self"]
     shape = tuple(torch_value(source).shape)
@@ -42,7 +42,7 @@ def reduced(
         return _of_pixels(lowering, node, function, shape, dtype, more)
     value = lowering.get(source, dtype)  # type: ignore[arg-type]  # a dtype's name
     if not shape:
-        refuse("shape", "a single number is reduced")
+        refuse("shape", "a scalar is reduced")
     return lowering.call(function, value, dim=dims, keepdim=keepdim, **more)
 
 
@@ -54,7 +54,7 @@ def _of_pixels(
     dtype: str | None,
     more: dict[str, object],
 ) -> Result:
-    """Reduce all pixels of images that have their channels last."""
+    """Reduce over all pixels of images with channels last."""
     value = lowering.get(node.args[0], dtype, form="last")  # type: ignore[arg-type]  # a dtype's name
     value = lowering.reshaped(value, (shape[0], 1, math.prod(shape[2:]), shape[1]))
     value = lowering.call(function, value, dim=(2,), keepdim=True, **more)
@@ -67,7 +67,7 @@ def _of_pixels(
 def _keeps_dtype(node: fx.Node) -> None:
     wanted = node.kwargs.get("dtype")
     if wanted not in (None, torch_value(node.args[0]).dtype):
-        refuse("argument", "the result is asked for in another dtype")
+        refuse("argument", "the result is requested in another dtype")
 
 
 @lowers("sum.dim_IntList sum.default", "fi")
@@ -89,19 +89,19 @@ def _variance(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     correction = 1 if correction is None else correction
     count = torch_value(node.args[0]).numel() // max(torch_value(node).numel(), 1)
     if correction not in (0, 1) or count <= correction:
-        refuse("argument", f"the correction {correction!r} of {count} elements")
+        refuse("argument", f"the variance of {count} elements has the correction {correction!r}")
     return reduced(lowering, node, "var", correction=bool(correction))
 
 
 @lowers("linalg_vector_norm.default", "f")
 def _norm(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     if given["dtype"] is not None:
-        refuse("argument", "the result is asked for in another dtype")
+        refuse("argument", "the result is requested in another dtype")
     if given["ord"] not in (1, 2):
         refuse("argument", f"the order of the norm is {given['ord']!r}")
     shape = torch_value(given["self"]).shape
     if not shape:
-        refuse("shape", "a single number is reduced")
+        refuse("shape", "a scalar is reduced")
     value = lowering.get(given["self"])
     inner = lowering.call("abs" if given["ord"] == 1 else "square", value)
     dims = _dims(given["dim"], len(shape))
@@ -114,7 +114,7 @@ def _cumsum(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     _keeps_dtype(node)
     rank = torch_value(node).dim()
     if rank == 0:
-        refuse("shape", "a single number is scanned")
+        refuse("shape", "the cumulative sum of a scalar is taken")
     return lowering.call("cumsum", lowering.get(given["self"]), positive(given["dim"], rank))
 
 
@@ -122,10 +122,10 @@ def _cumsum(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 def _argmax(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     source = torch_value(given["self"])
     if source.is_floating_point() and lowering.held_dtype(given["self"]) != "float32":
-        refuse("dtype", "of numbers in bfloat16 another could be the largest", "use dtype=float32")
+        refuse("dtype", "in bfloat16, another element could be the largest", "use dtype=float32")
     rank = source.dim()
     if rank == 0:
-        refuse("shape", "a single number is searched")
+        refuse("shape", "the argmax of a scalar is taken")
     value = lowering.get(given["self"])
     dim = given["dim"]
     if dim is None:

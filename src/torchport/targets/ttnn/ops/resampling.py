@@ -1,7 +1,7 @@
-"""Changes of resolution: by whole factors as one kernel, else as products with matrices.
+"""Lowers resampling: nearest by integer factors to one kernel, everything else to products with matrices.
 
-Interpolation is linear in the pixels and works on rows and columns apart, so two matrices say all of it.
-They come from torch's own kernels, applied to the unit vectors.
+Interpolation is linear in the pixels and separable into rows and columns, so two matrices describe it fully.
+They come from applying torch's own kernels to unit vectors.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ aten = torch.ops.aten
 def by_matrices(
     lowering: Lowering, images: fx.Node, rows: torch.Tensor, columns: torch.Tensor, kind: str
 ) -> Value:
-    """Return images, resampled.
+    """Return images resampled by two matrices.
 
     Args:
         lowering: as in every lowering.
-        images: what is resampled.
-        rows: what becomes of a column of pixels: [height after, height before].
-        columns: what becomes of a row of them: [width after, width before].
-        kind: tells matrices of the same sizes apart.
+        images: the images to resample.
+        rows: the matrix applied to each column of pixels: [height after, height before].
+        columns: the matrix applied to each row of pixels: [width after, width before].
+        kind: distinguishes matrices of the same sizes.
     """
     dtype = lowering.device_dtype(images)
     value = lowering.get(images, dtype)
@@ -52,7 +52,7 @@ def by_matrices(
 
 def _line(resample: Callable[[torch.Tensor, list[int], float | None], torch.Tensor], size: int, wanted: int,
           scale: float | None) -> torch.Tensor:  # fmt: skip
-    """Return the matrix of a resampling along a line: [wanted, size]."""
+    """Return the matrix that resamples a line: [wanted, size]."""
     lines = torch.eye(size).reshape(1, size, 1, size)
     return resample(lines, [1, wanted], scale).reshape(size, wanted).t().contiguous()
 

@@ -1,4 +1,4 @@
-"""Ops that move elements without changing them."""
+"""Lowers ops that move elements without changing them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _transpose(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 
 def permuted(lowering: Lowering, node: fx.Node, order: list[int]) -> Result:
-    """Lower an exchange of dimensions; between channels first and last it moves nothing yet."""
+    """Lower a permutation of dimensions; one between channels first and last needs no data movement yet."""
     source, rank = node.args[0], len(order)
     shape = tuple(torch_value(node).shape)
     if rank >= 3 and order == [0, *range(2, rank), 1] and lowering.only_last(source):
@@ -111,7 +111,7 @@ def _split(lowering: Lowering, node: fx.Node, given: Given) -> list[Result | Non
     size = torch_value(given["self"]).shape[given["dim"]]
     step = given["split_size"]
     if not step:
-        refuse("argument", "a tensor is split into nothing")
+        refuse("argument", "the split size is 0")
     return _parts(lowering, node, [min(step, size - start) for start in range(0, size, step)])
 
 
@@ -154,7 +154,7 @@ def _cat(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     rank = torch_value(node).dim()
     dim = positive(given["dim"], rank)
     if any(torch_value(item).dim() != rank for item in tensors):
-        refuse("shape", "an empty tensor is concatenated")
+        refuse("shape", "tensors of different ranks are concatenated")
     dtype = lowering.device_dtype(node)
     if len(tensors) == 1:
         return same(lowering, node, tensors[0])
@@ -166,7 +166,7 @@ def _cat(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 @lowers("constant_pad_nd.default", "fib")
 def _pad(lowering: Lowering, node: fx.Node, given: Given) -> Result:
-    """Cut off where an amount is negative, then pad."""
+    """Crop where an amount is negative, then pad."""
     shape = torch_value(given["self"]).shape
     amounts = list(given["pad"])
     if not any(amounts):
@@ -191,7 +191,7 @@ def _pad(lowering: Lowering, node: fx.Node, given: Given) -> Result:
 
 @lowers("slice_scatter.default", "fib")
 def _slice_scatter(lowering: Lowering, node: fx.Node, given: Given) -> Result:
-    """What stands before the slice, the slice's new content, and what stands behind it."""
+    """Concatenate what precedes the slice, the slice's new content, and what follows it."""
     shape = torch_value(node).shape
     dim = positive(given["dim"], len(shape))
     start, end = slice(given["start"], given["end"]).indices(shape[dim])[:2]
@@ -226,7 +226,7 @@ def _overwritten(lowering: Lowering, node: fx.Node, dim: int, start: int, end: i
 
 
 def cut(lowering: Lowering, value: Value, dim: int, start: int, end: int, step: int = 1) -> Value:
-    """Return a part of one dimension."""
+    """Return a slice along one dimension."""
     if start >= end:
         refuse("shape", "a tensor is empty")
     size = value.shape[dim]
@@ -248,5 +248,5 @@ def cut(lowering: Lowering, value: Value, dim: int, start: int, end: int, step: 
 
 
 def _cut_last(lowering: Lowering, node: object, start: int, end: int, step: int = 1) -> Value:
-    """Return some of the channels of a value that has them last."""
+    """Return some channels of a value in the form with channels last."""
     return cut(lowering, lowering.get(node, form="last"), 3, start, end, step)

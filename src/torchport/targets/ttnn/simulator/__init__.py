@@ -1,6 +1,6 @@
-"""A program and tensors → tensors: runs ttnn's calls on torch, as strictly as the library judges them.
+"""A program and tensors → tensors: runs ttnn's calls on torch, checking them as strictly as the library.
 
-Importing this fills the registry of functions: each stands over its kernel, with all that is known of it.
+Importing this package fills the registry of functions: each kernel is registered with its properties.
 """
 
 from torchport.targets.ttnn.functions import FUNCTIONS

@@ -1,4 +1,4 @@
-"""Simulated functions on each element by itself."""
+"""Simulated elementwise functions."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ Operand = Held | Number
 
 _Unary = Callable[[torch.Tensor], torch.Tensor]
 _Kernels = Callable[[str, Callable[..., torch.Tensor]], Callable[..., Held]]
-_ACTIVATIONS: dict[str, _Unary] = {}  # what other functions apply to their results
+_ACTIVATIONS: dict[str, _Unary] = {}  # those that other functions can apply to their results
 
 
 def _register(
     functions: dict[str, Callable[..., torch.Tensor]], kernel: _Kernels, *, placeable: bool = False
 ) -> None:
-    """Register functions, each with the kernel of what torch computes, by ttnn's names."""
+    """Register functions by ttnn's names, each with a kernel made from the torch function."""
     for name, compute in functions.items():
         function(name, placeable=placeable, flops=None)(kernel(name, compute))
 
 
 def _unary(dtypes: tuple[str, ...] = FLOATS, held: Callable[..., Held] = hold) -> _Kernels:
-    """Return what makes the kernel of a function of one element, which takes these dtypes."""
+    """Return a factory of kernels for elementwise functions of one operand with these dtypes."""
 
     def kernel(name: str, compute: _Unary) -> Callable[[Held], Held]:
         def run(tensor: Held) -> Held:
@@ -56,7 +56,7 @@ def _unary(dtypes: tuple[str, ...] = FLOATS, held: Callable[..., Held] = hold) -
 _WITH_INTEGERS = (*FLOATS, "int32")
 _register(
     {"relu": torch.relu, "abs": torch.abs, "neg": torch.neg},
-    _unary(_WITH_INTEGERS, hold_chosen),  # what comes out is rounded because what goes in is
+    _unary(_WITH_INTEGERS, hold_chosen),  # results are rounded already because operands are
     placeable=True,
 )
 _register({"square": torch.square}, _unary(_WITH_INTEGERS), placeable=True)
@@ -84,14 +84,14 @@ _register(
 
 
 def activation(made: Made | str) -> _Unary:
-    """Return an activation that another function applies to its result."""
+    """Return the torch function of an activation that another function applies to its result."""
     name = made if isinstance(made, str) else str(made.args[0]).removeprefix("UnaryOpType.").lower()
     return _ACTIVATIONS[name]
 
 
 @function("gelu", placeable=True, flops=None)
 def gelu(tensor: Held, *, variant: str = "GeluVariant.Accurate") -> Held:
-    """The exact function, or its approximation by tanh."""
+    """Compute gelu exactly, or approximated by tanh."""
     need_dtype(tensor, *FLOATS)
     approximate = {"GeluVariant.Accurate": "none", "GeluVariant.Tanh": "tanh"}[variant]
     return hold(functional.gelu(tensor.data, approximate=approximate), tensor.dtype, tensor.layout)
@@ -99,35 +99,35 @@ def gelu(tensor: Held, *, variant: str = "GeluVariant.Accurate") -> Held:
 
 @function("leaky_relu", placeable=False, flops=None)
 def leaky_relu(tensor: Held, negative_slope: float) -> Held:
-    """x where it is positive, a part of it elsewhere."""
+    """Compute x where it is positive, a fraction of it elsewhere."""
     need_dtype(tensor, *FLOATS)
     return hold(functional.leaky_relu(tensor.data, negative_slope), tensor.dtype, tensor.layout)
 
 
 @function("elu", placeable=False, flops=None)
 def elu(tensor: Held, *, alpha: float) -> Held:
-    """x where it is positive, alpha (exp(x) - 1) elsewhere."""
+    """Compute x where it is positive, alpha (exp(x) - 1) elsewhere."""
     need_dtype(tensor, *FLOATS)
     return hold(functional.elu(tensor.data, alpha), tensor.dtype, tensor.layout)
 
 
 @function("softplus", placeable=False, flops=None)
 def softplus(tensor: Held, *, beta: float, threshold: float) -> Held:
-    """A smooth relu."""
+    """Compute softplus, a smooth relu."""
     need_dtype(tensor, *FLOATS)
     return hold(functional.softplus(tensor.data, beta, threshold), tensor.dtype, tensor.layout)
 
 
 @function("clamp", placeable=False, flops=None)
 def clamp(tensor: Held, *, min: Number | None = None, max: Number | None = None) -> Held:
-    """Limits on both sides."""
+    """Clamp between limits."""
     need_dtype(tensor, *FLOATS, "int32")
     return hold(torch.clamp(tensor.data, min, max), tensor.dtype, tensor.layout)
 
 
 @function("typecast", placeable=True, flops=None, by_host=True)
 def typecast(tensor: Held, dtype: Dtype) -> Held:
-    """Another dtype; floats are cut off towards zero when they become integers."""
+    """Convert to another dtype; floats are truncated towards zero when converted to integers."""
     data = tensor.data
     if tensor.dtype in FLOATS and dtype not in FLOATS:
         data = torch.trunc(data)
@@ -137,16 +137,16 @@ def typecast(tensor: Held, dtype: Dtype) -> Held:
 def _pair(
     name: str, left: Held, right: Operand, dtypes: tuple[str, ...] = _WITH_INTEGERS
 ) -> tuple[torch.Tensor, torch.Tensor | Number]:
-    """Return both operands' values, checked: what may meet what."""
+    """Return both operands' values, after checking that their dtypes and layouts are compatible."""
     need_rank(left)
     need_dtype(left, *dtypes)
     if not isinstance(right, Held):
         if left.dtype == "int32" and (not float(right).is_integer() or abs(right) >= 2**31):
-            refuse("argument", f"{right!r} cannot meet an int32 tensor")
+            refuse("argument", f"{right!r} cannot be combined with an int32 tensor")
         return left.data, right
     need_dtype(right, *dtypes)
     if left.dtype != right.dtype:
-        refuse("dtype", f"ttnn.{name} meets {left.dtype} with {right.dtype}")
+        refuse("dtype", f"ttnn.{name} does not take {left.dtype} with {right.dtype}")
     if left.layout != right.layout:
         refuse("argument", "one tensor is row-major, the other is not")
     return left.data, right.data
@@ -159,11 +159,11 @@ def _activated(data: torch.Tensor, activations: tuple[Made, ...]) -> torch.Tenso
 
 
 def _binary(dtypes: tuple[str, ...] = _WITH_INTEGERS, *, rounds: bool = True) -> _Kernels:
-    """Return what makes the kernel of a function of two elements.
+    """Return a factory of kernels for elementwise functions of two operands.
 
     Args:
-        dtypes: what it takes.
-        rounds: whether a number is rounded to the tensor's dtype before they meet.
+        dtypes: the dtypes that they take.
+        rounds: whether a number operand is rounded to the tensor's dtype first.
     """
 
     def kernel(name: str, compute: Callable[..., torch.Tensor]) -> Callable[..., Held]:
@@ -177,7 +177,7 @@ def _binary(dtypes: tuple[str, ...] = _WITH_INTEGERS, *, rounds: bool = True) ->
             a, b = _pair(name, left, right, dtypes)
             if rounds and not isinstance(b, torch.Tensor):
                 b = hold(torch.tensor(b, dtype=a.dtype, device=a.device), left.dtype).data
-            # Nothing here holds what was computed while it is rounded: it may be large.
+            # Keep no reference to the unrounded result, which may be large, while it is rounded.
             return hold(_activated(compute(a, b), activations or ()), dtype or left.dtype, left.layout)
 
         return run
@@ -186,7 +186,7 @@ def _binary(dtypes: tuple[str, ...] = _WITH_INTEGERS, *, rounds: bool = True) ->
 
 
 def _plain(dtypes: tuple[str, ...] = _WITH_INTEGERS) -> _Kernels:
-    """Return what makes the kernel of a function of two elements that takes no keywords."""
+    """Return a factory of kernels for elementwise functions of two operands without keyword arguments."""
 
     def kernel(name: str, compute: Callable[..., torch.Tensor]) -> Callable[[Held, Operand], Held]:
         return lambda left, right: hold(compute(*_pair(name, left, right, dtypes)), left.dtype, left.layout)
@@ -214,16 +214,16 @@ _register({"remainder": torch.remainder, "fmod": torch.fmod}, _plain())
 
 @function("atan2", placeable=False, flops=None)
 def atan2(left: Held, right: Held) -> Held:
-    """The angle of a point."""
+    """Compute the angle of a point."""
     if not isinstance(right, Held):
-        refuse("argument", "ttnn.atan2 takes no number")
+        refuse("argument", "ttnn.atan2 does not take a number")
     a, b = _pair("atan2", left, right, FLOATS)
     return hold(torch.atan2(a, b), left.dtype, left.layout)  # type: ignore[arg-type]  # both are tensors
 
 
 @function("pow", placeable=False, flops=None)
 def power(left: Held, right: Operand) -> Held:
-    """A power of floats."""
+    """Compute a power of floats."""
     a, b = _pair("pow", left, right, FLOATS)
     if not isinstance(b, torch.Tensor) and not math.isfinite(b):
         refuse("argument", f"the exponent is {b!r}")
@@ -232,23 +232,26 @@ def power(left: Held, right: Operand) -> Held:
 
 @function("rpow", placeable=False, flops=None)
 def rpow(exponent: Held, base: Number) -> Held:
-    """A number to the power of a tensor."""
+    """Raise a number to the power of a tensor."""
     need_dtype(exponent, *FLOATS)
     return hold(torch.pow(base, exponent.data), exponent.dtype, exponent.layout)
 
 
 @function("where", placeable=True, flops=None)
 def where(condition: Held, yes: Operand, no: Operand) -> Held:
-    """One of two, by a mask of zeros and ones."""
+    """Select between two operands by a mask of zeros and ones."""
     need_tile(condition, yes, no)
     need_rank(condition)
     tensors = [item for item in (yes, no) if isinstance(item, Held)]
     if not tensors:
-        refuse("argument", "ttnn.where of two numbers does not say in which dtype")
+        refuse("argument", "ttnn.where with two numbers leaves the result's dtype undefined")
     if len({item.dtype for item in tensors}) > 1:
-        refuse("dtype", f"ttnn.where of {' and '.join(item.dtype for item in tensors)}")
+        refuse("dtype", f"ttnn.where does not take {' with '.join(item.dtype for item in tensors)}")
     if len(tensors) == 1 and condition.dtype != tensors[0].dtype:
-        refuse("dtype", f"ttnn.where of {tensors[0].dtype} and a number, by a mask in {condition.dtype}")
+        refuse(
+            "dtype",
+            f"ttnn.where does not take {tensors[0].dtype} and a number with a mask in {condition.dtype}",
+        )
     need_dtype(tensors[0], *FLOATS, "int32")
     held = tensors[0].data.dtype
     values = [

@@ -1,6 +1,6 @@
 """Simulated convolutions, pooling and resampling on ttnn's flattened images.
 
-Those are [1, 1, images × rows × columns, channels].
+Flattened images have the shape [1, 1, images × rows × columns, channels].
 """
 
 from __future__ import annotations
@@ -31,22 +31,25 @@ _PREPARATION = f"{_SIZES} input_memory_config input_layout input_dtype"
 
 
 def images(tensor: Held, batch: int, height: int, width: int, channels: int) -> torch.Tensor:
-    """Return a flattened tensor as torch's images; a view, in the order that torch calls channels-last."""
+    """Return a flattened tensor as torch's images; a view, in torch's channels-last memory format."""
     if tensor.shape != (1, 1, batch * height * width, channels):
-        refuse("shape", f"{list(tensor.shape)} are not {batch} images of {channels}×{height}×{width}")
+        refuse(
+            "shape",
+            f"the shape {list(tensor.shape)} does not hold {batch} images of {channels}×{height}×{width}",
+        )
     return tensor.data.reshape(batch, height, width, channels).permute(0, 3, 1, 2)
 
 
 def flattened(data: torch.Tensor) -> torch.Tensor:
-    """Return torch's images as ttnn's flattened ones."""
+    """Return torch's images in ttnn's flattened form."""
     return data.permute(0, 2, 3, 1).reshape(1, 1, -1, data.shape[1])
 
 
 def takes_block_floats(**geometry: Any) -> bool:
-    """Whether the library prepares a convolution's weights in bfloat8_b.
+    """Whether the library can prepare a convolution's weights in bfloat8_b.
 
-    Where images may have to be sliced, it plans with row-major weights, which that dtype has not. Not
-    sliced are lines, and what is a product of matrices.
+    Where images may have to be sliced, it plans with row-major weights, which that dtype does not support.
+    1-d convolutions, and those equal to a matrix product, are not sliced.
     """
     if "output_padding" in geometry or geometry["groups"] != 1:
         return False
@@ -82,13 +85,13 @@ def prepare_weights(
     kernel_size: tuple[int, int],
     **parameters: Any,
 ) -> Held:
-    """The weights, ordered as the device wants them; here as torch does."""
+    """Prepare the weights for the device's kernels; here only for torch's."""
     need_dtype(weight_tensor, "bfloat16", "float32")
     data = weight_tensor.data
     if not data.is_meta:
         data = data.contiguous(memory_format=torch.channels_last)
     dtype = _stored_as(conv_config, {"kernel_size": kernel_size, **parameters})
-    if dtype == "bfloat8_b":  # a row on the device is one weight of each channel that comes out
+    if dtype == "bfloat8_b":  # a row on the device holds one weight per output channel
         data = hold(data.movedim(0, -1), "bfloat8_b").data.movedim(-1, 0)
     own = (1, 1, kernel_size[0] * kernel_size[1] * in_channels, out_channels)
     return Held(data, dtype, "tile", own)
@@ -98,7 +101,7 @@ def prepare_weights(
     "prepare_conv_bias", "prepare_conv_transpose2d_bias", placeable=False, flops=None, keywords=_PREPARATION
 )
 def prepare_bias(*, bias_tensor: Held, conv_config: Made, **parameters: Any) -> Held:
-    """The biases, likewise."""
+    """Prepare the biases."""
     if "output_padding" in parameters:
         refuse("argument", "biases are prepared without output_padding")
     need_dtype(bias_tensor, "bfloat16", "float32")
@@ -125,7 +128,7 @@ def _convolved(
     conv_config: Made,
     **placement: Any,
 ) -> Held:
-    """A convolution with biases and an activation."""
+    """Compute a convolution with biases and an activation."""
     need_dtype(input_tensor, "bfloat16", "float32")
     data = images(input_tensor, batch_size, input_height, input_width, in_channels)
     weight = rounded(weight_tensor, input_tensor.dtype)
@@ -140,7 +143,7 @@ def _convolved(
 
 @function("conv2d", placeable=False, flops=_flops, reads_dram=True, keywords=_CONVOLUTION)
 def conv2d(*, stride: Pair, padding: tuple[int, ...], dilation: Pair, groups: int, **rest: Any) -> Held:
-    """A convolution, padded alike on both sides or not."""
+    """Compute a convolution, with symmetric or asymmetric padding."""
     top, bottom, left, right = padding if len(padding) == 4 else (padding[0],) * 2 + (padding[1],) * 2
 
     def convolve(data: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -156,7 +159,7 @@ def conv2d(*, stride: Pair, padding: tuple[int, ...], dilation: Pair, groups: in
 def conv_transpose2d(
     *, stride: Pair, padding: Pair, output_padding: Pair, dilation: Pair, groups: int, **rest: Any
 ) -> Held:
-    """A transposed convolution."""
+    """Compute a transposed convolution."""
     return _convolved(
         lambda data, weight, bias: functional.conv_transpose2d(
             data, weight, bias, stride, padding, output_padding, groups, dilation
@@ -184,7 +187,7 @@ def _pooled(
 def max_pool2d(
     *, kernel_size: Pair, stride: Pair, padding: Pair, dilation: Pair, ceil_mode: bool, **rest: Any
 ) -> Held:
-    """The largest in each window."""
+    """Compute the maximum of each window."""
     window = (kernel_size, stride, padding, dilation, ceil_mode)
     return _pooled(lambda data: functional.max_pool2d(data, *window), **rest)
 
@@ -200,16 +203,16 @@ def avg_pool2d(
     divisor_override: int | None = None,
     **rest: Any,
 ) -> Held:
-    """The mean of each window."""
+    """Compute the mean of each window."""
     window = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
     return _pooled(lambda data: functional.avg_pool2d(data, *window), **rest)
 
 
 @function("upsample", placeable=False, flops=None)
 def upsample(tensor: Held, scale: Pair, *, mode: str) -> Held:
-    """Each pixel several times."""
+    """Enlarge images by repeating each pixel."""
     need_dtype(tensor, "bfloat16", "float32")
     if tensor.data.dim() != 4 or tensor.layout != "row_major" or mode != "nearest":
-        refuse("argument", "only row-major images are enlarged, by whole factors, to the nearest pixel")
+        refuse("argument", "ttnn.upsample needs row-major images in four dimensions and the mode nearest")
     data = tensor.data.repeat_interleave(scale[0], 1).repeat_interleave(scale[1], 2)
     return Held(data, tensor.dtype, "row_major")

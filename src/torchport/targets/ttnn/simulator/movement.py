@@ -1,6 +1,6 @@
-"""Simulated functions that move elements without changing them, look them up, or make tensors.
+"""Simulated functions that move elements without changing them, look them up, or create tensors.
 
-That indices are in bounds is proved, or checked before a program runs.
+Indices are proved to be in bounds, or checked before a program runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _kept(data: torch.Tensor, like: Held) -> Held:
 
 @function("reshape", placeable=True, flops=None, takes_both=True, by_host=True, may_share=True)
 def reshape(tensor: Held, shape: tuple[int, ...]) -> Held:
-    """Another shape of as many elements."""
+    """Reshape to as many elements."""
     if math.prod(shape) != tensor.data.numel():
         refuse("shape", f"{list(tensor.shape)} cannot be reshaped to {list(shape)}")
     return _kept(tensor.data.reshape(shape), tensor)
@@ -33,7 +33,7 @@ def reshape(tensor: Held, shape: tuple[int, ...]) -> Held:
 
 @function("permute", placeable=True, flops=None, takes_both=True)
 def permute(tensor: Held, order: tuple[int, ...]) -> Held:
-    """The dimensions in another order."""
+    """Permute the dimensions."""
     return _kept(tensor.data.permute(order).contiguous(), tensor)
 
 
@@ -41,11 +41,11 @@ def permute(tensor: Held, order: tuple[int, ...]) -> Held:
 def slice_(
     tensor: Held, start: tuple[int, ...], end: tuple[int, ...], step: tuple[int, ...] | None = None
 ) -> Held:
-    """A part of each dimension."""
+    """Slice each dimension."""
     index = []
     for size, low, high, by in zip(tensor.shape, start, end, step or (1,) * len(start), strict=True):
         if not (0 <= low < size and 0 < high <= size and low < high and by > 0):
-            refuse("argument", f"a slice from {low} to {high} by {by} of {size}")
+            refuse("argument", f"a slice from {low} to {high} by {by} is invalid for a size of {size}")
         index.append(slice(low, high, by))
     return _kept(tensor.data[tuple(index)].contiguous(), tensor)
 
@@ -58,11 +58,11 @@ def _pads_behind(call: Call) -> bool:
 
 @function("pad", placeable=False, flops=None, takes_both=_pads_behind)
 def pad(tensor: Held, padding: tuple[tuple[int, int], ...], value: float) -> Held:
-    """More elements around; on tiles only behind."""
+    """Pad with a value; in tile layout only at the end of a dimension."""
     if tensor.layout == "tile" and any(before for before, _ in padding):
-        refuse("argument", "tiles are padded only behind")
+        refuse("argument", "tiles can be padded only at the end of a dimension")
     if len(padding) > 5:
-        refuse("shape", "a tensor of more than five dimensions is padded")
+        refuse("shape", "a tensor with more than five dimensions is padded")
     flat = [item for pair in reversed(padding) for item in pair]
     [edge] = hold(torch.tensor([value]), tensor.dtype).data.tolist()
     return _kept(torch.nn.functional.pad(tensor.data, flat, value=edge), tensor)
@@ -70,26 +70,26 @@ def pad(tensor: Held, padding: tuple[tuple[int, int], ...], value: float) -> Hel
 
 @function("concat", placeable=True, flops=None, takes_both=True)
 def concat(tensors: tuple[Held, ...], *, dim: int) -> Held:
-    """Tensors one behind the other."""
+    """Concatenate tensors along a dimension."""
     first = tensors[0]
     if any(item.dtype != first.dtype or item.layout != first.layout for item in tensors):
         refuse("dtype", "tensors of different dtypes or layouts are concatenated")
     if len(tensors) == 1 or first.data.dim() > 5:
-        refuse("shape", "concatenation of a single tensor, or of more than five dimensions")
+        refuse("shape", "a single tensor, or one with more than five dimensions, is concatenated")
     return _kept(torch.cat([item.data for item in tensors], dim), first)
 
 
 @function("repeat", placeable=False, flops=None, takes_both=True)
 def repeat(tensor: Held, repetitions: tuple[int, ...]) -> Held:
-    """The tensor several times in each dimension."""
+    """Repeat the tensor along each dimension."""
     if len(repetitions) != tensor.data.dim() or tensor.data.dim() > 5:
-        refuse("shape", "the repetitions are not one for each of up to five dimensions")
+        refuse("shape", "there is not one repetition for each of at most five dimensions")
     return _kept(tensor.data.repeat(repetitions), tensor)
 
 
 @function("expand", placeable=False, flops=None)
 def expand(tensor: Held, shape: tuple[int, ...]) -> Held:
-    """Dimensions of one element, several times."""
+    """Broadcast dimensions of size 1."""
     if len(shape) > 5 or len(shape) < tensor.data.dim():
         refuse("shape", "a tensor is expanded to fewer dimensions, or to more than five")
     return _kept(tensor.data.expand(shape).contiguous(), tensor)
@@ -97,47 +97,47 @@ def expand(tensor: Held, shape: tuple[int, ...]) -> Held:
 
 @function("repeat_interleave", placeable=False, flops=None)
 def repeat_interleave(tensor: Held, repeats: int, *, dim: int) -> Held:
-    """Each element of a dimension several times."""
+    """Repeat each element of a dimension."""
     if tensor.data.dim() != 4:
-        refuse("shape", "repeat_interleave of other than four dimensions")
+        refuse("shape", "ttnn.repeat_interleave needs four dimensions")
     return _kept(tensor.data.repeat_interleave(repeats, dim), tensor)
 
 
 @function("to_layout", placeable=False, flops=None, by_host=True)
 def to_layout(tensor: Held, layout: str) -> Held:
-    """Tiles or rows."""
+    """Convert between tile and row-major layout."""
     return Held(tensor.data, tensor.dtype, LAYOUTS[layout])
 
 
 @function("full", placeable=False, flops=None)
 def full(shape: tuple[int, ...], value: float, *, dtype: Dtype, layout: str, device: object) -> Held:
-    """A tensor of one value."""
+    """Create a tensor filled with one value."""
     where = device if isinstance(device, torch.device) else torch.device("cpu")
     return hold(torch.full(shape, value, dtype=HELD_IN[dtype], device=where), dtype, LAYOUTS[layout])
 
 
 @function("embedding", placeable=False, flops=None)
 def embedding(indices: Held, table: Held, *, layout: str) -> Held:
-    """Rows of a table."""
+    """Look up rows of a table."""
     need_dtype(indices, "uint32")
     need_dtype(table, "bfloat16")
     if indices.layout != "row_major" or table.layout != "row_major":
-        refuse("argument", "a table and its indices lie in rows")
+        refuse("argument", "an embedding table and its indices must be row-major")
     if indices.data.dim() not in (1, 2) or table.data.dim() != 2:
-        refuse("shape", "indices of other than one or two dimensions, or a table of other than two")
+        refuse("shape", "indices must have one or two dimensions, and an embedding table two")
     data = torch.nn.functional.embedding(indices.data, table.data)
     return Held(data, table.dtype, LAYOUTS[layout])
 
 
 @function("gather", placeable=False, flops=None)
 def gather(tensor: Held, dim: int, *, index: Held) -> Held:
-    """Elements along a dimension, by an index for each."""
+    """Gather elements along a dimension, with an index for each."""
     need_tile(tensor, index)
     need_dtype(tensor, "bfloat16", "float32", "int32")
     need_dtype(index, "uint32")
     if tensor.data.dim() != index.data.dim() or tensor.data.dim() == 0:
-        refuse("shape", "tensor and index differ in their dimensions")
+        refuse("shape", "the tensor and the index have different ranks, or are scalars")
     for place, (size, given) in enumerate(zip(tensor.shape, index.shape, strict=True)):
         if place != dim % tensor.data.dim() and given > size:
-            refuse("shape", "the index is larger than what it looks into")
+            refuse("shape", "the index is larger than the tensor that it indexes")
     return Held(torch.gather(tensor.data, dim, index.data), tensor.dtype, tensor.layout)

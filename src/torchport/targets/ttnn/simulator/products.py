@@ -1,4 +1,4 @@
-"""Simulated products: of matrices, and attention."""
+"""Simulated matrix products and attention."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def _check(left: Held, right: Held) -> None:
     need_dtype(right, *FLOATS)
     need_same_precision(left, right)
     if left.data.dim() < 2 or right.data.dim() < 2 or left.data.dim() > 5:
-        refuse("shape", "a product of other than matrices")
+        refuse("shape", "the operands of a product are not matrices, or have more than five dimensions")
     ours, theirs = left.shape[:-2], right.shape[:-2]
     one_sided = (not any(size != 1 for size in theirs) and len(theirs) <= len(ours)) or (
         not any(size != 1 for size in ours) and len(ours) == len(theirs) > 0
     )
     if ours != theirs and not one_sided:
-        refuse("shape", "the batches of a product are broadcast both ways")
+        refuse("shape", "both operands of a product are broadcast over batch dimensions")
 
 
 @function("matmul", placeable=True, flops=_product_flops)
 def matmul(left: Held, right: Held, *, transpose_b: bool = False, compute_kernel_config: str = "") -> Held:
-    """The product of two matrices, or of two batches of them."""
+    """Multiply two matrices, or two batches of them."""
     _check(left, right)
     other = right.data.transpose(-1, -2) if transpose_b else right.data
     return hold(torch.matmul(left.data, other), left.dtype)
@@ -67,10 +67,10 @@ def linear(
     activation: Made | str | None = None,
     compute_kernel_config: str = "",
 ) -> Held:
-    """The product with a matrix of weights, a row of biases added, an activation applied."""
+    """Multiply with a weight matrix, add a row of biases, and apply an activation."""
     _check(left, right)
     if right.data.dim() != 2:
-        refuse("shape", "the weights of a linear layer are no matrix")
+        refuse("shape", "the weight of a linear layer is not a matrix")
     weight = right.data if transpose_b else right.data.transpose(-1, -2)
     if bias is not None:
         need_tile(bias)
@@ -100,26 +100,26 @@ def attention(
     scale: float,
     compute_kernel_config: str = "",
 ) -> Held:
-    """softmax(query keyᵀ scale + mask) value, without the matrix in between."""
+    """Compute softmax(query keyᵀ scale + mask) value, without materializing the scores."""
     for item in (query, key, value):
         need_tile(item)
         need_dtype(item, "bfloat16", "bfloat8_b")
         if item.data.dim() != 4 or item.shape[-1] % TILE:
-            refuse("shape", "heads are not of a multiple of 32 numbers in four dimensions")
+            refuse("shape", "attention needs four dimensions and a head size that is a multiple of 32")
     batch, heads, length, width = query.shape
     if key.shape != value.shape or key.shape[0] != batch or heads % key.shape[1] or key.shape[3] != width:
-        refuse("shape", "queries, keys and values do not fit")
+        refuse("shape", "the shapes of queries, keys and values do not match")
     if is_causal and (attn_mask is not None or key.shape[2] != length):
-        refuse("argument", "causal attention takes no mask, and as many keys as queries")
+        refuse("argument", "causal attention takes no mask, and needs as many keys as queries")
     mask = None
     if attn_mask is not None:
         need_tile(attn_mask)
         need_dtype(attn_mask, "bfloat16", "bfloat8_b")
         mask = attn_mask.data
         if mask.dim() != 4 or mask.shape[2:] != (length, key.shape[2]):
-            refuse("shape", "the mask is not one number for each query and key")
+            refuse("shape", "the mask does not have one number for each query and key")
         if mask.shape[0] not in (1, batch) or mask.shape[1] not in (1, heads):
-            refuse("shape", "the mask fits neither all heads nor each")
+            refuse("shape", "the mask does not match the batch size or the number of heads")
     result = torch.nn.functional.scaled_dot_product_attention(
         query.data, key.data, value.data, mask, is_causal=is_causal, scale=scale,
         enable_gqa=heads != key.shape[1],

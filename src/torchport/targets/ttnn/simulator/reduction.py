@@ -28,7 +28,7 @@ def _reduced(
     need_rank(tensor)
     need_tile(tensor)
     if tensor.data.dim() == 0 or not dim:
-        refuse("shape", "a single number is reduced")
+        refuse("shape", "a scalar, or no dimension, is reduced")
     return hold(compute(tensor.data, dim, keepdim=keepdim, **more), tensor.dtype)
 
 
@@ -40,37 +40,37 @@ _reduction("min", torch.amin, *FLOATS, "int32")
 
 @function("var", placeable=False, flops=None)
 def var(tensor: Held, *, dim: Dims, keepdim: bool, correction: bool) -> Held:
-    """The variance, by the number of elements or by one less."""
+    """Compute the variance, dividing by the number of elements or by one less."""
     need_dtype(tensor, *FLOATS)
     return _reduced(tensor, dim, keepdim, torch.var, correction=int(correction))
 
 
 @function("cumsum", placeable=False, flops=None)
 def cumsum(tensor: Held, dim: int) -> Held:
-    """Running sums along a dimension."""
+    """Compute cumulative sums along a dimension."""
     need_tile(tensor)
     need_dtype(tensor, "bfloat16", "float32", "int32")
     if not 1 <= tensor.data.dim() <= 5:
-        refuse("shape", "running sums of none, or of more than five dimensions")
+        refuse("shape", "ttnn.cumsum needs one to five dimensions")
     return hold(torch.cumsum(tensor.data, dim), tensor.dtype)
 
 
 @function("argmax", placeable=False, flops=None)
 def argmax(tensor: Held, *, dim: int, keepdim: bool) -> Held:
-    """Where the first of the largest stands, along the last dimension of rows."""
+    """Return the index of the first maximum along the last dimension of a row-major tensor."""
     if tensor.layout != "row_major" or dim not in (-1, tensor.data.dim() - 1):
-        refuse("argument", "the largest is looked for in rows")
+        refuse("argument", "ttnn.argmax needs a row-major tensor and its last dimension")
     need_dtype(tensor, "bfloat16", "float32", "int32")
     return hold(torch.argmax(tensor.data, dim, keepdim=keepdim), "uint32", "row_major")
 
 
 @function("softmax", placeable=True, flops=None)
 def softmax(tensor: Held, *, dim: int, numeric_stable: bool = True, compute_kernel_config: str = "") -> Held:
-    """Exponentials, scaled to sum to one."""
+    """Compute exponentials scaled to sum to one."""
     need_tile(tensor)
     need_dtype(tensor, *FLOATS)
     if tensor.data.dim() == 0:
-        refuse("shape", "softmax of a single number")
+        refuse("shape", "the softmax of a scalar is taken")
     return hold(torch.softmax(tensor.data, dim), tensor.dtype)
 
 
@@ -78,10 +78,10 @@ def _check(tensor: Held, weight: Held | None, bias: Held | None) -> None:
     need_tile(tensor, weight, bias)
     need_dtype(tensor, *FLOATS)
     if tensor.data.dim() == 0:
-        refuse("shape", "a single number is normalised")
+        refuse("shape", "a scalar is normalised")
     for item in (weight, bias):
         if item is not None and (item.data.numel() != tensor.shape[-1] or item.dtype not in FLOATS):
-            refuse("shape", "the scale or shift is not one number for each of the last dimension")
+            refuse("shape", "the scale or shift does not match the last dimension, or is not a float")
 
 
 def _row(item: Held | None) -> torch.Tensor | None:
@@ -97,7 +97,7 @@ def layer_norm(
     bias: Held | None = None,
     compute_kernel_config: str = "",
 ) -> Held:
-    """Normalises the last dimension to mean 0 and variance 1, scales and shifts."""
+    """Normalise the last dimension to mean 0 and variance 1, then scale and shift."""
     _check(tensor, weight, bias)
     size = [tensor.shape[-1]]
     result = torch.nn.functional.layer_norm(tensor.data, size, _row(weight), _row(bias), epsilon)
@@ -108,7 +108,7 @@ def layer_norm(
 def rms_norm(
     tensor: Held, *, epsilon: float, weight: Held | None = None, compute_kernel_config: str = ""
 ) -> Held:
-    """Divides the last dimension by the root of its mean square, and scales."""
+    """Divide the last dimension by its root mean square, then scale."""
     _check(tensor, weight, None)
     data = tensor.data
     result = data * torch.rsqrt(data.square().mean(-1, keepdim=True) + epsilon)

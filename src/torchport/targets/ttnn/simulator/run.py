@@ -23,22 +23,22 @@ from torchport.targets.ttnn.ttnn_program import (
     TtnnProgram,
 )
 
-# In bytes. Weights that are more than this together stay as they are stored, and become float32, which takes
-# twice the room, where they are used: to convert them in each call takes a small part of its time.
+# In bytes. If a program's weights exceed this in total, large ones stay as stored and are converted to
+# float32, which takes twice the memory, only when used: this takes a small part of a call's time.
 _MUCH = 1 << 30
-_LARGE = 1 << 20  # those that it pays for
+_LARGE = 1 << 20  # only larger weights are worth it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stored:
-    """A weight as it is stored."""
+    """A weight in its stored form."""
 
     data: torch.Tensor
     dtype: Dtype
     layout: Layout
 
     def held(self) -> Held:
-        """Return it as kernels take it."""
+        """Return the weight in the form that kernels take."""
         return hold(self.data, self.dtype, self.layout)
 
 
@@ -49,8 +49,8 @@ class Simulation:
     """A program with its weights on the simulated device.
 
     Args:
-        program: the calls.
-        weights: the weights by name, as they are stored.
+        program: the program to run.
+        weights: the weights by name, in their stored form.
     """
 
     def __init__(self, program: TtnnProgram, weights: Mapping[str, torch.Tensor]) -> None:
@@ -80,25 +80,25 @@ class Simulation:
 
 
 def to_device(crossing: Crossing, tensor: torch.Tensor) -> Held:
-    """Return a tensor of the host's as the device holds it."""
+    """Return a host tensor in the device's form."""
     if crossing.order:
         tensor = tensor.permute(crossing.order)
     return hold(tensor.reshape(crossing.tensor.shape), crossing.tensor.dtype, crossing.tensor.layout)
 
 
 def to_host(crossing: Crossing, held: Held) -> torch.Tensor:
-    """Return a tensor of the device's as the host knows it."""
+    """Return a device tensor in the host's form."""
     data = held.data
     if crossing.order:
         data = data.reshape([crossing.host_shape[place] for place in crossing.order])
         inverse = sorted(range(len(crossing.order)), key=crossing.order.__getitem__)
         data = data.permute(inverse)
-    # Always a copy: what is returned must not share memory with a weight, or with an input.
+    # Always a copy: a result must not alias a weight or an input.
     return data.reshape(crossing.host_shape).to(getattr(torch, crossing.host_dtype), copy=True).contiguous()
 
 
 def _prepared(call: Call) -> Callable[[Values], None]:
-    """Return a call as a function on the values so far, so that arguments are looked at once only."""
+    """Return a call as a function on the values so far, so that its arguments are parsed only once."""
     run = FUNCTIONS[call.function]
     args = [_getter(argument) for argument in call.args]
     kwargs = [(key, _getter(argument)) for key, argument in call.kwargs]
@@ -128,7 +128,7 @@ def _found(values: Values, name: str) -> Held:
 
 
 def plain(argument: Argument) -> Any:
-    """Return an argument without tensors as kernels take it."""
+    """Return a non-tensor argument in the form that kernels take."""
     if isinstance(argument, Name):
         return argument.path
     if isinstance(argument, Make):

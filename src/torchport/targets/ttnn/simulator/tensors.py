@@ -1,9 +1,9 @@
-"""The simulator's tensors: values in torch's memory, rounded as the device stores them.
+"""The simulator's tensors: torch tensors whose values are rounded as the device stores them.
 
-Floats of every kind are held, and computed with, in float32: kernels get rounded values, and what they return
-is rounded once. That is how the device multiplies bfloat16 and adds up in float32, it is the same on every
-processor, and torch's own kernels in bfloat16 are a hundred times slower where the processor has no
-instructions for it.
+Floats of every dtype are stored and computed in float32: kernels get rounded values, and their results are
+rounded once. This matches the device, which multiplies bfloat16 and accumulates in float32; it gives the same
+results on every processor; and torch's own bfloat16 kernels are a hundred times slower on processors without
+bfloat16 instructions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from torchport.targets.ttnn.block_floats import block_rounded
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.ttnn_program import DeviceTensor, Dtype, Layout
 
-# What holds the device's elements here. torch computes little on unsigned integers, so wider ones do.
+# The torch dtype that stores each device dtype. torch has few ops on unsigned integers, so wider signed ones
+# are used.
 HELD_IN: dict[str, torch.dtype] = {
     "bfloat16": torch.float32,
     "bfloat8_b": torch.float32,
@@ -37,8 +38,8 @@ class Held:
 
     Args:
         data: its values.
-        dtype, layout: what the device would hold it as.
-        own_shape: its shape on the device, where that is another one: prepared weights.
+        dtype, layout: its dtype and layout on the device.
+        own_shape: its shape on the device if that differs from `data`'s, as for prepared weights.
     """
 
     data: torch.Tensor
@@ -48,18 +49,18 @@ class Held:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its sizes, without the padding to whole tiles."""
+        """Its shape, without the padding to whole tiles."""
         return tuple(self.data.shape)
 
     @property
     def description(self) -> DeviceTensor:
-        """What is known of it without its values."""
+        """Its description, without its values."""
         return DeviceTensor(self.own_shape or self.shape, self.dtype, self.layout)
 
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """An object of the library's, as a kernel sees it."""
+    """A library object, as a kernel sees it."""
 
     function: str
     args: tuple[object, ...]
@@ -77,37 +78,39 @@ def hold(data: torch.Tensor, dtype: Dtype, layout: Layout = "tile") -> Held:
 
 
 def hold_chosen(data: torch.Tensor, dtype: Dtype, layout: Layout = "tile") -> Held:
-    """Return what a kernel chose among rounded values, or negated: that needs no rounding, but in blocks."""
+    """Return values selected or negated from rounded ones: only block floats must be rounded again."""
     return Held(data, dtype, layout) if dtype == "bfloat16" else hold(data, dtype, layout)
 
 
 def rounded(weight: Held, dtype: Dtype) -> torch.Tensor:
-    """Return a weight's values as they meet an input of a dtype: float32 is rounded beside bfloat16."""
+    """Return a weight's values for an input of a dtype: float32 is rounded unless the input is float32."""
     if weight.dtype == "float32" and dtype != "float32":
         return hold(weight.data, dtype).data
     return weight.data
 
 
 def need_rank(tensor: Held) -> None:
-    """Refuse more dimensions than kernels were tried on."""
+    """Refuse more dimensions than kernels were tested with."""
     if tensor.data.dim() > _MOST_DIMENSIONS:
-        refuse("shape", f"a tensor has {tensor.data.dim()} dimensions, and ttnn takes {_MOST_DIMENSIONS}")
+        refuse(
+            "shape", f"a tensor has {tensor.data.dim()} dimensions, but ttnn takes at most {_MOST_DIMENSIONS}"
+        )
 
 
 def need_tile(*tensors: object) -> None:
     """Refuse row-major tensors."""
     for tensor in tensors:
         if isinstance(tensor, Held) and tensor.layout != "tile":
-            refuse("argument", "a tensor is row-major, and this kernel takes tiles")
+            refuse("argument", "a tensor is row-major, but this kernel takes tiles")
 
 
 def need_same_precision(*tensors: Held) -> None:
-    """Refuse float32 beside the narrower floats, which may be mixed."""
+    """Refuse to mix float32 with narrower floats; those may be mixed among themselves."""
     if len({tensor.dtype == "float32" for tensor in tensors}) > 1:
-        refuse("dtype", f"a product of {' and '.join(tensor.dtype for tensor in tensors)}")
+        refuse("dtype", f"ttnn has no product of {' and '.join(tensor.dtype for tensor in tensors)}")
 
 
 def need_dtype(tensor: Held, *dtypes: str) -> None:
-    """Refuse other dtypes than these."""
+    """Refuse dtypes other than these."""
     if tensor.dtype not in dtypes:
         refuse("dtype", f"ttnn computes this in {', '.join(dtypes)}, not in {tensor.dtype}")

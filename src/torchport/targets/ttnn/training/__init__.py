@@ -1,1 +1,1 @@
-"""How training's ops are taken apart for ttnn: those that its library does not have, or not in float32."""
+"""Decompositions of training ops for ttnn: those that its library lacks, or lacks in float32."""

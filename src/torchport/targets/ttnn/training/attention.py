@@ -1,4 +1,4 @@
-"""Attention of training graphs, taken apart into products of matrices."""
+"""Decomposes attention in training graphs into matrix products."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def attention(
     attn_mask: torch.Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return an attention's result, and the logarithms of its sums, which its gradients may want."""
+    """Return the result of attention, and the logsumexp of its scores, which the backward pass may use."""
     if dropout_p:
-        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
+        return NotImplemented  # type: ignore[no-any-return]  # tells torch not to decompose the op
     scores = _scores(query, key, is_causal, attn_mask, scale)
     return torch.softmax(scores, dim=-1) @ value, torch.logsumexp(widened(scores), dim=-1)
 
@@ -37,9 +37,9 @@ def attention_backward(
     attn_mask: torch.Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of an attention by its query, key and value; probabilities are computed again."""
+    """Return the gradients of attention by query, key and value; probabilities are recomputed."""
     if dropout_p:
-        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
+        return NotImplemented  # type: ignore[no-any-return]  # tells torch not to decompose the op
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     chances = torch.softmax(_scores(query, key, is_causal, attn_mask, scale), dim=-1)
     of_value = chances.mT @ gradient

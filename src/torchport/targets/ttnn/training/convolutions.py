@@ -1,9 +1,8 @@
-"""Convolutions of training graphs, taken apart into products of matrices over windows.
+"""Decomposes convolutions in training graphs into matrix products over windows.
 
-The library's own convolution wants weights that do not change. In a training graph weights are inputs, and
-their gradients have no function. So a convolution is written as a product of matrices, over the windows of
-its input laid side by side, and so are its gradients. Where each channel has weights of its own, products of
-elements are added up instead.
+The library's own convolution needs constant weights. In a training graph weights are inputs, and the library
+has no function for their gradients. So a convolution becomes a matrix product over the windows of its input
+(im2col), and so do its gradients. Depthwise convolutions become sums of elementwise products instead.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ def convolution(
 ) -> torch.Tensor:
     """Convolve images as a product of their windows with the weights."""
     if not _can_convolve(x, weight):
-        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
+        return NotImplemented  # type: ignore[no-any-return]  # tells torch not to decompose the op
     windows = Windows(weight.shape[2:], stride, padding, dilation)
     weights = _Weights(weight, groups, mirrored=transposed)
     images = channels_last(x)
     if transposed:
         size = windows.image_size(x.shape[2:], output_padding)
         result = windows.onto_pixels([images] * len(windows.offsets()), size, weights.times)
-    elif groups == 1 and windows.part(x.shape[2:]):
-        product = torch.mm(windows.parted(images), weights.matrix())
+    elif groups == 1 and windows.are_patches(x.shape[2:]):
+        product = torch.mm(windows.patches(images), weights.matrix())
         result = product.reshape(x.shape[0], *windows.counts(x.shape[2:]), weight.shape[0])
     else:
         result = weights.times(range(len(windows.offsets())), windows.pieces(images))
@@ -64,9 +63,9 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Return a convolution's gradients by its input, its weights and its bias, as far as they are wanted."""
+    """Return a convolution's gradients by its input, weights and bias, as requested by `output_mask`."""
     if not _can_convolve(x, weight):
-        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
+        return NotImplemented  # type: ignore[no-any-return]  # tells torch not to decompose the op
     windows = Windows(weight.shape[2:], stride, padding, dilation)
     weights = _Weights(weight, groups, mirrored=not transposed)
     count = len(windows.offsets())
@@ -77,11 +76,15 @@ def convolution_backward(
             of_input = weights.times(range(count), windows.pieces(given, x.shape[2:]))
         if output_mask[1]:
             of_weight = weights.gradient(windows.pieces(given, x.shape[2:]), images)
-    elif groups == 1 and windows.part(x.shape[2:]):
+    elif groups == 1 and windows.are_patches(x.shape[2:]):
         if output_mask[0]:
-            of_input = windows.joined(torch.mm(flat_images(given), weights.whole()), images.shape)
+            of_input = windows.from_patches(
+                torch.mm(flat_images(given), weights.patch_matrix()), images.shape
+            )
         if output_mask[1]:
-            of_weight = weights.gradient_of_whole(torch.mm(flat_images(given).t(), windows.parted(images)))
+            of_weight = weights.gradient_of_patch_matrix(
+                torch.mm(flat_images(given).t(), windows.patches(images))
+            )
     else:
         if output_mask[0]:
             of_input = windows.onto_pixels([given] * count, x.shape[2:], weights.times)
@@ -100,9 +103,9 @@ class _Weights:
     """A convolution's weights.
 
     Args:
-        weight: `[channels made, channels of a group taken, *sizes of a window]`.
-        groups: of how many convolutions they are, side by side.
-        mirrored: whether what they make is taken, and what they take is made.
+        weight: `[output channels, input channels of a group, *window sizes]`.
+        groups: the number of groups.
+        mirrored: whether the weights map output channels to input channels.
     """
 
     def __init__(self, weight: torch.Tensor, groups: int, *, mirrored: bool) -> None:
@@ -110,15 +113,15 @@ class _Weights:
         self.groups = groups
         self.mirrored = mirrored
         self.elements = math.prod(weight.shape[2:])
-        # A number for each channel and element: nothing is added up over channels.
+        # Depthwise: one number per channel and element, without sums over channels.
         self.single = groups > 1 and tuple(weight.shape[:2]) == (groups, 1)
 
     def times(self, elements: Sequence[int], pieces: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return images that are made of others.
+        """Multiply pieces of images with the weights, and return the resulting images.
 
         Args:
-            elements: some of the elements of a window.
-            pieces: what each of them covers.
+            elements: the indices of some elements of a window.
+            pieces: for each of them, the pixels that it covers.
         """
         if self.single:
             table = self.weight.reshape(self.groups, self.elements).t()
@@ -133,14 +136,14 @@ class _Weights:
         return made.reshape(*pieces[0].shape[:-1], math.prod(made.shape[1:]))
 
     def gradient(self, pieces: Sequence[torch.Tensor], given: torch.Tensor) -> torch.Tensor:
-        """Return their gradient.
+        """Return the gradient of the weights.
 
-        It is computed for one element of a window after another. From all columns at once it would take
-        those that `times` made, and several times the memory to keep them until then.
+        It is computed element by element of a window. Computing it from all columns at once would reuse those
+        that `times` made, and keeping them until then takes several times the memory.
 
         Args:
-            pieces: what each element covers.
-            given: the gradient of what was made.
+            pieces: for each element, the pixels that it covers.
+            given: the gradient of the result.
         """
         if self.single:
             sums = [(flat_images(piece) * flat_images(given)).sum(0, keepdim=True) for piece in pieces]
@@ -152,7 +155,7 @@ class _Weights:
         return apart.movedim(-3, -1).reshape(self.weight.shape)
 
     def _columns(self, pieces: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return windows as rows, `[windows, elements × channels]`, or such a matrix for each group."""
+        """Return windows as rows, `[windows, elements × channels]`; with groups, one matrix per group."""
         flat = [flat_images(piece) for piece in pieces]
         if self.groups > 1:
             size = flat[0].shape[1] // self.groups
@@ -160,7 +163,7 @@ class _Weights:
         return joined(flat, -1)
 
     def matrix(self, elements: Sequence[int] | None = None) -> torch.Tensor:
-        """Return `[elements × channels taken, channels made]`, or such a matrix for each group."""
+        """Return `[elements × source channels, result channels]`; with groups, one matrix per group."""
         groups = () if self.groups == 1 else (self.groups,)
         apart = self.weight.reshape(*groups, -1, self.weight.shape[1], self.elements)
         table = apart.movedim(-1, -3) if self.mirrored else apart.transpose(-1, -3)
@@ -168,12 +171,12 @@ class _Weights:
             table = joined([table.narrow(-3, element, 1) for element in elements], -3)
         return table.reshape(*groups, -1, table.shape[-1])
 
-    def whole(self) -> torch.Tensor:
-        """Return `[channels made, elements × channels taken]`, for what makes windows out of a pixel each."""
+    def patch_matrix(self) -> torch.Tensor:
+        """Return `[output channels, elements × input channels]`, which maps each output pixel to a window."""
         made, taken = self.weight.shape[:2]
         return self.weight.reshape(made, taken, self.elements).mT.reshape(made, self.elements * taken)
 
-    def gradient_of_whole(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Return the gradient of the weights by that of `whole`."""
+    def gradient_of_patch_matrix(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of the weights, given the gradient of `patch_matrix`."""
         made, taken = self.weight.shape[:2]
         return gradient.reshape(made, self.elements, taken).mT.reshape(self.weight.shape)

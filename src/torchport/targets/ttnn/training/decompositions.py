@@ -1,4 +1,4 @@
-"""The ops of training graphs that are taken apart, and by what."""
+"""The table of ops in training graphs that are decomposed, and their decompositions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 @functools.cache
 def training_decompositions() -> dict[OpOverload, Callable[..., object]]:
-    """Return how ops of training graphs are taken apart, beside those of any graph."""
+    """Return the decompositions for training graphs, in addition to those for any graph."""
     table = decomposition_table
     own: dict[OpOverload, Callable[..., object]] = {
         aten.convolution.default: convolutions.convolution,

@@ -1,4 +1,4 @@
-"""Norms of training graphs, taken apart with channels last, computed in float32 or more as torch's are."""
+"""Decomposes norms in training graphs, with channels last and in at least float32, like torch's own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[torch.Tensor, ...]:
-    """Normalise each channel; also return its mean, what it was divided by, and the running statistics."""
+    """Normalise each channel; also return means, inverse standard deviations and running statistics."""
     if not training or x.numel() == x.shape[1]:
         theirs = decomposition_table[aten._native_batch_norm_legit_functional.default]
         return theirs(x, weight, bias, running_mean, running_var, training, momentum, eps)  # type: ignore[no-any-return]
@@ -43,21 +43,21 @@ def batch_norm_without_statistics(
     momentum: float,
     eps: float,
 ) -> tuple[torch.Tensor, ...]:
-    """Normalise each channel; also return its mean and what it was divided by."""
+    """Normalise each channel; also return means and inverse standard deviations."""
     made, mean, scale, _ = _normalised(x, weight, bias, eps)
     kept = _kept_dtype(x, weight)
     return made, mean.to(kept), scale.to(kept)
 
 
 def _kept_dtype(x: torch.Tensor, weight: torch.Tensor | None) -> torch.dtype:
-    """Return in what torch's norms keep means and factors: in that of their weights, if they have any."""
+    """Return the dtype in which torch's norms save statistics: that of their weights, if they have any."""
     return x.dtype if weight is None else weight.dtype
 
 
 def _normalised(
     x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
 ) -> tuple[torch.Tensor, ...]:
-    """Return channels with a mean of 0 and a variance of 1, their means, factors and sums of squares."""
+    """Return normalised channels, their means, inverse standard deviations and centred sums of squares."""
     flat = widened(flat_images(channels_last(x)))
     mean = flat.mean(0)
     centred = flat - mean
@@ -82,7 +82,7 @@ def batch_norm_backward(
     eps: float,
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Return the gradients of a normalisation by its input, its weights and its bias."""
+    """Return the gradients of a batch norm by its input, weight and bias."""
     if not train or mean is None or scale is None:
         theirs = decomposition_table[aten.native_batch_norm_backward.default]
         return theirs(  # type: ignore[no-any-return]
@@ -113,7 +113,7 @@ def group_norm(
     groups: int,
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Normalise groups of channels; also return the mean of each, and what it was divided by."""
+    """Normalise groups of channels; also return their means and inverse standard deviations."""
     rows = widened(x).reshape(images, groups, channels // groups * pixels)
     mean = rows.mean(-1, keepdim=True)
     centred = rows - mean
@@ -142,6 +142,6 @@ def variance_and_mean(
     count = math.prod(x.shape[each] for each in dims)
     freedom = count - (1 if correction is None else correction)
     if freedom <= 0:
-        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
+        return NotImplemented  # type: ignore[no-any-return]  # tells torch not to decompose the op
     variance = ((centered * centered).sum(dims, keepdim=keepdim) / freedom).to(x.dtype)
     return variance, mean.to(x.dtype).reshape(variance.shape)

@@ -1,4 +1,4 @@
-"""Poolings of training graphs, taken apart into ops over windows: the library pools bfloat16 alone."""
+"""Decomposes poolings in training graphs into ops over windows: the library pools only bfloat16."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def max_pool(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the largest element of each window, and its place in the image; the library pools no float32."""
+    """Return the maximum of each window, and its index in the image; the library does not pool float32."""
     windows = Windows(for_each(kernel_size, 2), stride or kernel_size, padding, dilation)
     if x.dim() != 4:
-        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
+        return NotImplemented  # type: ignore[no-any-return]  # tells torch not to decompose the op
     counts = windows.counts(x.shape[2:], ceil=ceil_mode)
     pieces = windows.pieces(channels_last(x), counts, fill=float("-inf"))
     flat = [flat_images(piece) for piece in pieces]
     largest = functools.reduce(torch.maximum, flat)
-    # Nobody asks for the places but the gradient, which looks for them again: they are left out then.
+    # Only the gradient uses the indices, and it recomputes them: so these become dead code.
     numbers = torch.arange(x.shape[2] * x.shape[3], device=x.device).reshape(1, *x.shape[2:], 1)
     places = [flat_images(piece.expand(pieces[0].shape)) for piece in windows.pieces(numbers, counts)]
     place = places[-1]
@@ -52,10 +52,10 @@ def max_pool_backward(
     ceil_mode: bool,
     indices: torch.Tensor,
 ) -> torch.Tensor:
-    """Give each window's gradient to the first of its largest elements, which is looked for again."""
+    """Pass each window's gradient to the first of its maxima, which is recomputed."""
     windows = Windows(for_each(kernel_size, 2), stride or kernel_size, padding, dilation)
     if x.dim() != 4:
-        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
+        return NotImplemented  # type: ignore[no-any-return]  # tells torch not to decompose the op
     images = channels_last(gradient)
     covered = windows.pieces(channels_last(x), gradient.shape[2:], fill=float("-inf"))
     pieces = [flat_images(piece) for piece in covered]
@@ -78,11 +78,11 @@ def average_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> torch.Tensor:
-    """Return the mean of each window; the library pools no float32."""
+    """Return the mean of each window; the library does not pool float32."""
     windows = Windows(for_each(kernel_size, 2), stride or kernel_size, padding, (1, 1))
     image = x.shape[2:]
     if x.dim() != 4 or windows.counts(image, ceil=ceil_mode) != windows.counts(image):
-        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
+        return NotImplemented  # type: ignore[no-any-return]  # tells torch not to decompose the op
     pieces = windows.pieces(channels_last(x))
     total = functools.reduce(torch.add, [flat_images(piece) for piece in pieces])
     counts = windows.summands(x, count_include_pad, divisor_override)
@@ -99,10 +99,10 @@ def average_pool_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> torch.Tensor:
-    """Give each window's gradient to all of its elements, in equal parts."""
+    """Distribute each window's gradient equally among its elements."""
     windows = Windows(for_each(kernel_size, 2), stride or kernel_size, padding, (1, 1))
     if x.dim() != 4 or windows.counts(x.shape[2:]) != tuple(gradient.shape[2:]):
-        return NotImplemented  # type: ignore[no-any-return]  # which torch takes for: leave it whole
+        return NotImplemented  # type: ignore[no-any-return]  # tells torch not to decompose the op
     counts = windows.summands(x, count_include_pad, divisor_override)
     parts = [channels_last(gradient) / counts] * len(windows.offsets())
     return channels_first(windows.onto_pixels(parts, x.shape[2:], _added))

@@ -1,4 +1,4 @@
-"""The quantizers, by their names, over `torchport.quantize`."""
+"""TinyNeuralNetwork's quantizers, implemented with `torchport.quantize`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 import torchport
 from torchport.errors import TorchportError, nearest
 
-# A key of TinyNeuralNetwork's config → the option of torchport.quantize, and what its values become.
+# A key of TinyNeuralNetwork's config → the option of torchport.quantize, and the mapping of its values.
 CONFIG: dict[str, tuple[str, Mapping[object, object]]] = {
     "asymmetric": ("activations", {True: "asymmetric", False: "symmetric"}),
     "per_tensor": ("weights", {True: "per_tensor", False: "per_channel"}),
@@ -20,10 +20,10 @@ CONFIG: dict[str, tuple[str, Mapping[object, object]]] = {
 
 
 class _Quantizer:
-    """What all quantizers share.
+    """The base class of all quantizers.
 
     Args:
-        model: the model, which is left as it is.
+        model: the model, which is not modified.
         dummy_input: its example input, or a tuple or list of them.
         work_dir: ignored; no files are written.
         config: `asymmetric`, `per_tensor` and `algorithm`; other keys are refused.
@@ -46,7 +46,7 @@ class _Quantizer:
         self.options = _options(config or {}, type(self).__name__)
 
     def _quantize(self, calibration: Iterable[object]) -> nn.Module:
-        quantize = cast("_Quantize", torchport.quantize)  # which says more of what each method returns
+        quantize = cast("_Quantize", torchport.quantize)  # whose overloads need a literal method
         return quantize(self.model, calibration, method=self.method, options=self.options)
 
 
@@ -57,7 +57,7 @@ class _Quantize(Protocol):
 
 
 class PostQuantizer(_Quantizer):
-    """Static quantization after training: `quantize()`, calls with calibration data, `convert(model)`.
+    """Post-training static quantization: `quantize()`, calls with calibration data, `convert(model)`.
 
     Example:
         >>> quantizer = PostQuantizer(model, dummy_input, work_dir="out")
@@ -70,22 +70,22 @@ class PostQuantizer(_Quantizer):
     method = "ptq"
 
     def quantize(self) -> Calibrating:
-        """Return the model as one that keeps what it is called with."""
+        """Return a wrapper of the model that records its inputs."""
         return Calibrating(self.model)
 
     def convert(self, model: Calibrating) -> nn.Module:
-        """Return the quantized model, calibrated on what `quantize()`'s was called with."""
+        """Return the quantized model, calibrated on the inputs that `model` recorded."""
         if not isinstance(model, Calibrating) or not model.calls:
             raise TorchportError(
                 "there is nothing to calibrate with",
                 where=type(self.model).__name__,
-                remedy="call what quantize() returned with calibration data, then convert it",
+                remedy="call the model that quantize() returned with calibration data, then convert it",
             )
         return self._quantize(model.calls)
 
 
 class Calibrating(nn.Module):
-    """A model that keeps copies of the inputs of its calls."""
+    """A model that records copies of its inputs."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Calibrating(nn.Module):
 
 
 class DynamicQuantizer(_Quantizer):
-    """Weights in eight bits, activations by their range at each call: `quantize()`, `convert(model)`."""
+    """Dynamic quantization, with activation ranges computed at each call: `quantize()`, `convert(model)`."""
 
     method = "dynamic"
 
@@ -108,7 +108,7 @@ class DynamicQuantizer(_Quantizer):
         return self._quantize([self.dummy_input])
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Return what `quantize()` returned."""
+        """Return the model unchanged: `quantize()` has already quantized it."""
         return model
 
 
@@ -116,8 +116,8 @@ class QATQuantizer(_Quantizer):
     """Quantization-aware training: `quantize()`, training, `convert(model)`.
 
     Args:
-        model, dummy_input, work_dir, config: as of any quantizer.
-        calibration: inputs that the ranges of activations are taken from, which training does not change.
+        model, dummy_input, work_dir, config: as for every quantizer.
+        calibration: inputs from which the activation ranges are determined; training does not change them.
     """
 
     method = "qat"
@@ -135,10 +135,10 @@ class QATQuantizer(_Quantizer):
         self.calibration = list(calibration)
 
     def quantize(self) -> nn.Module:
-        """Return the model to be trained."""
+        """Return the model to train."""
         if not self.calibration:
             raise self._refusal(
-                "torchport takes the ranges of activations from data", "pass calibration=[…], a few inputs"
+                "torchport determines activation ranges from data", "pass calibration=[…], a few inputs"
             )
         model = self._quantize(self.calibration)
         if not hasattr(model, "convert"):
@@ -146,7 +146,7 @@ class QATQuantizer(_Quantizer):
         return model
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Return the trained model, quantized."""
+        """Return the quantized version of the trained model."""
         return cast("_Trainable", model).convert()
 
     def _refusal(self, what: str, remedy: str) -> TorchportError:
@@ -158,12 +158,12 @@ class _Trainable(Protocol):
 
 
 class BF16Quantizer(_Quantizer):
-    """Weights and activations in bfloat16: refused, since a model in bfloat16 is compiled as it is."""
+    """Weights and activations in bfloat16: not supported; torchport compiles bfloat16 models directly."""
 
     method = "bf16"
 
     def quantize(self) -> nn.Module:
-        """Refuse."""
+        """Raise: this quantizer is not supported."""
         raise TorchportError(
             "BF16Quantizer is not supported",
             where=type(self.model).__name__,
@@ -175,11 +175,11 @@ def _options(config: Mapping[str, object], where: str) -> dict[str, object]:
     options = {}
     for key, value in config.items():
         if key not in CONFIG:
-            raise TorchportError(f"there is no config {key!r}", where=where, remedy=nearest(key, CONFIG))
+            raise TorchportError(f"unknown config key {key!r}", where=where, remedy=nearest(key, CONFIG))
         option, values = CONFIG[key]
         if not any(value == known and type(value) is type(known) for known in values):
             raise TorchportError(
-                f"the config {key!r} cannot be {value!r}", where=where, remedy=f"it is one of {list(values)}"
+                f"the config {key!r} cannot be {value!r}", where=where, remedy=f"use one of {list(values)}"
             )
         options[option] = values[value]
     return options
