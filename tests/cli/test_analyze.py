@@ -121,7 +121,7 @@ def test_errors_are_one_line_and_write_nothing(command, models, tmp_path):
         ([f"{models}::laod"], "did you mean 'load'"),
         ([str(models)], "the name has no function"),
         (["broken.py::load"], "load() raised ValueError: no"),
-        (["broken.py::none"], "it returned a int, not a model"),
+        (["broken.py::none"], "it returned a value of type int, not a model"),
         ([f"{models}::load_without_inputs"], "no inputs given"),
         ([f"{models}::load", "--inputs", "broken.py::none"], "the inputs are of type int"),
         ([f"{models}::load_broken"], "ValueError: three is odd"),

@@ -98,9 +98,10 @@ def test_a_file_is_written_and_generates_without_the_model(command, language_mod
     beyond = command("generate", str(file), "--prompt", " ".join(["4"] * 39), "--max-new-tokens", "5")
     assert beyond.code == 2
     assert "compiled for 40 at most" in beyond.err
-    chosen = command("generate", str(file), "--prompt", "5", "--target", "host")
-    assert chosen.code == 2
-    assert "--target applies only to a model" in chosen.err
+    for option in (["--target", "host"], ["--output", "other.pt2"], ["--no-weights"], ["--max-length", "9"]):
+        chosen = command("generate", str(file), "--prompt", "5", *option)
+        assert chosen.code == 2
+        assert f"{option[0]} applies only to a model" in chosen.err
 
 
 def test_inspect_and_run_describe_a_file_that_generates(command, language_model, tmp_path):

@@ -75,6 +75,12 @@ def writes(model, x):
     return x, y
 
 
+def writes_a_property(model, x):
+    y = x * 2
+    y.data = x + 1
+    return y * 3
+
+
 def updates(model, x):
     model.count.add_(1)
     model.mean = 0.9 * model.mean + 0.1 * x.mean(0)

@@ -85,6 +85,16 @@ def test_a_model_that_raises_is_an_error_with_its_line():
         trace_graph(Broken(), (torch.rand(2),))
 
 
+def test_a_model_that_raises_without_a_message_is_an_error_with_its_line():
+    def check(x):
+        raise AssertionError
+
+    with pytest.raises(
+        CaptureError, match=r"test_trace_graph\.py:\d+ in check: the model raises AssertionError"
+    ):
+        trace_graph(check, (torch.rand(2),))
+
+
 def test_errors_are_one_message(graph, tmp_path):
     with pytest.raises(CodegenError, match="not a valid class name"):
         graph.generate_code(tmp_path / "a.py", tmp_path / "a.pth", "not a name")

@@ -32,6 +32,14 @@ def test_in_place_writes_and_views(tmp_path):
     assert "x[:, 0] = 1.5" in texts["hierarchical"]
 
 
+def test_a_property_that_is_written(tmp_path):
+    texts = both(tmp_path, models.writes_a_property, torch.rand(2, 3), others=[(torch.rand(3, 4),)])
+    assert "y.data = " in texts["hierarchical"]
+    x = torch.rand(2, 3)
+    graph = trace_graph(Lambda(models.writes_a_property).eval(), (x,))
+    assert torch.equal(graph(x), (x + 1) * 3)
+
+
 def test_buffers_that_forward_updates(tmp_path):
     for hierarchy in (True, False):
         model = Lambda(models.updates, count=torch.zeros((), dtype=torch.int64), mean=torch.zeros(3))

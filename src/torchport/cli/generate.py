@@ -17,6 +17,9 @@ from torchport.cli.terminal import printable
 from torchport.cli.text import count
 from torchport.records import GenerationRun
 
+# Parameters that apply only where a model is compiled.
+_MODEL_ONLY = ("target", "settings", "inputs", "weights", "batch", "max_length", "file", "compare")
+
 
 @click.command(
     cls=Command, epilog=MODEL_FORMS, short_help="Generate text with a model on a target, and time it."
@@ -102,11 +105,12 @@ def _file(model: str, context: click.Context) -> Path | None:
     """Return the path if the model is a compiled file, whose options can no longer be chosen; else None."""
     if not model.endswith(".pt2"):
         return None
-    for name in ("target", "settings", "inputs", "weights", "batch", "max_length", "file", "compare"):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(
-                f"{model} is already compiled: --{name.replace('_', '-')} applies only to a model"
-            )
+    for parameter in context.command.params:
+        if parameter.name in _MODEL_ONLY and (
+            context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+        ):
+            option = max((*parameter.opts, *parameter.secondary_opts), key=len)
+            raise click.UsageError(f"{model} is already compiled: {option} applies only to a model")
     return Path(model)
 
 

@@ -208,7 +208,7 @@ def _refuse_host_ops(coverage: Coverage) -> None:
     raise CompileError(
         f"{first.op} stays on the host ({first.reason}: {first.detail}){others}",
         where=first.source or first.module_path or coverage.model,
-        remedy=first.remedy or "allow it with fallback=True",
+        remedy=first.remedy or "allow it with settings=TraceSettings(fallback=True)",
     )
 
 

@@ -103,7 +103,7 @@ def _split_result(result: object, where: str) -> tuple[nn.Module, ModelInputs | 
 def _describe(result: object) -> str:
     if isinstance(result, tuple):
         return "a tuple of " + (", ".join(type(item).__name__ for item in result) or "nothing")
-    return "None" if result is None else f"a {type(result).__name__}"
+    return "None" if result is None else f"a value of type {type(result).__name__}"
 
 
 def _call(name: str) -> object:

@@ -27,7 +27,7 @@ from torchport.capture.calls.value_reads import OnDataDependent, ValueReads
 from torchport.capture.replaced_buffers import HeldBuffer, held_buffers, replaced
 from torchport.capture.untouched import StandIn, copy_of, leaves_torch_as_it_was, nothing_remembered
 from torchport.capture.user_frames import user_line
-from torchport.errors import CaptureError, TorchportError
+from torchport.errors import CaptureError, TorchportError, one_line
 from torchport.structure import flatten
 from torchport.torch_private import FAKE_TENSOR_LOGGER, compiling
 
@@ -95,7 +95,7 @@ def capture_calls(
         ) from error
     except Exception as error:  # a model may raise anything: it is explained here, once
         raise CaptureError(
-            f"the model raises {type(error).__name__}: {str(error).strip().splitlines()[0][:300]}",
+            f"the model raises {one_line(error)}",
             where=f"{session.name}, {user_line(error)}",
             remedy="call the model on these inputs without torchport, and fix it or the inputs first",
         ) from error

@@ -35,14 +35,14 @@ class Described:
         kind: how its calls are handled.
         target: a function, or the name of a tensor method.
         name: its common name.
-        suffix: arguments appended to those of the call, such as the name of a property.
+        name_of_property: follows the first argument if the call reads or writes a property; else empty.
         swapped: whether the first two arguments are swapped, as in `1 - x`.
     """
 
     kind: Kind
     target: Callable[..., object] | str
     name: str
-    suffix: tuple[object, ...] = ()
+    name_of_property: tuple[str, ...] = ()
     swapped: bool = False
 
 

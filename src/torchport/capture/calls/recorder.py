@@ -105,7 +105,8 @@ class Recorder(CallListener):
         """Add a call to the graph, and register its result."""
         frame = user_frame(self.outermost)
         described = as_operator(described, args, kwargs)
-        symbolic = tuple(self.symbolic(arg, frame) for arg in (*args, *described.suffix))
+        with_name = (*args[:1], *described.name_of_property, *args[1:])
+        symbolic = tuple(self.symbolic(arg, frame) for arg in with_name)
         if described.swapped:
             symbolic = (symbolic[1], symbolic[0], *symbolic[2:])
         named = {key: self.symbolic(value, frame) for key, value in kwargs.items()}
