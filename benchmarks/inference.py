@@ -34,7 +34,7 @@ from contenders import CONTENDERS, OTHERS, OURS, Subject
 import torchport
 from torchport.errors import one_line
 from torchport.records import write_text
-from torchport.report.marked_place import fill_place
+from torchport.report.marked_section import fill_place
 from torchport.structure import tensors_in
 from torchport.zoo import Model
 

@@ -9,8 +9,8 @@ from rows import Explained, reasons
 import torchport
 from torchport.errors import one_line
 from torchport.records import Coverage
+from torchport.zoo.meta_parameters import parameters_without_values
 from torchport.zoo.model import Model
-from torchport.zoo.without_values import parameters_without_values
 
 
 def explain_row(name: str) -> Explained:

@@ -14,8 +14,8 @@ import torch
 import torchport
 from capture.models import Branches
 from torchport.capture import export, quiet_torch
-from torchport.capture.held_output import STDOUT
 from torchport.capture.quiet import quiet_streams
+from torchport.capture.suppressed_output import STDOUT
 from torchport.errors import CaptureError
 
 

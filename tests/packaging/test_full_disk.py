@@ -10,7 +10,7 @@ from torch import nn
 
 import torchport
 from runtime.fresh_process import run_fresh
-from torchport.records.error_keeping_file import written_by_torch
+from torchport.records.deferred_error_file import written_by_torch
 
 pytestmark = pytest.mark.usefixtures("forked_python")
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from torchport.analysis.data_moved import bytes_moved
-from torchport.analysis.products import product_flops
-from torchport.analysis.vector_work import vector_flops
+from torchport.analysis.bytes_moved import bytes_moved
+from torchport.analysis.product_flops import product_flops
+from torchport.analysis.vector_flops import vector_flops
 from torchport.capture import OpCall, describe_call
 from torchport.torch_private import HigherOrderOperator, OpOverload
 

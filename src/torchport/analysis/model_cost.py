@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from torchport.analysis.bytes_moved import tensor_bytes
 from torchport.analysis.cost import CallCost, cost_of
-from torchport.analysis.data_moved import tensor_bytes
 from torchport.analysis.unique_ops import PlacedOp, call_key
 from torchport.capture import Kernel, OpCall, OpStream, StreamedOp
 from torchport.records import ROOT, Cost, MemoryPeak, ModuleCost, OpCost, shape_text

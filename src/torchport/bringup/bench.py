@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from torchport.bringup.isolated_runs import copy_inputs, timed
 from torchport.bringup.machine import describe_machine, versions_for
 from torchport.bringup.model_trial import Trial, try_out
-from torchport.bringup.separate_runs import copy_inputs, timed
 from torchport.capture import buffers_kept
 from torchport.compiler.timing import Clocked, time_interleaved
 from torchport.errors import QuantizationError, one_line

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from torchport import targets
-from torchport.bringup.separate_runs import RunOutcome, copy_inputs, run_isolated
+from torchport.bringup.isolated_runs import RunOutcome, copy_inputs, run_isolated
 from torchport.capture import buffers_kept
 from torchport.compiler import CompiledModel, compile
 from torchport.compiler.speed_trial import noting_time

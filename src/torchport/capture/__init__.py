@@ -9,10 +9,10 @@ from torchport.capture.callable_module import as_module
 from torchport.capture.calls.call_graph import CallGraph, capture_calls
 from torchport.capture.calls.call_inputs import Argument
 from torchport.capture.calls.graph_functions import apply_function, assemble, hold, named
-from torchport.capture.calls.other_sizes import Size, input_sizes, with_other_sizes
 from torchport.capture.calls.recorder import Modes
 from torchport.capture.calls.traced_calls import TracedCall
 from torchport.capture.calls.value_reads import OnDataDependent
+from torchport.capture.calls.varied_inputs import Size, input_sizes, with_other_sizes
 from torchport.capture.exported.dynamic_shapes import ANY_BATCH, ANY_SHAPE, ShapeLimits, input_shapes
 from torchport.capture.exported.export import CapturedModel, export
 from torchport.capture.exported.guards_as_data import guards_of, size_term

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import torch
 
-from torchport.capture.held_output import STDERR, WARNINGS
+from torchport.capture.suppressed_output import STDERR, WARNINGS
 from torchport.capture.untouched.torch_state import torch_as_it_was
 from torchport.torch_private import DYNAMO, EXPORT_LOGGER, FAKE_TENSOR_LOGGER
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from torchport.errors import CodegenError, RecordError, one_line
 from torchport.records import atomic_write
-from torchport.records.error_keeping_file import written_by_torch
+from torchport.records.deferred_error_file import written_by_torch
 
 
 def check_weights_name(path: Path) -> None:

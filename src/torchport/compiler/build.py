@@ -23,9 +23,9 @@ from torchport.compiler.recorded_layouts import lay_out_as_recorded
 from torchport.compiler.speed_trial import find_slow_ops
 from torchport.errors import CompileError, one_line
 from torchport.records import IslandMeta, ProgramRecord, TensorSpec, Verdict
+from torchport.runtime.autocast import without_autocast
 from torchport.runtime.island import load_island
 from torchport.runtime.runnable_program import RunnableProgram
-from torchport.runtime.without_autocast import without_autocast
 from torchport.structure import Structure
 from torchport.targets import Options, Target
 from torchport.targets.child_build import is_isolated, isolated

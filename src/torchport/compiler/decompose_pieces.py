@@ -26,7 +26,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torchport.compiler.in_place_writes import Aliases, NotInPieces, writes_in_place
-from torchport.runtime.without_autocast import is_casting
+from torchport.runtime.autocast import is_casting
 from torchport.targets.target import Decompositions
 from torchport.torch_private import (
     DispatchKey,

@@ -83,9 +83,9 @@ class GeneratingModel(CompiledModel):
         """
         if isinstance(self._specialiser.options, AutoOptions):  # eager torch is the fastest
             return self.generation.generate_eagerly(*args, **kwargs)
-        from torchport.generation.undisturbed import is_undisturbed  # needs transformers
+        from torchport.generation.user_code import runs_no_user_code  # needs transformers
 
-        if not is_undisturbed(self.original, args, kwargs):
+        if not runs_no_user_code(self.original, args, kwargs):
             return self.generation.generate(*args, **kwargs)
         with check_once():
             return self.generation.generate(*args, **kwargs)

@@ -14,14 +14,14 @@ from torch.export import ExportedProgram
 
 from torchport import targets
 from torchport.capture import ANY_SHAPE, quiet_torch
-from torchport.capture.held_output import WARNINGS
+from torchport.capture.suppressed_output import WARNINGS
 from torchport.compiler import CompiledModel
 from torchport.compiler.generating_model import GeneratingModel
 from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, TargetError, one_line
 from torchport.packaging.archive import PACKAGE
-from torchport.packaging.embedding import embed_compiled
-from torchport.packaging.general_form import make_general
+from torchport.packaging.dynamic_graph import make_general
+from torchport.packaging.embed_compiled import embed_compiled
 from torchport.packaging.package_file import package_file
 from torchport.packaging.packaged_generation import generation_calls, package_generation
 from torchport.packaging.separate_weights import move_payloads, new_file_beside, payloads_beside
@@ -37,7 +37,7 @@ from torchport.records import (
     StoredTensor,
     digest_of,
 )
-from torchport.records.error_keeping_file import written_by_torch
+from torchport.records.deferred_error_file import written_by_torch
 from torchport.records.quantization import QuantizationPlan
 from torchport.runtime.input_kind import LeafKey
 from torchport.structure import Structure, flatten_call

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from torchport.errors import PackageError
-from torchport.packaging.embedding import change_islands
+from torchport.packaging.embed_compiled import change_islands
 from torchport.packaging.load_model import read_package
 from torchport.packaging.package_file import package_file
 from torchport.records import IslandMeta

@@ -15,7 +15,7 @@ from torch import fx, nn
 from torchport.capture import quiet_torch, values_kept
 from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, one_line
-from torchport.packaging.embedding import embed_compiled
+from torchport.packaging.embed_compiled import embed_compiled
 from torchport.packaging.separate_weights import move_payloads, write_payloads
 from torchport.packaging.structure_json import encode_structure
 from torchport.records import IslandMeta, TensorSpec

@@ -20,7 +20,7 @@ from torchport.compiler.kept_modules import check_kept_modules
 from torchport.compiler.specialise import Specialiser
 from torchport.errors import CompileError, PackageError, VerificationError
 from torchport.packaging.compiler_args import read_compiler_args
-from torchport.packaging.general_form import make_general
+from torchport.packaging.dynamic_graph import make_general
 from torchport.packaging.kept_ops import Keep, keeping_on_host
 from torchport.packaging.torchscript import General, Script, plain_result, to_torchscript
 from torchport.records import DEFAULT_TARGET, Coverage, write_record

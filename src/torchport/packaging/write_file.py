@@ -14,7 +14,7 @@ from torchport.errors import PackageError
 from torchport.packaging.package_file import package_file
 from torchport.packaging.save_model import save
 from torchport.packaging.torchscript import to_torchscript
-from torchport.records.error_keeping_file import written_by_torch
+from torchport.records.deferred_error_file import written_by_torch
 
 KINDS = (".pt2", ".pt")
 

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from torchport.capture import quiet_torch
-from torchport.capture.held_output import STDOUT
+from torchport.capture.suppressed_output import STDOUT
 from torchport.errors import QuantizationError, one_line
 from torchport.quantization.calibration import CalibrationData, Progress
 from torchport.quantization.decisions import Decisions, Edge, QuantizedWeight, Quantizer

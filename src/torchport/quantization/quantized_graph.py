@@ -19,8 +19,8 @@ from torchport.quantization.dynamic_graph import divide_by_largest, scale_back
 from torchport.quantization.graph_tensors import add_tensor
 from torchport.quantization.half_graph import HALVES, Stored, halve
 from torchport.quantization.layers import Layer, is_move, quantizer_before
+from torchport.quantization.native_format_linear import OwnFormLinear
 from torchport.quantization.operands import map_operands, operands
-from torchport.quantization.own_form import OwnFormLinear
 from torchport.records.quantization import Precision
 
 aten = torch.ops.aten

@@ -8,10 +8,10 @@ from torchport.quantization.calibration import CalibrationData, Progress
 from torchport.quantization.equalize import equalize
 from torchport.quantization.float_graph import capture_floats
 from torchport.quantization.graph_quantization import GraphQuantization, plan_layers
-from torchport.quantization.left_products import round_left_products
 from torchport.quantization.model_runs import naming_failing_item
 from torchport.quantization.nncf_calibration import calibrate
 from torchport.quantization.options import QuantizationOptions
+from torchport.quantization.unquantized_products import round_left_products
 
 
 def calibrate_static(

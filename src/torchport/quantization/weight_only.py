@@ -23,9 +23,9 @@ from torchport.quantization.model_runs import (
     result_tensors,
     stand_in,
 )
+from torchport.quantization.native_format_weights import OwnWeightQuantization
 from torchport.quantization.noise import ResultNoise
 from torchport.quantization.options import AccuracyBudget, QuantizationOptions
-from torchport.quantization.own_weights import OwnWeightQuantization
 from torchport.quantization.quantized_graph import weight_bytes
 from torchport.quantization.quantized_model import QuantizedModel
 from torchport.quantization.weight_plans import LINEAR, find_weight_layers, plans_of

@@ -15,9 +15,9 @@ from torchport.quantization.calibration import Progress, call_of
 from torchport.quantization.layers import Layer
 from torchport.quantization.lockstep import graph_of, run_in_lockstep
 from torchport.quantization.model_runs import call, copy_model, stand_in
+from torchport.quantization.native_format_linear import OwnFormLinear
 from torchport.quantization.noise import Noise
 from torchport.quantization.options import QuantizationOptions
-from torchport.quantization.own_form import OwnFormLinear
 from torchport.quantization.weight_forms import Form, choose_forms
 from torchport.quantization.weight_layers import FourBitLinear, WeightOnlyEmbedding, WeightOnlyLinear
 from torchport.quantization.weight_plans import EMBEDDING, weight_owners

@@ -66,7 +66,7 @@ from torchport.records.storage import (
     write_texts,
 )
 from torchport.records.survey_row import SurveyRow, SurveyStatus
-from torchport.records.temporary import temporary_folder
+from torchport.records.temporary_folder import temporary_folder
 from torchport.records.tensor_spec import ITEM_SIZES, TensorSpec
 from torchport.records.tries import EAGER, EngineTry, Tries, TryStatus
 from torchport.records.verdict import REASONS, SUPPORTED, Reason, Verdict

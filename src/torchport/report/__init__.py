@@ -4,7 +4,7 @@ from torchport.report.csv_table import render_csv
 from torchport.report.grouping import StayedGroup, group_stayed
 from torchport.report.html_page import render_html
 from torchport.report.markdown import render_markdown
-from torchport.report.marked_place import fill_place
+from torchport.report.marked_section import fill_place
 from torchport.report.problem import Problem
 from torchport.report.reading import Report, read_report
 from torchport.report.survey import (

@@ -10,11 +10,11 @@ from torch import fx, nn
 
 from torchport.errors import RuntimeRefusal
 from torchport.records import IslandMeta, ProgramRecord
+from torchport.runtime.autocast import is_casting, without_autocast
 from torchport.runtime.forward_mode import refuse_tangents
 from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind, LeafKey
 from torchport.runtime.island import LoadedIsland, check_inputs, load_island
-from torchport.runtime.without_autocast import is_casting, without_autocast
 from torchport.structure import Structure
 from torchport.targets.target import Meanwhile, OutOfRange
 from torchport.torch_private import HigherOrderOperator, OpOverload

@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from torchport import zoo
 from torchport.bringup.benches import run_benches
-from torchport.bringup.separate_runs import copy_inputs
+from torchport.bringup.isolated_runs import copy_inputs
 from torchport.capture import AtenGraph, capture_graphs, recording_backend
 from torchport.errors import CaptureError, SurveyError, one_line
 from torchport.records import SurveyRow, atomic_write, file_name

@@ -17,7 +17,7 @@ from typing import cast
 
 from torchport.errors import SurveyError
 from torchport.records import JSON, SurveyRow, SurveyStatus, temporary_folder
-from torchport.survey.process_family import MARK, end_descendants, end_marked
+from torchport.survey.process_tree import MARK, end_descendants, end_marked
 from torchport.survey.work_item import ItemOutcome, Limits, WorkItem
 
 PROGRAM = "torchport.survey.worker_process"

@@ -29,7 +29,7 @@ from torch import nn
 from torchport.capture import capture_graphs
 from torchport.errors import SurveyError, one_line
 from torchport.records import JSON
-from torchport.survey.process_family import (
+from torchport.survey.process_tree import (
     adopt_orphans,
     descendants,
     end_descendants,

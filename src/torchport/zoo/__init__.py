@@ -1,9 +1,9 @@
 """A model's name → its module, with example inputs to run it on."""
 
 from torchport.zoo.collections import ZOOS, list_zoo
+from torchport.zoo.hf_small import load_small_hf, small_hf_names
 from torchport.zoo.loading import load, names
 from torchport.zoo.model import Model
-from torchport.zoo.small import load_small_hf, small_hf_names
 from torchport.zoo.user_file import load_function, load_value
 
 __all__ = [

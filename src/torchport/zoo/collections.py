@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Callable, Mapping
 
 from torchport.errors import ZooError, nearest
-from torchport.zoo import small, timm_models, torchvision_models
+from torchport.zoo import hf_small, timm_models, torchvision_models
 
 # Detection and optical-flow models take inputs other than images or clips, and quantized models are not
 # floating-point; each can still be loaded by name.
@@ -22,7 +22,7 @@ def _torchvision() -> list[str]:
 ZOOS: Mapping[str, tuple[str, Callable[[], list[str]]]] = {
     "torchvision": (torchvision_models.SCHEME, _torchvision),
     "timm": (timm_models.SCHEME, timm_models.names),
-    "transformers": (small.SCHEME, small.small_hf_names),
+    "transformers": (hf_small.SCHEME, hf_small.small_hf_names),
 }
 
 

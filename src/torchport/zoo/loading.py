@@ -11,12 +11,12 @@ from torch import Tensor
 
 from torchport.errors import ZooError, nearest, one_line
 from torchport.torch_private import tree_map_only
-from torchport.zoo import hf_models, small, timm_models, torchvision_models
+from torchport.zoo import hf_models, hf_small, timm_models, torchvision_models
 from torchport.zoo.extras import is_installed
+from torchport.zoo.meta_parameters import parameters_without_values
 from torchport.zoo.model import Model
 from torchport.zoo.random_weights import fixed_seed
 from torchport.zoo.user_file import load_file, load_inputs
-from torchport.zoo.without_values import parameters_without_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,15 @@ SOURCES: Mapping[str, Source] = {
     ),
     timm_models.SCHEME: Source("timm", timm_models.load_timm, timm_models.names),
     hf_models.SCHEME: Source("transformers", hf_models.load_hf, hf_models.names),
-    small.SCHEME: Source(
+    hf_small.SCHEME: Source(
         "transformers",
-        lambda name, weights, batch: small.load_small_hf(name, batch=batch),
-        small.small_hf_names,
+        lambda name, weights, batch: hf_small.load_small_hf(name, batch=batch),
+        hf_small.small_hf_names,
     ),
-    small.LANGUAGE_SCHEME: Source(
+    hf_small.LANGUAGE_SCHEME: Source(
         "transformers",
-        lambda name, weights, batch: small.load_small_language_model(name, batch=batch),
-        small.small_language_names,
+        lambda name, weights, batch: hf_small.load_small_language_model(name, batch=batch),
+        hf_small.small_language_names,
     ),
 }
 
@@ -144,14 +144,14 @@ def _load_library(name: str, inputs: str | None, weights: bool, batch: int | Non
     source = _source(scheme)
     if not rest:
         raise ZooError("the model's name is missing", where=name, remedy=f"write {scheme}:NAME")
-    if device == "meta" and weights and scheme not in (small.SCHEME, small.LANGUAGE_SCHEME):
+    if device == "meta" and weights and scheme not in (hf_small.SCHEME, hf_small.LANGUAGE_SCHEME):
         raise ZooError(
             "on the meta device weights have no values",
             where=name,
             remedy="pass weights=False (--no-weights)",
         )
     # A small model is run to try out its inputs, which takes values.
-    model = _build(source, rest, weights, batch or 1, "cpu" if scheme == small.SCHEME else device, name)
+    model = _build(source, rest, weights, batch or 1, "cpu" if scheme == hf_small.SCHEME else device, name)
     if inputs is None:
         return model
     with fixed_seed():

@@ -11,7 +11,7 @@ from torch import nn
 import torchport
 from torchport import targets
 from torchport.errors import PackageError
-from torchport.packaging.embedding import embed_compiled
+from torchport.packaging.embed_compiled import embed_compiled
 from torchport.packaging.load_model import read_package
 from torchport.targets import Artifact
 

@@ -86,7 +86,7 @@ def test_reductions_over_several_axes_become_one_over_one(kind: str, axes: list[
     import openvino
     from openvino import opset13 as opset
 
-    from torchport.targets.openvino.single_axis import merge_axes
+    from torchport.targets.openvino.arm_reductions import merge_axes
 
     x = opset.parameter([-1, 3, 4, 5], numpy.float32)
     model = openvino.Model([getattr(opset, f"reduce_{kind}")(x, opset.constant(axes), keep)], [x])

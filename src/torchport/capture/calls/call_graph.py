@@ -18,12 +18,12 @@ from torchport.capture.calls.call_outputs import output_of
 from torchport.capture.calls.dispatch_mode import OpMode
 from torchport.capture.calls.fake_calls import FakeCalls, RealCalls
 from torchport.capture.calls.function_mode import CallMode
-from torchport.capture.calls.other_sizes import OTHER_VALUES, Size, with_other_values
 from torchport.capture.calls.recorder import Recorder
 from torchport.capture.calls.second_run import first_difference, guard_sizes
 from torchport.capture.calls.tensor_nodes import LostTensor
 from torchport.capture.calls.traced_calls import follow_modules, leaves
 from torchport.capture.calls.value_reads import OnDataDependent, ValueReads
+from torchport.capture.calls.varied_inputs import OTHER_VALUES, Size, with_other_values
 from torchport.capture.replaced_buffers import HeldBuffer, held_buffers, replaced
 from torchport.capture.untouched import StandIn, copy_of, leaves_torch_as_it_was, nothing_remembered
 from torchport.capture.user_frames import user_line

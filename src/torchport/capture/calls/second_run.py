@@ -15,9 +15,9 @@ from torch import fx
 
 from torchport.capture.calls.call_inputs import Argument
 from torchport.capture.calls.graph_functions import hold
-from torchport.capture.calls.other_sizes import Size, input_sizes, with_other_sizes
 from torchport.capture.calls.recorder import Recorder, SizeComparison
 from torchport.capture.calls.tracked_numbers import Tracked, plain
+from torchport.capture.calls.varied_inputs import Size, input_sizes, with_other_sizes
 
 Run: TypeAlias = "Callable[[list[Argument]], Recorder]"
 

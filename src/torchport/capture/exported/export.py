@@ -21,9 +21,9 @@ from torch.export import ExportedProgram
 from torchport.capture.callable_module import as_module, check_not_lazy
 from torchport.capture.exported.dynamic_shapes import spread_over_leaves
 from torchport.capture.exported.failure import explain_failure
+from torchport.capture.exported.meta_tensors import WithoutValues
 from torchport.capture.exported.module_state import ModuleState
 from torchport.capture.exported.shared_memory import SharedResult, WatchedMemory
-from torchport.capture.exported.without_values import WithoutValues
 from torchport.capture.quiet import quiet_torch
 from torchport.capture.replaced_buffers import held_buffers, write_replaced
 from torchport.capture.source_lines import SourceLines

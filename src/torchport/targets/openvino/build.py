@@ -14,17 +14,17 @@ import numpy
 from torchport.errors import TargetError
 from torchport.records import TensorSpec, temporary_folder
 from torchport.targets.open_sizes import copy_for_sizes
-from torchport.targets.openvino.conversions import place_conversions, truncate_conversions
-from torchport.targets.openvino.copied_rows import copy_rows
-from torchport.targets.openvino.default_dims import write_default_dims
+from torchport.targets.openvino.convert_workarounds import place_conversions, truncate_conversions
+from torchport.targets.openvino.explicit_defaults import write_default_dims
+from torchport.targets.openvino.float32_ops import widen_ops
 from torchport.targets.openvino.format import FORMAT, Bytes, aligned, pack
+from torchport.targets.openvino.index_copy import copy_rows
+from torchport.targets.openvino.int4_weights import stack_halves
 from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
 from torchport.targets.openvino.nan_walk import Watch
-from torchport.targets.openvino.packed_weights import stack_halves
 from torchport.targets.openvino.pool_rounding import round_pools_down
 from torchport.targets.openvino.watches import add_sums, find_watches
-from torchport.targets.openvino.wide_ops import widen_ops
 from torchport.targets.target import Artifact, Island
 from torchport.targets.value_ranges import input_ranges
 

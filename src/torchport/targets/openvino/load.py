@@ -20,29 +20,29 @@ from torchport.targets.artifact_properties import check_format, read_number, ref
 from torchport.targets.huge_pages import WORTHWHILE, TakenMemory
 from torchport.targets.mapped_payload import release_pages
 from torchport.targets.open_sizes import OUTPUT_SIZES, output_shapes
-from torchport.targets.openvino.channel_scales import are_scales_collapsed, separate_channel_scales
+from torchport.targets.openvino.arm_channel_scales import are_scales_collapsed, separate_channel_scales
+from torchport.targets.openvino.arm_reductions import apply_arm_workarounds
 from torchport.targets.openvino.compiled_form import (
     WITHOUT_WEIGHTS,
     add_compiled,
     can_import,
     import_compiled,
 )
+from torchport.targets.openvino.compressed_weights import compute_in_float32, computes_halves, has_bfloat16
+from torchport.targets.openvino.decomposed_attention import write_attention
+from torchport.targets.openvino.float16_products import KEEP_TENSOR_PRECISION, write_half_products
+from torchport.targets.openvino.float32_weights import widen_weights
 from torchport.targets.openvino.format import FORMAT, Bytes, Properties, read_properties, unpack
-from torchport.targets.openvino.half_products import KEEP_TENSOR_PRECISION, write_half_products
-from torchport.targets.openvino.half_weights import compute_in_float32, computes_halves, has_bfloat16
-from torchport.targets.openvino.held_caches import FULL_PRECISION_CACHE, HeldCaches, hold_caches
-from torchport.targets.openvino.ir_check import MOST_XML, check_ir
-from torchport.targets.openvino.library import core, element_types, openvino
-from torchport.targets.openvino.merged_kernels import (
+from torchport.targets.openvino.fused_kernels import (
     WITHOUT_MERGED_KERNELS,
     has_crashing_attention,
     is_slower_merged,
 )
+from torchport.targets.openvino.ir_check import MOST_XML, check_ir
+from torchport.targets.openvino.library import core, element_types, openvino
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.openvino.request import Request, all_in_memory
-from torchport.targets.openvino.single_axis import apply_arm_workarounds
-from torchport.targets.openvino.wide_weights import widen_weights
-from torchport.targets.openvino.written_attention import write_attention
+from torchport.targets.openvino.stateful_caches import FULL_PRECISION_CACHE, HeldCaches, hold_caches
 from torchport.targets.target import Artifact, Meanwhile, Runner
 
 _log = logging.getLogger(__name__)

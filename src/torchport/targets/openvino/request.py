@@ -10,9 +10,9 @@ from typing import Any
 import numpy
 import torch
 
-from torchport.targets.openvino.held_caches import ROWS, HeldCaches
-from torchport.targets.openvino.held_rows import HeldRows
+from torchport.targets.openvino.cache_states import CacheStates
 from torchport.targets.openvino.library import openvino
+from torchport.targets.openvino.stateful_caches import ROWS, HeldCaches
 from torchport.targets.tensor_memory import as_array
 
 # In bytes. Up to this size, copying is cheaper than setting another output tensor.
@@ -39,7 +39,7 @@ class Request:
         held: HeldCaches | None = None,
     ) -> None:
         self.request = request
-        self._held = None if held is None else HeldRows(held, request)
+        self._held = None if held is None else CacheStates(held, request)
         # The results that are the new rows of the first and the last held cache.
         self._rows = [] if held is None else [held.caches[0].made, held.caches[-1].made]
         self._kept_rows: list[torch.Tensor | None] = []  # those rows, if in a buffer that no caller sees

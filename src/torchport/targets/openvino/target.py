@@ -9,6 +9,7 @@ from torch import fx
 
 from torchport.records import SUPPORTED, OpTime, TensorSpec, Verdict
 from torchport.targets.openvino.format import FORMAT
+from torchport.targets.openvino.int4_weights import is_unpacking
 from torchport.targets.openvino.library import (
     REMEDY,
     check_config,
@@ -16,10 +17,9 @@ from torchport.targets.openvino.library import (
     core,
     installed_version,
 )
-from torchport.targets.openvino.open_dims import check_size_arguments
+from torchport.targets.openvino.open_size_checks import check_size_arguments
 from torchport.targets.openvino.ops import RULES
 from torchport.targets.openvino.options import OpenVinoOptions, check_file_options
-from torchport.targets.openvino.packed_weights import is_unpacking
 from torchport.targets.openvino.rules import Rule
 from torchport.targets.rule_target import RuleTarget
 from torchport.targets.target import Artifact, Availability, Island, Runner

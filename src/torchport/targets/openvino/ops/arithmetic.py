@@ -26,9 +26,9 @@ from torchport.targets.openvino.float_ranges import (
     union,
 )
 from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.int4_weights import is_quantized_lookup
 from torchport.targets.openvino.norm_ranges import decomposed_norm
-from torchport.targets.openvino.open_dims import any_size
-from torchport.targets.openvino.packed_weights import is_quantized_lookup
+from torchport.targets.openvino.open_size_checks import any_size
 from torchport.targets.openvino.rules import (
     NO_FLOATS,
     Misread,

@@ -23,7 +23,7 @@ from torchport.targets.openvino.float_ranges import (
     union,
 )
 from torchport.targets.openvino.float_values import Values
-from torchport.targets.openvino.open_dims import any_size
+from torchport.targets.openvino.open_size_checks import any_size
 from torchport.targets.openvino.rules import Floats, NaN, given
 from torchport.targets.openvino.rules import takes as takes_op
 

@@ -11,8 +11,8 @@ from torch import fx
 from torchport.records import Verdict
 from torchport.targets.openvino.float_ranges import Range, range_of_numbers, union
 from torchport.targets.openvino.float_values import Values
-from torchport.targets.openvino.open_dims import any_size, fixed_along
-from torchport.targets.openvino.packed_weights import is_quantized_lookup
+from torchport.targets.openvino.int4_weights import is_quantized_lookup
+from torchport.targets.openvino.open_size_checks import any_size, fixed_along
 from torchport.targets.openvino.rules import NaN, argument, checked, given, shape, takes, value_of
 
 ZERO = Range(0.0, 0.0)

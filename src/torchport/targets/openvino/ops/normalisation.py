@@ -22,7 +22,7 @@ from torchport.targets.openvino.float_ranges import (
 )
 from torchport.targets.openvino.float_values import Values
 from torchport.targets.openvino.norm_ranges import standardised
-from torchport.targets.openvino.open_dims import any_size, fixed_last, only_first
+from torchport.targets.openvino.open_size_checks import any_size, fixed_last, only_first
 from torchport.targets.openvino.rules import Misread, NaN, argument, given, takes, value_of
 from torchport.verification import HALVES
 

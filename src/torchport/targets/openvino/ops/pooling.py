@@ -9,7 +9,7 @@ from torch import fx
 from torchport.records import Verdict
 from torchport.targets.openvino.float_ranges import ANYTHING, SAFE, Range, averaged, loosened, union
 from torchport.targets.openvino.float_values import Values
-from torchport.targets.openvino.open_dims import only_first
+from torchport.targets.openvino.open_size_checks import only_first
 from torchport.targets.openvino.ops.movement import moved
 from torchport.targets.openvino.rules import Floats, Misread, argument, checked, given, shape, takes, value_of
 

@@ -20,7 +20,7 @@ from torchport.targets.openvino.float_ranges import (
     union,
 )
 from torchport.targets.openvino.float_values import Values
-from torchport.targets.openvino.open_dims import any_size, fixed_last, only_first
+from torchport.targets.openvino.open_size_checks import any_size, fixed_last, only_first
 from torchport.targets.openvino.rules import Misread, NaN, argument, checked, given, shape, takes, value_of
 
 Numbers = numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float64]]

@@ -20,7 +20,7 @@ from torchport.targets.openvino.float_ranges import (
     summed,
 )
 from torchport.targets.openvino.float_values import Values
-from torchport.targets.openvino.open_dims import any_size, fixed_along
+from torchport.targets.openvino.open_size_checks import any_size, fixed_along
 from torchport.targets.openvino.ops.movement import moved
 from torchport.targets.openvino.rules import (
     NO_FLOATS,

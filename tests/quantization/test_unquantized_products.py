@@ -6,8 +6,8 @@ from torch import nn
 
 from torchport.quantization.calibration import CalibrationData
 from torchport.quantization.decisions import Decisions, Edge, Quantizer
-from torchport.quantization.left_products import round_left_products
 from torchport.quantization.options import QuantizationOptions
+from torchport.quantization.unquantized_products import round_left_products
 
 
 class Data(CalibrationData):

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import torchport
+from torchport.targets.openvino.decomposed_attention import write_attention
 from torchport.targets.openvino.library import core, openvino
-from torchport.targets.openvino.written_attention import write_attention
 
 FEATURES, TOKENS, SEEN = 16, 5, 7
 

@@ -7,7 +7,7 @@ from torch import nn
 
 import torchport
 from torchport.quantization import AccuracyBudget
-from torchport.targets.openvino.channel_scales import separate_channel_scales
+from torchport.targets.openvino.arm_channel_scales import separate_channel_scales
 from torchport.targets.openvino.library import core, openvino
 
 SCALES = numpy.logspace(-2, 0, 6, dtype=numpy.float32)

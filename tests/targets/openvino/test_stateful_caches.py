@@ -9,10 +9,10 @@ import torch
 
 import torchport
 from generation.models import padded_batch, small_causal, tiny_llama
-from torchport.targets.openvino import held_caches, load
-from torchport.targets.openvino.held_caches import Cache, HeldCaches
-from torchport.targets.openvino.held_rows import HeldRows
+from torchport.targets.openvino import load, stateful_caches
+from torchport.targets.openvino.cache_states import CacheStates
 from torchport.targets.openvino.library import openvino
+from torchport.targets.openvino.stateful_caches import Cache, HeldCaches
 from torchport.targets.target import OutOfRange
 
 IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
@@ -53,7 +53,7 @@ class Caller:
     def __init__(self, slots=6):
         self.request = Request(["keys", "values"])
         caches = [Cache("keys", 1, 0), Cache("values", 2, 1)]
-        self.rows = HeldRows(HeldCaches(None, 0, slots - 1, [3], caches, 1), self.request)
+        self.rows = CacheStates(HeldCaches(None, 0, slots - 1, [3], caches, 1), self.request)
         self.caches = [torch.randn(1, 2, slots, 4) for _ in range(2)]
         self.filled = 0
 
@@ -154,13 +154,13 @@ def test_a_cache_that_could_overflow_is_refused(value):
 @pytest.fixture
 def fills(monkeypatch):
     """Record how many rows the states are filled with."""
-    noted, fill = [], HeldRows._fill
+    noted, fill = [], CacheStates._fill
 
     def noting(self, caches, start):
         noted.append(start)
         fill(self, caches, start)
 
-    monkeypatch.setattr(HeldRows, "_fill", noting)
+    monkeypatch.setattr(CacheStates, "_fill", noting)
     return noted
 
 
@@ -318,7 +318,7 @@ def test_a_file_holds_caches_too(fills, tmp_path):
 
 
 def test_a_model_of_which_no_kernel_is_made_is_compiled_as_before(monkeypatch, fills):
-    monkeypatch.setattr(held_caches.HeldCaches, "uses_attention_kernel", lambda self, compiled: False)
+    monkeypatch.setattr(stateful_caches.HeldCaches, "uses_attention_kernel", lambda self, compiled: False)
     compiled, _, _ = compiled_llama()
     assert fills == []
     assert compiled.fallbacks.fallbacks == 0
@@ -334,7 +334,7 @@ def test_a_cache_that_is_read_for_something_else_is_not_held(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     compiled_llama()
     model, sums = seen[-1]
-    held = held_caches.hold_caches(model, sums, in_float32=True)
+    held = stateful_caches.hold_caches(model, sums, in_float32=True)
     assert held is not None
     assert (held.attentions, len(held.caches), len(held.model.get_sinks())) == (2, 4, 4)
     opset = openvino().opset13
@@ -342,4 +342,4 @@ def test_a_cache_that_is_read_for_something_else_is_not_held(monkeypatch):
     total = opset.reduce_sum(cache, opset.constant([0, 1, 2, 3]), False)
     results = [openvino().opset13.result(total), *model.get_results()]
     otherwise = openvino().Model(results, model.get_parameters(), "otherwise")
-    assert held_caches.hold_caches(otherwise, sums, in_float32=True) is None
+    assert stateful_caches.hold_caches(otherwise, sums, in_float32=True) is None

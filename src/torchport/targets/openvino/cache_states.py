@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from torchport.targets.openvino.held_caches import ROWS, HeldCaches
 from torchport.targets.openvino.library import openvino
 from torchport.targets.openvino.nan_walk import SMALL
+from torchport.targets.openvino.stateful_caches import ROWS, HeldCaches
 from torchport.targets.target import OutOfRange
 
 _version = operator.attrgetter("_version")
 
 
-class HeldRows:
+class CacheStates:
     """The states of one infer request, and what they hold.
 
     Args:

@@ -13,7 +13,7 @@ from torchport.errors import TargetError
 from torchport.records import TensorSpec
 from torchport.targets.openvino import load, request
 from torchport.targets.openvino.ir_graph import is_number, port_key
-from torchport.targets.openvino.joined_rows import join_rows
+from torchport.targets.openvino.joined_cache_outputs import join_rows
 from torchport.targets.openvino.library import core, openvino
 
 IS_X86 = platform.machine().lower() in ("x86_64", "amd64")

@@ -9,7 +9,7 @@ from torch import nn
 
 from torchport import targets
 from torchport.quantization.calibration import Progress
-from torchport.quantization.own_form import OwnFormLinear
+from torchport.quantization.native_format_linear import OwnFormLinear
 from torchport.quantization.weight_quantization import WeightQuantization
 from torchport.quantization.weight_rounding import Rounded
 from torchport.targets import OwnWeight

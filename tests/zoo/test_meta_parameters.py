@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from torchport import zoo
-from torchport.zoo.without_values import parameters_without_values
+from torchport.zoo.meta_parameters import parameters_without_values
 
 
 class Tied(nn.Module):

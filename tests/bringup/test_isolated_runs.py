@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from torchport.bringup.separate_runs import buffers_kept, copy_inputs, copy_tensors, run_isolated
+from torchport.bringup.isolated_runs import buffers_kept, copy_inputs, copy_tensors, run_isolated
 
 from .modules import Counts, Doubles, Rolls, model
 

@@ -20,7 +20,7 @@ from transformers.generation.streamers import BaseStreamer
 import torchport
 from generation.models import tiny_llama
 from torchport.compiler.weights import WeightGuard
-from torchport.generation.undisturbed import is_undisturbed
+from torchport.generation.user_code import runs_no_user_code
 
 NEW = 6
 
@@ -187,35 +187,35 @@ def test_what_was_changed_before_counts_and_so_does_what_is_changed_after():
 
 def test_who_could_change_a_weight():
     model = tiny_llama(num_hidden_layers=1)
-    assert is_undisturbed(model, (prompt(),), {"max_new_tokens": 3, "bad_words_ids": [[5], [6, 7]]})
-    assert is_undisturbed(model, (), {"generation_config": GenerationConfig(stop_strings=["x"])})
+    assert runs_no_user_code(model, (prompt(),), {"max_new_tokens": 3, "bad_words_ids": [[5], [6, 7]]})
+    assert runs_no_user_code(model, (), {"generation_config": GenerationConfig(stop_strings=["x"])})
     tokenizer = BertTokenizer({"[UNK]": 0, "[PAD]": 1})
-    assert is_undisturbed(model, (), {"streamer": TextStreamer(tokenizer)})
-    assert not is_undisturbed(model, (), {"streamer": TextStreamer(Change(model))})
-    assert not is_undisturbed(model, (), {"streamer": Streamer(print)})
+    assert runs_no_user_code(model, (), {"streamer": TextStreamer(tokenizer)})
+    assert not runs_no_user_code(model, (), {"streamer": TextStreamer(Change(model))})
+    assert not runs_no_user_code(model, (), {"streamer": Streamer(print)})
     changed = TextStreamer(tokenizer)
     changed.on_finalized_text = lambda text, stream_end=False: None
-    assert not is_undisturbed(model, (), {"streamer": changed})
-    assert not is_undisturbed(model, (), {"assistant_model": model})
-    assert not is_undisturbed(model, (), {"custom_generate": print})
-    assert not is_undisturbed(model, (), {"stopping_criteria": [Criterion(print)]})
+    assert not runs_no_user_code(model, (), {"streamer": changed})
+    assert not runs_no_user_code(model, (), {"assistant_model": model})
+    assert not runs_no_user_code(model, (), {"custom_generate": print})
+    assert not runs_no_user_code(model, (), {"stopping_criteria": [Criterion(print)]})
     config = GenerationConfig()
     config.watermarking_config = Change(model)
-    assert not is_undisturbed(model, (), {"generation_config": config})
+    assert not runs_no_user_code(model, (), {"generation_config": config})
     model.generation_config.watermarking_config = Change(model)
-    assert not is_undisturbed(model, (), {})
+    assert not runs_no_user_code(model, (), {})
 
 
 def test_hooks_and_methods_that_were_set_disturb():
     model = tiny_llama(num_hidden_layers=1)
     inner = model.model.layers[0].register_forward_pre_hook(print)
-    assert not is_undisturbed(model, (), {})
+    assert not runs_no_user_code(model, (), {})
     inner.remove()
     everywhere = register_module_forward_hook(lambda *_: None)
     try:
-        assert not is_undisturbed(model, (), {})
+        assert not runs_no_user_code(model, (), {})
     finally:
         everywhere.remove()
-    assert is_undisturbed(model, (), {})
+    assert runs_no_user_code(model, (), {})
     model._update_model_kwargs_for_generation = MethodType(lambda self, *args, **kwargs: {}, model)
-    assert not is_undisturbed(model, (), {})
+    assert not runs_no_user_code(model, (), {})

@@ -2,7 +2,7 @@
 
 That kernel appends new rows in place and reads only the rows that are filled, but it only supports the
 model's own states, and only on x86. Nothing changes for callers: they still pass the caches and write the new
-rows into them; `held_rows.py` keeps the states in sync.
+rows into them; `cache_states.py` keeps the states in sync.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy
 
-from torchport.targets.openvino.cached_rows import CachedRows, cached_rows
+from torchport.targets.openvino.cache_pattern import CachedRows, cached_rows
 from torchport.targets.openvino.ir_graph import is_number, port_key, reached, readers
-from torchport.targets.openvino.joined_rows import join_rows
+from torchport.targets.openvino.joined_cache_outputs import join_rows
 from torchport.targets.openvino.library import openvino
 
 # Keeps states in float32; by default, OpenVINO quantizes them to 8 bits.
@@ -218,7 +218,7 @@ class _Rewriter:
         return self._orders[batch]
 
     def _mask(self, mask: Any, whole: Any) -> Any:
-        """Return the mask sliced to the filled rows; `HeldRows` refuses calls whose mask exposes others."""
+        """Return the mask sliced to the filled rows; `CacheStates` refuses calls whose mask exposes others."""
         index = self._inputs.get(mask.get_node().get_name())
         if index is None or mask.get_element_type() != openvino().Type.boolean:
             raise _Unsupported

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import torchport
-from torchport.targets.openvino import wide_weights
+from torchport.targets.openvino import float32_weights
 from torchport.targets.openvino.library import openvino
 
 X = torch.randint(0, 100, (2, 9))
@@ -28,8 +28,8 @@ def test_results_are_the_same_and_files_hold_weights_as_they_are(dtype, monkeypa
     plain = torchport.compile(made, (X,), options=options)
     expected = plain(X)
     assert island_of(plain).weights is None
-    monkeypatch.setattr(wide_weights, "_MUCH", 0)
-    monkeypatch.setattr(wide_weights, "_LARGE", 0)
+    monkeypatch.setattr(float32_weights, "_MUCH", 0)
+    monkeypatch.setattr(float32_weights, "_LARGE", 0)
     wide = torchport.compile(made, (X,), options={**options, "threads": 1})  # a new island, by its options
     assert island_of(wide).weights.size == 4 * sum(weight.numel() for weight in made.parameters())
     found = wide(X)
@@ -50,15 +50,15 @@ def test_a_model_with_few_such_weights_is_left_alone():
     weight = opset.constant(torch.ones(64, 64).numpy(), openvino().Type.bf16)
     made = openvino().Model([opset.matmul(x, weight, False, False)], [x], "product")
     before = [node.get_type_name() for node in made.get_ordered_ops()]
-    assert wide_weights.widen_weights(made) is None
+    assert float32_weights.widen_weights(made) is None
     assert [node.get_type_name() for node in made.get_ordered_ops()] == before
 
 
 def test_what_the_model_itself_converts_is_left_alone(monkeypatch):
-    monkeypatch.setattr(wide_weights, "_MUCH", 1)
-    monkeypatch.setattr(wide_weights, "_LARGE", 0)
+    monkeypatch.setattr(float32_weights, "_MUCH", 1)
+    monkeypatch.setattr(float32_weights, "_LARGE", 0)
     opset = openvino().opset13
     x = opset.parameter([-1, 64], openvino().Type.f32)
     scale = opset.convert(opset.constant(torch.ones(64, 64).numpy(), openvino().Type.bf16), "f32")
     made = openvino().Model([opset.matmul(x, scale, False, False)], [x], "scaled")
-    assert wide_weights.widen_weights(made) is None
+    assert float32_weights.widen_weights(made) is None

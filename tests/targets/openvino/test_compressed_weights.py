@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import torchport
-from torchport.targets.openvino import half_weights, load
+from torchport.targets.openvino import compressed_weights, load
 from torchport.targets.openvino.library import core, openvino
 
 X = torch.randn(3, 512, generator=torch.Generator().manual_seed(0))
@@ -65,7 +65,7 @@ def test_files_hold_weights_as_they_are(written, tmp_path):
 @pytest.mark.parametrize("name", ["bf16", "f16"])
 def test_weights_stay_in_half_precision(name):
     dtype = getattr(openvino().Type, name)
-    made = half_weights.compute_in_float32(product(dtype, 512))
+    made = compressed_weights.compute_in_float32(product(dtype, 512))
     [found] = nodes_of(made, "MatMul")[:1]
     assert found.get_output_element_type(0) == openvino().Type.f32
     weight = found.input_value(1).get_node()
@@ -83,12 +83,12 @@ def test_weights_stay_in_half_precision(name):
 def test_a_model_with_small_weights_is_left_alone():
     made = product(openvino().Type.bf16, 64)
     before = [node.get_type_name() for node in made.get_ordered_ops()]
-    assert half_weights.compute_in_float32(made) is None
+    assert compressed_weights.compute_in_float32(made) is None
     assert [node.get_type_name() for node in made.get_ordered_ops()] == before
 
 
 def test_a_model_in_float32_is_left_alone():
-    assert half_weights.compute_in_float32(product(openvino().Type.f32, 512)) is None
+    assert compressed_weights.compute_in_float32(product(openvino().Type.f32, 512)) is None
 
 
 def test_all_between_inputs_and_results_is_in_float32():
@@ -98,7 +98,7 @@ def test_all_between_inputs_and_results_is_in_float32():
     x = opset.parameter([-1, 512], library.Type.bf16)
     rows = opset.gather(table, ids, opset.constant(0))
     product = opset.matmul(opset.add(rows, x), table, False, True)  # the same weight, as with tied embeddings
-    made = half_weights.compute_in_float32(library.Model([opset.relu(product)], [ids, x], "tied"))
+    made = compressed_weights.compute_in_float32(library.Model([opset.relu(product)], [ids, x], "tied"))
     assert made.outputs[0].get_element_type() == library.Type.bf16
     assert made.inputs[1].get_element_type() == library.Type.bf16
     for kind in ("Add", "MatMul", "Relu"):

@@ -5,7 +5,7 @@ decomposition multiplies all keys by the square root of the scale, and transpose
 cache that costs many times what the token itself needs. Here the scale is applied to the queries, and the
 product reads the keys in place.
 
-A cache into which a call's new rows are copied is not copied; see `cached_rows.py`.
+A cache into which a call's new rows are copied is not copied; see `cache_pattern.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from torchport.targets.openvino.cached_rows import CachedRows, Places, cached_rows
-from torchport.targets.openvino.held_caches import is_held
+from torchport.targets.openvino.cache_pattern import CachedRows, Places, cached_rows
 from torchport.targets.openvino.library import openvino
+from torchport.targets.openvino.stateful_caches import is_held
 
 _QUERY, _KEY, _VALUE, _MASK, _SCALE = range(5)
 _FLOAT = "f32"

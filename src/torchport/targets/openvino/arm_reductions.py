@@ -11,9 +11,9 @@ from __future__ import annotations
 import platform
 from typing import Any
 
+from torchport.targets.openvino.arm_shared_biases import separate_shared_biases
 from torchport.targets.openvino.centred_norms import centre_norms
 from torchport.targets.openvino.library import openvino
-from torchport.targets.openvino.shared_biases import separate_shared_biases
 
 _REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
 

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import torchport
+from torchport.targets.openvino.arm_shared_biases import separate_shared_biases
 from torchport.targets.openvino.library import core, openvino
-from torchport.targets.openvino.shared_biases import separate_shared_biases
 
 
 def model_of(readers: int):

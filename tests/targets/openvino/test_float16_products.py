@@ -10,7 +10,7 @@ from torch import nn
 import torchport
 from targets.graphs import island_of
 from torchport.targets import find
-from torchport.targets.openvino import half_products
+from torchport.targets.openvino import float16_products
 from torchport.targets.openvino import target as target_module
 from torchport.targets.openvino.library import core, openvino
 
@@ -73,14 +73,14 @@ def test_the_pieces_of_a_product_are_short():
     from openvino._offline_transformations import apply_moc_transformations
 
     apply_moc_transformations(core_model, cf=True)
-    weights = half_products.write_half_products(core_model)
+    weights = float16_products.write_half_products(core_model)
     assert weights is not None
     products = [node for node in core_model.get_ops() if node.get_type_name() == "MatMul"]
     lengths = [node.get_input_partial_shape(0)[1].get_length() for node in products]
-    assert sorted(lengths) == [FEATURES - half_products.MOST_ADDED, half_products.MOST_ADDED]
+    assert sorted(lengths) == [FEATURES - float16_products.MOST_ADDED, float16_products.MOST_ADDED]
     assert {node.get_output_element_type(0) for node in products} == {openvino().Type.f16}
     assert core_model.output(0).get_element_type() == openvino().Type.bf16
-    compiled = core().compile_model(core_model, "CPU", half_products.KEEP_TENSOR_PRECISION)
+    compiled = core().compile_model(core_model, "CPU", float16_products.KEEP_TENSOR_PRECISION)
     ones = openvino().Tensor(
         torch.ones(2, FEATURES, dtype=torch.bfloat16).view(torch.int16).numpy().view("uint16"),
         [2, FEATURES],

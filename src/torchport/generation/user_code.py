@@ -23,7 +23,7 @@ _STREAMERS = frozenset((TextStreamer, TextIteratorStreamer, AsyncTextIteratorStr
 _FUNCTIONS = (types.FunctionType, types.MethodType)
 
 
-def is_undisturbed(model: Any, args: Iterable[object], kwargs: dict[str, object]) -> bool:
+def runs_no_user_code(model: Any, args: Iterable[object], kwargs: dict[str, object]) -> bool:
     """Whether a `generate` with these arguments runs only transformers' own code.
 
     False if there are stopping criteria or logits processors of any class, streamers that are not

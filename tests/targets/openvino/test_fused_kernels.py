@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import torchport
-from torchport.targets.openvino import merged_kernels, single_axis
+from torchport.targets.openvino import arm_reductions, fused_kernels
 from torchport.targets.openvino.library import openvino
 
 X = torch.rand(1, 3, 16, 16)
@@ -27,12 +27,12 @@ def converted(module):
     ],
 )
 def test_a_silu_behind_a_convolution_is_found(module, found):
-    assert merged_kernels.has_silu_behind_convolution(converted(module)) is found
+    assert fused_kernels.has_silu_behind_convolution(converted(module)) is found
 
 
 def test_a_silu_behind_a_convolution_is_computed_as_torch_does(monkeypatch, tmp_path):
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU(), nn.Conv2d(8, 4, 1)).eval()
-    monkeypatch.setattr(merged_kernels.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(fused_kernels.platform, "machine", lambda: "aarch64")
     compiled = torchport.compile(module, (X,), options={"cache": False})
     torch.testing.assert_close(compiled(X), module(X), atol=1e-5, rtol=1e-4)
     [island] = compiled._first.program.islands.values()
@@ -48,7 +48,7 @@ def test_a_sum_over_a_whole_tensor_is_one_reduction():
     whole = opset.reduce_sum(x, opset.constant([0, 1, 2, 3]), False)
     rows = opset.reduce_sum(x, opset.constant([2, 3]), False)
     made = openvino().Model([whole, rows], [x], "sums")
-    single_axis.merge_axes(made, whole_tensors_only=True)
+    arm_reductions.merge_axes(made, whole_tensors_only=True)
     given = {
         tuple(node.get_input_shape(0)): list(node.input_value(1).get_node().get_data())
         for node in made.get_ops()

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import torchport
-from torchport.targets.openvino.conversions import truncate_conversions
+from torchport.targets.openvino.convert_workarounds import truncate_conversions
 from torchport.targets.openvino.library import openvino
 
 OPTIONS = {"cache": False, "check": False}  # without the check on the example inputs

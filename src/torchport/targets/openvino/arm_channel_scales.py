@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy
 
+from torchport.targets.openvino.fused_kernels import WITHOUT_MERGED_KERNELS
 from torchport.targets.openvino.library import openvino
-from torchport.targets.openvino.merged_kernels import WITHOUT_MERGED_KERNELS
 
 
 def are_scales_collapsed(config: Mapping[str, object]) -> bool:
