@@ -218,7 +218,7 @@ class _Rewriter:
         return self._orders[batch]
 
     def _mask(self, mask: Any, whole: Any) -> Any:
-        """Return the mask sliced to the filled rows; `CacheStates` refuses calls whose mask exposes others."""
+        """Return the mask of the filled rows; `CacheStates` refuses calls whose mask exposes others."""
         index = self._inputs.get(mask.get_node().get_name())
         if index is None or mask.get_element_type() != openvino().Type.boolean:
             raise _Unsupported
