@@ -51,9 +51,9 @@ def main() -> None:
     results["met"] = met(results, whole=arguments.models is None)
     print(render_table(["what", "seconds", "models"], rows_of(results)))
     print(f"\nwrote {write_results('survey', results)}")
-    for name, ok in results["met"].items():  # type: ignore[attr-defined]
+    for name, ok in results["met"].items():
         print(f"{name}: {'met' if ok else 'NOT met'}")
-    sys.exit(0 if all(results["met"].values()) else 1)  # type: ignore[attr-defined]
+    sys.exit(0 if all(results["met"].values()) else 1)
 
 
 def measure(groups: list[list[str]]) -> dict[str, object]:
@@ -136,7 +136,7 @@ def count(names: list[str]) -> None:
 
 def met(results: dict[str, object], whole: bool) -> dict[str, bool]:
     """Return which requirements are met; those on times apply only to all models."""
-    seconds: dict[str, float] = results["seconds"]  # type: ignore[assignment]
+    seconds: dict[str, float] = results["seconds"]
     found = {
         f"at least {ASKED['ratio']:g} times faster than counting": results["ratio"] >= ASKED["ratio"],
         "the same numbers of ops": not results["differences"],
@@ -145,12 +145,12 @@ def met(results: dict[str, object], whole: bool) -> dict[str, bool]:
     if whole:
         found[f"forward and backward in {ASKED['seconds']:g} s"] = seconds["survey"] <= ASKED["seconds"]
         found[f"forward in {ASKED['forward_seconds']:g} s"] = seconds["forward"] <= ASKED["forward_seconds"]
-    return found  # type: ignore[return-value]
+    return found
 
 
 def rows_of(results: dict[str, object]) -> list[list[str]]:
     """Return the table's rows."""
-    seconds: dict[str, float] = results["seconds"]  # type: ignore[assignment]
+    seconds: dict[str, float] = results["seconds"]
     models = str(results["models"])
     return [
         ["torchport survey --backward", f"{seconds['survey']:.1f}", models],

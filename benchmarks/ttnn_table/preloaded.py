@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
 
-ensure_torchvision_ops()
+ensure_torchvision_ops()  # before anything imports torchvision, hence E402; nothing is used here, hence F401
 
 import explain_rows  # noqa: E402, F401
 import graph_row  # noqa: E402, F401

@@ -231,7 +231,10 @@ def test_a_full_standard_output_is_one_line_and_a_failure(tmp_path, line):
     assert ran.stderr == "standard output cannot be written: No space left on device\n"
 
 
-@pytest.mark.parametrize("line", [["--help"], ["report", ".", "--json"]])
+@pytest.mark.parametrize(
+    "line",
+    [["--help"], pytest.param(["targets"], marks=pytest.mark.conformance), ["report", ".", "--json"]],
+)
 def test_a_closed_pipe_ends_quietly(tmp_path, line):
     from torchport.records import BenchRecord, write_record
 
