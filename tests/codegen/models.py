@@ -97,6 +97,15 @@ def modes(model, x):
     return y, z
 
 
+def autocast_of_two_devices(model, x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.set_autocast_enabled("cuda", True)  # torch.autocast does so only where there is a GPU
+        y = model.proj(x)
+        torch.set_autocast_enabled("cuda", False)
+        z = model.proj(x)
+    return y, z
+
+
 def kinds(model, x):
     mask = torch.ones(x.shape[1], x.shape[1], dtype=x.dtype, device=x.device).tril()
     return x @ mask, torch.zeros(x.shape[0]).to(x.dtype), torch.full((2,), x.ndim)

@@ -65,6 +65,19 @@ def test_autocast_and_grad_modes(tmp_path):
     assert y.dtype == torch.bfloat16
 
 
+@pytest.mark.filterwarnings("ignore:.*CUDA is not available")
+def test_autocast_of_two_devices(tmp_path):
+    model = Lambda(models.autocast_of_two_devices, proj=nn.Linear(3, 3)).eval()
+    texts = assert_round_trip(model, (torch.rand(2, 3),), tmp_path)
+    body = texts["hierarchical"].partition("def forward(self, x):")[2]
+    modes = [line.strip() for line in body.splitlines() if "with torch.autocast" in line]
+    on_cpu, on_cuda = ("cpu", "bfloat16"), ("cuda", "float16")
+    assert modes == [
+        f'with torch.autocast("{device}", dtype=torch.{dtype}):'
+        for device, dtype in (on_cpu, on_cuda, on_cpu)
+    ]
+
+
 def test_dtypes_and_devices_follow_the_input(tmp_path):
     texts = both(tmp_path, models.kinds, torch.rand(2, 3), others=[(torch.rand(2, 4, dtype=torch.float64),)])
     assert "dtype=x.dtype, device=x.device" in texts["hierarchical"]

@@ -66,3 +66,19 @@ def test_a_module_to_keep_must_be_there(public):
         public(model, X, target="host", options={"keep_modules": ["1.00"]})
     coverage = public(model, X, target="host", options={"keep_modules": ["1.0"]})
     assert getattr(coverage, "coverage", coverage).ops_remain == 1
+
+
+def branches(x):
+    return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x.tanh() - 1, (x,)) + 1
+
+
+def loop(x):
+    start = torch.zeros((), dtype=torch.int64)
+    return torch.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2 + i), (start, x))[1] + 1
+
+
+@pytest.mark.parametrize("model", [branches, loop])
+def test_control_flow_as_an_op(model, target):
+    compiled = torchport.compile(model, (torch.ones(3),), target=target)
+    for x in (torch.ones(3), torch.tensor([1.0, -2.0, -3.0])):
+        torch.testing.assert_close(compiled(x), model(x))

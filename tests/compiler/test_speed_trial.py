@@ -1,5 +1,6 @@
 """Islands that are slower than eager torch are found, and the ops at fault stay on the host."""
 
+import itertools
 import time
 from types import SimpleNamespace
 
@@ -102,13 +103,29 @@ def test_slowness_that_comes_again_with_each_plan_is_never_a_failure(monkeypatch
     assert 0 < compiled.coverage.ops_remain < 40
 
 
-def test_what_was_measured_is_remembered_for_this_machine_alone(monkeypatch):
+@pytest.fixture
+def quiet_machine(monkeypatch):
+    monkeypatch.setattr(speed_trial, "_preemptions", lambda: 0)
+
+
+def test_what_was_measured_is_remembered_for_this_machine_alone(monkeypatch, quiet_machine):
     assert len(compiled_for("slow").stayed) == 1
     monkeypatch.setattr(DEVICES["slow"], "seconds", 0.0)
     monkeypatch.setattr(speed_trial, "time_in_turns", lambda *given: pytest.fail("measured again"))
     assert len(compiled_for("slow").stayed) == 1
     monkeypatch.setattr(speed_trial, "machine", lambda: "another")
     monkeypatch.setattr(speed_trial, "time_in_turns", lambda *given: Speed(1.0, 2.0))
+    assert compiled_for("slow").complete
+
+
+def test_an_op_that_was_slower_while_the_machine_was_busy_is_timed_again(monkeypatch, quiet_machine):
+    with monkeypatch.context() as patch:
+        patch.setattr(speed_trial, "_preemptions", itertools.count(step=1000).__next__)
+        assert len(compiled_for("slow").stayed) == 1
+    monkeypatch.setattr(DEVICES["slow"], "seconds", 0.0)
+    monkeypatch.setattr(speed_trial, "time_in_turns", lambda *given: Speed(1.0, 2.0))
+    assert compiled_for("slow").complete
+    monkeypatch.setattr(speed_trial, "time_in_turns", lambda *given: pytest.fail("measured again"))
     assert compiled_for("slow").complete
 
 

@@ -85,26 +85,35 @@ def test_weights_that_change_while_a_program_is_built_are_noticed(monkeypatch):
     torch.testing.assert_close(compiled(x), module(x).detach())
 
 
-def test_a_call_ends_though_the_weights_change_in_each_of_its_builds(monkeypatch):
-    from torchport.compiler import specialise
+@torch.no_grad()
+@pytest.mark.parametrize("dynamic", [None, True, False], ids=["ahead of time", "all sizes", "one size"])
+def test_a_call_ends_though_the_weights_change_in_each_of_its_builds(monkeypatch, dynamic):
+    from torchport.compiler import inference_graph, specialise
 
-    module, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
-    compiled = torchport.compile(module, (x,), target="host")
-    build, builds = specialise.build_program, []
+    module, x = torch.nn.Linear(2, 2), torch.ones(3, 2)
+    if dynamic is None:
+        compiled, stage = torchport.compile(module, (x,), target="host"), specialise
+    else:
+        options, stage = {"target": "host"}, inference_graph
+        compiled = torch.compile(module, backend="torchport", options=options, dynamic=dynamic)
+        torch.testing.assert_close(compiled(x), module(x))
+    build, builds = stage.build_program, []
 
     def build_and_change(*args):
         made = build(*args)
         builds.append(made)
-        with torch.no_grad():
+        if len(builds) < 10:
             module.weight.add_(1.0)
         return made
 
-    monkeypatch.setattr(specialise, "build_program", build_and_change)
-    with torch.no_grad():
-        module.weight.add_(1.0)
-    result = compiled(x)
+    monkeypatch.setattr(stage, "build_program", build_and_change)
+    module.weight.add_(1.0)
+    torch.testing.assert_close(compiled(x), module(x))
     assert 1 < len(builds) < 10
-    torch.testing.assert_close(result, module(x).detach())
+    fallbacks = compiled.fallbacks if dynamic is None else torchport.fallbacks()
+    assert fallbacks.last_reason == "its weights change during the call"
+    monkeypatch.undo()
+    torch.testing.assert_close(compiled(x), module(x))
 
 
 def compiled(target):

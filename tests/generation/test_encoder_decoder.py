@@ -129,3 +129,14 @@ def test_a_decoder_that_eager_torch_runs_sees_no_padding(compiled, model):
     given, expected = loop.generate(ids, **asked), model.generate(ids, **asked)
     torch.testing.assert_close(given.logits, expected.logits)
     assert compiled.fallbacks.fallbacks == before + 3
+
+
+def test_guidance_gives_the_model_its_arguments_by_their_place(compiled, model):
+    _assert_same(compiled, model, torch.randint(3, 97, (1, 6)), guidance_scale=1.5, max_new_tokens=4)
+
+
+def test_masks_of_other_lengths_than_the_prompt(compiled):
+    for columns in (5, 9):
+        mask = torch.ones(1, columns, dtype=torch.long)
+        with pytest.raises(RuntimeRefusal, match=f"has {columns} columns, but the prompt has 7 tokens"):
+            compiled.generate(torch.randint(3, 97, (1, 7)), attention_mask=mask, max_new_tokens=2)

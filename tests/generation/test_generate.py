@@ -410,3 +410,47 @@ def test_padding_that_is_a_piece_by_itself_sees_filled_slots():
     first, last = (MaskForm(mask, 3).piece(mask, 1, 0, place, 1, 1) for place in (0, 1))
     assert first.tolist() == [[[[True, False, False]]]]
     assert torch.equal(last, mask[:, :, 1:])
+
+
+def test_a_sequence_without_tokens_is_an_empty_prompt(compiled):
+    # A model's attention to nothing depends on its implementation and on the number of slots.
+    mask = torch.tensor([[1, 1, 1], [0, 0, 0]])
+    with pytest.raises(
+        RuntimeRefusal, match="the prompt of sequence 1 is empty: its attention mask has only zeros"
+    ):
+        compiled.generate(_prompt(3, 2), attention_mask=mask, max_new_tokens=2)
+
+
+def test_a_mask_of_fewer_tokens_than_the_prompt(compiled):
+    with pytest.raises(RuntimeRefusal, match="the attention mask has 5 columns, but the prompt has 7 tokens"):
+        compiled.generate(_prompt(7), attention_mask=torch.ones(1, 5, dtype=torch.long), max_new_tokens=2)
+
+
+def test_a_prompt_shorter_than_the_cache(compiled):
+    first = compiled.generate(_prompt(5), max_new_tokens=4, return_dict_in_generate=True)
+    with pytest.raises(RuntimeRefusal, match="no token beyond the 8 in the cache"):
+        compiled.generate(_prompt(3), max_new_tokens=2, past_key_values=first.past_key_values)
+
+
+def test_a_cache_is_cropped_as_the_library_crops(compiled):
+    # A positive number used to mean how many tokens to keep; transformers refuses it for its own caches.
+    cache = compiled.generate(_prompt(5), max_new_tokens=4, return_dict_in_generate=True).past_key_values
+    with pytest.raises(ValueError, match="negative"):
+        cache.crop(5)
+    assert cache.get_seq_length() == 8
+    cache.crop(-3)
+    assert cache.get_seq_length() == 5
+
+
+def test_continuous_batching_is_refused_before_it_allocates(compiled):
+    with pytest.raises(RuntimeRefusal, match="'paged'"):
+        compiled.generate(_prompt(4), max_new_tokens=2, cache_implementation="paged")
+
+
+def test_a_loop_of_the_users_passes_arguments_by_their_place(compiled, model):
+    def loop(model, input_ids, **given):
+        return model(input_ids, given["attention_mask"]).logits[:, -1].argmax(-1)
+
+    ids, mask = padded_batch(9, 97)
+    asked = {"attention_mask": mask, "custom_generate": loop, "use_cache": False, "max_new_tokens": 2}
+    assert torch.equal(compiled.generate(ids, **asked), model.generate(ids, **asked))

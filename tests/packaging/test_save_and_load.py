@@ -247,6 +247,17 @@ def test_values_that_are_not_data_are_refused_and_nothing_is_written(path, resul
     assert list(path.parent.glob("*.pt2*")) == []
 
 
+def test_a_branch_that_is_an_op_is_refused(path):
+    def model(x):
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    compiled = torchport.compile(model, (X,), target="host")
+    with pytest.raises(PackageError, match=r"cond.*graph of its own"):
+        torchport.save(compiled, path)
+    with pytest.raises(PackageError, match=r"cond.*graph of its own"):
+        torchport.trace(model, X, target="host", settings=torchport.TraceSettings(child_process=False))
+
+
 def test_values_that_json_lacks_round_trip(path):
     constants = (
         float("nan"),

@@ -121,7 +121,64 @@ def test_several_files_are_written_all_or_none(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "taken"]
     assert (tmp_path / "old").read_text() == "before"
     write_texts({tmp_path / "old": "a", tmp_path / "new" / "deep": "b"})
-    assert (tmp_path / "old").read_text(), (tmp_path / "new" / "deep").read_text() == ("a", "b")
+    assert (tmp_path / "old").read_text() == "a"
+    assert (tmp_path / "new" / "deep").read_text() == "b"
+
+
+def files_below(folder):
+    return {
+        str(path.relative_to(folder)): path.read_text() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("has_links", [True, False], ids=["", "no hard links"])
+@pytest.mark.parametrize("failing", ["a", "b", "new/c"])
+def test_a_rename_that_fails_undoes_the_others(tmp_path, monkeypatch, failing, has_links):
+    """As where a file of another user is in a folder in which only a file's owner may replace it."""
+    (tmp_path / "a").write_text("old a")
+    (tmp_path / "b").symlink_to("a")
+    (tmp_path / "new").mkdir()
+    before = files_below(tmp_path)
+    replace = os.replace
+
+    def refused(source, target):
+        if target == tmp_path / failing:
+            raise PermissionError(1, "Operation not permitted")
+        replace(source, target)
+
+    def no_link(*args, **kwargs):
+        raise PermissionError(1, "Operation not permitted")
+
+    texts = {tmp_path / name: "text" for name in ("a", "b", "new/c", "other/d")}
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refused)
+        if not has_links:
+            patch.setattr(os, "link", no_link)
+        with pytest.raises(RecordError, match=f"{failing}: cannot be written: Operation not permitted"):
+            write_texts(texts)
+    assert files_below(tmp_path) == before
+    assert (tmp_path / "b").is_symlink()
+    write_texts(texts)
+    assert {str(path.relative_to(tmp_path)): path.read_text() for path in texts} == dict.fromkeys(
+        ("a", "b", "new/c", "other/d"), "text"
+    )
+    assert len(files_below(tmp_path)) == 6
+
+
+def test_a_disk_that_turns_out_to_be_full_keeps_every_file(tmp_path, monkeypatch):
+    (tmp_path / "a").write_text("old")
+    calls = []
+
+    def full(file):
+        calls.append(file)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RecordError, match="No space left"):
+        write_texts({tmp_path / "a": "a", tmp_path / "b": "b"})
+    assert files_below(tmp_path) == {"a": "old"}
 
 
 def test_a_file_below_another_file_is_one_refusal(tmp_path):

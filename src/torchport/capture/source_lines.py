@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
+import torch.compiler
 import torch.fx.traceback
 from torch.overrides import TorchFunctionMode
 
@@ -35,6 +36,8 @@ class SourceLines(TorchFunctionMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
+        if torch.compiler.is_dynamo_compiling():  # as for torch.cond's branches; Dynamo cannot read frames
+            return func(*args, **(kwargs or {}))
         if peek_interpreter_stack() is not None:
             self.saw_transforms = True
         line = describe_frame(user_frame(self._outermost)) or torch_line(self._outermost)

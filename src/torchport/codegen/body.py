@@ -277,11 +277,9 @@ def _blocks(ambient: object, modes: object) -> list[Code]:
     found: list[Code] = []
     if modes.grad != ambient.grad:
         found.append(("torch.enable_grad()" if modes.grad else "torch.no_grad()",))
-    if modes.autocast != ambient.autocast:
-        if modes.autocast is None:
-            assert ambient.autocast is not None
-            found.append((f'torch.autocast("{ambient.autocast[0]}", enabled=False)',))
-        else:
-            device, dtype, _ = modes.autocast
-            found.append((f'torch.autocast("{device}", dtype={dtype})',))
+    before, after = dict(ambient.autocast), dict(modes.autocast)
+    for device in before | after:
+        if before.get(device) != after.get(device):
+            setting = f"dtype={after[device]}" if device in after else "enabled=False"
+            found.append((f'torch.autocast("{device}", {setting})',))
     return found

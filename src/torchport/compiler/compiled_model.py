@@ -16,10 +16,10 @@ from torchport import capture
 from torchport.compiler.emission import emit_program, simulated_seconds
 from torchport.compiler.open_sizes import NotOpen
 from torchport.compiler.specialise import Specialised, Specialiser
-from torchport.compiler.weights import Changed
+from torchport.compiler.weights import Changed, run_with_current_weights
 from torchport.errors import CaptureError, RuntimeRefusal, one_line
 from torchport.records import Coverage, Fallbacks, ModelGraph, ProgramRecord, Tries
-from torchport.runtime.eager_fallback import EagerFallback
+from torchport.runtime.eager_fallback import EagerFallback, NotCompiled
 from torchport.runtime.input_kind import refuse_gradients
 from torchport.structure import Flat, flatten_call
 
@@ -27,8 +27,6 @@ _log = logging.getLogger(__name__)
 
 # Each holds another copy of the weights in the device's format; the oldest is evicted first.
 _MOST_PROGRAMS = 16
-# How many times a call rebuilds while another thread keeps changing the weights.
-_MOST_BUILDS = 3
 
 TRAINING = 'call it under torch.no_grad(), or train with torch.compile(model, backend="torchport")'
 
@@ -195,20 +193,22 @@ class CompiledModel(nn.Module):
         """
         flat = flatten_call(args, kwargs)
         refuse_gradients(flat, self._specialiser.name, TRAINING)
-        specialised = self._find(flat, args, kwargs)
-        for _ in range(_MOST_BUILDS):
-            try:
-                return self._fallback.run(
-                    partial(specialised.program.run, flat.leaves, flat.objects, specialised.guard.check),
-                    lambda: self._run_eagerly(args, kwargs),
-                    passing=(Changed,),
-                )
-            except Changed:
-                with self._lock:
-                    specialised = self._build(flat, args, kwargs)
-        return self._fallback.run_eagerly(
-            "its weights change during the call", lambda: self._run_eagerly(args, kwargs)
-        )
+        eager = partial(self._run_eagerly, args, kwargs)
+
+        def run(made: Specialised) -> object:
+            compiled = partial(made.program.run, flat.leaves, flat.objects, made.guard.check)
+            return self._fallback.run(compiled, eager, passing=(Changed,))
+
+        def rebuild(_: Specialised) -> Specialised:
+            with self._lock:
+                return self._build(flat, args, kwargs)
+
+        found = self._find(flat, args, kwargs)
+        try:
+            return run_with_current_weights(found, run, rebuild)
+        except NotCompiled as error:
+            reason = str(error)
+        return self._fallback.run_eagerly(reason, eager)
 
     def _run_eagerly(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         with torch.no_grad():

@@ -19,7 +19,7 @@ from torchport.compiler.normalise import NormalGraph, Weight, normalise
 from torchport.compiler.open_sizes import find_open_sizes, name_sizes
 from torchport.compiler.varying_sizes import Varying, find_varying
 from torchport.compiler.weight_sets import WeightSets
-from torchport.compiler.weights import Changed, WeightGuard
+from torchport.compiler.weights import WeightGuard, run_with_current_weights
 from torchport.errors import CaptureError, one_line
 from torchport.generation import is_generating
 from torchport.runtime.eager_fallback import NotCompiled
@@ -95,25 +95,35 @@ class InferenceGraph:
         programs = self._programs.find([args[index] for index in self._fixed])
         if programs is None:
             raise NotCompiled("the graph was called with too many different sets of weights")
-        found = self._find_open(programs, leaves, args) if self._is_open else None
-        key = graph_key([args[index] for index in self._free]) if found is None else ()
-        if found is None:
-            found = programs.by_shape.get(key)
-            if found is None:
-                found = self._renew(programs, key, args)
-        if isinstance(found.program, str):
-            raise NotCompiled(found.program)
-        try:
+
+        def run(found: _Specialised) -> object:
+            if isinstance(found.program, str):
+                raise NotCompiled(found.program)
             return found.program.run(leaves, (), found.guard.check)
-        except Changed:
-            self._forget(programs, found) if found.kind is not None else self._renew(programs, key, args)
-            return self._run(args)
+
+        def rebuild(found: _Specialised) -> _Specialised:
+            self._forget(programs, found)
+            return self._find(programs, leaves, args)
+
+        return run_with_current_weights(self._find(programs, leaves, args), run, rebuild)
+
+    def _find(
+        self, programs: _Programs, leaves: list[torch.Tensor], args: tuple[object, ...]
+    ) -> _Specialised:
+        """Return the program for a call's inputs; it is built on first use."""
+        found = self._find_open(programs, leaves, args) if self._is_open else None
+        if found is None:
+            key = graph_key([args[index] for index in self._free])
+            found = programs.by_shape.get(key) or self._find_or_build(programs, key, args)
+        return found
 
     def _forget(self, programs: _Programs, found: _Specialised) -> None:
-        """Drop a program for all sizes, so that it is rebuilt, unless another thread replaced it already."""
+        """Drop a program whose weights changed, unless another thread replaced it already."""
         with self._lock:
             if programs.open is found:
                 programs.open = None
+            for key in [key for key, each in programs.by_shape.items() if each is found]:
+                del programs.by_shape[key]
 
     def _find_open(
         self, programs: _Programs, leaves: list[torch.Tensor], args: tuple[object, ...]
@@ -141,19 +151,18 @@ class InferenceGraph:
             self._is_open = False
             return None
 
-    def _renew(self, programs: _Programs, key: GraphKey, args: tuple[object, ...]) -> _Specialised:
-        """Return a program for the current weights, built now unless another thread was faster."""
+    def _find_or_build(self, programs: _Programs, key: GraphKey, args: tuple[object, ...]) -> _Specialised:
+        """Return the program for a shape, built now unless another thread was faster."""
         with self._lock:
             found = programs.by_shape.get(key)
-            if found is None or not found.guard.unchanged():
-                found = programs.by_shape[key] = self._build(programs, key, args)
+            if found is None:
+                found = programs.by_shape[key] = self._build(programs, args)
             return found
 
-    def _build(self, programs: _Programs, key: GraphKey, args: tuple[object, ...]) -> _Specialised:
+    def _build(self, programs: _Programs, args: tuple[object, ...]) -> _Specialised:
         if any(isinstance(item, FakeTensor) for item in args):
             raise NotCompiled("an input has no values")  # not remembered: the next call's may have some
-        # A shape that is known already is rebuilt, since a weight changed.
-        if key not in programs.by_shape and len(programs.by_shape) >= MOST_PROGRAMS:
+        if len(programs.by_shape) >= MOST_PROGRAMS:
             raise NotCompiled(f"the graph was called with more than {MOST_PROGRAMS} shapes")
         try:
             return self._build_program(args, None)

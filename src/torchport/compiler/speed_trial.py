@@ -1,8 +1,9 @@
 """Times built islands against eager torch on the example inputs, and finds the ops that make one slower.
 
 An island counts as slower only if that is beyond doubt: its fastest of several runs, interleaved with eager
-torch's, takes clearly longer than eager's median. A busy machine slows both down, so it rejects no island.
-The results are kept in the cache, for this machine.
+torch's, takes clearly longer than eager's median. The results are kept in the cache, for this machine. A busy
+machine slows both down, but an engine with more threads may suffer more: if ops are slower while other
+processes compete for the processors, that is not kept.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ _SHARE = 0.1  # time budget as a share of the compile time so far; twice that to
 _MUCH = 4  # eager torch is stopped once it takes this many times as long as the island
 _CULPRIT = 0.1  # an op is at fault if it accounts for this share of an island's lost time,
 _CULPRIT_RATIO = 1.3  # and takes this many times as long as in eager torch: one op's time is less certain
+# The machine is busy if a thread is preempted this often in each second that it computes. An idle system does
+# so a few times; another process that computes does so every few milliseconds.
+_MOST_PREEMPTIONS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ def find_slow_ops(
     found = _read_note(note, piece) if note else None
     if found is None:
         _before.get()()
-        began = time.perf_counter()
+        began, computed, preempted = time.perf_counter(), time.process_time(), _preemptions()
         try:
             found = _find(piece, run, target, options, arguments, _SHARE * compiled_for)
         except OutOfRange:
@@ -139,9 +143,20 @@ def find_slow_ops(
         finally:
             if (spent := _spent.get()) is not None:
                 spent.seconds += time.perf_counter() - began
-        if note:
+        most = _MOST_PREEMPTIONS * (time.process_time() - computed)
+        is_busy = _preemptions() - preempted > most
+        if note and not (found and is_busy):
             _write_note(note, piece, found)
     return found
+
+
+def _preemptions() -> int:
+    """Return how often the system took a processor from a thread of this process; 0 if it does not count."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def _find(

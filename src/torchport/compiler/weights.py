@@ -15,13 +15,21 @@ import contextlib
 import operator
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import torch
 
 from torchport.capture import ModuleState
 from torchport.compiler.normalise import NormalGraph, Weight
 from torchport.compiler.weight_samples import sample_memory, samples_now
+from torchport.runtime.eager_fallback import NotCompiled
+
+# How many times a call rebuilds while another thread keeps changing the weights.
+_MOST_BUILDS = 3
+
+_Program = TypeVar("_Program")
+_Result = TypeVar("_Result")
 
 # The parts of a sparse tensor, by layout.
 _SPARSE_PARTS = {
@@ -36,6 +44,30 @@ _version = operator.attrgetter("_version")
 
 class Changed(Exception):
     """A weight changed after its value was built into an island."""
+
+
+def run_with_current_weights(
+    program: _Program, run: Callable[[_Program], _Result], rebuild: Callable[[_Program], _Program]
+) -> _Result:
+    """Return the result of running a program, which is rebuilt each time that its weights turn out changed.
+
+    Args:
+        program: the program to run first.
+        run: runs a program; raises `Changed` before it computes anything if a weight changed.
+        rebuild: returns a program with the current weights.
+
+    Raises:
+        NotCompiled: another thread changed the weights during each of several builds.
+    """
+    for _ in range(_MOST_BUILDS):
+        try:
+            return run(program)
+        except Changed:
+            program = rebuild(program)
+    try:
+        return run(program)
+    except Changed:
+        raise NotCompiled("its weights change during the call") from None
 
 
 class _Loop(threading.local):

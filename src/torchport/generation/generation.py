@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -100,8 +101,14 @@ class Generation:
         """Generate as the model itself does; see transformers' documentation of `generate`.
 
         Raises:
-            RuntimeRefusal: the prompt is empty or too long, or the cache was not made by this model.
+            RuntimeRefusal: the prompt is empty or too long, its mask does not fit it, or the cache was not
+                made by this model.
         """
+        if kwargs.get("cache_implementation") == "paged":  # another loop of transformers, with its own cache
+            self._refuse_cache("paged")
+        mask = kwargs.get(MASK)
+        if isinstance(mask, torch.Tensor) and mask.dim() == 2:
+            self._check_mask(mask, _prompt_of(args, kwargs))
         return self._generate(self._loop(), args, kwargs)
 
     def generate_eagerly(self, *args: Any, **kwargs: Any) -> Any:
@@ -120,7 +127,7 @@ class Generation:
         return self._generate(loop, args, kwargs)
 
     def _generate(self, loop: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = args[0] if args and args[0] is not None else kwargs.get("inputs", kwargs.get("input_ids"))
+        given = _prompt_of(args, kwargs)
         if isinstance(given, torch.Tensor) and given.dim() == 2 and not given.numel():
             raise RuntimeRefusal(
                 "the prompt is empty",
@@ -128,6 +135,28 @@ class Generation:
                 remedy="pass at least one token, such as the beginning-of-sequence token",
             )
         return loop.generate(*args, **kwargs)
+
+    def _check_mask(self, mask: torch.Tensor, prompt: object) -> None:
+        """Refuse a mask that does not fit the prompt, or under which a sequence has no tokens.
+
+        What a token gets that attends to nothing depends on the number of slots.
+        """
+        empty = (~mask.bool().any(1)).nonzero()
+        if len(empty):
+            raise RuntimeRefusal(
+                f"the prompt of sequence {int(empty[0])} is empty: its attention mask has only zeros",
+                where=self._name,
+                remedy="give each sequence at least one token, such as the beginning-of-sequence token",
+            )
+        if not isinstance(prompt, torch.Tensor) or prompt.dim() != 2:
+            return
+        columns, tokens = mask.shape[1], prompt.shape[1]
+        if columns < tokens or (columns > tokens and self._model.config.is_encoder_decoder):
+            raise RuntimeRefusal(
+                f"the attention mask has {columns} columns, but the prompt has {tokens} tokens",
+                where=self._name,
+                remedy="pass a mask with a column for each token",
+            )
 
     def _loop(self) -> Any:
         """Return the object that transformers generates with: the model, with compiled forward and cache."""
@@ -159,11 +188,7 @@ class Generation:
     def _prepare_cache(self, config: Any, model_kwargs: dict[str, Any], *args: Any) -> None:
         """Give transformers' loop one of our caches."""
         if config.cache_implementation not in _CACHES_TAKEN:
-            raise RuntimeRefusal(
-                f"the compiled model does not support cache_implementation={config.cache_implementation!r}",
-                where=self._name,
-                remedy="leave cache_implementation out",
-            )
+            self._refuse_cache(config.cache_implementation)
         self._check_length(int(args[-1]))
         given = model_kwargs.get("past_key_values")
         batch = args[-2] * max(config.num_beams, config.num_return_sequences)
@@ -174,6 +199,13 @@ class Generation:
         else:
             self._check_cache(given, batch)
             given._is_user_defined = True
+
+    def _refuse_cache(self, implementation: object) -> NoReturn:
+        raise RuntimeRefusal(
+            f"the compiled model does not support cache_implementation={implementation!r}",
+            where=self._name,
+            remedy="leave cache_implementation out",
+        )
 
     def _check_length(self, length: int) -> None:
         if length > self._max_length:
@@ -315,6 +347,12 @@ class Generation:
                 why, lambda: self._run_eagerly(input_ids, past_key_values, logits_to_keep, given)
             )
         start, count = past_key_values.get_seq_length(), input_ids.shape[1]
+        if not count:
+            raise RuntimeRefusal(
+                f"the prompt has no token beyond the {start} in the cache",
+                where=self._name,
+                remedy="pass all tokens, those in the cache and new ones, or crop the cache",
+            )
         check_room(past_key_values, start + count, self._name)
         logits = self._run_pieces(input_ids, past_key_values, start, given, logits_to_keep or count)
         return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
@@ -384,11 +422,20 @@ class Generation:
         return output
 
 
+def _prompt_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> object:
+    return args[0] if args and args[0] is not None else kwargs.get("inputs", kwargs.get("input_ids"))
+
+
 def method_like(original: Callable[..., object], function: Callable[..., object]) -> Callable[..., object]:
-    """Return a method that calls a function, with the signature of `original`: transformers inspects it."""
+    """Return a method that calls a function by keywords, with the signature of `original`.
+
+    transformers inspects the signature, and calls from a loop of the user's may be positional.
+    """
+    parameters = inspect.signature(original).parameters.values()
+    names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD][1:]
 
     @functools.wraps(original)
     def method(_: object, *args: Any, **kwargs: Any) -> object:
-        return function(*args, **kwargs)
+        return function(*args[len(names) :], **dict(zip(names, args, strict=False)), **kwargs)
 
     return method

@@ -184,8 +184,14 @@ class _SlotLayer(CacheLayerMixin):
         self.length = 0
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last tokens; transformers passes their number negated."""
-        self.length = max(self.length - abs(tokens_to_remove), 0)
+        """Forget the last tokens; transformers passes their number negated.
+
+        Raises:
+            ValueError: the number is positive, which used to mean the number of tokens to keep.
+        """
+        if tokens_to_remove > 0:
+            raise ValueError("crop takes the number of tokens to remove as a negative number")
+        self.length = max(self.length + tokens_to_remove, 0)
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Continue sequence `i` from sequence `beam_idx[i]`; the buffers are written in place."""

@@ -22,6 +22,7 @@ from torchport.errors import PackageError, TargetError, one_line
 from torchport.packaging.archive import PACKAGE
 from torchport.packaging.dynamic_graph import make_general
 from torchport.packaging.embed_compiled import embed_compiled
+from torchport.packaging.graph_tensors import graph_tensors
 from torchport.packaging.package_file import package_file
 from torchport.packaging.packaged_generation import generation_calls, package_generation
 from torchport.packaging.separate_weights import move_payloads, new_file_beside, payloads_beside
@@ -178,11 +179,7 @@ class _Writer:
             self.payloads.update(payloads)
         record = dataclasses.replace(program.record, islands=islands)
         self._kept.append(graph_module)
-        attributes = {
-            str(node.target): getattr(graph_module, str(node.target))
-            for node in graph_module.graph.nodes
-            if node.op == "get_attr"
-        }
+        attributes = graph_tensors(graph_module, program.record.model)
         _refuse_shared_writes(program.record.mutated, attributes, program.record.model)
         own = {name: _own_memory(tensor) for name, tensor in attributes.items()}
         if self._beside is None:

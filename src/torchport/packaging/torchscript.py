@@ -16,6 +16,7 @@ from torchport.capture import quiet_torch, values_kept
 from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, one_line
 from torchport.packaging.embed_compiled import embed_compiled
+from torchport.packaging.graph_tensors import graph_tensors
 from torchport.packaging.separate_weights import move_payloads, write_payloads
 from torchport.packaging.structure_json import encode_structure
 from torchport.records import IslandMeta, TensorSpec
@@ -69,7 +70,7 @@ def to_torchscript(
                 alias_island(island.to_text(), loaded)
     record = dataclasses.replace(program.record, islands=islands)
     names = _names(signature, len(args), kwargs)
-    own = _own_tensors(graph_module)
+    own = _own_tensors(graph_module, record.model)
     body = fx.GraphModule(own, graph_module.graph)
     args, kwargs = copy_tensors((tuple(args), dict(kwargs)))  # type: ignore[misc]  # a program may mutate its inputs
     by_name = dict(zip(names, (*args, *kwargs.values()), strict=True)) if kwargs else None
@@ -110,13 +111,11 @@ def _names(signature: inspect.Signature, positional: int, kwargs: Mapping[str, o
     return [*names, *kwargs]
 
 
-def _own_tensors(graph_module: fx.GraphModule) -> dict[str, torch.Tensor]:
+def _own_tensors(graph_module: fx.GraphModule, model: str) -> dict[str, torch.Tensor]:
     """Return the graph's tensors: payloads themselves, clones of the others."""
-    nodes = [node for node in graph_module.graph.nodes if node.op == "get_attr"]
     return {
-        str(node.target): tensor.detach() if tensor.dtype is torch.uint8 else tensor.detach().clone()
-        for node in nodes
-        for tensor in [getattr(graph_module, str(node.target))]
+        name: tensor.detach() if tensor.dtype is torch.uint8 else tensor.detach().clone()
+        for name, tensor in graph_tensors(graph_module, model).items()
     }
 
 

@@ -38,7 +38,7 @@ class Analysis(Record):
     cost: Cost
 
     def save(self, directory: str | Path) -> tuple[Path, ...]:
-        """Write `unique_modules.json`, `pytorch_ops.json` and `cost.json`: all of them, or none.
+        """Write `unique_modules.json`, `pytorch_ops.json` and `cost.json`; if one cannot be written, none is.
 
         Returns:
             The paths of the files.

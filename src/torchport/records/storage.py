@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -32,7 +33,7 @@ def write_text(text: str, path: Path) -> None:
 
 
 def write_texts(texts: Mapping[Path, str]) -> None:
-    """Write several text files, each atomically; if preparing one fails, none is replaced.
+    """Write several text files, each atomically; if one cannot be written, none is.
 
     Raises:
         RecordError: a file cannot be written; the error names it.
@@ -42,14 +43,18 @@ def write_texts(texts: Mapping[Path, str]) -> None:
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:
-    """Write several files, each atomically; if preparing one fails, no file or folder is left behind.
+    """Write several files, each atomically; if one cannot be written, all are left as they were.
 
     Raises:
         RecordError: a file cannot be written; the error names it.
     """
     with contextlib.ExitStack() as stack:
+        temporaries = {}
         for path, content in contents.items():
-            stack.enter_context(atomic_write(path)).write_bytes(content)
+            temporaries[path] = stack.enter_context(_temporary_for(path))
+            temporaries[path].write_bytes(content)
+        if temporaries:
+            _replace_all(temporaries)
 
 
 @contextlib.contextmanager
@@ -59,27 +64,81 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Raises:
         RecordError: the file cannot be written.
     """
-    # In the same folder, since a rename is atomic within one file system only.
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    made: list[Path] = []
-    done = False
-    try:
-        _make_folder(path.parent, made)
-        if path.is_dir():
-            raise IsADirectoryError(None, "it is a directory")
+    with _temporary_for(path) as temporary:
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())  # after a crash, the name must not exist without its content
-        os.replace(temporary, path)
-        done = True
-    except OSError as error:
-        raise RecordError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
-    finally:
-        with contextlib.suppress(OSError):  # it was renamed, or never created
+        _replace_all({path: temporary})
+
+
+@contextlib.contextmanager
+def _temporary_for(path: Path) -> Iterator[Path]:
+    """Yield a temporary name beside `path`; if the block fails, it and folders made for it are removed."""
+    temporary = _hidden_name(path)
+    made: list[Path] = []
+    try:
+        with _naming(path):
+            _make_folder(path.parent, made)
+            if path.is_dir():
+                raise IsADirectoryError(None, "it is a directory")
+            yield temporary
+    except BaseException:
+        with contextlib.suppress(OSError):  # it was never created
             temporary.unlink()
-        for folder in [] if done else reversed(made):
+        for folder in reversed(made):
             with contextlib.suppress(OSError):  # somebody else wrote to it meanwhile
                 folder.rmdir()
+        raise
+
+
+def _replace_all(temporaries: Mapping[Path, Path]) -> None:
+    """Rename each temporary file to its path; if one cannot be, put back what the others replaced."""
+    for path, temporary in temporaries.items():
+        with _naming(path), temporary.open("rb") as file:
+            os.fsync(file.fileno())  # after a crash, the name must not exist without its content
+    old: dict[Path, Path | None] = {}
+    replaced: list[Path] = []
+    *others, last = temporaries
+    try:
+        for path in others:
+            with _naming(path):
+                old[path] = _hidden_name(path) if os.path.lexists(path) else None
+                _duplicate(path, old[path])
+                os.replace(temporaries[path], path)
+            replaced.append(path)
+        with _naming(last):
+            os.replace(temporaries[last], last)  # nothing can fail after it
+    except BaseException:
+        for path in reversed(replaced):
+            with _naming(path):
+                before = old.pop(path)
+                path.unlink() if before is None else os.replace(before, path)
+        raise
+    finally:
+        for unused in filter(None, old.values()):
+            with contextlib.suppress(OSError):
+                unused.unlink()
+
+
+def _duplicate(path: Path, second: Path | None) -> None:
+    """Give a file a second name, or copy it where that is not possible."""
+    if second is not None:
+        try:
+            os.link(path, second, follow_symlinks=False)
+        except OSError:  # not every file system has hard links, nor may every file of another user be linked
+            shutil.copy2(path, second, follow_symlinks=False)
+
+
+def _hidden_name(path: Path) -> Path:
+    """Return a new name in the same folder, since a rename is atomic within one file system only."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Turn errors of the operating system into errors that name the file."""
+    try:
+        yield
+    except OSError as error:
+        raise RecordError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
 
 
 def _make_folder(folder: Path, made: list[Path]) -> None:

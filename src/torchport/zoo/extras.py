@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import threading
 from contextlib import suppress
 from types import ModuleType
 
@@ -18,6 +19,7 @@ EXTRAS = {"torchvision": "torchvision", "timm": "timm", "transformers": "hf"}
 
 # Loggers that report, during the import, that parts of torchao are for other machines or out of date.
 _NOISY_LOGGERS = ("torchao", PYTREE_LOGGER)
+_silencing = threading.Lock()  # a level is the whole process's
 
 
 def is_installed(library: str) -> bool:
@@ -54,13 +56,14 @@ def import_library(library: str) -> ModuleType:
 
 def _import_torchao() -> None:
     """Import torchao with its log messages silenced; transformers imports it if it is installed."""
-    loggers = [logging.getLogger(name) for name in _NOISY_LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with suppress(Exception):  # transformers works without it, or reports the error itself
-            importlib.import_module("torchao.prototype.safetensors.safetensors_support")
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    with _silencing:
+        loggers = [logging.getLogger(name) for name in _NOISY_LOGGERS]
+        levels = [logger.level for logger in loggers]
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            with suppress(Exception):  # transformers works without it, or reports the error itself
+                importlib.import_module("torchao.prototype.safetensors.safetensors_support")
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

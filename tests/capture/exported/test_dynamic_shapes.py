@@ -91,3 +91,14 @@ def test_what_fits_no_input_is_refused(dynamic_shapes, message):
 def test_the_names_of_a_module_s_inputs_are_those_of_its_forward():
     captured = export(torch.nn.ReLU(), (torch.ones(3),), dynamic_shapes={"input": {0: BATCH}})
     assert allowed(ShapeLimits.of(captured.program, captured.inputs.paths), (5,)) is True
+
+
+def test_a_dimension_that_is_derived_from_one_that_no_input_has():
+    half = Dim("half", min=2, max=8)
+    limit = limits(torch.ones(6, 8), dynamic_shapes={"args_0": {0: 2 * half, 1: 2 * half + 2}})
+    assert allowed(limit, (4, 6)) is True
+    assert allowed(limit, (16, 18)) is True
+    assert "is 7, but must be" in allowed(limit, (7, 9))
+    assert "is 9, outside 2 … 8" in allowed(limit, (18, 20))
+    assert "is 1, outside 2 … 8" in allowed(limit, (2, 4))
+    assert "dimension 1 of [0][0] is 12, but must be 10" in allowed(limit, (8, 12))

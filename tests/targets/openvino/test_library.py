@@ -74,9 +74,26 @@ def test_a_device_that_is_absent_names_those_that_are_there():
     assert "CPU" in caught.value.remedy
 
 
-def test_a_device_of_another_number_is_absent_too():
-    with pytest.raises(TargetError, match=r"OpenVINO finds no device 'CPU\.7' here"):
-        torchport.compile(torch.nn.ReLU(), ONE, options={"device": "CPU.7"})
+@pytest.mark.parametrize("device", ["CPU.0", "CPU.7"])  # OpenVINO compiles for CPU, but not for CPU.0
+def test_a_device_of_another_number_is_absent_too(device):
+    with pytest.raises(TargetError, match=f"OpenVINO finds no device '{device}' here"):
+        torchport.compile(torch.nn.ReLU(), ONE, options={"device": device})
+
+
+class TwoGpus:
+    """A core that finds two GPUs, and compiles for none with a property that it does not know."""
+
+    available_devices = ("CPU", "GPU.0", "GPU.1")
+
+    def compile_model(self, model, device, config):
+        raise RuntimeError(f"{device}: {list(config)} was not found")
+
+
+@pytest.mark.parametrize("device", ["GPU", "GPU.0", "GPU.1"])
+def test_a_config_is_checked_for_each_name_of_a_gpu(monkeypatch, device):
+    monkeypatch.setattr(library, "core", TwoGpus)
+    with pytest.raises(TargetError, match=rf"rejects the config .*{device}: \['NO_SUCH'\] was not found"):
+        OPENVINO.make_options({"device": device, "config": {"NO_SUCH": 1}})
 
 
 @pytest.mark.parametrize(("precision", "capability"), [("bfloat16", "BF16"), ("float16", "FP16")])

@@ -168,12 +168,10 @@ def has_tensor(value: object) -> bool:
     return next(tensors_within(value), None) is not None
 
 
-def autocast_state() -> tuple[str, torch.dtype, bool] | None:
-    """Return autocast's device and dtype, and whether its cache is enabled; None if autocast is off."""
-    for device in ("cpu", "cuda"):
-        if torch.is_autocast_enabled(device):
-            return device, torch.get_autocast_dtype(device), torch.is_autocast_cache_enabled()
-    return None
+def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
+    """Return the devices for which autocast is on, each with its dtype."""
+    devices = filter(torch.is_autocast_enabled, ("cpu", "cuda"))
+    return tuple((device, torch.get_autocast_dtype(device)) for device in devices)
 
 
 def _add_to_key(value: object, parts: list[object], tensors: list[torch.Tensor]) -> None:

@@ -50,11 +50,11 @@ class Modes:
 
     Args:
         grad: whether grad mode was enabled.
-        autocast: autocast's device and dtype, and whether its cache is enabled; None if autocast was off.
+        autocast: the devices for which autocast was on, each with its dtype.
     """
 
     grad: bool
-    autocast: tuple[str, torch.dtype, bool] | None
+    autocast: tuple[tuple[str, torch.dtype], ...]
 
 
 def current_modes() -> Modes:

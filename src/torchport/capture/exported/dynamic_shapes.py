@@ -162,6 +162,7 @@ class ShapeLimits:
                     self._check_symbol(values, allowed, size, f"dimension {dim} of {path}", name)
         for leaf, sizes, path in zip(leaves, self._shapes, self._paths, strict=True):
             for dim, (size, allowed) in enumerate(zip(leaf.shape, sizes, strict=True)):
+                self._check_derived(values, allowed, size, f"dimension {dim} of {path}", name)
                 wanted = allowed if isinstance(allowed, int) else int(allowed.subs(values))  # type: ignore[attr-defined]  # a sympy expression
                 if size != wanted:
                     raise RuntimeRefusal(
@@ -180,6 +181,22 @@ class ShapeLimits:
             )
         if values.setdefault(symbol, size) != size:
             raise RuntimeRefusal(f"{what} is {size}, but must equal {values[symbol]}", where=name)
+
+    def _check_derived(
+        self, values: dict[object, int], allowed: object, size: int, what: str, name: str
+    ) -> None:
+        """Infer a symbol that is not itself a size, as in `2 * Dim("half")`: torch only has linear ones."""
+        unknown: set[object] = getattr(allowed, "free_symbols", set()) - values.keys()
+        if len(unknown) != 1:
+            return
+        [symbol] = unknown
+        start, next_one = (int(allowed.subs({**values, symbol: value})) for value in (0, 1))  # type: ignore[attr-defined]  # a sympy expression
+        value, remainder = divmod(size - start, next_one - start)
+        if remainder:
+            raise RuntimeRefusal(
+                f"{what} is {size}, but must be {allowed} for a whole number {symbol}", where=name
+            )
+        self._check_symbol(values, symbol, value, f"{symbol}, where {what} is {allowed},", name)
 
 
 def _whole(limit: object) -> int:

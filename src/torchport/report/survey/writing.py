@@ -31,7 +31,7 @@ def write_survey_report(
 
     Writes `fw_node_count.csv`, `fw_total_input_size_dist/OP.csv`, `fw_total_output_size_dist/OP.csv` and
     `fw_total_arguments/OP.csv`, the same for `bw`, and a PNG and an SVG next to each distribution of sizes.
-    If preparing one file fails, none is written. Files of an earlier report that this one does not replace
+    If one file cannot be written, none is. Files of an earlier report that this one does not replace
     are removed.
 
     Args:

@@ -24,6 +24,7 @@ from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
 from torchport.targets.openvino.nan_walk import Watch
 from torchport.targets.openvino.pool_rounding import round_pools_down
+from torchport.targets.openvino.scalar_reshapes import squeeze_to_scalars
 from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.target import Artifact, Island
 from torchport.targets.value_ranges import input_ranges
@@ -115,6 +116,7 @@ def _convert(island: Island) -> Any:
         # device computes with, so its compiled form need not hold its own copies.
         frontend_parts["simplify"](model, cf=False, smart_reshape=False)
         copy_rows(model)
+        squeeze_to_scalars(model)
         truncate_conversions(model)
         place_conversions(model, is_open=island.sizes is not None)
     except TargetError:

@@ -84,14 +84,12 @@ def check_device(device: str, precision: str) -> None:
     Raises:
         TargetError: the message lists the available devices, or the device's capabilities.
     """
-    present = core().available_devices
-    # `GPU` is the first of several GPUs; a single one may be called `GPU.0`, too.
-    names = {*present, *[name.split(".")[0] for name in present], *[f"{name}.0" for name in present]}
-    if device not in names:
+    if not _is_present(device):
+        present = ", ".join(core().available_devices) or "none"
         raise TargetError(
             f"OpenVINO finds no device {device!r} here",
             where="openvino",
-            remedy=f"choose one of {', '.join(present) or 'none'}, or install the device's driver",
+            remedy=f"choose one of {present}, or install the device's driver",
         )
     if precision in ("bfloat16", "float16"):
         wanted = {"bfloat16": "BF16", "float16": "FP16"}[precision]
@@ -104,6 +102,13 @@ def check_device(device: str, precision: str) -> None:
             )
 
 
+def _is_present(device: str) -> bool:
+    present = core().available_devices
+    # `GPU` is the first of several GPUs; a single one may be called `GPU.0`, too. A processor has no number.
+    numbered = "GPU" if device == "GPU.0" else device
+    return device in present or numbered in [name.split(".")[0] for name in present]
+
+
 def check_config(device: str, config: Mapping[str, object]) -> None:
     """Refuse properties that OpenVINO rejects, by compiling a minimal model with them.
 
@@ -112,7 +117,7 @@ def check_config(device: str, config: Mapping[str, object]) -> None:
     Raises:
         TargetError: OpenVINO rejects the properties; the message quotes its error.
     """
-    if device not in core().available_devices:
+    if not _is_present(device):
         return  # `check_device` reports that
     try:
         _try_config(device, tuple(sorted(config.items())))
