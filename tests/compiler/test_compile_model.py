@@ -82,3 +82,13 @@ def test_control_flow_as_an_op(model, target):
     compiled = torchport.compile(model, (torch.ones(3),), target=target)
     for x in (torch.ones(3), torch.tensor([1.0, -2.0, -3.0])):
         torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_a_branch_that_is_an_op_in_a_program_for_all_sizes(target):
+    x = torch.rand(3, 4)
+    sizes = {"x": {0: torch.export.Dim("rows", min=1, max=9)}}
+    compiled = torchport.compile(branches, (x,), target=target, dynamic_shapes=sizes)
+    for rows in (2, 5, 9):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(compiled(x), branches(x))
+    assert len(compiled.programs) == 1

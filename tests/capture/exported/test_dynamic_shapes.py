@@ -32,7 +32,7 @@ def allowed(limits, *shapes):
 
 
 def test_a_dimension_varies_within_its_range():
-    limit = limits(torch.ones(3, 4), dynamic_shapes={"args_0": {0: BATCH}})
+    limit = limits(torch.ones(3, 4), dynamic_shapes={"x": {0: BATCH}})
     assert allowed(limit, (2, 4)) is True
     assert allowed(limit, (8, 4)) is True
     assert allowed(limit, (9, 4)) == (
@@ -49,7 +49,7 @@ def test_inputs_by_position_by_name_and_nested():
         torch.ones(3, 4),
         {"a": torch.ones(3, 4)},
         mask=torch.ones(3, 4),
-        dynamic_shapes={"args_0": {0: BATCH}, "args_1": {"a": {0: BATCH}}, "mask": {0: BATCH}},
+        dynamic_shapes={"x": {0: BATCH}, "rest": {"a": {0: BATCH}}, "mask": {0: BATCH}},
     )
     assert allowed(limit, (5, 4), (5, 4), (5, 4)) is True
     assert "is 6, but must equal 5" in allowed(limit, (5, 4), (6, 4), (5, 4))
@@ -72,9 +72,9 @@ def test_a_dimension_that_follows_from_another():
         (({0: BATCH}, None, None, None), "dynamic_shapes has 4 entries for 3 inputs"),
         ("btach", "unknown dynamic_shapes 'btach': did you mean 'batch'?"),
         (7, "dynamic_shapes must be a dict or a tuple, not int"),
-        ({"args_1": {"b": {0: BATCH}}}, "names args_1['b'], which is not in the input"),
-        ({"args_1": ({0: BATCH}, {0: BATCH})}, "has 2 entries for the 1 tensors of args_1"),
-        ({"args_1": 3}, "dynamic_shapes does not match the input args_1, a dict"),
+        ({"rest": {"b": {0: BATCH}}}, "names rest['b'], which is not in the input"),
+        ({"rest": ({0: BATCH}, {0: BATCH})}, "has 2 entries for the 1 tensors of rest"),
+        ({"rest": 3}, "dynamic_shapes does not match the input rest, a dict"),
     ],
 )
 def test_what_fits_no_input_is_refused(dynamic_shapes, message):
@@ -95,10 +95,19 @@ def test_the_names_of_a_module_s_inputs_are_those_of_its_forward():
 
 def test_a_dimension_that_is_derived_from_one_that_no_input_has():
     half = Dim("half", min=2, max=8)
-    limit = limits(torch.ones(6, 8), dynamic_shapes={"args_0": {0: 2 * half, 1: 2 * half + 2}})
+    limit = limits(torch.ones(6, 8), dynamic_shapes={"x": {0: 2 * half, 1: 2 * half + 2}})
     assert allowed(limit, (4, 6)) is True
     assert allowed(limit, (16, 18)) is True
     assert "is 7, but must be" in allowed(limit, (7, 9))
     assert "is 9, outside 2 … 8" in allowed(limit, (18, 20))
     assert "is 1, outside 2 … 8" in allowed(limit, (2, 4))
     assert "dimension 1 of [0][0] is 12, but must be 10" in allowed(limit, (8, 12))
+
+
+def test_the_names_of_a_function_s_inputs_are_those_of_its_parameters():
+    captured = export(
+        lambda image, scale: image * scale,
+        (torch.ones(3, 4), torch.ones(3, 1)),
+        dynamic_shapes={"image": {0: BATCH}, "scale": {0: BATCH}},
+    )
+    assert allowed(ShapeLimits.of(captured.program, captured.inputs.paths), (5, 4), (5, 1)) is True

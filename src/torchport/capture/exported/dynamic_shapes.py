@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from torchport.capture.callable_module import CallableModule
 from torchport.errors import CaptureError, RuntimeRefusal, nearest
 from torchport.structure import Flat, flatten
 
@@ -55,14 +56,22 @@ def spread_over_leaves(
 
 
 def _by_name(module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
-    """Return the inputs, keyed by their names in the module's forward; `*args` become `args_0`, …"""
+    """Return the inputs, keyed by their names in the forward or function; `*args` become `args_0`, …"""
     names = [
         parameter.name
-        for parameter in inspect.signature(module.forward).parameters.values()
+        for parameter in _signature(module).parameters.values()
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     names += [f"args_{index}" for index in range(len(names), len(args))]
     return dict(zip(names, args, strict=False)) | dict(kwargs)
+
+
+def _signature(module: nn.Module) -> inspect.Signature:
+    called = module.function if isinstance(module, CallableModule) else module.forward
+    try:
+        return inspect.signature(called)
+    except ValueError:  # a builtin function, which has none
+        return inspect.signature(module.forward)
 
 
 def _entries_by_name(names: list[str], dynamic_shapes: object) -> dict[str, object]:
