@@ -141,7 +141,7 @@ def trained(model, x, folder):
         *map(compiled, ("host", "onnxruntime", "openvino", "ttnn")),
         pytest.param(compiled("inductor"), marks=pytest.mark.conformance),
         saved,
-        scripted,
+        pytest.param(scripted, marks=pytest.mark.conformance),
         trained,
     ],
     ids=["host", "onnxruntime", "openvino", "ttnn", "inductor", "saved", "scripted", "trained"],

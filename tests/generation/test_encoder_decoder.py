@@ -140,3 +140,9 @@ def test_masks_of_other_lengths_than_the_prompt(compiled):
         mask = torch.ones(1, columns, dtype=torch.long)
         with pytest.raises(RuntimeRefusal, match=f"has {columns} columns, but the prompt has 7 tokens"):
             compiled.generate(torch.randint(3, 97, (1, 7)), attention_mask=mask, max_new_tokens=2)
+
+
+def test_a_sequence_whose_tokens_are_all_hidden_is_refused(compiled):
+    mask = torch.tensor([[1] * 7, [0] * 7])
+    with pytest.raises(RuntimeRefusal, match="the prompt of sequence 1 is empty"):
+        compiled.generate(torch.randint(3, 97, (2, 7)), attention_mask=mask, max_new_tokens=2)

@@ -124,7 +124,7 @@ def test_where_the_library_is_not_installed(file, model):
 @pytest.mark.parametrize(
     ("target", "dtype"),
     [
-        ("host", torch.float32),
+        pytest.param("host", torch.float32, marks=pytest.mark.conformance),
         ("openvino", torch.float32),
         pytest.param("openvino", torch.bfloat16, marks=pytest.mark.conformance),
     ],

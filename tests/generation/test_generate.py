@@ -412,13 +412,16 @@ def test_padding_that_is_a_piece_by_itself_sees_filled_slots():
     assert torch.equal(last, mask[:, :, 1:])
 
 
-def test_a_sequence_without_tokens_is_an_empty_prompt(compiled):
-    # A model's attention to nothing depends on its implementation and on the number of slots.
-    mask = torch.tensor([[1, 1, 1], [0, 0, 0]])
-    with pytest.raises(
-        RuntimeRefusal, match="the prompt of sequence 1 is empty: its attention mask has only zeros"
-    ):
-        compiled.generate(_prompt(3, 2), attention_mask=mask, max_new_tokens=2)
+def test_a_sequence_whose_tokens_are_all_hidden(compiled, model):
+    # What its tokens compute depends on the attention's implementation and on the number of slots.
+    ids, mask = _prompt(3, 2), torch.tensor([[1, 1, 1], [0, 0, 0]])
+    before = compiled.fallbacks.fallbacks
+    given = compiled.generate(ids, attention_mask=mask, max_new_tokens=6)
+    assert torch.equal(given, model.generate(ids, attention_mask=mask, max_new_tokens=6))
+    assert compiled.fallbacks.fallbacks == before + 6
+    # transformers hides padding by itself
+    padded = compiled.generate(torch.full((1, 5), 7), pad_token_id=7, max_new_tokens=6)
+    assert torch.equal(padded, model.generate(torch.full((1, 5), 7), pad_token_id=7, max_new_tokens=6))
 
 
 def test_a_mask_of_fewer_tokens_than_the_prompt(compiled):

@@ -45,6 +45,7 @@ def _assert_same(compiled, model, length, new=NEW, **arguments):
     assert torch.equal(compiled.generate(ids, **wanted, **arguments), expected)
 
 
+@pytest.mark.conformance
 def test_two_programs_with_a_static_cache_for_all_prompts(programs):
     compiled, model = _models()
     cache = StaticCache(config=model.config, max_cache_len=64)

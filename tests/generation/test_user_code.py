@@ -98,7 +98,7 @@ def with_tokens_allowed(model, change):
 
 
 DISTURBANCES = [
-    with_criterion,
+    pytest.param(with_criterion, marks=pytest.mark.conformance),
     with_streamer,
     pytest.param(with_processor, marks=pytest.mark.conformance),
     pytest.param(with_tokens_allowed, marks=pytest.mark.conformance),

@@ -330,7 +330,7 @@ def audit(page):
     ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.conformance)])
 def test_axe_finds_no_serious_violation(show, resnet18, scheme, tmp_path):
     write_model(tmp_path / "stat", "a", convolution(flops=10), relu())
     report = Report(

@@ -52,7 +52,7 @@ def test_errors_of_any_text_are_kept_short_and_read_back(tmp_path):
     ("name", "status", "more"),
     [
         ("leaves_families", "ok", {}),
-        ("leaves_families_and_hangs", "timeout", {"timeout": 5}),
+        pytest.param("leaves_families_and_hangs", "timeout", {"timeout": 5}, marks=pytest.mark.conformance),
         pytest.param("leaves_families_and_crashes", "crashed", {}, marks=pytest.mark.conformance),
         pytest.param("leaves_families_and_kills_its_worker", "crashed", {}, marks=pytest.mark.conformance),
     ],

@@ -119,6 +119,7 @@ def small_disk(tmp_path):
     pytest.fail("no mount namespace can be had here: neither as a user nor as root")
 
 
+@pytest.mark.conformance
 def test_a_full_disk_is_one_message_and_leaves_nothing_half_written(script, small_disk, tmp_path):
     folder, inside = small_disk
     look = f'"$0" "$@"; code=$?; find {folder} -type f | sort; exit $code'

@@ -18,7 +18,7 @@ from torchport.capture import buffers_kept
 from torchport.errors import CompileError, RuntimeRefusal
 from torchport.generation.cache_form import CacheForm, find_cache_form
 from torchport.generation.call_sizes import CallSizes, FixedSizes
-from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm, unsupported_argument
+from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm, empty_sequences, unsupported_argument
 from torchport.generation.pieces import Pieces, SlotNumbers, check_room
 from torchport.generation.plain_masks import describe_masks
 from torchport.generation.shells import cached_call, forward_of, keeps_logits, shell_of
@@ -137,17 +137,7 @@ class Generation:
         return loop.generate(*args, **kwargs)
 
     def _check_mask(self, mask: torch.Tensor, prompt: object) -> None:
-        """Refuse a mask that does not fit the prompt, or under which a sequence has no tokens.
-
-        What a token gets that attends to nothing depends on the number of slots.
-        """
-        empty = (~mask.bool().any(1)).nonzero()
-        if len(empty):
-            raise RuntimeRefusal(
-                f"the prompt of sequence {int(empty[0])} is empty: its attention mask has only zeros",
-                where=self._name,
-                remedy="give each sequence at least one token, such as the beginning-of-sequence token",
-            )
+        """Refuse a mask that does not fit the prompt."""
         if not isinstance(prompt, torch.Tensor) or prompt.dim() != 2:
             return
         columns, tokens = mask.shape[1], prompt.shape[1]
@@ -179,14 +169,14 @@ class Generation:
     def _methods(self) -> dict[str, Any]:
         made = {
             "forward": method_like(self._forward, self.forward),
-            _PREPARE_CACHE: lambda _, *given: self._prepare_cache(*given),
+            _PREPARE_CACHE: lambda loop, *given: self._prepare_cache(loop, *given),
             "_valid_auto_compile_criteria": lambda _, *args, **kwargs: False,
         }
         without_weights = {"device": property(lambda _: torch.device("cpu"))}  # no weights to tell the device
         return made if self._has_weights else made | without_weights
 
-    def _prepare_cache(self, config: Any, model_kwargs: dict[str, Any], *args: Any) -> None:
-        """Give transformers' loop one of our caches."""
+    def _prepare_cache(self, loop: Any, config: Any, model_kwargs: dict[str, Any], *args: Any) -> None:
+        """Give transformers' loop one of our caches, or its own if eager torch has to run the model."""
         if config.cache_implementation not in _CACHES_TAKEN:
             self._refuse_cache(config.cache_implementation)
         self._check_length(int(args[-1]))
@@ -194,6 +184,9 @@ class Generation:
         batch = args[-2] * max(config.num_beams, config.num_return_sequences)
         if given is None:
             if config.use_cache is False:
+                return
+            if empty_sequences(model_kwargs.get(MASK)):
+                getattr(type(self._model), _PREPARE_CACHE)(loop, config, model_kwargs, *args)
                 return
             model_kwargs["past_key_values"] = self._cache_for(batch, model_kwargs)
         else:
@@ -366,7 +359,10 @@ class Generation:
         if ids is None or cache is None:
             return "generate calls the model without a cache or without tokens"
         if not isinstance(cache, SlotCache):
-            return f"generate continues from a {type(cache).__name__}, not from the compiled model's cache"
+            return (
+                f"generate uses a {type(cache).__name__}, not the compiled model's cache, which needs a "
+                "token in each sequence that the attention mask does not hide"
+            )
         count, start = ids.shape[1], cache.get_seq_length()
         is_whole = count <= self._width <= self._max_length - start and (logits_to_keep or count) == 1
         if self._switches and not is_whole and is_switched(self._switches, given, start, count):

@@ -31,6 +31,17 @@ def unsupported_argument(given: Mapping[str, object], *known: str) -> str:
     )
 
 
+def empty_sequences(mask: object) -> list[int]:
+    """Return the sequences whose tokens a mask all hides.
+
+    The result of a token that attends to nothing depends on the number of slots, so compiled calls do not
+    take these sequences.
+    """
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 2:
+        return []
+    return (~mask.bool().any(1)).nonzero().flatten().tolist()
+
+
 class MaskForm:
     """How a model takes its masks: over all slots for each token, or one row that marks the real tokens.
 

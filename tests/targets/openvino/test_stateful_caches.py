@@ -185,7 +185,14 @@ def shared_host_llama():
     return torchport.compile(model, (ids,), target="host", max_length=64, options=PLAIN)
 
 
-@pytest.mark.parametrize(("heads", "max_length"), [(4, 300), (2, 64), (1, 300)])
+@pytest.mark.parametrize(
+    ("heads", "max_length"),
+    [
+        pytest.param(4, 300, marks=pytest.mark.conformance),
+        (2, 64),
+        pytest.param(1, 300, marks=pytest.mark.conformance),
+    ],
+)
 def test_generating_fills_states_at_the_beginning_alone(fills, heads, max_length):
     compiled, model, ids = compiled_llama(max_length=max_length, num_key_value_heads=heads)
     fills.clear()
@@ -262,7 +269,7 @@ def test_beams():
     assert compiled.fallbacks.fallbacks == 0
 
 
-@pytest.mark.parametrize("sequences", [1, 3])
+@pytest.mark.parametrize("sequences", [pytest.param(1, marks=pytest.mark.conformance), 3])
 def test_padded_prompts(sequences, tmp_path):
     model = tiny_llama(**SIZES)
     ids, mask = (each[:sequences] for each in padded_batch(9, 97))
@@ -276,7 +283,14 @@ def test_padded_prompts(sequences, tmp_path):
     assert torch.equal(torchport.load(tmp_path / "llama.pt2").generate(ids, **arguments), expected)
 
 
-@pytest.mark.parametrize("kind", [pytest.param("mistral", marks=pytest.mark.conformance), "gemma2", "bloom"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("mistral", marks=pytest.mark.conformance),
+        "gemma2",
+        pytest.param("bloom", marks=pytest.mark.conformance),
+    ],
+)
 def test_models_with_windows_and_other_masks(kind):
     model = small_causal(kind)
     ids = torch.randint(3, 90, (1, 40), generator=torch.Generator().manual_seed(3))
