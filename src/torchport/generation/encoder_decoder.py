@@ -13,10 +13,10 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from torchport.errors import RuntimeRefusal
 from torchport.generation.cache_form import CacheForm, find_cache_form
 from torchport.generation.call_sizes import CallSizes
-from torchport.generation.generation import Generation, method_like
+from torchport.generation.generation import Generation
 from torchport.generation.model_inputs import MASK, empty_sequences, piece_per_token, unsupported_argument
 from torchport.generation.pieces import SlotNumbers, check_room
-from torchport.generation.shells import decoder_call, encoder_call, shell_of
+from torchport.generation.shells import decoder_call, encoder_call, method_like, shell_of
 from torchport.generation.slot_cache import CrossCache, PastCache, SlotCache, cut_attentions
 from torchport.records import MaskSpec
 

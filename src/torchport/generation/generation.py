@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -18,10 +17,17 @@ from torchport.capture import buffers_kept
 from torchport.errors import CompileError, RuntimeRefusal
 from torchport.generation.cache_form import CacheForm, find_cache_form
 from torchport.generation.call_sizes import CallSizes, FixedSizes
-from torchport.generation.model_inputs import MASK, PER_TOKEN, MaskForm, empty_sequences, unsupported_argument
+from torchport.generation.model_inputs import (
+    MASK,
+    PER_TOKEN,
+    MaskForm,
+    check_mask,
+    empty_sequences,
+    unsupported_argument,
+)
 from torchport.generation.pieces import Pieces, SlotNumbers, check_room
 from torchport.generation.plain_masks import describe_masks
-from torchport.generation.shells import cached_call, forward_of, keeps_logits, shell_of
+from torchport.generation.shells import cached_call, forward_of, keeps_logits, method_like, shell_of
 from torchport.generation.slot_cache import PastCache, SlotCache, cut_attentions
 from torchport.generation.switched_positions import is_switched, switching_lengths
 from torchport.records import GenerationForm, MaskSpec
@@ -106,9 +112,7 @@ class Generation:
         """
         if kwargs.get("cache_implementation") == "paged":  # another loop of transformers, with its own cache
             self._refuse_cache("paged")
-        mask = kwargs.get(MASK)
-        if isinstance(mask, torch.Tensor) and mask.dim() == 2:
-            self._check_mask(mask, _prompt_of(args, kwargs))
+        check_mask(kwargs.get(MASK), _prompt_of(args, kwargs), self._model.config, self._name)
         return self._generate(self._loop(), args, kwargs)
 
     def generate_eagerly(self, *args: Any, **kwargs: Any) -> Any:
@@ -135,18 +139,6 @@ class Generation:
                 remedy="pass at least one token, such as the beginning-of-sequence token",
             )
         return loop.generate(*args, **kwargs)
-
-    def _check_mask(self, mask: torch.Tensor, prompt: object) -> None:
-        """Refuse a mask that does not fit the prompt."""
-        if not isinstance(prompt, torch.Tensor) or prompt.dim() != 2:
-            return
-        columns, tokens = mask.shape[1], prompt.shape[1]
-        if columns < tokens or (columns > tokens and self._model.config.is_encoder_decoder):
-            raise RuntimeRefusal(
-                f"the attention mask has {columns} columns, but the prompt has {tokens} tokens",
-                where=self._name,
-                remedy="pass a mask with a column for each token",
-            )
 
     def _loop(self) -> Any:
         """Return the object that transformers generates with: the model, with compiled forward and cache."""
@@ -420,18 +412,3 @@ class Generation:
 
 def _prompt_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> object:
     return args[0] if args and args[0] is not None else kwargs.get("inputs", kwargs.get("input_ids"))
-
-
-def method_like(original: Callable[..., object], function: Callable[..., object]) -> Callable[..., object]:
-    """Return a method that calls a function by keywords, with the signature of `original`.
-
-    transformers inspects the signature, and calls from a loop of the user's may be positional.
-    """
-    parameters = inspect.signature(original).parameters.values()
-    names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD][1:]
-
-    @functools.wraps(original)
-    def method(_: object, *args: Any, **kwargs: Any) -> object:
-        return function(*args[len(names) :], **dict(zip(names, args, strict=False)), **kwargs)
-
-    return method

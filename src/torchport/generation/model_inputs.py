@@ -7,6 +7,7 @@ it leaves in the cache is overwritten by the next tokens before any of them can 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -29,6 +30,23 @@ def unsupported_argument(given: Mapping[str, object], *known: str) -> str:
         ),
         "",
     )
+
+
+def check_mask(mask: object, prompt: object, config: Any, where: str) -> None:
+    """Refuse a mask of another length than the prompt; a decoder's may cover a cache, too.
+
+    Raises:
+        RuntimeRefusal: the message has both lengths.
+    """
+    if not all(isinstance(each, torch.Tensor) and each.dim() == 2 for each in (mask, prompt)):
+        return
+    columns, tokens = mask.shape[1], prompt.shape[1]  # type: ignore[attr-defined]  # tensors, as checked
+    if columns < tokens or (columns > tokens and config.is_encoder_decoder):
+        raise RuntimeRefusal(
+            f"the attention mask has {columns} columns, but the prompt has {tokens} tokens",
+            where=where,
+            remedy="pass a mask with a column for each token",
+        )
 
 
 def empty_sequences(mask: object) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -44,6 +45,21 @@ def forward_of(model: nn.Module) -> Callable[..., Any]:
         where=type(model).__name__,
         remedy="set a method, with types.MethodType, or write a subclass",
     )
+
+
+def method_like(original: Callable[..., object], function: Callable[..., object]) -> Callable[..., object]:
+    """Return a method that calls a function by keywords, with the signature of `original`.
+
+    transformers inspects the signature, and calls from a loop of the user's may be positional.
+    """
+    parameters = inspect.signature(original).parameters.values()
+    names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD][1:]
+
+    @functools.wraps(original)
+    def method(_: object, *args: Any, **kwargs: Any) -> object:
+        return function(*args[len(names) :], **dict(zip(names, args, strict=False)), **kwargs)
+
+    return method
 
 
 def keeps_logits(model: nn.Module) -> bool:
