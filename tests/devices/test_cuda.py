@@ -176,7 +176,7 @@ def test_a_recurrent_layer_in_autocast_is_refused_or_has_eager_s_dtype(layer):
     model, x = layer(8, 4).cuda().eval(), torch.randn(5, 2, 8, device="cuda")
     compiled = torchport.compile(model, (x,), target="inductor", options={"speed_trial": False})
     with torch.autocast("cuda", dtype=torch.bfloat16), torch.no_grad():
-        with pytest.raises(CaptureError, match="cuDNN computes .* in float16"):
+        with pytest.raises(CaptureError, match=r"cuDNN computes .* in float16"):
             compiled(x)
         torch._dynamo.reset()
         by_torch = torch.compile(model, backend="torchport", options={"target": "inductor"})
