@@ -424,6 +424,15 @@ def test_a_sequence_whose_tokens_are_all_hidden(compiled, model):
     assert torch.equal(padded, model.generate(torch.full((1, 5), 7), pad_token_id=7, max_new_tokens=6))
 
 
+def test_a_cache_whose_tokens_are_all_hidden_is_refused(compiled):
+    first = compiled.generate(_prompt(5), max_new_tokens=2, return_dict_in_generate=True)
+    longer, hidden = torch.cat([first.sequences, _prompt(2)], 1), torch.zeros(1, 9, dtype=torch.long)
+    with pytest.raises(RuntimeRefusal, match="the prompt of sequence 0 is empty"):
+        compiled.generate(
+            longer, attention_mask=hidden, past_key_values=first.past_key_values, max_new_tokens=2
+        )
+
+
 def test_a_mask_of_fewer_tokens_than_the_prompt(compiled):
     with pytest.raises(RuntimeRefusal, match="the attention mask has 5 columns, but the prompt has 7 tokens"):
         compiled.generate(_prompt(7), attention_mask=torch.ones(1, 5, dtype=torch.long), max_new_tokens=2)

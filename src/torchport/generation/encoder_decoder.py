@@ -14,7 +14,12 @@ from torchport.errors import RuntimeRefusal
 from torchport.generation.cache_form import CacheForm, find_cache_form
 from torchport.generation.call_sizes import CallSizes
 from torchport.generation.generation import Generation
-from torchport.generation.model_inputs import MASK, empty_sequences, piece_per_token, unsupported_argument
+from torchport.generation.model_inputs import (
+    MASK,
+    piece_per_token,
+    refuse_empty_sequences,
+    unsupported_argument,
+)
 from torchport.generation.pieces import SlotNumbers, check_room
 from torchport.generation.shells import decoder_call, encoder_call, method_like, shell_of
 from torchport.generation.slot_cache import CrossCache, PastCache, SlotCache, cut_attentions
@@ -103,12 +108,7 @@ class EncoderDecoderGeneration(Generation):
                 where=self._name,
                 remedy=f"compile it with max_length={length}, if the model itself supports that length",
             )
-        if empty := empty_sequences(mask):
-            raise RuntimeRefusal(
-                f"the prompt of sequence {empty[0]} is empty: its attention mask has only zeros",
-                where=self._name,
-                remedy="give each sequence at least one token that is not padding",
-            )
+        refuse_empty_sequences(mask, self._name)
         whole = ids.new_zeros(batch, self._encoder_length)
         whole[:, :length] = ids
         return {"input_ids": whole, MASK: _pad_mask(mask, batch, length, self._encoder_length, ids.device)}

@@ -23,6 +23,7 @@ from torchport.generation.model_inputs import (
     MaskForm,
     check_mask,
     empty_sequences,
+    refuse_empty_sequences,
     unsupported_argument,
 )
 from torchport.generation.pieces import Pieces, SlotNumbers, check_room
@@ -183,6 +184,7 @@ class Generation:
             model_kwargs["past_key_values"] = self._cache_for(batch, model_kwargs)
         else:
             self._check_cache(given, batch)
+            refuse_empty_sequences(model_kwargs.get(MASK), self._name)
             given._is_user_defined = True
 
     def _refuse_cache(self, implementation: object) -> NoReturn:

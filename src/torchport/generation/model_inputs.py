@@ -60,6 +60,20 @@ def empty_sequences(mask: object) -> list[int]:
     return (~mask.bool().any(1)).nonzero().flatten().tolist()
 
 
+def refuse_empty_sequences(mask: object, where: str) -> None:
+    """Refuse a mask that hides all tokens of a sequence, where eager torch cannot run the call either.
+
+    Raises:
+        RuntimeRefusal: the message names the sequence.
+    """
+    if empty := empty_sequences(mask):
+        raise RuntimeRefusal(
+            f"the prompt of sequence {empty[0]} is empty: its attention mask has only zeros",
+            where=where,
+            remedy="give each sequence at least one token that is not padding",
+        )
+
+
 class MaskForm:
     """How a model takes its masks: over all slots for each token, or one row that marks the real tokens.
 
