@@ -284,9 +284,10 @@ def test_the_gradient_of_an_average_goes_to_all_in_equal_parts(size, stride, pad
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_attention_and_its_gradients(causal, masked):
+@pytest.mark.parametrize("shared", [6, 2, 1])  # several heads of the query may share a key
+def test_attention_and_its_gradients(causal, masked, shared):
     torch.manual_seed(0)
-    query, key, value = double(2, 3, 5, 4), double(2, 3, 5, 4), double(2, 3, 5, 4)
+    query, key, value = double(2, 6, 5, 4), double(2, shared, 5, 4), double(2, shared, 5, 4)
     mask = torch.randn(5, 5, dtype=torch.float64) if masked and not causal else None
     forward = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, attn_mask=mask)
     found = attention.attention(query, key, value, 0.0, causal, attn_mask=mask)

@@ -51,6 +51,7 @@ class Lowering:
         compute_dtype: what float32 becomes on the device.
         weight_dtype: what the weights of products and convolutions become.
         weights: returns the tensor of a `get_attr` node; on the meta device when only a verdict is needed.
+        in_float32: the nodes whose values are computed in float32 even if the rest is not.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class Lowering:
         compute_dtype: Dtype,
         weight_dtype: Dtype,
         weights: Callable[[fx.Node], torch.Tensor | None],
+        in_float32: frozenset[fx.Node] = frozenset(),
     ) -> None:
         self.builder = builder
+        self.in_float32 = in_float32
         self.compute_dtype = compute_dtype
         self.weight_dtype = weight_dtype
         self._weights = weights

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Value
+from torchport.targets.ttnn.float32_values import MIXING, is_op
 from torchport.targets.ttnn.lowering import Formed, Lowering, Result, flat_shape, torch_value
 from torchport.targets.ttnn.ttnn_program import Dtype
 
@@ -133,3 +134,41 @@ def meeting_dtype(lowering: Lowering, operands: Sequence[object], dtype: torch.d
         elif tensor.dtype is not torch.bool:
             kinds.add(lowering.exact_float(item))
     return "float32" if kinds == {"float32"} else device
+
+
+def mixed_dtypes(
+    lowering: Lowering, node: fx.Node, operands: Sequence[object]
+) -> tuple[tuple[Dtype | None, ...], Dtype]:
+    """Return the device dtypes of a function's operands, which may differ, and of its result.
+
+    The result is in float32 if the node is to be; or if all operands of its size are, so that statistics
+    remain in float32 until they are combined with a tensor in bfloat16. Weights follow the other operands.
+    """
+    dtype = torch_value(node).dtype
+    device = lowering.dtype_for(dtype)
+    if not dtype.is_floating_point or device == "float32":
+        return (device,) * len(operands), device
+    held: list[Dtype | None] = []
+    full: set[Dtype] = set()
+    for item in operands:
+        kind = _float_dtype(lowering, item)
+        held.append(kind)
+        if kind is not None and torch_value(item).numel() == torch_value(node).numel():
+            full.add(device if _awaits_rounding(lowering, item) else kind)
+    is_float32 = full == {"float32"} if full else "float32" in held
+    result: Dtype = "float32" if is_float32 or node in lowering.in_float32 else device
+    return tuple(result if kind is None else kind for kind in held), result
+
+
+def _float_dtype(lowering: Lowering, item: object) -> Dtype | None:
+    """Return the float dtype in which an operand is held; None for weights, numbers and booleans."""
+    if not isinstance(item, fx.Node) or item.op == "get_attr" or torch_value(item).dtype is torch.bool:
+        return None
+    if torch_value(item).is_floating_point():
+        return lowering.held_dtype(item)
+    return lowering.exact_float(item)
+
+
+def _awaits_rounding(lowering: Lowering, item: object) -> bool:
+    """Whether an operand is in float32 only until the next op: an elementwise result, not a statistic."""
+    return isinstance(item, fx.Node) and item in lowering.in_float32 and is_op(item, MIXING)

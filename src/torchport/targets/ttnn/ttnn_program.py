@@ -52,7 +52,7 @@ __all__ = [
 Dtype = Literal["bfloat16", "bfloat8_b", "bfloat4_b", "float32", "int32", "uint32", "uint16"]
 Layout = Literal["tile", "row_major"]
 
-FORMAT = 3  # of built islands; raised whenever `build` writes something other than before
+FORMAT = 4  # of built islands; raised whenever `build` writes something other than before
 TILE = 32  # a tile holds 32 × 32 elements
 # Block floats: bfloat8_b has a byte per element, bfloat4_b half a byte, plus an exponent for every 16.
 BYTES: dict[str, float] = {

@@ -13,6 +13,7 @@ from torchport.errors import TargetError
 from torchport.targets.target import Artifact, Island
 from torchport.targets.ttnn.builder import Builder, Data
 from torchport.targets.ttnn.estimate import estimate
+from torchport.targets.ttnn.float32_values import float32_values
 from torchport.targets.ttnn.format import pack
 from torchport.targets.ttnn.fusion import find_fusions
 from torchport.targets.ttnn.lowering import Formed, Lowering, Result, flat_shape, torch_value
@@ -57,11 +58,15 @@ def build(island: Island, options: TtnnOptions) -> Artifact:
     )
 
 
-def make_lowering(options: TtnnOptions, weights: Callable[[fx.Node], torch.Tensor | None]) -> Lowering:
+def make_lowering(
+    options: TtnnOptions,
+    weights: Callable[[fx.Node], torch.Tensor | None],
+    in_float32: frozenset[fx.Node] = frozenset(),
+) -> Lowering:
     """Return an empty lowering."""
     compute: Dtype = "float32" if options.dtype == "float32" else "bfloat16"
     weight: Dtype = "bfloat8_b" if options.dtype == "bfloat8_b" else compute
-    return Lowering(Builder(), compute, weight, weights)
+    return Lowering(Builder(), compute, weight, weights, in_float32)
 
 
 def write_calls(island: Island, options: TtnnOptions) -> tuple[TtnnProgram, dict[str, Data]]:
@@ -71,7 +76,9 @@ def write_calls(island: Island, options: TtnnOptions) -> tuple[TtnnProgram, dict
         TargetError: an op cannot be lowered in its place in the graph.
     """
     module = island.graph_module
-    lowering = make_lowering(options, lambda node: getattr(module, str(node.target)))
+    lowering = make_lowering(
+        options, lambda node: getattr(module, str(node.target)), float32_values(module.graph)
+    )
     writer = _Writer(lowering, module.graph)
     for node in module.graph.nodes:
         try:
@@ -152,7 +159,7 @@ class _Writer:
     def _input(self, node: fx.Node) -> Result:
         """Add an input that is transferred in the form in which it is used."""
         tensor = torch_value(node)
-        dtype = self.lowering.device_dtype(node)
+        dtype = "float32" if node in self.lowering.in_float32 else self.lowering.device_dtype(node)
         shape = tuple(tensor.shape)
         host = str(tensor.dtype).removeprefix("torch.")
         name = self.lowering.builder.fresh(node.name)

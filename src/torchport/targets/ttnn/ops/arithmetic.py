@@ -10,10 +10,12 @@ from torch import fx
 
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import Lowering, Result, arguments, finite_in, packet, torch_value
-from torchport.targets.ttnn.operand_forms import elementwise, meeting_dtype, number_in
+from torchport.targets.ttnn.operand_forms import elementwise, meeting_dtype, mixed_dtypes, number_in
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import Given, lowers
 from torchport.targets.ttnn.ttnn_program import Dtype, Make, Name
+
+_MIXING = frozenset({"add", "sub", "mul", "div"})  # functions that take floats of two dtypes
 
 
 def binary(
@@ -28,20 +30,29 @@ def binary(
         reverse: the function that computes it with its operands swapped; the same function if empty.
     """
     left, right = number_in(lowering, left), number_in(lowering, right)
-    dtype = meeting_dtype(lowering, (left, right), torch_value(node).dtype)
+    if function in _MIXING:
+        dtypes, dtype = mixed_dtypes(lowering, node, (left, right))
+    else:
+        dtype = meeting_dtype(lowering, (left, right), torch_value(node).dtype)
+        dtypes = (dtype, dtype)
     activations = fused_activation(lowering, node)
 
     def compute(a: Any, b: Any) -> Value:
         if not isinstance(a, Value):
-            return lowering.call(reverse or function, b, _number(a, dtype), activations=activations)
+            number = _number(a, dtype)
+            return lowering.call(
+                reverse or function, lowering.cast(b, dtype), number, activations=activations
+            )
         other = b if isinstance(b, Value) else _number(b, dtype)
-        return lowering.call(function, a, other, activations=activations)
+        return lowering.call(
+            function, a, other, dtype=None if a.dtype == dtype else Name(dtype), activations=activations
+        )
 
     if not isinstance(left, fx.Node) and not isinstance(right, fx.Node):
         return lowering.constant(
             torch.empty(torch_value(node).shape, device="meta"), node.name, node.name, dtype
         )
-    return elementwise(lowering, node, (left, right), (dtype, dtype), compute)
+    return elementwise(lowering, node, (left, right), dtypes, compute)
 
 
 def fused_activation(lowering: Lowering, node: fx.Node) -> tuple[Make, ...] | None:
@@ -166,6 +177,8 @@ def _power(lowering: Lowering, node: fx.Node, given: Given) -> Result:
         if exponent == 1:
             return a
         if named:
+            if node in lowering.in_float32 and named == "square" and a.dtype != "float32":
+                return lowering.call("mul", a, a, dtype=Name("float32"))
             return lowering.call(named, a)
         if exponent == 3:
             return lowering.call("mul", lowering.call("square", a), a)

@@ -19,6 +19,7 @@ from torchport.targets.ttnn.lowering import (
 )
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import Given, lowers
+from torchport.targets.ttnn.ttnn_program import Dtype
 
 
 def _dims(given: object, rank: int) -> tuple[int, ...]:
@@ -29,18 +30,17 @@ def _dims(given: object, rank: int) -> tuple[int, ...]:
     return tuple(sorted(positive(item, rank) for item in items))
 
 
-def reduced(
-    lowering: Lowering, node: fx.Node, function: str, dtype: str | None = None, **more: object
-) -> Result:
+def reduced(lowering: Lowering, node: fx.Node, function: str, **more: object) -> Result:
     """Lower a reduction to a ttnn function."""
     given = arguments(node)
     source = given["self"]
     shape = tuple(torch_value(source).shape)
     dims = _dims(given.get("dim"), len(shape))
     keepdim = bool(given.get("keepdim", False))
+    dtype: Dtype | None = "float32" if node in lowering.in_float32 else None
     if len(shape) >= 3 and dims == tuple(range(2, len(shape))) and lowering.only_last(source):
         return _of_pixels(lowering, node, function, shape, dtype, more)
-    value = lowering.get(source, dtype)  # type: ignore[arg-type]  # a dtype's name
+    value = lowering.get(source, dtype)
     if not shape:
         refuse("shape", "a scalar is reduced")
     return lowering.call(function, value, dim=dims, keepdim=keepdim, **more)
@@ -51,11 +51,11 @@ def _of_pixels(
     node: fx.Node,
     function: str,
     shape: tuple[int, ...],
-    dtype: str | None,
+    dtype: Dtype | None,
     more: dict[str, object],
 ) -> Result:
     """Reduce over all pixels of images with channels last."""
-    value = lowering.get(node.args[0], dtype, form="last")  # type: ignore[arg-type]  # a dtype's name
+    value = lowering.get(node.args[0], dtype, form="last")
     value = lowering.reshaped(value, (shape[0], 1, math.prod(shape[2:]), shape[1]))
     value = lowering.call(function, value, dim=(2,), keepdim=True, **more)
     result = tuple(torch_value(node).shape)

@@ -135,7 +135,7 @@ def typecast(tensor: Held, dtype: Dtype) -> Held:
 
 
 def _pair(
-    name: str, left: Held, right: Operand, dtypes: tuple[str, ...] = _WITH_INTEGERS
+    name: str, left: Held, right: Operand, dtypes: tuple[str, ...] = _WITH_INTEGERS, *, mixes: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor | Number]:
     """Return both operands' values, after checking that their dtypes and layouts are compatible."""
     need_rank(left)
@@ -145,7 +145,7 @@ def _pair(
             refuse("argument", f"{right!r} cannot be combined with an int32 tensor")
         return left.data, right
     need_dtype(right, *dtypes)
-    if left.dtype != right.dtype:
+    if left.dtype != right.dtype and not (mixes and left.dtype in FLOATS and right.dtype in FLOATS):
         refuse("dtype", f"ttnn.{name} does not take {left.dtype} with {right.dtype}")
     if left.layout != right.layout:
         refuse("argument", "one tensor is row-major, the other is not")
@@ -158,12 +158,13 @@ def _activated(data: torch.Tensor, activations: tuple[Made, ...]) -> torch.Tenso
     return data
 
 
-def _binary(dtypes: tuple[str, ...] = _WITH_INTEGERS, *, rounds: bool = True) -> _Kernels:
+def _binary(dtypes: tuple[str, ...] = _WITH_INTEGERS, *, arithmetic: bool = False) -> _Kernels:
     """Return a factory of kernels for elementwise functions of two operands.
 
     Args:
         dtypes: the dtypes that they take.
-        rounds: whether a number operand is rounded to the tensor's dtype first.
+        arithmetic: whether floats of two dtypes may be combined, and numbers are not rounded to the tensor's
+            dtype first.
     """
 
     def kernel(name: str, compute: Callable[..., torch.Tensor]) -> Callable[..., Held]:
@@ -174,8 +175,8 @@ def _binary(dtypes: tuple[str, ...] = _WITH_INTEGERS, *, rounds: bool = True) ->
             dtype: Dtype | None = None,
             activations: tuple[Made, ...] | None = None,
         ) -> Held:
-            a, b = _pair(name, left, right, dtypes)
-            if rounds and not isinstance(b, torch.Tensor):
+            a, b = _pair(name, left, right, dtypes, mixes=arithmetic)
+            if not arithmetic and not isinstance(b, torch.Tensor):
                 b = hold(torch.tensor(b, dtype=a.dtype, device=a.device), left.dtype).data
             # Keep no reference to the unrounded result, which may be large, while it is rounded.
             return hold(_activated(compute(a, b), activations or ()), dtype or left.dtype, left.layout)
@@ -194,7 +195,8 @@ def _plain(dtypes: tuple[str, ...] = _WITH_INTEGERS) -> _Kernels:
     return kernel
 
 
-_register({"add": torch.add, "sub": torch.sub, "mul": torch.mul}, _binary(rounds=False), placeable=True)
+_register({"add": torch.add, "sub": torch.sub, "mul": torch.mul}, _binary(arithmetic=True), placeable=True)
+_register({"div": torch.div}, _binary(FLOATS, arithmetic=True), placeable=True)
 _register({"maximum": torch.maximum, "minimum": torch.minimum}, _binary(), placeable=True)
 _register(
     {
@@ -208,7 +210,6 @@ _register(
     _binary(("int32",)),
 )
 _register({"rsub": lambda a, b: b - a}, _plain(), placeable=True)
-_register({"div": torch.div}, _plain(FLOATS), placeable=True)
 _register({"remainder": torch.remainder, "fmod": torch.fmod}, _plain())
 
 

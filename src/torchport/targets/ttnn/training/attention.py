@@ -20,6 +20,7 @@ def attention(
     """Return the result of attention, and the logsumexp of its scores, which the backward pass may use."""
     if dropout_p:
         return NotImplemented  # type: ignore[no-any-return]  # tells torch not to decompose the op
+    key, value = _for_every_head(key, query), _for_every_head(value, query)
     scores = _scores(query, key, is_causal, attn_mask, scale)
     return torch.softmax(scores, dim=-1) @ value, torch.logsumexp(widened(scores), dim=-1)
 
@@ -41,11 +42,32 @@ def attention_backward(
     if dropout_p:
         return NotImplemented  # type: ignore[no-any-return]  # tells torch not to decompose the op
     factor = query.shape[-1] ** -0.5 if scale is None else scale
+    groups = key.shape[1]
+    key, value = _for_every_head(key, query), _for_every_head(value, query)
     chances = torch.softmax(_scores(query, key, is_causal, attn_mask, scale), dim=-1)
     of_value = chances.mT @ gradient
     of_chances = gradient @ value.mT
     of_scores = chances * (of_chances - (gradient * out).sum(-1, keepdim=True))
-    return of_scores @ key * factor, of_scores.mT @ query * factor, of_value
+    of_key = of_scores.mT @ query * factor
+    return of_scores @ key * factor, _sum_of_heads(of_key, groups), _sum_of_heads(of_value, groups)
+
+
+def _for_every_head(shared: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """Return keys or values repeated for the heads of the query that share them."""
+    groups, heads = shared.shape[1], query.shape[1]
+    if groups == heads:
+        return shared
+    images, _, *sizes = shared.shape
+    repeated = shared.unsqueeze(2).expand(images, groups, heads // groups, *sizes)
+    return repeated.reshape(images, heads, *sizes)
+
+
+def _sum_of_heads(gradient: torch.Tensor, groups: int) -> torch.Tensor:
+    """Return the gradient of keys or values, given that of each head that shares them."""
+    images, heads, *sizes = gradient.shape
+    if groups == heads:
+        return gradient
+    return gradient.reshape(images, groups, heads // groups, *sizes).sum(2)
 
 
 def _scores(
