@@ -33,7 +33,7 @@ def float32_values(graph: fx.Graph) -> frozenset[fx.Node]:
     """Return the inputs, reductions and elementwise ops of a graph whose values are in float32."""
     found = _statistics(graph)
     derived = _derived(graph, found)
-    found |= {node for node in graph.nodes if node.op == "placeholder" and _is_updated(node, derived)}
+    found |= {node for node in _updated(graph, derived) if node.op == "placeholder"}
     for node in reversed(graph.nodes):
         if _is_float32(node) and node.users and (is_op(node, MIXING) or _is_square(node)):
             is_sum, is_scaled = is_op(node, _SUMS), _others(node) & derived
@@ -79,18 +79,22 @@ def _derived(graph: fx.Graph, statistics: set[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def _is_updated(node: fx.Node, derived: set[fx.Node]) -> bool:
-    """Whether a value is combined with a statistic of its size, as the running statistics of a norm are."""
-    if not _is_float32(node):
-        return False
+def _updated(graph: fx.Graph, derived: set[fx.Node]) -> set[fx.Node]:
+    """Return the values that are combined with a statistic of their size, as running statistics are."""
+    found: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if _is_float32(node) and any(_updates(node, user, derived, found) for user in node.users):
+            found.add(node)
+    return found
+
+
+def _updates(node: fx.Node, user: fx.Node, derived: set[fx.Node], updated: set[fx.Node]) -> bool:
+    """Whether an op combines a value with a statistic of its size, perhaps after scaling it by a number."""
+    others = _others(user, node)
+    if not others:
+        return is_op(user, MIXING) and user in updated
     size = torch_value(node).numel()
-    for user in node.users:
-        others = _others(user, node)
-        if others and others <= derived and all(torch_value(item).numel() == size for item in others):
-            return True
-        if is_op(user, MIXING) and not others and _is_updated(user, derived):
-            return True
-    return False
+    return others <= derived and all(torch_value(item).numel() == size for item in others)
 
 
 def _others(user: fx.Node, node: fx.Node | None = None) -> set[fx.Node]:
@@ -99,7 +103,7 @@ def _others(user: fx.Node, node: fx.Node | None = None) -> set[fx.Node]:
 
 
 def _is_square(node: fx.Node) -> bool:
-    return is_op(node, frozenset({"pow"})) and node.args[1] == 2
+    return is_op(node, frozenset({"pow"})) and bool(node.args[1] == 2)
 
 
 def is_op(node: fx.Node, packets: frozenset[str]) -> bool:
