@@ -248,6 +248,11 @@ def test_what_it_cannot_do_is_said(loaded):
         (lambda data: data["generation"].update(calls=[]), "programs that it does not contain"),
         (lambda data: data["generation"]["form"].update(dtype="load"), "dtype"),
         (lambda data: data["generation"]["form"].update(max_length=-3), "impossible size"),
+        (lambda data: data["generation"]["form"].update(layers=[[2**40, 8, 8]]), "impossible size"),
+        (
+            lambda data: next(iter(data["generation"]["form"]["masks"].values())).update(dtype="int64"),
+            "impossible dtype",
+        ),
         (lambda data: _parts(data).__setitem__(0, ["model/none", 0, 8]), "not have the size of its parts"),
     ],
 )

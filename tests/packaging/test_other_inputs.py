@@ -297,3 +297,11 @@ def test_keep_is_a_function_of_the_op_and_its_module():
         ("norm", "kept_by_option")
     }
     assert trace(Net().eval(), X, keep=lambda op, module: op == "aten.relu.default")(X)["y"].shape == (6, 4)
+
+
+def test_random_inputs_whose_elements_share_memory(path):
+    """An expanded example has strides of zero, and torch refuses to write to such a tensor as a whole."""
+    model, example = nn.Linear(4, 2).eval(), torch.rand(1, 4).expand(3, 4)
+    torchport.save(torchport.compile(model, (example,), target="host", options={"cache": False}), path)
+    [output] = torchport.run_package(path).outputs
+    assert output.shape == (3, 2)

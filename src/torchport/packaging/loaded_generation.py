@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torchport.generation.generation import Generation
 
 _LONGEST = 1 << 31  # tokens in a sequence
+_WIDEST = 1 << 20  # numbers that a layer keeps of a token; the largest models have a few ten thousand
 
 
 class LoadedGeneratingModel(LoadedModel):
@@ -171,9 +172,17 @@ def _check_form(form: GenerationForm) -> None:
     numbers = [number for layer in form.layers for number in layer]
     numbers += [spec.window for spec in form.masks.values()]
     dims = [spec.dims for spec in form.masks.values()]
+    widest = max((heads * max(widths) for heads, *widths in form.layers), default=0)
     if (
         not 1 <= form.width <= form.max_length <= _LONGEST
         or min(numbers, default=0) < 0
+        or widest > _WIDEST
         or any(dim not in (0, 2, 4) for dim in dims)
     ):
         raise PackageError("the package generates with a cache or masks of an impossible size")
+    if any(spec.dims == 4 and not _is_mask_dtype(dtype_of(spec.dtype)) for spec in form.masks.values()):
+        raise PackageError("the package generates with masks of an impossible dtype")
+
+
+def _is_mask_dtype(dtype: torch.dtype) -> bool:
+    return dtype is torch.bool or dtype.is_floating_point

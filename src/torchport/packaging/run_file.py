@@ -112,7 +112,13 @@ def _random_input(key: LeafKey, generator: torch.Generator) -> torch.Tensor:
     made = torch.zeros(shape, dtype=dtype)
     if dtype.is_floating_point:
         made = torch.rand(shape, generator=generator).to(dtype)
-    return made if strides is None else torch.empty_strided(shape, strides, dtype=dtype).copy_(made)
+    if strides is None:
+        return made
+    # Of elements that share memory, as in an expanded tensor, torch writes only one: the first.
+    placed = torch.empty_strided(shape, strides, dtype=dtype)
+    first = tuple(slice(None) if stride else slice(1) for stride in strides)
+    placed[first] = made[first]
+    return placed
 
 
 def _no_inputs(taken: str) -> PackageError:

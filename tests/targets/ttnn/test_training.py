@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import torchport
 from torchport.compiler.graph_programs import recording_coverage
@@ -341,6 +342,39 @@ def distances(found, wanted):
         )
         for name in wanted
     }
+
+
+class Random(nn.Module):
+    """A residual branch, scaled by random numbers."""
+
+    def __init__(self, draw):
+        super().__init__()
+        self.linear, self.draw = nn.Linear(16, 16), draw
+
+    def forward(self, x):
+        branch = self.linear(x)
+        return x + branch * self.draw(branch)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: x.new_empty(len(x), 1).bernoulli_(0.5),  # as torchvision's and timm's stochastic depth
+        lambda x: (0.5 + torch.rand(len(x), 1)).floor_(),  # as that of transformers
+        lambda x: torch.empty_like(x).uniform_(),
+        lambda x: functional.rrelu(torch.ones_like(x) - 2, training=True),
+        lambda x: torch.multinomial(torch.ones(len(x), 3), 16, replacement=True),
+    ],
+)
+def test_the_backward_pass_has_the_forward_passs_random_numbers(draw):
+    torch.manual_seed(0)
+    model, x = Random(draw).train(), torch.randn(8, 16)
+    compiled = torch.compile(model, backend="torchport", options={"target": "ttnn", "dtype": "float32"})
+    torch.manual_seed(1)
+    ours = gradients(model, compiled, x)
+    torch.manual_seed(1)
+    for name, distance in distances(ours, gradients(model, model, x)).items():
+        assert distance <= 1e-4, name
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

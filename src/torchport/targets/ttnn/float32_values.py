@@ -15,16 +15,22 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from torchport.targets.ttnn.lowering import packet, torch_value
+from torchport.targets.ttnn.lowering import IN_FLOAT32, packet, torch_value
+from torchport.torch_private import OpOverload
 
 MIXING = frozenset("add sub rsub mul div".split())  # the ops whose functions mix dtypes
 _SUMS = frozenset("add sub rsub".split())
 _REDUCTIONS = frozenset("sum mean var".split())
+_TRUNCATING = frozenset("floor ceil round trunc".split())
+_COMPARING = frozenset("eq ne lt le gt ge".split())
 _FOLLOWED = frozenset(
     """
     add sub rsub mul div pow sqrt rsqrt reciprocal neg exp log abs clamp clamp_min clamp_max maximum minimum
     view _unsafe_view reshape unsqueeze squeeze permute transpose t expand clone alias _to_copy
     """.split()
+)
+_EXACT = _FOLLOWED | frozenset(  # ops that compute in float32 if their operands are in it
+    "cat slice select log2 log10 log1p exp2 expm1 sigmoid tanh sin cos floor ceil round trunc where".split()
 )
 _FEWEST = 8  # elements for each statistic
 
@@ -34,6 +40,9 @@ def float32_values(graph: fx.Graph) -> frozenset[fx.Node]:
     found = _statistics(graph)
     derived = _derived(graph, found)
     found |= {node for node in _updated(graph, derived) if node.op == "placeholder"}
+    found |= {
+        node for node in graph.find_nodes(op="placeholder") if _is_float32(node) and IN_FLOAT32 in node.meta
+    }
     for node in reversed(graph.nodes):
         if _is_float32(node) and node.users and (is_op(node, MIXING) or _is_square(node)):
             is_sum, is_scaled = is_op(node, _SUMS), _others(node) & derived
@@ -45,6 +54,45 @@ def float32_values(graph: fx.Graph) -> frozenset[fx.Node]:
             ):
                 found.add(node)
     return frozenset(found)
+
+
+def mark_deciding_values(graph: fx.Graph) -> None:
+    """Mark the values that decide about others while no op has rounded them yet.
+
+    Integers that become floats and then integers again, as distances become numbers of buckets, would be
+    truncated to other integers if the floats were rounded to bfloat16; inputs likewise. Random numbers that
+    are compared or truncated would drop other elements than they do in eager torch. `graph` is the whole
+    graph: the op that decides may stay on the host.
+    """
+    for node in graph.nodes:
+        is_cast = is_op(node, frozenset({"_to_copy"})) and _is_integer(node)
+        truncates, compares = is_cast or is_op(node, _TRUNCATING), is_op(node, _COMPARING)
+        if not truncates and not compares:
+            continue
+        for source in node.all_input_nodes:
+            exact = _exact_values(source)
+            if truncates or any(map(_is_random, exact)):
+                for each in exact:
+                    each.meta[IN_FLOAT32] = True
+
+
+def _exact_values(node: fx.Node) -> set[fx.Node]:
+    """Return a float and what it is computed from, by elementwise ops; none if another op has rounded it."""
+    found: set[fx.Node] = set()
+    pending = [node] if _is_float32(node) else []
+    for source in pending:
+        if source in found or source.op == "get_attr" or not (_is_float32(source) or _is_integer(source)):
+            continue
+        found.add(source)
+        if _is_float32(source) and source.op != "placeholder" and not _is_random(source):
+            if not is_op(source, _EXACT):
+                return set()
+            pending += source.all_input_nodes
+    return found
+
+
+def _is_random(node: fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
 def _statistics(graph: fx.Graph) -> set[fx.Node]:
@@ -114,3 +162,8 @@ def is_op(node: fx.Node, packets: frozenset[str]) -> bool:
 def _is_float32(node: fx.Node) -> bool:
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dtype is torch.float32
+
+
+def _is_integer(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.int64, torch.int32)

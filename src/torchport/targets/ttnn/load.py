@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -15,6 +16,8 @@ from torchport.targets.ttnn.library import has_device
 from torchport.targets.ttnn.options import TtnnOptions
 from torchport.targets.ttnn.replay import check_calls, check_crossings
 from torchport.targets.ttnn.simulator import Simulation
+
+_BFLOAT16_MOST = torch.finfo(torch.bfloat16).max
 
 
 def load(
@@ -32,6 +35,7 @@ def load(
     check_calls(program, simulated=not on_device)
     bounds = read_input_ranges(artifact.properties, inputs, "ttnn")
     floats = [index for index, spec in enumerate(inputs) if "float" in spec.dtype]
+    rounded = {index for index in floats if program.inputs[index].tensor.dtype == "bfloat16"}
     run: Runner
     if on_device:
         from torchport.targets.ttnn.chip import on_chip
@@ -43,10 +47,11 @@ def load(
     def checked(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         for index, low, high in bounds:
             _check_range(arguments[index], low, high)
-        if any(arguments[index].isnan().any() for index in floats):
-            raise OutOfRange("an input holds NaN, which some of the device's kernels do not propagate")
+        given = list(arguments)
+        for index in floats:
+            given[index] = _without_overflow(arguments[index], index in rounded)
         try:
-            results = run(arguments)
+            results = run(given)
         except (RuntimeError, IndexError) as error:  # such as an out-of-range index held in a weight
             raise TargetError(f"the program fails: {one_line(error)}", where="ttnn") from error
         if any(result.is_floating_point() and result.isnan().any() for result in results):
@@ -63,3 +68,18 @@ def _check_range(argument: torch.Tensor, low: int, high: int) -> None:
     least, most = torch.aminmax(argument)
     if least.item() < low or most.item() > high:
         raise OutOfRange(f"an integer input holds values outside {low} … {high}")
+
+
+def _without_overflow(argument: torch.Tensor, is_rounded: bool) -> torch.Tensor:
+    """Refuse NaN; return floats whose finite elements stay finite if they are rounded to bfloat16.
+
+    Such as float32's lowest number, in masks.
+    """
+    if argument.numel() == 0:
+        return argument
+    least, most = (limit.item() for limit in torch.aminmax(argument))
+    if math.isnan(least):
+        raise OutOfRange("an input holds NaN, which some of the device's kernels do not propagate")
+    if not is_rounded or max(-least, most) <= _BFLOAT16_MOST:
+        return argument
+    return torch.where(argument.isinf(), argument, argument.clamp(-_BFLOAT16_MOST, _BFLOAT16_MOST))

@@ -29,6 +29,7 @@ TILE_LAYOUT, ROW_MAJOR_LAYOUT = Name("TILE_LAYOUT"), Name("ROW_MAJOR_LAYOUT")
 _LAYOUTS = {"tile": TILE_LAYOUT, "row_major": ROW_MAJOR_LAYOUT}
 _BFLOAT16_EXACT = (-256, 256)  # bfloat16 holds these integers exactly
 _BFLOAT16_MOST = torch.finfo(torch.bfloat16).max
+IN_FLOAT32 = "torchport_ttnn_in_float32"  # marks integers that become float32 although bfloat16 holds them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -261,9 +262,8 @@ class Lowering:
 
     def exact_float(self, node: fx.Node) -> Dtype:
         """Return the float dtype for a node's values: float32 for integers that bfloat16 may not hold."""
-        if torch_value(node).dtype in (torch.int64, torch.int32) and not fits(
-            bounds_of(node), _BFLOAT16_EXACT
-        ):
+        is_wide = torch_value(node).dtype in (torch.int64, torch.int32)
+        if node.meta.get(IN_FLOAT32) or (is_wide and not fits(bounds_of(node), _BFLOAT16_EXACT)):
             return "float32"
         return self.compute_dtype
 
@@ -322,7 +322,7 @@ def size_pair(value: object, default: Sequence[int] = ()) -> tuple[int, int]:
 
 
 def finite_in(number: float, dtype: Dtype) -> float:
-    """Clamp a fill value to a dtype's range: float32's lowest number, used in masks, would become -inf."""
-    if dtype != "bfloat16" or math.isinf(number):
+    """Clamp a number to a dtype's range: float32's lowest number, used in masks, would become -inf."""
+    if dtype != "bfloat16" or not math.isfinite(number):
         return number
     return max(-_BFLOAT16_MOST, min(_BFLOAT16_MOST, number))

@@ -64,9 +64,11 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
 
     def prepare(self, graph_module: fx.GraphModule) -> None:
         """Bound the integers of the whole graph, and record the small weights whose values lowerings read."""
+        from torchport.targets.ttnn.float32_values import mark_deciding_values
         from torchport.targets.ttnn.verdicts import WEIGHTS
 
         super().prepare(graph_module)
+        mark_deciding_values(graph_module.graph)
         for node in graph_module.graph.nodes:
             if node.op == "get_attr":
                 tensor = getattr(graph_module, str(node.target), None)

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import Lowering, Result, arguments, packet, torch_value
+from torchport.targets.ttnn.lowering import Lowering, Result, arguments, finite_in, packet, torch_value
 from torchport.targets.ttnn.operand_forms import elementwise, meeting_dtype
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import Given, lowers
@@ -101,8 +101,10 @@ def _limited(lowering: Lowering, node: fx.Node, least: object, most: object) -> 
     if (least, most) == (0, 6) and not whole:
         return unary(lowering, node, "relu6")
 
+    dtype = meeting_dtype(lowering, (node.args[0],), torch_value(node).dtype)
+
     def number(limit: Any) -> int | float | None:
-        return limit if limit is None or whole else float(limit)
+        return limit if limit is None or whole else finite_in(float(limit), dtype)
 
     return unary(lowering, node, "clamp", min=number(least), max=number(most))
 

@@ -69,7 +69,9 @@ def unary_with_param(name: str) -> Make:
 def _number(number: object, dtype: Dtype) -> int | float:
     """Return a number as an int or float, to match the dtype of the tensor it is combined with."""
     assert isinstance(number, (bool, int, float))
-    return int(number) if dtype == "int32" and float(number).is_integer() else float(number)
+    if dtype == "int32" and float(number).is_integer():
+        return int(number)
+    return finite_in(float(number), dtype)
 
 
 def _scaled(lowering: Lowering, node: fx.Node, operand: object, alpha: Any) -> object:
@@ -223,14 +225,14 @@ def choice(lowering: Lowering, node: fx.Node, condition: object, yes: object, no
     if torch_value(condition).dtype is not torch.bool:
         refuse("dtype", "the condition is not boolean")
     yes, no = number_in(lowering, yes), number_in(lowering, no)
+    if torch_value(node).dtype is torch.bool:
+        yes, no = (item if isinstance(item, fx.Node) else bool(item) for item in (yes, no))
     dtype = meeting_dtype(lowering, (yes, no), torch_value(node).dtype)
     if any(isinstance(item, float) and math.isnan(item) for item in (yes, no)):
         refuse("argument", "the fill value is NaN")
 
     def compute(mask: Value, a: Any, b: Any) -> Value:
-        first, second = (
-            item if isinstance(item, Value) else finite_in(_number(item, dtype), dtype) for item in (a, b)
-        )
+        first, second = (item if isinstance(item, Value) else _number(item, dtype) for item in (a, b))
         if not isinstance(first, Value) and not isinstance(second, Value):
             first = lowering.full(mask.shape, first, dtype)
         return lowering.call("where", mask, first, second)

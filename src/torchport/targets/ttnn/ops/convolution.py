@@ -12,7 +12,7 @@ from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import Formed, Lowering, Result, arguments, torch_value
 from torchport.targets.ttnn.ops.arithmetic import unary_with_param
 from torchport.targets.ttnn.ops.matrix import is_weight
-from torchport.targets.ttnn.ops.normalisation import scale_and_shift, statistics_nodes
+from torchport.targets.ttnn.ops.normalisation import scale_and_shift, statistics_names, statistics_nodes
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import Given, lowers
 from torchport.targets.ttnn.simulator.images import takes_block_floats
@@ -142,8 +142,10 @@ def _weights(
     transposed, groups = given["transposed"], given["groups"]
     nodes = [weight] + ([bias] if bias is not None else [])
     norm = arguments(followers.batch_norm) if followers.batch_norm is not None else None
+    folds: tuple[object, ...] = ()  # what the folded weights depend on, besides tensors
     if norm is not None:
         nodes += statistics_nodes(norm)
+        folds = (statistics_names(norm), norm["eps"], transposed, groups, bias is None)
 
     def folded(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         rest = list(tensors[1:])
@@ -164,10 +166,10 @@ def _weights(
         return shift.reshape(1, 1, 1, -1)
 
     place: dict[str, Any] = {"dtype": dtype, "layout": "row_major", "on_device": False}
-    matrix = lowering.computed(nodes, kernels, "convolution", **place)
+    matrix = lowering.computed(nodes, kernels, ("convolution", *folds), **place)
     if bias is None and norm is None:
         return matrix, None
-    return matrix, lowering.computed(nodes, shifts, "convolution's bias", **place)
+    return matrix, lowering.computed(nodes, shifts, ("convolution's bias", *folds), **place)
 
 
 def _scaled(kernel: torch.Tensor, scale: torch.Tensor, transposed: bool, groups: int) -> torch.Tensor:

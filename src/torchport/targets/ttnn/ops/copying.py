@@ -59,7 +59,7 @@ def _filled(lowering: Lowering, node: fx.Node, value: object) -> Value:
     if not isinstance(value, (bool, int, float)) or math.isnan(value):
         refuse("argument", f"the value is {value!r}")
     dtype = lowering.device_dtype(node)
-    number: int | float = float(value)
+    number: int | float = float(bool(value) if torch_value(node).dtype is torch.bool else value)
     if dtype == "int32":
         if not float(value).is_integer() or abs(value) >= 2**31:
             refuse("integer_range", f"the value is {value!r}")

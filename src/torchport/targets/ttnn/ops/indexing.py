@@ -69,13 +69,21 @@ def _in_three_parts(lowering: Lowering, table: fx.Node, rows: Value) -> Value:
         def compute(tensor: torch.Tensor) -> torch.Tensor:
             rest = tensor.float()
             for _ in range(number):
-                rest = rest - rest.to(torch.bfloat16).float()
-            return rest.to(torch.bfloat16).float()
+                rest = torch.where(rest.isinf(), 0.0, rest - _nearest(rest))  # ±inf is in the first part only
+            return _nearest(rest)
 
         values = lowering.weight(table, compute, ("part", number), dtype="bfloat16", layout="row_major")
         return lowering.cast(lowering.call("embedding", rows, values, layout=TILE_LAYOUT), "float32")
 
-    return lowering.call("add", lowering.call("add", part(0), part(1)), part(2))
+    # The small parts first: the others' sum, which is rounded away from 0, could overflow.
+    return lowering.call("add", part(0), lowering.call("add", part(1), part(2)))
+
+
+def _nearest(tensor: torch.Tensor) -> torch.Tensor:
+    """Return floats rounded to bfloat16; those that are finite stay finite."""
+    rounded = tensor.to(torch.bfloat16).float()
+    most = torch.finfo(torch.bfloat16).max
+    return torch.where(tensor.isinf(), rounded, rounded.clamp(-most, most))
 
 
 @lowers("gather.default", "fib")

@@ -10,6 +10,7 @@ from torch import fx
 from torchport.targets.ttnn.block_floats import narrowest
 from torchport.targets.ttnn.builder import Value
 from torchport.targets.ttnn.lowering import Lowering, Result, Transform, torch_value
+from torchport.targets.ttnn.ops.arithmetic import fused_activation
 from torchport.targets.ttnn.refusal import refuse
 from torchport.targets.ttnn.rules import Given, lowers
 from torchport.targets.ttnn.ttnn_program import Dtype
@@ -84,7 +85,8 @@ def _addmm(lowering: Lowering, node: fx.Node, given: Given) -> Result:
         row = _bias(lowering, bias, node)
         return lowering.precise("linear", left, right, bias=row, activation=lowering.fused.get(node))
     product = lowering.precise("matmul", left, right)
-    return lowering.call("add", product, lowering.get(bias, lowering.device_dtype(node)))
+    added = lowering.get(bias, lowering.device_dtype(node))
+    return lowering.call("add", product, added, activations=fused_activation(lowering, node))
 
 
 @lowers("mm.default bmm.default", "f")

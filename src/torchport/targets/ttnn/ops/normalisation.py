@@ -119,6 +119,7 @@ def folded_statistics(
     """Return a batch norm's scale and shift, shaped to broadcast over channels."""
     nodes = statistics_nodes(given)
     eps = given["eps"]
+    key = (statistics_names(given), eps, rank)
     shape = (1, -1, *[1] * (rank - 2))
 
     def scale(*tensors: torch.Tensor) -> torch.Tensor:
@@ -128,16 +129,20 @@ def folded_statistics(
         return scale_and_shift(given, tensors, eps)[1].reshape(shape)
 
     return (
-        lowering.computed(nodes, scale, ("scale", eps, rank), dtype=dtype),
-        lowering.computed(nodes, shift, ("shift", eps, rank), dtype=dtype),
+        lowering.computed(nodes, scale, ("scale", *key), dtype=dtype),
+        lowering.computed(nodes, shift, ("shift", *key), dtype=dtype),
     )
+
+
+def statistics_names(given: dict[str, Any]) -> tuple[str, ...]:
+    """Return which statistics and weights a batch norm has."""
+    names = ("running_mean", "running_var", "weight", "bias")
+    return tuple(name for name in names if given[name] is not None)
 
 
 def statistics_nodes(given: dict[str, Any]) -> list[fx.Node]:
     """Return the nodes of a batch norm's statistics and weights; refuse those computed in the model."""
-    nodes = [
-        given[name] for name in ("running_mean", "running_var", "weight", "bias") if given[name] is not None
-    ]
+    nodes = [given[name] for name in statistics_names(given)]
     if not all(is_weight(item) for item in nodes):
         refuse("argument", "the statistics of a batch norm are computed in the model")
     return nodes
@@ -147,8 +152,7 @@ def scale_and_shift(
     given: dict[str, Any], tensors: tuple[torch.Tensor, ...], eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the per-channel scale and shift that a batch norm applies."""
-    names = [name for name in ("running_mean", "running_var", "weight", "bias") if given[name] is not None]
-    found = {name: tensor.double() for name, tensor in zip(names, tensors, strict=True)}
+    found = {name: tensor.double() for name, tensor in zip(statistics_names(given), tensors, strict=True)}
     scale = torch.rsqrt(found["running_var"] + eps)
     if "weight" in found:
         scale = scale * found["weight"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import fx
 
 from torchport.targets.ttnn.builder import Value
@@ -12,6 +13,7 @@ from torchport.targets.ttnn.lowering import (
     Lowering,
     Result,
     arguments,
+    finite_in,
     flat_shape,
     is_wasteful,
     positive,
@@ -184,8 +186,8 @@ def _pad(lowering: Lowering, node: fx.Node, given: Given) -> Result:
         if not any(map(any, padding)):
             return source
         source = lowering.laid_out(source, "row_major" if front else "tile")
-    value = given["value"]
-    number: int | float = int(value) if lowering.device_dtype(node) == "int32" else float(value)
+    value = bool(given["value"]) if torch_value(node).dtype is torch.bool else given["value"]
+    number = int(value) if source.dtype == "int32" else finite_in(float(value), source.dtype)
     return lowering.laid_out(lowering.call("pad", source, tuple(padding), number), "tile")
 
 
