@@ -152,6 +152,13 @@ def test_another_library_is_called_where_the_caller_names_it(monkeypatch):
         ("aten._embedding_bag.default", (torch.ones(3, 2), torch.tensor([1, 2]), torch.tensor([0, 2, 1]))),
         ("aten._embedding_bag.default", (torch.ones(3), torch.tensor([1]), torch.tensor([0]))),
         ("aten._pdist_forward.default", (torch.ones(2, 3, 0, 3), 2.0)),
+        # Tensors for numbers, with which the sums of the check would wrap around.
+        (
+            "aten.as_strided.default",
+            (torch.zeros(1, 400)[:, :4], [1, 4], [4, 1], torch.tensor(254, dtype=torch.uint8)),
+        ),
+        ("aten.as_strided.default", (torch.zeros(8), [torch.tensor(2)], [1])),
+        ("aten._fft_c2c.default", (torch.ones(2, 2) + 0j, [torch.tensor(0), torch.tensor(0)], 0, True)),
     ],
 )
 def test_ops_that_rely_on_their_callers_are_checked(name, args):
@@ -159,6 +166,24 @@ def test_ops_that_rely_on_their_callers_are_checked(name, args):
 
     with pytest.raises(RuntimeRefusal, match="is called with"):
         CHECKED[name](*args)
+
+
+@pytest.mark.parametrize("name", ["div", "divide"])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_the_quotient_that_no_integer_holds_is_refused(name, dtype):
+    """Without the check, x86 processors end the process."""
+    from torchport.errors import RuntimeRefusal
+
+    least, divisors = torch.iinfo(dtype).min, torch.tensor([3, -1], dtype=torch.int8)
+    by_tensor, by_number = CHECKED[f"aten.{name}.Tensor_mode"], CHECKED[f"aten.{name}.Scalar_mode"]
+    values = torch.tensor([5, least], dtype=dtype)
+    with pytest.raises(RuntimeRefusal, match=r"the least int\d\d, divided by -1"):
+        by_tensor(values, divisors, rounding_mode="trunc")
+    with pytest.raises(RuntimeRefusal, match=r"the least int\d\d, divided by -1"):
+        by_number(values, -1, rounding_mode="trunc")
+    assert by_tensor(values + 1, divisors, rounding_mode="trunc").tolist() == [2, -least - 1]
+    assert by_number(values, 2, rounding_mode="trunc").tolist() == [2, least // 2]
+    assert by_tensor(values.double(), divisors, rounding_mode="trunc").tolist() == [1, -least]
 
 
 def test_checked_ops_compute_what_they_did():

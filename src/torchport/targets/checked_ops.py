@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from torchport.errors import RuntimeRefusal
+from torchport.targets.permitted_ops import item_type
 from torchport.torch_private import OpOverload, is_fake
 
 
@@ -25,18 +26,28 @@ class CheckedOp:
         self.op = op
         self._check = check
         self._names = [argument.name for argument in op._schema.arguments]
+        self._numbers = [each.name for each in op._schema.arguments if item_type(each) != "Tensor"]
         self.__name__ = self.__qualname__ = op._schema.name.rpartition("::")[2]  # where torch.fx looks
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Check the arguments, and call the op."""
         given = dict(zip(self._names, args, strict=False)) | kwargs
-        wrong = self._check(**given)
+        # torch takes tensors for numbers too, with which the checks would compute something else.
+        tensors = [name for name in self._numbers if _holds_tensor(given.get(name))]
+        wrong = f"a tensor for {tensors[0]}" if tensors else self._check(**given)
         if wrong:
-            raise RuntimeRefusal(f"{self.op} is called with {wrong}", remedy="get the file again")
+            raise RuntimeRefusal(
+                f"{self.op} is called with {wrong}", remedy="check the inputs, or get the file again"
+            )
         return self.op(*args, **kwargs)
 
     def __str__(self) -> str:
         return str(self.op)
+
+
+def _holds_tensor(argument: object) -> bool:
+    items = argument if isinstance(argument, (list, tuple)) else [argument]
+    return any(isinstance(item, torch.Tensor) for item in items)
 
 
 def _strided(
@@ -145,6 +156,19 @@ def _embedding_bag(
     return "" if starts_at_zero and (ends.diff() >= 0).all() else "bags that overlap or have no end"
 
 
+def _quotient(self: torch.Tensor, other: torch.Tensor | float, rounding_mode: str | None = None) -> str:
+    """Refuse the one division whose result has no integer: x86 processors raise a signal for it."""
+    if rounding_mode != "trunc":
+        return ""
+    dtype = torch.result_type(self, other)
+    operands = [torch.as_tensor(self), torch.as_tensor(other)]
+    if dtype not in (torch.int32, torch.int64) or any(is_fake(operand) for operand in operands):
+        return ""
+    dividend, divisor = (operand.to(dtype) for operand in operands)
+    overflows = ((dividend == torch.iinfo(dtype).min) & (divisor == -1)).any()
+    return f"the least {str(dtype).removeprefix('torch.')}, divided by -1" if overflows else ""
+
+
 _aten = torch.ops.aten
 CHECKED: dict[str, CheckedOp] = {
     str(op): CheckedOp(op, check)
@@ -158,6 +182,10 @@ CHECKED: dict[str, CheckedOp] = {
         (_aten._embedding_bag.default, _embedding_bag),
         (_aten._embedding_bag_forward_only.default, _embedding_bag),
         (_aten._pdist_forward.default, _pair_distances),
+        (_aten.div.Tensor_mode, _quotient),
+        (_aten.div.Scalar_mode, _quotient),
+        (_aten.divide.Tensor_mode, _quotient),
+        (_aten.divide.Scalar_mode, _quotient),
         (_aten._native_batch_norm_legit.no_stats, _batch_norm_no_stats),
     )
 }
