@@ -195,6 +195,25 @@ def test_settings_and_keywords_of_any_name():
             trace_graph(Both().eval(), (torch.rand(2),), {name: torch.rand(2)})
 
 
+@pytest.mark.parametrize("name", [f"x = {CODE} #", f"x;{CODE}", f"x\n{CODE}", "x y", "class"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_a_model_registers_on_a_module_of_torch_is_refused(name, tied):
+    class Registers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+            held = self.first.weight if tied else nn.Parameter(torch.ones(40, 3))
+            self.second.register_parameter(name, held)
+
+        def forward(self, x):
+            x = self.second(self.first(x))
+            return x if tied else x * getattr(self.second, name).sum()
+
+    graph = trace_graph(Registers().eval(), (torch.rand(2, 3),))
+    with pytest.raises(CodegenError, match="is registered on second, a module of torch's own"):
+        graph.generate_code("out.py", "out.pth")
+
+
 def test_str_subclasses_cannot_control_their_representation():
     class Loud(str):
         def __repr__(self):

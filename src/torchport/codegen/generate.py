@@ -16,7 +16,7 @@ from torchport.codegen.code import Code, shape
 from torchport.codegen.constants import number
 from torchport.codegen.imports import Imports
 from torchport.codegen.members import INLINED_ELEMENTS, Member, MemberWriter
-from torchport.codegen.places import Places, find_module, find_tensor, find_used
+from torchport.codegen.places import Places, find_module, find_tensor, find_used, own_name
 from torchport.codegen.scopes import Scope, build_scopes
 
 
@@ -221,7 +221,7 @@ class Generator:
             assert module is not None
             for name, tensor in module.state_dict(keep_vars=True).items():
                 weights[f"{places.key(path)}.{name}"] = tensor
-                codes[f"{places.key(path)}.{name}"] = places.route_code("", path) + _attribute(name)
+                codes[f"{places.key(path)}.{name}"] = places.route_code("", path) + _attribute(name, path)
         for paths in self._weights.values():
             for path in paths:
                 if not self._is_inlined(path):
@@ -276,6 +276,9 @@ def _natural(path: str) -> list[tuple[int, object]]:
     return [(0, int(part)) if part.isdigit() else (1, part) for part in path.split(".")]
 
 
-def _attribute(key: str) -> str:
-    """Return the code that accesses a weight from one of torch's own modules."""
-    return "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in key.split("."))
+def _attribute(key: str, path: str) -> str:
+    """Return the code that accesses a weight from one of torch's own modules, at a path."""
+    return "".join(
+        f"[{part}]" if part.isascii() and part.isdecimal() else f".{own_name(part, path)}"
+        for part in key.split(".")
+    )

@@ -10,6 +10,7 @@ from torch import fx, nn
 
 from torchport.codegen.code import Code, identifier, is_name, text
 from torchport.codegen.scopes import Scope
+from torchport.errors import CodegenError
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Places:
         """Return the access path step to a child of one of torch's own modules."""
         module = find_module(self.model, container)
         if container in self.whole or not isinstance(module, (nn.ModuleList, nn.Sequential)):
-            return Segment(name, f".{name}")
+            return Segment(name, f".{own_name(name, container)}")
         place = list(module._modules).index(name)
         if is_list(module):
             return Segment(str(place), f"[{place}]")  # recreated, so renumbered from 0
@@ -179,6 +180,20 @@ class Places:
     def key(self, path: str) -> str:
         """Return a weight's name in the weights file."""
         return ".".join(segment.name for segment in self.route("", path))
+
+
+def own_name(name: str, path: str) -> str:
+    """Return the name of a part of one of torch's own modules, which is an identifier in each of them.
+
+    Raises:
+        CodegenError: it is not, so the model has registered it there, and no constructor makes it.
+    """
+    if not is_name(name):
+        raise CodegenError(
+            f"{name!r} is registered on {path}, a module of torch's own, which does not make it",
+            remedy="register it on a module of your own",
+        )
+    return name
 
 
 def is_list(module: nn.Module | None) -> bool:

@@ -28,6 +28,7 @@ def graph_of(function, **weights: torch.Tensor) -> fx.GraphModule:
         (lambda x, i: (torch.ops.aten.index_select.default, (x, 0, i)), [0, 9], [[10], [-1]]),
         (lambda x, i: (torch.ops.aten.index.Tensor, (x, [i])), [-10, 9], [[10], [-11]]),
         (lambda x, i: (torch.ops.aten.index.Tensor, (x, [i, i])), [-2, 1], [[2], [-3]]),
+        (lambda x, i: (torch.ops.aten.take.default, (x, i)), [-20, 19], [[20], [-21], [2**40]]),
     ],
 )
 def test_a_graph_says_whether_all_indices_are_inside(function, good, bad):
@@ -40,6 +41,22 @@ def test_a_graph_says_whether_all_indices_are_inside(function, good, bad):
     assert torch.equal(result, op(*args))
     for values in bad:
         assert not graph_module(ROWS, torch.tensor([values[0], 0]))[-1]
+
+
+def test_an_ignored_class_is_inside():
+    def loss(scores, classes):
+        return torch.ops.aten.nll_loss_forward.default(scores, classes, None, 0, -7)[0] * 2
+
+    classes = torch.tensor([-7, 1, 0, 1, 0, -7, 1, 0, 1, 0])
+    graph_module = make_fx(loss, decomposition_table={})(ROWS, classes)
+    graph_module.graph.output_node().args = ((graph_module.graph.output_node().args[0],),)
+    assert bound_indices(graph_module, [ROWS, classes])
+    result, inside = graph_module(ROWS, classes)
+    assert inside
+    assert torch.equal(result, loss(ROWS, classes))
+    for bad in (-1, 2, -(2**40)):
+        classes[3] = bad
+        assert not graph_module(ROWS, classes)[-1]
 
 
 def test_constants_are_looked_at_once():
@@ -90,3 +107,37 @@ except RuntimeError as error:
     print(compiled.coverage.ops_remain, "index 10 is out of bounds" in str(error))
 """
     assert run_fresh(code) == "0 True"
+
+
+@pytest.mark.usefixtures("forked_python")
+def test_no_class_and_no_position_ends_the_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    code = """
+import torch, torchport
+from torch.nn import functional as F
+torch.set_num_threads(2)
+def function(x, i, j):
+    values, places = F.max_pool2d(x[None, :, :8], 3, 1, 1, return_indices=True)
+    summed = x[0].scatter_reduce(0, j, x[0], "sum")
+    return F.cross_entropy(x[0], i, reduction="none"), summed, values.exp(), places * 2
+x, i = torch.randn(1, 4000, 8), torch.zeros(4000, dtype=torch.int64)
+j = torch.zeros(4000, 8, dtype=torch.int64)
+options = {"child_trial": False}  # this process is the subject
+compiled = torchport.compile(function, (x, i, j), target="inductor", options=options)
+def agree():
+    pairs = zip(compiled(x, i, j), function(x, i, j), strict=True)
+    return all(torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3) for ours, theirs in pairs)
+i[0] = -100
+assert agree()
+x[0, :2, :3] = float("-inf")  # a window of the pool has nothing but padding and these
+x[0, 0, 3] = 1
+print(compiled.coverage.ops_remain, agree(), compiled.coverage.stayed)
+for wrong in (i, j.view(-1)):
+    wrong[3999] += 2**40
+    try:
+        compiled(x, i, j)
+    except (IndexError, RuntimeError) as error:
+        print("out of" in str(error))
+    wrong[3999] = 0
+"""
+    assert run_fresh(code) == "0 True ()\nTrue\nTrue"

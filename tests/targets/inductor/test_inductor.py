@@ -1,12 +1,13 @@
 """Islands compiled with torch's own compiler."""
 
 import json
+import operator
 
 import numpy
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import fx, nn
 
 import torchport
 from targets.graphs import island_of, verdict_on
@@ -130,6 +131,36 @@ def test_norms_are_folded_into_convolutions_and_nothing_else_is():
     ops = [str(node.target) for node in graph_module.graph.nodes if node.op == "call_function"]
     assert ops == ["aten.convolution.default", "aten.relu.default", "aten.mean.dim"]
     torch.testing.assert_close(graph_module(x)[0], model(x))
+
+
+def test_a_convolution_and_a_norm_with_other_arguments_are_left_alone():
+    aten = torch.ops.aten
+
+    def folded(convolution, norm_size):
+        graph = fx.Graph()
+        x, weight = graph.placeholder("x"), graph.get_attr("weight")
+        convolved = graph.call_function(aten.convolution.default, *convolution(x, weight))
+        held = [graph.get_attr("held")] * 4
+        norm = graph.call_function(
+            aten._native_batch_norm_legit_no_training.default, (convolved, *held, 0.1, 1e-5)
+        )
+        graph.output((graph.call_function(operator.getitem, (norm, 0)),))
+        weights = {"weight": torch.ones(4, 3, 3, 3), "held": torch.ones(norm_size)}
+        graph_module = fx.GraphModule(weights, graph)
+        before = len(graph.nodes)
+        fold_scales(graph_module)
+        return len(graph.nodes) < before
+
+    def plain(x, weight):
+        return (x, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1), {}
+
+    def by_keyword(x, weight):
+        names = ("bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
+        return (x, weight), dict(zip(names, plain(x, weight)[0][2:], strict=True))
+
+    assert folded(plain, 4)
+    assert not folded(by_keyword, 4)
+    assert not folded(plain, 5)
 
 
 def test_a_sum_that_varies_within_a_channel_is_left_alone():

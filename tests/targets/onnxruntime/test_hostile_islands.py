@@ -9,6 +9,8 @@ from onnx import helper
 from targets.ttnn.hostile import built, load_and_run
 from torchport.errors import TargetError
 from torchport.targets import Artifact
+from torchport.targets.onnxruntime.integer_divisions import _OTHER_TYPES
+from torchport.targets.onnxruntime.onnx_check import _OPSETS, TYPES, checked_model
 
 
 @pytest.fixture(scope="module")
@@ -145,3 +147,114 @@ def test_properties_that_no_build_writes_are_refused(island, change):
 def test_the_island_itself_runs(island):
     artifact, record, x, expected = island
     torch.testing.assert_close(load_and_run(artifact, record, x), expected)
+
+
+def constant(name, values, dtype=numpy.int64):
+    return onnx.numpy_helper.from_array(numpy.array(values, dtype=dtype), name)
+
+
+def check(nodes, *constants):
+    """Check a model of integers `x`, with the result `y`."""
+    types = onnx.TensorProto
+    graph = helper.make_graph(
+        nodes, "graph",
+        [helper.make_tensor_value_info("x", types.INT64, [4])],
+        [helper.make_tensor_value_info("y", types.INT64, [4])],
+        [constant("lowest", [-(2**63)] * 4), *constants],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    checked_model(model.SerializeToString(), 1, 1)
+
+
+NODE = helper.make_node
+DIVISORS = {
+    "-1": [constant("d", -1)],
+    "0": [constant("d", [3, 0, 3, 3])],
+    "an input": [NODE("Identity", ["x"], ["d"])],
+    "a computed constant": [constant("one", 1), constant("two", 2), NODE("Sub", ["one", "two"], ["d"])],
+    "clamped to 0": [constant("low", 0), NODE("Clip", ["x", "low"], ["d"])],
+    "clamped to -1": [constant("high", -1), NODE("Clip", ["x", "", "high"], ["d"])],
+    "clamped to less than its limit": [
+        constant("low", 1), constant("high", -1), NODE("Clip", ["x", "low", "high"], ["d"])
+    ],
+    "clamped by an input": [NODE("Clip", ["x", "x"], ["d"])],
+    "nothing clamped": [NODE("Clip", [], ["d"])],
+    "two constants": [
+        NODE("Constant", [], ["d"], value=constant("", 3), value_int=-1),
+    ],
+    "a result that passes for a float": [
+        constant("f", [1, 2], numpy.float32), NODE("Split", ["f"], ["", "g"]), NODE("Abs", ["x"], ["d"])
+    ],
+    "the larger one of 0": [constant("low", 0), NODE("Max", ["x", "low"], ["d"])],
+    "the smaller one of -1": [constant("high", [-2, -2, -2, -1]), NODE("Min", ["x", "high"], ["d"])],
+    "the smaller one of 1": [constant("high", 1), NODE("Min", ["x", "high"], ["d"])],
+}  # fmt: skip
+SAFE_DIVISORS = {
+    "3": [constant("d", 3)],
+    "-3": [NODE("Constant", [], ["d"], value=constant("", -3))],
+    "clamped to 1": [constant("low", 1), NODE("Clip", ["x", "low"], ["d"])],
+    "clamped to -2": [constant("high", -2), NODE("Clip", ["x", "", "high"], ["d"])],
+    "the larger one of 1": [constant("low", 1), NODE("Max", ["low", "x"], ["d"])],
+    "the smaller one of -2": [constant("high", -2), NODE("Min", ["x", "high"], ["d"])],
+}
+
+
+def divided(op, parts):
+    nodes = [part for part in parts if isinstance(part, onnx.NodeProto)]
+    constants = [part for part in parts if isinstance(part, onnx.TensorProto)]
+    check([*nodes, NODE(op, ["lowest", "d"], ["y"])], *constants)
+
+
+@pytest.mark.parametrize("divisor", DIVISORS)
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_an_integer_division_that_could_trap_is_refused(op, divisor):
+    with pytest.raises(TargetError):
+        divided(op, DIVISORS[divisor])
+
+
+@pytest.mark.parametrize("divisor", SAFE_DIVISORS)
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_other_integer_divisions_are_permitted(op, divisor):
+    divided(op, SAFE_DIVISORS[divisor])
+
+
+def test_floats_may_be_divided_by_anything():
+    nodes = [
+        NODE("Cast", ["x"], ["f"], to=onnx.TensorProto.FLOAT),
+        NODE("Exp", ["f"], ["e"]),
+        NODE("Div", ["e", "f"], ["q"]),
+        NODE("Mod", ["q", "f"], ["m"], fmod=1),
+        NODE("Cast", ["m"], ["y"], to=onnx.TensorProto.INT64),
+    ]
+    check(nodes)
+
+
+@pytest.mark.parametrize("opset", _OPSETS)
+def test_element_types_are_followed_as_onnx_defines_them(opset):
+    """The first output has the type of the first input, or of the one that the table names."""
+    assert _OTHER_TYPES.keys() <= TYPES
+    for op in TYPES:
+        try:
+            schema = onnx.defs.get_schema(op, opset)
+        except onnx.defs.SchemaError:  # a newer op
+            continue
+        place, given = _OTHER_TYPES.get(op, 0), schema.outputs[0].type_str
+        if op == "DequantizeLinear" and opset > 22:
+            assert "output_dtype" in schema.attributes  # which is refused
+        elif place is not None and op != "DequantizeLinear":
+            assert schema.inputs[place].type_str == given, op
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("groups", [0, -1, [0]])
+def test_fewer_groups_than_one_are_refused(op, groups):
+    node = NODE(op, ["x", "lowest"], ["y"], group=groups)
+    with pytest.raises(TargetError, match="groups"):
+        check([node])
+
+
+def test_two_attributes_of_one_name_are_refused():
+    node = NODE("Cast", ["x"], ["y"], to=onnx.TensorProto.FLOAT)
+    node.attribute.append(helper.make_attribute("to", onnx.TensorProto.INT64))
+    with pytest.raises(TargetError, match="same name"):
+        check([node])

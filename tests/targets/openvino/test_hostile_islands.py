@@ -90,6 +90,10 @@ ATTACKS = {
     "a comment": replaced("<layers>", "<!-- layers --><layers>"),
     "another encoding": replaced('<?xml version="1.0"?>', '<?xml version="1.0" encoding="UTF-16"?>'),
     "a constant without data": replaced('<data element_type="f32" shape="8', '<other shape="8'),
+    "a constant with two data elements": replaced(
+        '<data element_type="f32" shape="8',
+        '<data element_type="f32" shape="0" /><data element_type="f32" shape="8',
+    ),
     "deep nesting": replaced("<layers>", "<layers>" + "<a>" * 10_000 + "</a>" * 10_000),
     "text that is no XML": lambda _: "7",
     "an edge from nowhere": replaced('from-layer="0"', 'from-layer="999"'),
@@ -316,5 +320,6 @@ def test_a_check_is_not_slowed_down_by_what_it_refuses():
     layers = "".join(layer.format(number) for number in range(20_000))
     with pytest.raises(TargetError, match="does not have 1 inputs"):
         check_ir(
-            f'<?xml version="1.0"?><net><layers>{layers}</layers></net>'.encode(), 0, inputs=1, outputs=1
-        )
+            f'<?xml version="1.0"?><net><layers>{layers}</layers></net>'.encode(),
+            numpy.empty(0, dtype=numpy.uint8), inputs=1, outputs=1,
+        )  # fmt: skip

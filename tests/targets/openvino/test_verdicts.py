@@ -77,6 +77,7 @@ STAYS = [
     ("argument", "aten.clamp.default", lambda x: x.clamp(float("nan"), 1), (ROWS,)),
     ("argument", "aten.floor_divide.default", torch.floor_divide, (IDS, IDS)),
     ("argument", "aten.floor_divide.default", lambda x: x // 2, (IDS,)),
+    ("argument", "aten.floor_divide.default", lambda x: x.clamp(-9, 0) // -1, (IDS,)),
     ("argument", "aten.remainder.Scalar", lambda x: x % 7, (IDS,)),
     ("argument", "aten.remainder.Scalar", lambda x: x.clamp(0, 9) % -7, (IDS,)),
     ("argument", "aten.index_copy.default",

@@ -1,8 +1,11 @@
 """Emitted scripts: readable, without torch, and accepted completely by the real library on a mock chip."""
 
 import ast
+import math
 import subprocess
+from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -104,13 +107,35 @@ def test_names_of_the_script_itself_are_not_taken():
     assert Builder().fresh("device") == "device_2"
 
 
+def functions_of(compiled, folder):
+    """Return the functions of a model's script, with a library that only has the names of dtypes."""
+    compiled.emit(folder / "program.py")
+    names = {name: name for name in ("bfloat16", "float32", "int32", "uint32")}
+    library = SimpleNamespace(**names, Tensor=lambda array, *place: array)
+    namespace = {"__name__": "emitted", "__file__": str(folder / "program.py"), "ttnn": library}
+    code = (folder / "program.py").read_text().replace("import ttnn\n", "")
+    exec(compile(code, "program.py", "exec"), namespace)
+    return namespace
+
+
+def test_a_scripts_arrays_are_on_the_device_as_they_are(tmp_path):
+    on_device = functions_of(compiled_for(lambda x: x + 1, random(2, 4)), tmp_path)["on_device"]
+    least = torch.finfo(torch.float32).min
+    given = torch.tensor([[least, -least], [-math.inf, math.inf], [1.0, -0.0]])
+    for place in (given, given.t()):
+        sent = torch.from_numpy(on_device(place.numpy(), "bfloat16", None, None))
+        assert torch.equal(sent.bfloat16().isinf(), place.isinf())
+        assert torch.equal(sent[sent.abs() <= 1], place[place.abs() <= 1])
+        assert torch.equal(torch.from_numpy(on_device(place.numpy(), "float32", None, None)), place)
+    assert on_device(numpy.array([2**31 - 1, -(2**31)]), "int32", None, None).dtype == numpy.int32
+    for number, dtype in ((2**31, "int32"), (-1, "uint32")):
+        with pytest.raises(OverflowError, match=dtype):
+            on_device(numpy.array([number]), dtype, None, None)
+
+
 def test_the_weights_in_the_file_are_those_of_the_model(tmp_path):
     layer = nn.Linear(4, 3)
-    compiled_for(layer, random(2, 4)).emit(tmp_path / "program.py")
-    namespace = {"__name__": "emitted", "__file__": str(tmp_path / "program.py")}
-    code = (tmp_path / "program.py").read_text().replace("import ttnn\n", "")
-    exec(compile(code, "program.py", "exec"), namespace)
-    arrays = namespace["read"]()
+    arrays = functions_of(compiled_for(layer, random(2, 4)), tmp_path)["read"]()
     stored = torch.from_numpy(next(array for array in arrays.values() if array.shape == (4, 3)).copy())
     assert torch.equal(stored, layer.weight.t().to(torch.bfloat16).float())
     assert torch.equal(torch.from_numpy(arrays["example_0"].copy()), random(2, 4))

@@ -1,10 +1,13 @@
 """Ops that are fused into a convolution, a linear layer or a sum."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
 
 from targets.ttnn.programs import compiled_for, functions_in, program_of, random
+from torchport.targets.ttnn.ops import RULES
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU(), nn.SiLU(), nn.ReLU6()])
@@ -45,3 +48,16 @@ def test_what_is_needed_by_itself_is_not_hidden():
 def test_gelu_stays_apart_since_along_with_others_it_is_approximated():
     model = nn.Sequential(nn.Linear(8, 8), nn.GELU()).eval()
     assert functions_in(program_of(compiled_for(model, random(2, 8)))) == ["linear", "gelu", "typecast"]
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.SiLU()])
+def test_a_lowering_that_drops_an_activation_is_refused(activation, monkeypatch):
+    def lower(lowering, node, given):
+        return lowering.call("add", lowering.get(given["self"]), lowering.get(given["other"]))
+
+    forgetful = dataclasses.replace(RULES["aten.add.Tensor"], lower=lower)
+    monkeypatch.setitem(RULES, "aten.add.Tensor", forgetful)
+    x, y = random(2, 8), random(8, 8)[:2]
+    compiled = compiled_for(lambda x, y: activation(x + y), x, y, dtype="float32")
+    torch.testing.assert_close(compiled(x, y), activation(x + y))
+    assert any("which is fused into it" in row.detail for row in compiled.coverage.stayed)

@@ -110,6 +110,7 @@ def test_the_largest_of_a_window_and_its_place(size, stride, padding, ceil, edge
     torch.manual_seed(0)
     x = torch.randint(0, 3, (2, 3, edge, 10)).double()
     x[0, 0, 3, 3] = float("nan")
+    x[1, 1] = -math.inf
     wanted = aten.max_pool2d_with_indices(x, size, stride, padding, (1, 1), ceil)
     found = poolings.max_pool(x, size, stride, padding, (1, 1), ceil)
     torch.testing.assert_close(found, wanted, equal_nan=True)
@@ -257,7 +258,9 @@ def test_norms_leave_nothing_on_the_host(norm):
 @pytest.mark.parametrize(("size", "stride", "padding", "ceil"), POOLINGS)
 def test_the_gradient_of_a_pooling_goes_to_the_first_of_equal_elements(size, stride, padding, ceil):
     torch.manual_seed(0)
-    x = torch.randint(0, 3, (2, 3, 9, 8)).double().requires_grad_()
+    x = torch.randint(0, 3, (2, 3, 9, 8)).double()
+    x[1, 1] = -math.inf  # not passed to the padding, which is -inf too
+    x.requires_grad_()
     given = (size, stride, padding, (1, 1), ceil)
     pooled, indices = aten.max_pool2d_with_indices(x, *given)
     gradient = torch.randn_like(pooled)
@@ -290,6 +293,8 @@ def test_attention_and_its_gradients(causal, masked, shared):
     torch.manual_seed(0)
     query, key, value = double(2, 6, 5, 4), double(2, shared, 5, 4), double(2, shared, 5, 4)
     mask = torch.randn(5, 5, dtype=torch.float64) if masked and not causal else None
+    if mask is not None:
+        mask[0, 1:3] = mask[3] = -math.inf
     forward = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, attn_mask=mask)
     found = attention.attention(query, key, value, 0.0, causal, attn_mask=mask)
     torch.testing.assert_close(found, tuple(forward))

@@ -7,14 +7,17 @@ changed none of them. If it changed one, eager torch runs the call and raises it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from torchport.errors import TargetError
-from torchport.targets.integer_bounds import INTEGERS, Bounds
+from torchport.targets.integer_bounds import INTEGERS
 from torchport.targets.value_ranges import index_limits
 from torchport.torch_private import FakeTensorMode
 
@@ -22,6 +25,20 @@ _aten = torch.ops.aten
 _MOST_INDEX_OPS = 200  # the most ops evaluated to find the values of indices
 # In these ops a negative index counts from the end, in each dimension.
 _FROM_THE_END = ("aten.index.Tensor", "aten.index_put.default")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The bounds of an index.
+
+    Args:
+        low, high: the least and the greatest value.
+        ignored: a value that is permitted as well, since the op looks up nothing for it.
+    """
+
+    low: int
+    high: int
+    ignored: int | None = None
 
 
 def bound_indices(graph_module: fx.GraphModule, arguments: Sequence[torch.Tensor]) -> bool:
@@ -35,19 +52,23 @@ def bound_indices(graph_module: fx.GraphModule, arguments: Sequence[torch.Tensor
         TargetError: a constant index is out of bounds.
     """
     graph = graph_module.graph
-    if not any(_indexes(node) for node in graph.nodes):
+    if not any(indexes(node) or _is_position(node) for node in graph.nodes):
         return False
     FakeTensorProp(graph_module, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*arguments)
-    flags: dict[tuple[fx.Node, Bounds], tuple[fx.Node, fx.Node]] = {}
+    flags: dict[tuple[fx.Node, Limit], tuple[fx.Node, fx.Node]] = {}
     for node in list(graph.nodes):
-        for index, bounds in _limits(node).items() if _indexes(node) else ():
+        for index, limit in limits_of(node).items() if indexes(node) else ():
             if index.op == "get_attr":
-                _check(getattr(graph_module, str(index.target)), bounds, str(node.target))
+                _check(getattr(graph_module, str(index.target)), limit, str(node.target))
                 continue
-            if (index, bounds) not in flags:
+            if (index, limit) not in flags:
                 with graph.inserting_before(node):
-                    flags[index, bounds] = _clamped(graph, index, bounds)
-            node.replace_input_with(index, flags[index, bounds][0])
+                    flags[index, limit] = _clamped(graph, index, limit)
+            node.replace_input_with(index, flags[index, limit][0])
+        if _is_position(node):
+            limit = _limit_of_position(node)
+            with graph.inserting_before(node.next):
+                flags[node, limit] = _clamped(graph, node, limit)
     if not flags:
         return False
     output = graph.output_node()
@@ -68,10 +89,10 @@ def indices_fit(graph_module: fx.GraphModule, arguments: Sequence[torch.Tensor])
     False if computing the indices takes too many ops.
     """
     nodes = list(graph_module.graph.nodes)
-    if not any(map(_indexes, nodes)):
+    if not any(map(indexes, nodes)):
         return True
     FakeTensorProp(graph_module, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*arguments)
-    limits = [limit for node in nodes if _indexes(node) for limit in _limits(node).items()]
+    limits = [limit for node in nodes if indexes(node) for limit in limits_of(node).items()]
     needed = _ancestors(index for index, _ in limits)
     if len(needed) > _MOST_INDEX_OPS:
         return False
@@ -89,7 +110,7 @@ def indices_fit(graph_module: fx.GraphModule, arguments: Sequence[torch.Tensor])
             else:
                 held = argument if argument is not None else getattr(graph_module, str(node.target))
                 values[node] = held.cpu()
-        return all(_is_within(values[index], bounds) for index, bounds in limits)
+        return all(_is_within(values[index], limit) for index, limit in limits)
     except (IndexError, RuntimeError):  # possibly an out-of-bounds index while computing another index
         return False
 
@@ -106,38 +127,123 @@ def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def _is_within(index: object, bounds: Bounds) -> bool:
+def _is_within(index: object, limit: Limit) -> bool:
     assert isinstance(index, torch.Tensor)
+    if limit.ignored is not None:
+        index = index[index != limit.ignored]
     if index.dtype is torch.bool or not index.numel():
         return True
-    return bounds[0] <= int(index.min()) and int(index.max()) <= bounds[1]
+    return limit.low <= int(index.min()) and int(index.max()) <= limit.high
 
 
-def _indexes(node: fx.Node) -> bool:
+def indexes(node: fx.Node) -> bool:
+    """Whether an op is known to look up or write elements at places that a tensor gives."""
     known = INTEGERS.get(str(node.target))
-    return known is not None and known.indexes is not None
+    return str(node.target) in _OWN_LIMITS or (known is not None and known.indexes is not None)
 
 
-def _limits(node: fx.Node) -> dict[fx.Node, Bounds]:
-    """Return the bounds of each index; for one that indexes several dimensions, their intersection."""
-    found: dict[fx.Node, Bounds] = {}
+def limits_of(node: fx.Node) -> dict[fx.Node, Limit]:
+    """Return the limit of each index of an op; for one that indexes several dimensions, their intersection.
+
+    Empty if they are unknown: the arguments are given in another way than captures give them.
+    """
+    own = _OWN_LIMITS.get(str(node.target))
+    if own is not None:
+        return own(node)
+    if len(node.args) < (2 if str(node.target) in _WITHOUT_DIMENSION else 3):
+        return {}
+    found: dict[fx.Node, Limit] = {}
     for index, (low, high) in index_limits(node):
         low = -high - 1 if str(node.target) in _FROM_THE_END else low
-        least, most = found.get(index, (low, high))
-        found[index] = max(least, low), min(most, high)
+        earlier = found.get(index, Limit(low, high))
+        found[index] = Limit(max(earlier.low, low), min(earlier.high, high))
     return found
 
 
-def _check(constant: torch.Tensor, bounds: Bounds, op: str) -> None:
-    if not _is_within(constant, bounds):
+def _is_position(node: fx.Node) -> bool:
+    """Whether a node is the positions of the maxima of padded windows.
+
+    In compiled code they lie in the padding where all elements of a window are -inf. torch's kernels, which a
+    backward pass calls with them, would write there.
+    """
+    if node.target is not operator.getitem or node.args[1] != 1:
+        return False
+    pooled = node.args[0]
+    return isinstance(pooled, fx.Node) and str(pooled.target) in _POOLS
+
+
+def _limit_of_position(node: fx.Node) -> Limit:
+    pooled = node.args[0]
+    assert isinstance(pooled, fx.Node)
+    shape = pooled.all_input_nodes[0].meta["val"].shape
+    return Limit(0, math.prod(shape[-_POOLS[str(pooled.target)] :]) - 1)
+
+
+def _along(node: fx.Node) -> dict[fx.Node, Limit]:
+    """Return the limit of an index along one dimension."""
+    if len(node.args) < 3:
+        return {}
+    source, dim, index = node.args[:3]
+    if not isinstance(source, fx.Node) or not isinstance(dim, int) or not isinstance(index, fx.Node):
+        return {}
+    shape = source.meta["val"].shape
+    return {index: Limit(0, (shape[dim] if shape else 1) - 1)}
+
+
+def _of_flat(node: fx.Node) -> dict[fx.Node, Limit]:
+    """Return the limit of an index into all elements of a tensor, where negative ones count from the end."""
+    source, index = (*node.args, None, None)[:2]
+    if not isinstance(source, fx.Node) or not isinstance(index, fx.Node):
+        return {}
+    count = source.meta["val"].numel()
+    return {index: Limit(-count, count - 1)}
+
+
+def _of_classes(node: fx.Node) -> dict[fx.Node, Limit]:
+    """Return the limit of the classes for which a negative log-likelihood is looked up."""
+    if len(node.args) < 5 or not isinstance(node.args[4], int):
+        return {}
+    scores, classes, weight = node.args[:3]
+    if not isinstance(scores, fx.Node) or not isinstance(classes, fx.Node):
+        return {}
+    shape = scores.meta["val"].shape
+    count = shape[0] if len(shape) == 1 else shape[1]
+    if isinstance(weight, fx.Node) and weight.meta["val"].shape != (count,):
+        return {}
+    return {classes: Limit(0, count - 1, node.args[4])}
+
+
+# Their integers have no bounds in `integer_bounds.py`, which lists the ops that every device knows.
+_OWN_LIMITS: dict[str, Callable[[fx.Node], dict[fx.Node, Limit]]] = {
+    "aten.take.default": _of_flat,
+    "aten.scatter_reduce.two": _along,
+    "aten.index_fill.int_Tensor": _along,
+    "aten.nll_loss_forward.default": _of_classes,
+    "aten.nll_loss2d_forward.default": _of_classes,
+}
+# With the number of dimensions that they pool.
+_POOLS = {"aten.max_pool2d_with_indices.default": 2, "aten.max_pool3d_with_indices.default": 3}
+_WITHOUT_DIMENSION = (
+    "aten.embedding.default",
+    "aten.index.Tensor",
+    "aten._unsafe_index.Tensor",
+    "aten.index_put.default",
+)
+
+
+def _check(constant: torch.Tensor, limit: Limit, op: str) -> None:
+    if not _is_within(constant, limit):
         raise TargetError(
-            f"an index of {op} is outside {bounds[0]} … {bounds[1]}", where="inductor",
+            f"an index of {op} is outside {limit.low} … {limit.high}", where="inductor",
             remedy="run the model with eager torch to see where",
         )  # fmt: skip
 
 
-def _clamped(graph: fx.Graph, index: fx.Node, bounds: Bounds) -> tuple[fx.Node, fx.Node]:
+def _clamped(graph: fx.Graph, index: fx.Node, limit: Limit) -> tuple[fx.Node, fx.Node]:
     """Return the clamped index, and whether it equals the original."""
-    clamped = graph.call_function(_aten.clamp.default, (index, *bounds))
+    clamped = graph.call_function(_aten.clamp.default, (index, limit.low, limit.high))
+    if limit.ignored is not None:
+        is_ignored = graph.call_function(_aten.eq.Scalar, (index, limit.ignored))
+        clamped = graph.call_function(_aten.where.self, (is_ignored, index, clamped))
     same = graph.call_function(_aten.eq.Tensor, (index, clamped))
     return clamped, graph.call_function(_aten.all.default, (same,))

@@ -19,7 +19,7 @@ def fold_scales(graph_module: fx.GraphModule) -> None:
     Norms in evaluation mode amount to these: they subtract a mean, multiply by scales, and add a shift.
     """
     for node in list(graph_module.graph.nodes):
-        if str(node.target) == CONVOLUTION and not node.args[6]:
+        if str(node.target) == CONVOLUTION and len(node.args) == 9 and not node.args[6]:
             _fold_after(graph_module, node)
     graph_module.graph.eliminate_dead_code()
     graph_module.recompile()
@@ -30,6 +30,8 @@ def _fold_after(graph_module: fx.GraphModule, convolution: fx.Node) -> None:
     bias = _constant(graph_module, convolution.args[2])
     if weight is None or (bias is None and convolution.args[2] is not None) or not weight.is_floating_point():
         return
+    if weight.dim() < 3 or (bias is not None and bias.shape != weight.shape[:1]):
+        return  # in a file; inductor refuses it
     scale = torch.ones(weight.shape[0], dtype=torch.float64, device=weight.device)
     shift = torch.zeros_like(scale) if bias is None else bias.double()
     last = convolution
@@ -58,8 +60,8 @@ def _next_step(
     if len(node.users) != 1:
         return None
     [user] = node.users
-    if str(user.target) == _NORM and user.args[0] is node:
-        return _norm_step(graph_module, user)
+    if str(user.target) == _NORM and len(user.args) == 7 and user.args[0] is node:
+        return _norm_step(graph_module, user, weight.shape[:1])
     if user.op != "call_function" or user.kwargs or len(user.args) != 2 or user.args[0] is not node:
         return None
     number = _by_channel(graph_module, user.args[1], weight)
@@ -72,7 +74,7 @@ def _next_step(
 
 
 def _norm_step(
-    graph_module: fx.GraphModule, norm: fx.Node
+    graph_module: fx.GraphModule, norm: fx.Node, shape: torch.Size
 ) -> tuple[fx.Node, torch.Tensor, torch.Tensor] | None:
     """Return the result of a batch norm in evaluation mode, and its per-channel factor and summand."""
     mean, variance = (_constant(graph_module, value) for value in norm.args[3:5])
@@ -80,6 +82,8 @@ def _norm_step(
     eps = norm.args[6]
     given = scale is not None or norm.args[1] is None, shift is not None or norm.args[2] is None
     if mean is None or variance is None or not all(given) or not isinstance(eps, float):
+        return None
+    if any(tensor is not None and tensor.shape != shape for tensor in (mean, variance, scale, shift)):
         return None
     results = list(norm.users)
     if len(results) != 1 or results[0].target is not operator.getitem or results[0].args[1] != 0:

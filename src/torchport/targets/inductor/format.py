@@ -11,4 +11,4 @@ by inductor's own compiled form. The properties are:
   versions, machine and option that must match for it to be used; `seal`, which proves who made it.
 """
 
-FORMAT = 2  # raised whenever a compiled form computes something other than before
+FORMAT = 3  # raised whenever a compiled form computes something other than before

@@ -33,6 +33,7 @@ from torchport.targets.inductor.direct_run import read as read_direct_form
 from torchport.targets.inductor.fold import CONVOLUTION, fold_scales
 from torchport.targets.inductor.format import FORMAT
 from torchport.targets.inductor.options import InductorOptions
+from torchport.targets.inductor.safe_ops import refuse_unsafe
 from torchport.targets.machine import machine
 from torchport.targets.seal import is_sealed, seal
 from torchport.targets.target import Artifact, Meanwhile, OutOfRange, Runner
@@ -51,7 +52,8 @@ def load(
     """Return a function that runs the island.
 
     Raises:
-        TargetError: the artefact has another format, is for a missing device, or inductor cannot compile it.
+        TargetError: the artefact has another format, is for a missing device, has an op that is unsafe in
+            compiled form, or inductor cannot compile it.
     """
     properties = artifact.properties
     device = properties.get("device")
@@ -69,8 +71,9 @@ def load(
     if not isinstance(described, dict):
         raise refuse_property("inductor", "island", described)
     graph_module = read_graph(Artifact(artifact.payload[:size], described)).to(str(device))
-    fold_scales(graph_module)
     arguments = [_example(spec, str(device)) for spec in inputs]
+    refuse_unsafe(graph_module, arguments)
+    fold_scales(graph_module)
     is_bounded = device == "cpu" and bound_indices(graph_module, arguments)
     kept = _import(artifact, graph_module, options)
     # A compiled form from a package was compiled earlier, so it loads without evaluating the indices.

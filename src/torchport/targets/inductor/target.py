@@ -17,13 +17,12 @@ from torchport.targets.decompositions import core_decompositions
 from torchport.targets.graph_json import why_not_encoded
 from torchport.targets.inductor.format import FORMAT
 from torchport.targets.inductor.options import InductorOptions, check_options
+from torchport.targets.inductor.safe_ops import why_unsafe
 from torchport.targets.node_checks import tensors_of
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Runner, Target
 from torchport.torch_private import OpOverload
 
 _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
-# On a CPU, dividing an integer by 0 in compiled code ends the process; torch raises.
-_DIVISIONS = frozenset("div floor_divide remainder fmod".split())
 _SHIFTS = frozenset("bitwise_left_shift bitwise_right_shift __lshift__ __rshift__".split())
 _SUMS = frozenset("add sub rsub mul neg".split())
 _NARROW = (torch.int8, torch.int16, torch.uint8)
@@ -84,7 +83,8 @@ class InductorTarget(Target[InductorOptions]):
         problem = why_not_encoded(node)
         if problem:
             return Verdict(False, "argument", problem)
-        return _check_tensors(node) or _check_integers(node) or _check_floats(node) or SUPPORTED
+        checks = (_check_tensors, _check_integers, _check_values, _check_floats)
+        return next(filter(None, (check(node) for check in checks)), SUPPORTED)
 
     def build(self, island: Island, options: InductorOptions) -> Artifact:
         """Serialize the island; it is compiled when it is loaded."""
@@ -155,22 +155,23 @@ def _check_tensors(node: fx.Node) -> Verdict | None:
 
 
 def _check_integers(node: fx.Node) -> Verdict | None:
-    """Refuse integer ops undefined or wider in C++: division by 0, shifts, sums of narrow integers."""
+    """Refuse integer ops undefined or wider in C++: shifts, sums of narrow integers."""
     assert isinstance(node.target, OpOverload)
     name = node.target.overloadpacket.__name__
     value = node.meta.get("val")
-    whole = isinstance(value, torch.Tensor) and not value.is_floating_point()
     if name in _SHIFTS:
         return Verdict(False, "argument", "shifts by negative or large amounts differ from torch's")
     if name in _SUMS and isinstance(value, torch.Tensor) and value.dtype in _NARROW:
         return Verdict(
             False, "dtype", f"{node.target} in {value.dtype} wraps around, but not when a comparison follows"
         )
-    if name in _DIVISIONS and whole:
-        divisor = node.args[1] if len(node.args) > 1 else None
-        if not isinstance(divisor, (int, float)) or divisor == 0:
-            return Verdict(False, "argument", "an integer could be divided by 0, for which torch raises")
     return None
+
+
+def _check_values(node: fx.Node) -> Verdict | None:
+    """Refuse ops that end the process or read out of bounds for some values."""
+    reason = why_unsafe(node)
+    return Verdict(False, "argument", reason) if reason else None
 
 
 def _check_floats(node: fx.Node) -> Verdict | None:

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from torchport.errors import TargetError, one_line
+from torchport.targets.onnxruntime.integer_divisions import Divisions
 from torchport.targets.onnxruntime.library import library
 
 _MOST_BYTES = 2**31 - 1  # protobuf's limit for one message; also for one tensor here
@@ -98,6 +99,7 @@ def _check_graph(graph: Any) -> None:
         raise _refusal("two tensors have the same name, or one has none")
     if len(graph.node) > _MOST_NODES:
         raise _refusal(f"it has {len(graph.node)} nodes")
+    divisions = Divisions(graph)
     for node in graph.node:
         if node.domain not in ("", "ai.onnx") or node.op_type not in TYPES:
             raise _refusal(f"torchport never writes the op {node.op_type!r:.60} of {node.domain!r:.60}")
@@ -109,12 +111,18 @@ def _check_graph(graph: Any) -> None:
         if not gives or len({*gives}) != len(gives) or known & {*gives}:
             raise _refusal(f"an op {node.op_type} has no output, or one whose name is already taken")
         known.update(gives)
+        if len({attribute.name for attribute in node.attribute}) != len(node.attribute):
+            raise _refusal(f"an op {node.op_type} has two attributes of the same name")
+        if node.op_type == "Constant" and len(node.attribute) != 1:
+            raise _refusal(f"an op Constant has {len(node.attribute)} attributes")
         for attribute in node.attribute:
             _check_attribute(node.op_type, attribute)
             if node.op_type == "Constant" and attribute.name == "value":
                 constants[node.output[0]] = list(attribute.t.dims)
         if node.op_type in _QUANTIZE_OPS:
             _check_quantize_op(node, constants)
+        if not divisions.allow(node):
+            raise _refusal(f"an op {node.op_type} could divide an integer by 0 or -1")
         del node.metadata_props[:]
     if not all(value.name in known for value in graph.output):
         raise _refusal("one of its outputs is not defined")
@@ -127,6 +135,8 @@ def _check_attribute(op: str, attribute: Any) -> None:
         raise _refusal(f"the attribute {attribute.name!r:.60} of {op} is not plain data")
     if kind == "t":
         _check_tensor(attribute.t)
+    if attribute.name == "group" and (kind != "i" or attribute.i < 1):
+        raise _refusal(f"an op {op} has {attribute.i} groups")
 
 
 def _check_quantize_op(node: Any, constants: dict[str, list[int]]) -> None:

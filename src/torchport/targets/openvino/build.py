@@ -14,6 +14,7 @@ import numpy
 from torchport.errors import TargetError
 from torchport.records import TensorSpec, temporary_folder
 from torchport.targets.open_sizes import copy_for_sizes
+from torchport.targets.openvino.bounded_divisors import bound_divisors
 from torchport.targets.openvino.convert_workarounds import place_conversions, truncate_conversions
 from torchport.targets.openvino.explicit_defaults import write_default_dims
 from torchport.targets.openvino.float32_ops import widen_ops
@@ -40,6 +41,7 @@ def build(island: Island) -> Artifact:
     watches, finite_inputs = _watches(island)
     with_sums, sums = add_sums(island.graph_module, watches)
     widen_ops(with_sums)
+    bound_divisors(with_sums)
     stack_halves(with_sums)
     write_default_dims(with_sums)
     numbers = (TensorSpec((), "float32"),) * len(sums)
@@ -47,13 +49,12 @@ def build(island: Island) -> Artifact:
     copies = _take_copies(model)
     with temporary_folder("openvino") as folder:
         openvino().serialize(model, folder / "island.xml", folder / "island.bin")
-        # An IR that `load` would refuse is refused now, so that its ops stay on the host.
-        check_ir(
-            (folder / "island.xml").read_bytes(), (folder / "island.bin").stat().st_size,
-            inputs=len(model.inputs), outputs=len(model.outputs),
-        )  # fmt: skip
+        ports = {"inputs": len(model.inputs), "outputs": len(model.outputs)}
         del model  # so that its weights are not in memory twice
         payload, properties = _read_payload(folder)
+        # An IR that `load` would refuse is refused now, so that its ops stay on the host.
+        weights = payload[: (folder / "island.bin").stat().st_size]
+        check_ir((folder / "island.xml").read_bytes(), weights, **ports)
     ranges = input_ranges(island.graph_module)
     return Artifact(
         payload,

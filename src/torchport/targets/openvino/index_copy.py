@@ -17,7 +17,8 @@ def copy_rows(model: Any) -> None:
         if node.get_type_name() == "ScatterElementsUpdate" and node.get_attributes()["reduction"] == "none":
             index = _index_of_rows(node)
             if index is not None:
-                target, _, rows, axis = node.input_values()
+                target, _, rows, _ = node.input_values()
+                axis = openvino().opset13.constant(_axis(node))
                 made = openvino().opset13.scatter_update(target, index, rows, axis)
                 made.set_friendly_name(node.get_friendly_name())
                 node.output(0).replace(made.output(0))
@@ -36,8 +37,14 @@ def _index_of_rows(node: Any) -> Any:
     rank = index.get_partial_shape().rank
     if rank.is_dynamic or rank.get_length() != 1:
         return None
-    axis = _number(node.input_value(3))
-    return index if axis is not None and axis >= 0 and _number(places) == axis else None
+    axis = _axis(node)
+    return index if axis is not None and _number(places) == axis else None
+
+
+def _axis(node: Any) -> int | None:
+    """Return the axis of a scatter, counted from the first; None if it is not known."""
+    axis, rank = _number(node.input_value(3)), node.get_input_partial_shape(0).rank
+    return None if axis is None or rank.is_dynamic else axis % rank.get_length()
 
 
 def _number(port: Any) -> int | None:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from xml.parsers import expat
 
-from torchport.errors import TargetError
+from torchport.targets.openvino.format import Bytes
+from torchport.targets.openvino.ir_integers import IntegerCheck, Port
+from torchport.targets.openvino.ir_layer import Layer
+from torchport.targets.openvino.ir_layer import refusal as _refusal
 
 _MOST_BYTES = 2**40  # per tensor: none is that large, and products of sizes stay within 64 bits
 MOST_XML = 1 << 28  # bytes; the largest models have a few megabytes
@@ -33,7 +36,9 @@ _PORTS: dict[tuple[str, ...], str] = {
 _HEAD = b'<?xml version="1.0"?>'
 
 # The layer types that OpenVINO's frontend and its simplifications create for the ops with a rule. None keeps
-# a state between calls, contains other graphs, draws random numbers or comes from an extension.
+# a state between calls, contains other graphs, draws random numbers or comes from an extension. Nor does any
+# read or write elements at indices that its CPU kernel does not check, as GatherND, Roll and
+# ScatterElementsUpdate do.
 TYPES = frozenset(
     """
     Abs Acos Acosh AdaptiveAvgPool AdaptiveMaxPool Add Asin Asinh Atan Atanh AvgPool BatchNormInference
@@ -41,13 +46,13 @@ TYPES = frozenset(
     Bucketize Ceiling Clamp Col2Im Concat Const Convert ConvertLike Convolution ConvolutionBackpropData
     Cos Cosh CumSum DepthToSpace Divide Einsum Elu EmbeddingBagOffsets EmbeddingBagPacked
     EmbeddingBagOffsetsSum EmbeddingBagPackedSum Equal Erf Exp ExtractImagePatches Eye FakeQuantize Floor
-    FloorMod Gather GatherElements GatherND Gelu Greater GreaterEqual GridSample GroupConvolution
+    FloorMod Gather GatherElements Gelu Greater GreaterEqual GridSample GroupConvolution
     GroupConvolutionBackpropData GroupNormalization HSigmoid HSwish HardSigmoid Interpolate Inverse
     IsFinite IsInf IsNaN LRN Less LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr LogicalXor MVN
     MatMul MaxPool Maximum Minimum Mish Mod Multiply Negative NonZero NormalizeL2 NotEqual OneHot PReLU
     Pad Parameter Power RMS Range ReLU ReduceL1 ReduceL2 ReduceLogicalAnd ReduceLogicalOr ReduceMax
-    ReduceMean ReduceMin ReduceProd ReduceSum Reshape Result Reverse ReverseSequence Roll Round
-    ScaledDotProductAttention ScatterElementsUpdate ScatterNDUpdate ScatterUpdate SearchSorted Select Selu
+    ReduceMean ReduceMin ReduceProd ReduceSum Reshape Result Reverse ReverseSequence Round
+    ScaledDotProductAttention ScatterNDUpdate ScatterUpdate SearchSorted Select Selu
     ShapeOf ShuffleChannels Sigmoid Sign Sin Sinh Slice SliceScatter SoftMax SoftPlus SoftSign SpaceToBatch
     SpaceToDepth Split Sqrt SquaredDifference Squeeze StridedSlice Subtract Swish Tan Tanh Tile TopK Transpose
     Unsqueeze VariadicSplit
@@ -62,7 +67,7 @@ _LEAST_INPUTS = {
         2: """
         AdaptiveAvgPool AdaptiveMaxPool Add BitwiseAnd BitwiseLeftShift BitwiseOr BitwiseRightShift BitwiseXor
         Broadcast Bucketize ConvertLike Convolution ConvolutionBackpropData CumSum Divide EmbeddingBagPacked
-        EmbeddingBagPackedSum Equal FloorMod GatherElements GatherND Greater GreaterEqual GridSample
+        EmbeddingBagPackedSum Equal FloorMod GatherElements Greater GreaterEqual GridSample
         GroupConvolution GroupConvolutionBackpropData Interpolate LRN Less LessEqual LogicalAnd LogicalOr
         LogicalXor MatMul Maximum Minimum Mod Multiply NormalizeL2 NotEqual PReLU Power ReduceL1 ReduceL2
         ReduceLogicalAnd ReduceLogicalOr ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape
@@ -70,9 +75,9 @@ _LEAST_INPUTS = {
         """,
         3: """
         Col2Im EmbeddingBagOffsets EmbeddingBagOffsetsSum Eye Gather GroupNormalization HardSigmoid Pad Range
-        Roll ScaledDotProductAttention ScatterNDUpdate Select Selu StridedSlice VariadicSplit
+        ScaledDotProductAttention ScatterNDUpdate Select Selu StridedSlice VariadicSplit
         """,
-        4: "BatchToSpace OneHot ScatterElementsUpdate ScatterUpdate Slice SpaceToBatch",
+        4: "BatchToSpace OneHot ScatterUpdate Slice SpaceToBatch",
         5: "BatchNormInference FakeQuantize SliceScatter",
     }.items()
     for name in names.split()
@@ -83,38 +88,30 @@ _BITS = {
 }  # fmt: skip
 
 
-def check_ir(xml: bytes, weights_bytes: int, *, inputs: int, outputs: int) -> None:
+def check_ir(xml: bytes, weights: Bytes, *, inputs: int, outputs: int) -> None:
     """Refuse an intermediate representation that torchport's builds would not write.
 
     Args:
         xml: the XML of the representation.
-        weights_bytes: the size of the weights in bytes.
+        weights: the weights.
         inputs, outputs: the number of the model's inputs and outputs.
 
     Raises:
         TargetError: the model is refused; the message says why.
     """
-    found = _Reader(weights_bytes).read(xml)
+    found = _Reader(int(weights.size)).read(xml)
     kinds = [layer.type for layer in found.layers.values()]
     if (kinds.count("Parameter"), kinds.count("Result")) != (inputs, outputs):
         raise _refusal(f"it does not have {inputs} inputs and {outputs} outputs")
-    if any(layer.type in _WITH_DATA and not layer.has_data for layer in found.layers.values()):
+    if any(layer.type in _WITH_DATA and layer.data is None for layer in found.layers.values()):
         raise _refusal("a constant or parameter has no data element")
     for layer in found.layers.values():
         least = 0 if layer.type in _WITH_DATA else _LEAST_INPUTS.get(layer.type, 1)
         if len(layer.takes) < least or (not least and layer.takes):
             raise _refusal(f"a layer {layer.type} has the wrong number of inputs, {len(layer.takes)}")
-    _check_edges(found)
-
-
-@dataclass(slots=True)
-class _Layer:
-    """The parts of a layer that are checked: its type and the ids of its input and output ports."""
-
-    type: str
-    has_data: bool = False
-    takes: set[str] = field(default_factory=set)
-    gives: set[str] = field(default_factory=set)
+    sources = _check_edges(found)
+    order = _check_order(found.layers, sources)
+    IntegerCheck(found.layers, sources, order, weights).run()
 
 
 class _Reader:
@@ -123,10 +120,10 @@ class _Reader:
     def __init__(self, weights_bytes: int) -> None:
         self._weights_bytes = weights_bytes
         self._path: list[str] = []
-        self._layer = _Layer("")
+        self._layer = Layer("")
         self._sizes: list[int] = []  # of the port that is being read
         self._text = ""
-        self.layers: dict[str, _Layer] = {}
+        self.layers: dict[str, Layer] = {}
         self.edges: list[dict[str, str]] = []
 
     def read(self, xml: bytes) -> _Reader:
@@ -162,7 +159,7 @@ class _Reader:
                 self._start_layer(attributes)
             elif name == "edge":
                 self.edges.append(attributes)
-        elif name == "data" and len(path) == 4:
+        elif name == "data" and path[:-1] == [*_PLACES["layer"]]:
             self._check_data(attributes)
         elif name in ("body", "port_map", "back_edges"):
             raise _refusal(f"it has an element {name!r}, which torchport's builds never have")
@@ -187,7 +184,7 @@ class _Reader:
             )
         if number in self.layers or not _NUMBER.fullmatch(number):
             raise _refusal(f"a layer has an invalid or duplicate id, {number!r:.60}")
-        self._layer = self.layers[number] = _Layer(kind)
+        self._layer = self.layers[number] = Layer(kind)
 
     def _start_port(self, attributes: dict[str, str]) -> None:
         takes, gives = self._layer.takes, self._layer.gives
@@ -195,14 +192,16 @@ class _Reader:
         number = attributes.get("id", "")
         if side is None or number in takes or number in gives or not _NUMBER.fullmatch(number):
             raise _refusal(f"a port is misplaced or has an invalid or duplicate id, {number!r:.60}")
-        (takes if side == "input" else gives).add(number)
+        (takes if side == "input" else gives)[number] = None
         self._sizes = []
 
     def _check_data(self, attributes: dict[str, str]) -> None:
         for key, value in attributes.items():
             for word in re.findall(r"[0-9]{19,}", value):
                 raise _refusal(f"the number {word[:40]} of {key} is too large")
-        self._layer.has_data = True
+        if self._layer.data is not None:  # OpenVINO reads the first one
+            raise _refusal(f"a layer {self._layer.type} has two data elements")
+        self._layer.data = attributes
         if self._layer.type in _WITH_DATA:
             self._check_tensor(attributes)
 
@@ -236,43 +235,41 @@ def _check_size(sizes: list[int], bits: int) -> int:
     return total
 
 
-def _check_edges(found: _Reader) -> None:
-    """Refuse unconnected inputs, edges between layers or ports that do not exist, and cycles."""
-    sources: dict[str, set[str]] = {number: set() for number in found.layers}
-    taken: set[tuple[str, str]] = set()
+def _check_edges(found: _Reader) -> dict[Port, Port]:
+    """Return the output port that each input port reads.
+
+    Raises:
+        TargetError: an input is not connected, or an edge is between layers or ports that do not exist.
+    """
+    sources: dict[Port, Port] = {}
     for edge in found.edges:
         start, end = edge.get("from-layer", ""), edge.get("to-layer", "")
         out, into = edge.get("from-port", ""), edge.get("to-port", "")
-        if start not in found.layers or end not in found.layers or (end, into) in taken:
+        if start not in found.layers or end not in found.layers or (end, into) in sources:
             raise _refusal(f"an edge from layer {start!r:.60} to {end!r:.60} is invalid or a duplicate")
         if out not in found.layers[start].gives or into not in found.layers[end].takes:
             raise _refusal(f"an edge from port {out!r:.60} to port {into!r:.60} is invalid")
-        taken.add((end, into))
-        sources[end].add(start)
-    if len(taken) != sum(len(layer.takes) for layer in found.layers.values()):
+        sources[end, into] = start, out
+    if len(sources) != sum(len(layer.takes) for layer in found.layers.values()):
         raise _refusal("an input of a layer is not connected")
-    _check_order(sources)
+    return sources
 
 
-def _check_order(sources: dict[str, set[str]]) -> None:
-    users: dict[str, list[str]] = {number: [] for number in sources}
-    for number, before in sources.items():
-        for source in before:
-            users[source].append(number)
-    waiting = {number: len(before) for number, before in sources.items()}
+def _check_order(layers: Collection[str], sources: Mapping[Port, Port]) -> list[str]:
+    """Return the layers' ids, each after those that it reads; refuse cycles."""
+    users: dict[str, list[str]] = {number: [] for number in layers}
+    waiting = dict.fromkeys(layers, 0)
+    for (end, _), (start, _) in sources.items():
+        users[start].append(end)
+        waiting[end] += 1
     ready = [number for number, count in waiting.items() if not count]
-    done = 0
+    order: list[str] = []
     while ready:
-        done += 1
-        for user in users[ready.pop()]:
+        order.append(ready.pop())
+        for user in users[order[-1]]:
             waiting[user] -= 1
             if not waiting[user]:
                 ready.append(user)
-    if done < len(sources):
+    if len(order) < len(waiting):
         raise _refusal("its layers form a cycle")
-
-
-def _refusal(why: str) -> TargetError:
-    return TargetError(
-        f"the island's model is refused: {why}", where="openvino", remedy="compile the model again"
-    )
+    return order

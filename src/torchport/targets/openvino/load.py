@@ -133,7 +133,7 @@ class _Compiled:
 def _compile(artifact: Artifact, options: OpenVinoOptions, inputs: int, outputs: int, sums: int) -> _Compiled:
     """Compile the portable form, whose last outputs are `sums` sums."""
     xml, weights = parts_of(artifact)
-    check_ir(xml, int(weights.size), inputs=inputs, outputs=outputs)
+    check_ir(xml, weights, inputs=inputs, outputs=outputs)
     try:
         model = core().read_model(xml, openvino().Tensor(weights, shared_memory=True))
         apply_arm_workarounds(model)

@@ -53,9 +53,15 @@ def read():
 
 
 def on_device(array, dtype, layout, device):
-    """Return an array as a tensor on the device."""
+    """Return an array as a tensor on the device; what is finite stays finite in bfloat16."""
     kind = {{ttnn.int32: numpy.int32, ttnn.uint32: numpy.uint32}}.get(dtype, numpy.float32)
-    return ttnn.Tensor(numpy.asarray(array, dtype=kind, order="C"), dtype, device, layout)
+    sent = numpy.asarray(array, dtype=kind, order="C")
+    if kind is not numpy.float32 and not numpy.array_equal(sent, array):
+        raise OverflowError(f"an array holds integers that {{numpy.dtype(kind)}} does not")
+    if dtype == ttnn.bfloat16:
+        most = numpy.float32({most!r})
+        sent = numpy.where(numpy.isinf(sent), sent, sent.clip(-most, most))
+    return ttnn.Tensor(sent, dtype, device, layout)
 
 
 def make_compute(device):
@@ -113,6 +119,7 @@ def emit(
             title=as_comment(title), count=len(program.calls), version=__version__,
             script=as_comment(f"{stem}.py"), weights=as_comment(f"{stem}.safetensors"),
             file=f"{stem}.safetensors", fidelity=program.math_fidelity, peak=program.peak_bytes,
+            most=torch.finfo(torch.bfloat16).max,
         )
         + _load(program)
         + _run(program)

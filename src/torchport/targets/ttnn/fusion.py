@@ -10,8 +10,10 @@ from torch import fx
 
 from torchport.targets.ttnn.lowering import arguments
 from torchport.targets.ttnn.ops import RULES
+from torchport.targets.ttnn.ops.arithmetic import activation_name
 from torchport.targets.ttnn.ops.convolution import Followers
 from torchport.targets.ttnn.ops.matrix import is_weight
+from torchport.targets.ttnn.ttnn_program import Argument, Call, Make, Name
 
 _BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
 _CONVOLUTION = "aten.convolution.default"
@@ -28,6 +30,26 @@ class Fusions:
 
     along: dict[fx.Node, Any] = field(default_factory=dict)
     inside: dict[fx.Node, fx.Node] = field(default_factory=dict)
+
+    def activation(self, node: fx.Node) -> str | None:
+        """Return ttnn's name of the activation fused into a node; None if there is none."""
+        along = self.along.get(node)
+        return along.activation if isinstance(along, Followers) else along
+
+
+def applies(call: Call, activation: str) -> bool:
+    """Whether a call applies an activation to its result."""
+    return any(_names(item, activation) for _, item in call.kwargs)
+
+
+def _names(argument: Argument, activation: str) -> bool:
+    if isinstance(argument, Make):
+        return any(_names(item, activation) for item in (*argument.args, *dict(argument.kwargs).values()))
+    if isinstance(argument, tuple):
+        return any(_names(item, activation) for item in argument)
+    if isinstance(argument, Name):
+        return argument == activation_name(activation)
+    return argument == activation
 
 
 def find_fusions(graph: fx.Graph) -> Fusions:

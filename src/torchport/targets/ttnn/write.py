@@ -11,15 +11,15 @@ from torch import fx
 from torchport.capture import module_path
 from torchport.errors import TargetError
 from torchport.targets.target import Artifact, Island
-from torchport.targets.ttnn.builder import Builder, Data
+from torchport.targets.ttnn.builder import Builder, Data, Value
 from torchport.targets.ttnn.estimate import estimate
 from torchport.targets.ttnn.float32_values import float32_values
 from torchport.targets.ttnn.format import pack
-from torchport.targets.ttnn.fusion import find_fusions
-from torchport.targets.ttnn.lowering import Formed, Lowering, Result, flat_shape, torch_value
+from torchport.targets.ttnn.fusion import applies, find_fusions
+from torchport.targets.ttnn.lowering import Formed, Lowering, Result, Results, flat_shape, torch_value
 from torchport.targets.ttnn.ops import RULES
 from torchport.targets.ttnn.options import TtnnOptions
-from torchport.targets.ttnn.refusal import Refused
+from torchport.targets.ttnn.refusal import Refused, refuse
 from torchport.targets.ttnn.transfers import finish
 from torchport.targets.ttnn.ttnn_program import TILE, Crossing, DeviceTensor, Dtype, TtnnProgram
 from torchport.targets.value_ranges import input_ranges
@@ -151,10 +151,23 @@ class _Writer:
             self.lowering.put(node, result)
             return
         results = RULES[str(node.target)].lowered(self.lowering, node)
+        self._check_fused(node, results)
         if isinstance(results, list):
             self._several[node] = results
         else:
             self.lowering.put(node, results)
+
+    def _check_fused(self, node: fx.Node, results: Results) -> None:
+        """Refuse a lowering that drops the activation fused into its op."""
+        activation = self.fusions.activation(node)
+        if activation is None:
+            return
+        value = results.value if isinstance(results, Formed) else results
+        assert isinstance(value, Value)  # convolutions, products and sums have one result
+        name = self.lowering.unshaped(value).name
+        calls = reversed(self.lowering.builder.calls)
+        if not any(name in call.results and applies(call, activation) for call in calls):
+            refuse("argument", f"its lowering does not apply {activation}, which is fused into it")
 
     def _input(self, node: fx.Node) -> Result:
         """Add an input that is transferred in the form in which it is used."""

@@ -122,10 +122,15 @@ def _power(node: fx.Node) -> Verdict | None:
 
 @checked("floor_divide.default", "i", NO_FLOATS)
 def _floor_divide(node: fx.Node) -> Verdict | None:
-    """Refuse divisors that could be 0, for which torch raises, and quotients that OpenVINO would truncate."""
+    """Refuse divisors that could be 0, for which torch raises, and quotients that OpenVINO would truncate.
+
+    Also a divisor of -1: engines must not divide the lowest integer by it; see `bounded_divisors.py`.
+    """
     low, high = bounds_of(node.args[1])
     if low <= 0 <= high:
         return argument("the divisor could be 0")
+    if low <= -1 <= high:
+        return argument("the divisor could be -1")
     least, most = bounds_of(node.args[0])
     if (least < 0 and high > 0) or (most > 0 and low < 0):
         return argument("the quotient could be negative, and the device may round it towards 0")

@@ -63,7 +63,12 @@ def fused_activation(lowering: Lowering, node: fx.Node) -> tuple[Make, ...] | No
 
 def unary_with_param(name: str) -> Make:
     """Return an activation in the form that ttnn's kernels take."""
-    return Make("UnaryWithParam", (Name(f"UnaryOpType.{name.upper()}"),), ())
+    return Make("UnaryWithParam", (activation_name(name),), ())
+
+
+def activation_name(name: str) -> Name:
+    """Return the library's constant for an activation."""
+    return Name(f"UnaryOpType.{name.upper()}")
 
 
 def _number(number: object, dtype: Dtype) -> int | float:

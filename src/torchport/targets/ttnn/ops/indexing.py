@@ -9,7 +9,7 @@ from torch import fx
 
 from torchport.targets.integer_bounds import bounds_of
 from torchport.targets.ttnn.builder import Value
-from torchport.targets.ttnn.lowering import TILE_LAYOUT, Lowering, Result, positive, torch_value
+from torchport.targets.ttnn.lowering import TILE_LAYOUT, Lowering, Result, arguments, positive, torch_value
 from torchport.targets.ttnn.ops.matrix import is_weight
 from torchport.targets.ttnn.ops.resampling import by_matrices
 from torchport.targets.ttnn.ops.shaping import cut
@@ -103,7 +103,12 @@ def _index_select(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     return _along(lowering, node, given["self"], positive(given["dim"], rank), given["index"])
 
 
-@lowers("index.Tensor _unsafe_index.Tensor", "fib")
+def _looks_up_pixels(node: fx.Node) -> bool:
+    indices = list(arguments(node)["indices"])
+    return indices[:1] == [None] and sum(item is not None for item in indices) > 1
+
+
+@lowers("index.Tensor _unsafe_index.Tensor", "fib", by_matrices=_looks_up_pixels)
 def _index(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     indices = list(given["indices"])
     places = [place for place, item in enumerate(indices) if item is not None]
@@ -119,7 +124,7 @@ def _index(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     return _several(lowering, node, given["self"], places[0], found)
 
 
-@lowers("index_put.default", "fi")
+@lowers("index_put.default", "fi", by_matrices=lambda node: True)
 def _index_put(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     """Lower adding to pixels by their rows and columns: the gradient of looking them up."""
     indices = list(given["indices"])

@@ -127,7 +127,12 @@ def _averages(
     )  # fmt: skip
 
 
-@lowers("_adaptive_avg_pool2d.default", "f")
+def _has_several_bins(node: fx.Node) -> bool:
+    before, after = torch_value(node.args[0]).shape[-2:], torch_value(node).shape[-2:]
+    return tuple(after) != (1, 1) and before != after
+
+
+@lowers("_adaptive_avg_pool2d.default", "f", by_matrices=_has_several_bins)
 def _adaptive(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     """Lower to a global mean, to average pooling with equal windows, or else to products with matrices."""
     source = node.args[0]

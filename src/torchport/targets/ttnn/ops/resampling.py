@@ -67,12 +67,20 @@ def _matrices(lowering: Lowering, node: fx.Node, resample: Callable[..., torch.T
     return by_matrices(lowering, given["input"], rows, columns, f"{kind} {scales}")
 
 
-@lowers("upsample_nearest2d.vec", "f")
-def _nearest(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+def _whole_factors(node: fx.Node) -> tuple[int, int] | None:
+    """Return how often each row and column is repeated; None if not equally often."""
+    given = arguments(node)
     shape, after = torch_value(given["input"]).shape, torch_value(node).shape
-    whole = not (after[2] % shape[2] or after[3] % shape[3])
     factors = (after[2] // shape[2], after[3] // shape[3])
-    if whole and given["scale_factors"] in (None, list(factors)):
+    whole = not (after[2] % shape[2] or after[3] % shape[3])
+    return factors if whole and given["scale_factors"] in (None, list(factors)) else None
+
+
+@lowers("upsample_nearest2d.vec", "f", by_matrices=lambda node: _whole_factors(node) is None)
+def _nearest(lowering: Lowering, node: fx.Node, given: Given) -> Result:
+    factors = _whole_factors(node)
+    if factors is not None:
+        shape, after = torch_value(given["input"]).shape, torch_value(node).shape
         value = lowering.get(given["input"], form="last")
         value = lowering.reshaped(value, (shape[0], shape[2], shape[3], shape[1]))
         value = lowering.call("upsample", lowering.laid_out(value, "row_major"), factors, mode="nearest")
@@ -82,7 +90,7 @@ def _nearest(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     )
 
 
-@lowers("upsample_bilinear2d.vec upsample_bicubic2d.vec", "f")
+@lowers("upsample_bilinear2d.vec upsample_bicubic2d.vec", "f", by_matrices=lambda node: True)
 def _smooth(lowering: Lowering, node: fx.Node, given: Given) -> Result:
     corners, resample = bool(given["align_corners"]), getattr(aten, packet(node))
     return _matrices(

@@ -21,8 +21,11 @@ def attention(
     if dropout_p:
         return NotImplemented  # type: ignore[no-any-return]  # tells torch not to decompose the op
     key, value = _for_every_head(key, query), _for_every_head(value, query)
-    scores = _scores(query, key, is_causal, attn_mask, scale)
-    return torch.softmax(scores, dim=-1) @ value, torch.logsumexp(widened(scores), dim=-1)
+    hides, mask = _hides_all(attn_mask)
+    scores = _scores(query, key, is_causal, mask, scale)
+    logsumexp = torch.logsumexp(widened(scores), dim=-1, keepdim=True)
+    result = torch.softmax(scores, dim=-1) @ value
+    return _zeroed(result, hides), _zeroed(logsumexp, hides).squeeze(-1)
 
 
 def attention_backward(
@@ -44,12 +47,29 @@ def attention_backward(
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     groups = key.shape[1]
     key, value = _for_every_head(key, query), _for_every_head(value, query)
-    chances = torch.softmax(_scores(query, key, is_causal, attn_mask, scale), dim=-1)
+    hides, mask = _hides_all(attn_mask)
+    gradient = _zeroed(gradient, hides)
+    chances = torch.softmax(_scores(query, key, is_causal, mask, scale), dim=-1)
     of_value = chances.mT @ gradient
     of_chances = gradient @ value.mT
     of_scores = chances * (of_chances - (gradient * out).sum(-1, keepdim=True))
     of_key = of_scores.mT @ query * factor
     return of_scores @ key * factor, _sum_of_heads(of_key, groups), _sum_of_heads(of_value, groups)
+
+
+def _hides_all(mask: torch.Tensor | None) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return which queries a mask hides all keys from, and the mask with zeros for them.
+
+    Torch returns zeros for these queries; the softmax of their scores would be NaN.
+    """
+    if mask is None:
+        return None, None
+    hides = mask.amax(-1, keepdim=True) == float("-inf")
+    return hides, torch.where(hides, 0.0, mask)
+
+
+def _zeroed(rows: torch.Tensor, hides: torch.Tensor | None) -> torch.Tensor:
+    return rows if hides is None else torch.where(hides, 0.0, rows)
 
 
 def _for_every_head(shared: torch.Tensor, query: torch.Tensor) -> torch.Tensor:

@@ -34,10 +34,12 @@ def max_pool(
     largest = functools.reduce(torch.maximum, flat)
     # Only the gradient uses the indices, and it recomputes them: so these become dead code.
     numbers = torch.arange(x.shape[2] * x.shape[3], device=x.device).reshape(1, *x.shape[2:], 1)
-    places = [flat_images(piece.expand(pieces[0].shape)) for piece in windows.pieces(numbers, counts)]
+    covered = windows.pieces(numbers, counts, fill=-1)
+    places = [flat_images(piece.expand(pieces[0].shape)) for piece in covered]
     place = places[-1]
     for piece, number in reversed(list(zip(flat, places, strict=True))):
-        place = torch.where((piece == largest) | (piece != piece), number, place)
+        # Padding is never a maximum, even if the window is -inf as well.
+        place = torch.where(((piece == largest) | (piece != piece)) & (number >= 0), number, place)
     shape = pieces[0].shape
     return channels_first(largest.reshape(shape)), channels_first(place.reshape(shape))
 
@@ -62,8 +64,10 @@ def max_pool_backward(
     largest = functools.reduce(torch.maximum, pieces)
     left = torch.ones_like(largest)  # 0 from the first largest element on
     given = []
-    for piece in pieces:
-        here = torch.where(piece == largest, left, torch.zeros_like(left))
+    for piece, inside in zip(pieces, windows.inside(x, gradient.shape[2:]), strict=True):
+        # Padding gets nothing, even if the window is -inf as well.
+        some = left if inside is None else left * flat_images(inside.expand(*images.shape[:-1], 1))
+        here = torch.where(piece == largest, some, torch.zeros_like(left))
         given.append((flat_images(images) * here).reshape(images.shape))
         left = left - here
     return channels_first(windows.onto_pixels(given, x.shape[2:], _added))

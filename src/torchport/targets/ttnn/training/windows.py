@@ -92,6 +92,20 @@ class Windows:
         padded = _padded(images, [(pad, max(behind, 0)) for pad, behind in ends], fill)
         return [_cut(padded, offset, wanted, self.stride) for offset in self.offsets()]
 
+    def inside(self, images: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor | None]:
+        """Return, for each element of a window, 1 where it covers a pixel and 0 where it covers padding.
+
+        None where it always covers a pixel; images have channels first here.
+        """
+        size = images.shape[2:]
+        ones = torch.ones(1, *size, 1, dtype=images.dtype, device=images.device)
+        steps = zip(size, counts, self.stride, self.padding, strict=True)
+        ranges = [(pad, edge + pad - (count - 1) * step) for edge, count, step, pad in steps]
+        return [
+            None if all(low <= at < high for at, (low, high) in zip(offset, ranges, strict=True)) else piece
+            for offset, piece in zip(self.offsets(), self.pieces(ones, counts), strict=True)
+        ]
+
     def are_patches(self, image: Sequence[int]) -> bool:
         """Whether each pixel of an image is in exactly one window, as when it is cut into patches."""
         sizes = zip(image, self.size, self.stride, self.padding, self.dilation, strict=True)
