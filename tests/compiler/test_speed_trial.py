@@ -10,7 +10,7 @@ from torch import fx
 
 import torchport
 from compiler.devices import DEVICES, FAULTY
-from torchport.compiler import build, speed_trial
+from torchport.compiler import build, cache, speed_trial
 from torchport.compiler.speed_trial import Speed, time_in_turns
 from torchport.packaging.trace_model import TraceSettings
 
@@ -114,6 +114,24 @@ def test_what_was_measured_is_remembered_for_this_machine_alone(monkeypatch, qui
     monkeypatch.setattr(speed_trial, "time_in_turns", lambda *given: pytest.fail("measured again"))
     assert len(compiled_for("slow").stayed) == 1
     monkeypatch.setattr(speed_trial, "machine", lambda: "another")
+    monkeypatch.setattr(speed_trial, "time_in_turns", lambda *given: Speed(1.0, 2.0))
+    assert compiled_for("slow").complete
+
+
+@pytest.mark.parametrize(
+    "slow", [{"9" * 5000: {}}, {"²": {}}, {"99": {}}, {"0": 1}, {"0": {"supported": "no"}}, []]
+)
+def test_a_damaged_note_is_measured_again(slow, monkeypatch, quiet_machine):
+    read = cache.read
+
+    def damaged(name):
+        kept = read(name)
+        if kept is not None and "slow" in kept.properties:
+            kept.properties["slow"] = slow
+        return kept
+
+    assert len(compiled_for("slow").stayed) == 1
+    monkeypatch.setattr(cache, "read", damaged)
     monkeypatch.setattr(speed_trial, "time_in_turns", lambda *given: Speed(1.0, 2.0))
     assert compiled_for("slow").complete
 

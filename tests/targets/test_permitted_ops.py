@@ -186,6 +186,19 @@ def test_the_quotient_that_no_integer_holds_is_refused(name, dtype):
     assert by_tensor(values.double(), divisors, rounding_mode="trunc").tolist() == [1, -least]
 
 
+def test_memory_that_a_file_allocates_is_empty():
+    x = torch.ones(100, 100)
+    for name, args in (
+        ("empty.memory_format", ([100, 100],)),
+        ("empty_like.default", (x,)),
+        ("empty_permuted.default", ([100, 100], [1, 0])),
+        ("new_empty.default", (x, [100, 100])),
+    ):
+        for _ in range(20):
+            torch.ones(100, 100)  # torch would hand out its memory next
+            assert not CHECKED[f"aten.{name}"](*args).any()
+
+
 def test_checked_ops_compute_what_they_did():
     x = torch.rand(4, 6)
     assert torch.equal(

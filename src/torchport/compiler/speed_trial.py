@@ -24,6 +24,7 @@ from torch import fx
 
 from torchport.compiler import cache
 from torchport.compiler.outline import Piece
+from torchport.errors import RecordError
 from torchport.records import Verdict
 from torchport.targets import Artifact, Options, Target
 from torchport.targets.machine import machine
@@ -323,10 +324,10 @@ def _read_note(note: str, piece: Piece) -> dict[fx.Node, Verdict] | None:
     slow = None if kept is None else kept.properties.get("slow")
     if not isinstance(slow, dict):
         return None
-    found = {}
-    for place, verdict in slow.items():
-        index = int(place) if place.isdecimal() else len(piece.nodes)
-        if index >= len(piece.nodes) or not isinstance(verdict, dict):
-            return None
-        found[piece.nodes[index]] = Verdict.from_json(verdict)
-    return found
+    nodes = {str(index): node for index, node in enumerate(piece.nodes)}
+    if not slow.keys() <= nodes.keys():
+        return None
+    try:
+        return {nodes[place]: Verdict.from_json(verdict) for place, verdict in slow.items()}
+    except RecordError:  # the note was damaged
+        return None

@@ -45,6 +45,19 @@ class CheckedOp:
         return str(self.op)
 
 
+class ZeroedOp(CheckedOp):
+    """An op that allocates memory, filled with zeros: a file must not read what another tensor left there."""
+
+    def __init__(self, op: OpOverload) -> None:
+        super().__init__(op, lambda **_: "")
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Call the op, and fill its result."""
+        made = super().__call__(*args, **kwargs)
+        assert isinstance(made, torch.Tensor)
+        return made.zero_()
+
+
 def _holds_tensor(argument: object) -> bool:
     items = argument if isinstance(argument, (list, tuple)) else [argument]
     return any(isinstance(item, torch.Tensor) for item in items)
@@ -187,5 +200,14 @@ CHECKED: dict[str, CheckedOp] = {
         (_aten.divide.Tensor_mode, _quotient),
         (_aten.divide.Scalar_mode, _quotient),
         (_aten._native_batch_norm_legit.no_stats, _batch_norm_no_stats),
+    )
+}
+CHECKED |= {
+    str(op): ZeroedOp(op)
+    for op in (
+        _aten.empty.memory_format,
+        _aten.empty_like.default,
+        _aten.empty_permuted.default,
+        _aten.new_empty.default,
     )
 }
