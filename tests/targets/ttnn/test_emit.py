@@ -133,6 +133,15 @@ def test_a_scripts_arrays_are_on_the_device_as_they_are(tmp_path):
             on_device(numpy.array([number]), dtype, None, None)
 
 
+def test_a_script_refuses_integers_that_its_program_is_not_for(tmp_path):
+    """Rows that a table lacks would be read beside it."""
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 4))
+    run = functions_of(compiled_for(model, torch.tensor([[1, 2]])), tmp_path)["run"]
+    for ids in ([[10, 0]], [[0, -1]]):
+        with pytest.raises(OverflowError, match="outside 0 … 9"):
+            run(None, {}, numpy.array(ids))
+
+
 def test_the_weights_in_the_file_are_those_of_the_model(tmp_path):
     layer = nn.Linear(4, 3)
     arrays = functions_of(compiled_for(layer, random(2, 4)), tmp_path)["read"]()

@@ -64,6 +64,12 @@ def on_device(array, dtype, layout, device):
     return ttnn.Tensor(sent, dtype, device, layout)
 
 
+def check(array, low, high):
+    """Raise if an array holds integers for which the program was not written."""
+    if array.size and not low <= array.min() <= array.max() <= high:
+        raise OverflowError(f"an input holds values outside {{low}} … {{high}}")
+
+
 def make_compute(device):
     """Return the compute kernel config, which sets the precision of kernels."""
     return ttnn.init_device_compute_kernel_config(
@@ -102,6 +108,7 @@ def emit(
     title: str,
     stem: str,
     device_id: int = 0,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
 ) -> dict[str, bytes]:
     """Return the script and the weights file, by file name.
 
@@ -111,6 +118,7 @@ def emit(
         title: the title in the script's docstring.
         stem: the files' name, without its extension.
         device_id: which chip the script opens.
+        ranges: the bounds of inputs with integers, by their names in the program.
     """
     names = [f"example_{place}" for place in range(len(examples))]
     given = "".join(f", arrays[{_quoted(name)}]" for name in names)
@@ -122,7 +130,7 @@ def emit(
             most=torch.finfo(torch.bfloat16).max,
         )
         + _load(program)
-        + _run(program)
+        + _run(program, ranges or {})
         + _TAIL.format(device_id=device_id, l1_small=L1_SMALL_BYTES, examples=given)
     )  # fmt: skip
     stored = dict(_named(name, tensor) for name, tensor in weights.items())
@@ -167,11 +175,12 @@ def _weight_names(program: TtnnProgram) -> set[str]:
     }
 
 
-def _run(program: TtnnProgram) -> str:
+def _run(program: TtnnProgram, ranges: Mapping[str, tuple[int, int]]) -> str:
     inputs = [crossing.name for crossing in program.inputs]
     lines = ["", "", f"def run(device, w{''.join(f', {name}' for name in inputs)}):"]
     lines += [
         '    """Run the model; takes its inputs and returns its outputs as arrays, in the model\'s order."""',
+        *(f"    check({name}, {ranges[name][0]}, {ranges[name][1]})" for name in inputs if name in ranges),
         "    compute = make_compute(device)",
     ]
     for crossing in program.inputs:

@@ -11,7 +11,7 @@ from torch import fx
 
 from torchport.errors import TargetError
 from torchport.records import TensorSpec, Verdict
-from torchport.targets.artifact_properties import refuse_property
+from torchport.targets.artifact_properties import read_input_ranges, refuse_property
 from torchport.targets.rule_target import RuleTarget
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, OwnWeight, Runner
 from torchport.targets.ttnn.library import has_device, installed_version
@@ -125,12 +125,17 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
         from torchport.targets.ttnn.format import unpack
 
         program, weights = unpack(artifact)
+        specs = [TensorSpec(crossing.host_shape, crossing.host_dtype) for crossing in program.inputs]
+        bounds = read_input_ranges(artifact.properties, specs, self.name)
+        ranges = {program.inputs[place].name: (low, high) for place, low, high in bounds}
         program = dataclasses.replace(
             program,
             inputs=tuple(program.inputs[place] for place in takes),
             outputs=tuple(program.outputs[place] for place in gives),
         )
-        return emit(program, weights, examples, title=title, stem=stem, device_id=options.device_id)
+        return emit(
+            program, weights, examples, title=title, stem=stem, device_id=options.device_id, ranges=ranges
+        )
 
     def own_weight(self, weight: torch.Tensor, bits: int) -> OwnWeight | None:
         """Round a weight to block floats along its outputs, since products store it transposed."""

@@ -43,7 +43,8 @@ HOST_DTYPES = frozenset(
 # Names that emitted scripts use themselves, and Python's keywords and builtins; see `emit.py`.
 RESERVED = frozenset(
     """
-    FILE Path arrays compute device float load load_file main make_compute numpy on_device read run ttnn w
+    FILE Path arrays check compute device float load load_file main make_compute numpy on_device read run
+    ttnn w
     and as assert async await break class continue def del elif else except False finally for from global
     if import in is lambda None nonlocal not or pass raise return True try while with yield
     """.split()
