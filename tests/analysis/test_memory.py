@@ -58,12 +58,21 @@ def test_tied_weights_count_once():
     assert [module.parameters for module in cost.modules] == [64, 64, 64]
 
 
-@pytest.fixture(scope="module", params=["torchvision:resnet50", "hf:bert-base-uncased"])
+@pytest.fixture(scope="module")
 def model(request):
     return zoo.load(request.param, weights=False)
 
 
-@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(
+    ("model", "backward"),
+    [
+        ("torchvision:resnet50", False),
+        pytest.param("torchvision:resnet50", True, marks=pytest.mark.conformance),
+        ("hf:bert-base-uncased", False),
+        ("hf:bert-base-uncased", True),
+    ],
+    indirect=["model"],
+)
 def test_the_peak_is_what_the_allocator_shows(model, backward):
     cost = torchport.analyze(model.module, model.args, model.kwargs, backward=backward).cost
     real = real_peak(model.module, model.args, dict(model.kwargs), backward)

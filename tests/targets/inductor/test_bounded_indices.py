@@ -109,6 +109,7 @@ except RuntimeError as error:
     assert run_fresh(code) == "0 True"
 
 
+@pytest.mark.conformance
 @pytest.mark.usefixtures("forked_python")
 def test_no_class_and_no_position_ends_the_process(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
