@@ -67,7 +67,7 @@ def checked_model(model: bytes, inputs: int, outputs: int) -> bytes:
         raise _refusal(f"it does not have {inputs} inputs and {outputs} outputs")
     _check_graph(graph)
     del graph.value_info[:]  # untrusted shapes; onnxruntime infers them itself
-    return found.SerializeToString()  # type: ignore[no-any-return]
+    return found.SerializeToString()  # type: ignore[no-any-return]  # bytes; onnx is not typed
 
 
 def _check_head(model: Any) -> None:

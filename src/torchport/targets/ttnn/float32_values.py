@@ -1,4 +1,4 @@
-"""Finds the values that stay in float32 where the rest of a program is in bfloat16: those of norms.
+"""Finds the values that stay in float32 in a program in bfloat16: statistics, and values that decide.
 
 A statistic is one number for many elements, such as the mean of a row, which elementwise ops then combine
 with them. Rounding it moves all of these elements in one direction, and such errors add up where those of
@@ -8,6 +8,8 @@ inputs that are statistics, such as those that a forward pass saves for the back
 Elements minus a much smaller statistic would round to the same elements again, and the terms of a sum that
 cancel would leave their rounding: sums that a statistic scales, and terms that one has scaled, are rounded
 only after the next op. The library's sums, differences, products and quotients take both dtypes.
+
+A value decides if it is truncated, or is random and compared: see `mark_deciding_values`.
 """
 
 from __future__ import annotations

@@ -168,11 +168,11 @@ class Lowering:
     ) -> Value:
         """Return a constant computed from weights at compile time."""
         tensors = [self._weights(node) for node in nodes]
-        shape = tuple(compute(*[tensor.detach().to("meta") for tensor in tensors]).shape)  # type: ignore[union-attr]
+        shape = tuple(compute(*[tensor.detach().to("meta") for tensor in tensors]).shape)  # type: ignore[union-attr]  # weights
         names = tuple(str(node.target) for node in nodes)
         return self.builder.weight(
             names[0], shape, dtype, layout,
-            lambda: compute(*[tensor.detach() for tensor in tensors]),  # type: ignore[union-attr]
+            lambda: compute(*[tensor.detach() for tensor in tensors]),  # type: ignore[union-attr]  # weights
             (names, key), on_device=on_device,
         )  # fmt: skip
 
@@ -317,7 +317,7 @@ def positive(dim: int, rank: int) -> int:
 
 def size_pair(value: object, default: Sequence[int] = ()) -> tuple[int, int]:
     """Return one or two numbers as a pair."""
-    numbers = [value] if isinstance(value, int) else list(value or default)  # type: ignore[call-overload]
+    numbers = [value] if isinstance(value, int) else list(value or default)  # type: ignore[call-overload]  # numbers
     return (numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
 
 

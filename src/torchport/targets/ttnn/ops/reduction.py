@@ -26,7 +26,7 @@ def _dims(given: object, rank: int) -> tuple[int, ...]:
     """Return the reduced dimensions in order; all of them if none are given."""
     if given is None or (isinstance(given, (list, tuple)) and not given):
         return tuple(range(rank))
-    items = [given] if isinstance(given, int) else list(given)  # type: ignore[call-overload]
+    items = [given] if isinstance(given, int) else list(given)  # type: ignore[call-overload]  # numbers
     return tuple(sorted(positive(item, rank) for item in items))
 
 
