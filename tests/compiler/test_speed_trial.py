@@ -24,6 +24,12 @@ def speed_trial_on(no_speed_trial, monkeypatch):
     monkeypatch.delenv("TORCHPORT_SPEED_TRIAL")
 
 
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch):
+    """What is found on a busy machine is not kept, so it would be timed again."""
+    monkeypatch.setattr(speed_trial, "_preemptions", lambda: 0)
+
+
 def model(x):
     return torch.relu(torch.tanh(x * 2) + 1)
 
@@ -103,12 +109,7 @@ def test_slowness_that_comes_again_with_each_plan_is_never_a_failure(monkeypatch
     assert 0 < compiled.coverage.ops_remain < 40
 
 
-@pytest.fixture
-def quiet_machine(monkeypatch):
-    monkeypatch.setattr(speed_trial, "_preemptions", lambda: 0)
-
-
-def test_what_was_measured_is_remembered_for_this_machine_alone(monkeypatch, quiet_machine):
+def test_what_was_measured_is_remembered_for_this_machine_alone(monkeypatch):
     assert len(compiled_for("slow").stayed) == 1
     monkeypatch.setattr(DEVICES["slow"], "seconds", 0.0)
     monkeypatch.setattr(speed_trial, "time_in_turns", lambda *given: pytest.fail("measured again"))
@@ -121,7 +122,7 @@ def test_what_was_measured_is_remembered_for_this_machine_alone(monkeypatch, qui
 @pytest.mark.parametrize(
     "slow", [{"9" * 5000: {}}, {"²": {}}, {"99": {}}, {"0": 1}, {"0": {"supported": "no"}}, []]
 )
-def test_a_damaged_note_is_measured_again(slow, monkeypatch, quiet_machine):
+def test_a_damaged_note_is_measured_again(slow, monkeypatch):
     read = cache.read
 
     def damaged(name):
@@ -136,7 +137,7 @@ def test_a_damaged_note_is_measured_again(slow, monkeypatch, quiet_machine):
     assert compiled_for("slow").complete
 
 
-def test_an_op_that_was_slower_while_the_machine_was_busy_is_timed_again(monkeypatch, quiet_machine):
+def test_an_op_that_was_slower_while_the_machine_was_busy_is_timed_again(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(speed_trial, "_preemptions", itertools.count(step=1000).__next__)
         assert len(compiled_for("slow").stayed) == 1
