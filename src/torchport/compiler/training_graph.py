@@ -21,6 +21,7 @@ from torchport.runtime.runnable_program import RunnableProgram
 from torchport.structure import Structure
 from torchport.structure.nodes import Leaf, Tuple
 from torchport.targets import Options, Target
+from torchport.targets.node_checks import is_random
 from torchport.torch_private import (
     FakeTensor,
     FakeTensorMode,
@@ -82,7 +83,7 @@ def partition_for(target: Target) -> Callable[..., object]:
             # A comparison of nearly equal numbers may flip on a device, and the two passes would disagree.
             node.meta.setdefault("recompute", CheckpointPolicy.PREFER_RECOMPUTE)
             node.meta.setdefault("ac_graph_id", 0)
-        for node in filter(_is_random, joint.graph.nodes):  # torch keeps the results of some of them
+        for node in filter(is_random, joint.graph.nodes):  # torch keeps the results of some of them
             node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
             node.meta.setdefault("ac_graph_id", 0)
         # Otherwise, the operands of products would be saved from the forward pass: for a window of nine
@@ -103,11 +104,6 @@ def _is_mask(node: fx.Node) -> bool:
         return False
     source = node.all_input_nodes[0].meta.get("val") if node.all_input_nodes else None
     return isinstance(source, torch.Tensor) and source.is_floating_point() and source.element_size() <= 4
-
-
-def _is_random(node: fx.Node) -> bool:
-    """Whether a node draws random numbers: computed again, they would be others."""
-    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
 class _AtenGraph:

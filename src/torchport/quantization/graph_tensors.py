@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx, nn
 
-from torchport.torch_private import OpOverload
+from torchport.targets.node_checks import is_random
 
 
 def is_trained(graph_module: nn.Module, value: object) -> bool:
@@ -42,7 +42,7 @@ def _constant(
         return tensor_of(graph_module, value)
     if value not in known:
         known[value] = None
-        if not _draws(value) and callable(value.target):
+        if not is_random(value) and callable(value.target):
             read: dict[fx.Node, torch.Tensor] = {}
             for node in value.all_input_nodes:
                 found = _constant(graph_module, node, known)
@@ -74,8 +74,3 @@ def add_tensor(
         free += "_"
     graph_module.register_parameter(free, nn.Parameter(tensor, requires_grad=trained))
     return graph_module.graph.get_attr(free)
-
-
-def _draws(node: fx.Node) -> bool:
-    """Whether a node draws random numbers."""
-    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags

@@ -16,8 +16,9 @@ from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind, LeafKey
 from torchport.runtime.island import LoadedIsland, check_inputs, load_island
 from torchport.structure import Structure
+from torchport.targets.node_checks import is_random
 from torchport.targets.target import Meanwhile, OutOfRange
-from torchport.torch_private import HigherOrderOperator, OpOverload
+from torchport.torch_private import HigherOrderOperator
 
 
 class RunnableProgram:
@@ -129,9 +130,7 @@ def _wide_strides(tensor: torch.Tensor) -> list[int]:
 
 def _draws(node: fx.Node) -> bool:
     """Whether a node may draw random numbers; a higher-order op may, since ops within it may."""
-    if isinstance(node.target, HigherOrderOperator):
-        return True
-    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    return isinstance(node.target, HigherOrderOperator) or is_random(node)
 
 
 def _written(graph_module: fx.GraphModule) -> tuple[list[int], list[torch.Tensor]]:

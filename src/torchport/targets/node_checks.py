@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 import torch
 from torch import fx
 
+from torchport.capture import tensors_within
 from torchport.records import Verdict
 from torchport.targets.integer_bounds import Bounds, bounds_of
 from torchport.targets.value_ranges import fits, index_limits
@@ -19,20 +20,17 @@ _DTYPE_REMEDY = "it stays on the host; cast the model to float32 if that precisi
 def tensors_of(node: fx.Node) -> Iterator[torch.Tensor]:
     """Yield the fake tensors that go into a node and come out of it."""
     for source in node.all_input_nodes:
-        yield from _values(source.meta.get("val"))
+        yield from tensors_within(source.meta.get("val"))
     value = node.meta.get("val")
     if isinstance(value, (list, tuple)):
         # Of several results only those that are used count; batch norm's others are empty.
         value = [value[user.args[1]] for user in node.users if user.target is operator.getitem]  # type: ignore[index]
-    yield from _values(value)
+    yield from tensors_within(value)
 
 
-def _values(value: object) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _values(item)
+def is_random(node: fx.Node) -> bool:
+    """Whether an op draws random numbers: run again, it gives others."""
+    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
 def check_tensors(node: fx.Node, dtypes: Collection[torch.dtype]) -> Verdict | None:

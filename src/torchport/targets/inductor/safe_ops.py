@@ -7,12 +7,13 @@ ends the process; it reads other memory for the rest. So an op whose indices are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+from torchport.capture import tensors_within
 from torchport.errors import TargetError, one_line
 from torchport.targets.checked_ops import CheckedOp
 from torchport.targets.inductor.bounded_indices import indexes, limits_of
@@ -101,7 +102,7 @@ def why_unsafe(node: fx.Node) -> str:
         return "" if limits_of(node) else f"the indices of {op} cannot be clamped"
     if op.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd):
         return f"{op} is composed of other ops, which may index"
-    values = list(_tensors(node.meta.get("val")))
+    values = list(tensors_within(node.meta.get("val")))
     if op._schema.returns and not values:
         return f"{op} returns a number that depends on a tensor's values"
     if any(map(_may_index, node.all_input_nodes)):
@@ -167,13 +168,5 @@ def _may_index(node: fx.Node) -> bool:
     """Whether a value holds integers."""
     return any(
         not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
-        for tensor in _tensors(node.meta.get("val"))
+        for tensor in tensors_within(node.meta.get("val"))
     )
-
-
-def _tensors(value: object) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)

@@ -17,8 +17,8 @@ from __future__ import annotations
 import torch
 from torch import fx
 
+from torchport.targets.node_checks import is_random
 from torchport.targets.ttnn.lowering import IN_FLOAT32, packet, torch_value
-from torchport.torch_private import OpOverload
 
 MIXING = frozenset("add sub rsub mul div".split())  # the ops whose functions mix dtypes
 _SUMS = frozenset("add sub rsub".split())
@@ -73,7 +73,7 @@ def mark_deciding_values(graph: fx.Graph) -> None:
             continue
         for source in node.all_input_nodes:
             exact = _exact_values(source)
-            if truncates or any(map(_is_random, exact)):
+            if truncates or any(map(is_random, exact)):
                 for each in exact:
                     each.meta[IN_FLOAT32] = True
 
@@ -86,15 +86,11 @@ def _exact_values(node: fx.Node) -> set[fx.Node]:
         if source in found or source.op == "get_attr" or not (_is_float32(source) or _is_integer(source)):
             continue
         found.add(source)
-        if _is_float32(source) and source.op != "placeholder" and not _is_random(source):
+        if _is_float32(source) and source.op != "placeholder" and not is_random(source):
             if not is_op(source, _EXACT):
                 return set()
             pending += source.all_input_nodes
     return found
-
-
-def _is_random(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
 def _statistics(graph: fx.Graph) -> set[fx.Node]:
