@@ -244,6 +244,8 @@ def test_what_it_cannot_do_is_said(loaded):
             "the architecture 'hf-hub:mine/model'",
         ),
         (lambda data: data["generation"]["config"].update(hidden_size="wide"), "does not accept its config"),
+        (lambda data: data["generation"]["generation_config"].update(eos_token_id="x"), "eos_token_id 'x'"),
+        (lambda data: data["generation"]["generation_config"].update(pad_token_id=[2**70]), "pad_token_id"),
         (lambda data: data["generation"].update(calls=[[0, 7]]), "programs that it does not contain"),
         (lambda data: data["generation"].update(calls=[]), "programs that it does not contain"),
         (lambda data: data["generation"]["form"].update(dtype="load"), "dtype"),

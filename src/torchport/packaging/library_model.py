@@ -30,6 +30,7 @@ _LEFT_OUT = re.compile(
 )
 _REFUSED = re.compile(r".*backbone.*|trust_remote_code|custom_.*|model_args")
 _MOST_MODULES = 4096  # per layer; the models with the most experts have half as many
+_LARGEST_TOKEN = 2**31 - 1
 # A timm architecture name; with a colon or a slash, it would name a hub or a folder.
 _ARCHITECTURE = re.compile(r"[\w.-]*")
 
@@ -66,7 +67,9 @@ def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type],
             model = kind(config)
         if isinstance(config.dtype, torch.dtype):  # the library prepares masks in the model's dtype
             model = model.to(config.dtype)
-        model.generation_config = transformers.GenerationConfig.from_dict(_plain(packaged.generation_config))
+        generation_config = _plain(packaged.generation_config)
+        _check_tokens(generation_config)
+        model.generation_config = transformers.GenerationConfig.from_dict(generation_config)
     except PackageError:
         raise
     except Exception as error:  # the library raises many kinds
@@ -117,6 +120,19 @@ def _find_class(name: str, classes: Iterable[type], transformers: Any) -> Any:
         f"it generates with the class {name[:200].replace(':', '.')}, which is not known here",
         remedy="pass the class: torchport.load(path, classes=[...])",
     )
+
+
+def _check_tokens(config: dict[str, object]) -> None:
+    """Refuse special tokens that are not tokens; the library does not check them.
+
+    Raises:
+        PackageError: a token is not a number.
+    """
+    for name, value in config.items():
+        if name.endswith("_token_id") and value is not None:
+            for token in value if isinstance(value, list) else [value]:
+                if type(token) is not int or abs(token) > _LARGEST_TOKEN:
+                    raise PackageError(f"its configuration has the {name} {str(value)[:80]!r}")
 
 
 def _plain(data: object) -> Any:
