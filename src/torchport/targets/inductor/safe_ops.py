@@ -22,6 +22,8 @@ from torchport.torch_private import DispatchKey, FakeTensorMode, OpOverload
 
 # Dividing an integer by 0 in compiled code ends the process; torch raises.
 _DIVISIONS = frozenset("div divide floor_divide remainder fmod".split())
+# Compiled, their results are what another tensor left in memory.
+_ALLOCATING = frozenset("empty empty_like empty_permuted empty_strided new_empty new_empty_strided".split())
 # They compute indices from floats: from samples that should lie between 0 and 1.
 _FROM_FLOATS = frozenset("fractional_max_pool2d fractional_max_pool3d".split())
 # Their scales determine which elements they read. Beyond this size, rounding in float32 may add one.
@@ -36,10 +38,10 @@ _INDEXES_NOTHING = frozenset(
     adaptive_max_pool2d adaptive_max_pool3d addbmm addmm addmv addr alias_copy all amax amin aminmax any
     argmax argmin as_strided avg_pool1d avg_pool2d avg_pool3d baddbmm bincount block_diag bmm bucketize
     cat channel_shuffle constant_pad_nd convolution copy count_nonzero cummax cummin cumprod cumsum
-    detach_copy diag_embed diagonal diagonal_copy diagonal_scatter dot empty_like expand expand_copy fill
+    detach_copy diag_embed diagonal diagonal_copy diagonal_scatter dot expand expand_copy fill
     flip full_like glu isin kthvalue linear linspace logcumsumexp logsumexp masked_select matmul max
     max_pool2d_with_indices max_pool3d_with_indices mean median min mm mode mv nanmedian nansum
-    narrow_copy native_group_norm native_layer_norm new_empty new_full new_ones new_zeros nonzero
+    narrow_copy native_group_norm native_layer_norm new_full new_ones new_zeros nonzero
     nonzero_static ones_like permute permute_copy pixel_shuffle pixel_unshuffle prod reflection_pad1d
     reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d reshape roll
     rot90 rsub scaled_dot_product_attention select select_copy select_scatter slice slice_copy
@@ -94,6 +96,8 @@ def why_unsafe(node: fx.Node) -> str:
     base = _base(op)
     if base in _DIVISIONS:
         return _why_divided(node)
+    if base in _ALLOCATING:
+        return f"{op} allocates memory, which compiled code does not fill"
     if base in _FROM_FLOATS:
         return f"{op} computes indices from floats, which compiled code does not check"
     if base.startswith(_RESAMPLING):
@@ -116,7 +120,7 @@ def _is_plain(node: fx.Node) -> bool:
     if op is None:
         return True
     known, base = INTEGERS.get(str(op)), _base(op)
-    if base in _DIVISIONS or base in _FROM_FLOATS or base.startswith(_RESAMPLING) or indexes(node):
+    if base in _DIVISIONS | _ALLOCATING | _FROM_FLOATS or base.startswith(_RESAMPLING) or indexes(node):
         return False
     elementwise = torch.Tag.pointwise in op.tags
     return known is not None or elementwise or base in _INDEXES_NOTHING or op.namespace != "aten"
