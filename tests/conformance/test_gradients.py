@@ -8,6 +8,7 @@ but rounding. A few of the models run in `make test`.
 from __future__ import annotations
 
 import copy
+import random
 import statistics
 import weakref
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -82,6 +84,8 @@ def train_once(
         leaves = [leaf.to(dtype) if leaf.is_floating_point() else leaf for leaf in leaves]
     given, named = inputs.structure.rebuild(leaves)
     torch.manual_seed(0)
+    numpy.random.seed(0)  # some models draw their masks from it
+    random.seed(0)
     with nullcontext() if dtype is None else _RandomNumbersOfFloat32():
         outputs = [tensor for _, tensor in tensors_in(call(*given, **named))]
     signs = torch.Generator().manual_seed(0)
