@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import torchport
 from torchport.targets.decompositions import core_decompositions, find_op, is_composite
 
 
@@ -29,3 +30,38 @@ def test_the_gradient_of_smooth_l1_loss_is_torch_s_own_for_all_numbers(reduction
     gradient = torch.full((10,), 2.0) if reduction == 0 else torch.tensor(2.0)
     arguments = gradient, given, torch.zeros(10), reduction, 0.3
     torch.testing.assert_close(core_decompositions()[op](*arguments), op(*arguments), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"dtype": torch.int32}, {"dtype": torch.float16, "memory_format": torch.contiguous_format}],
+)
+def test_memory_that_nothing_fills_is_zeros(settings):
+    op = torch.ops.aten.empty.memory_format
+    filled, expected = core_decompositions()[op]([2, 3], **settings), op([2, 3], **settings)
+    assert filled.dtype == expected.dtype
+    assert torch.equal(filled, torch.zeros_like(expected))
+
+
+@pytest.mark.parametrize("order", [[0, 2, 3, 1], [3, 1, 0, 2]])
+def test_zeros_for_memory_lie_in_it_as_the_memory_would(order):
+    op = torch.ops.aten.empty_permuted.default
+    filled, expected = core_decompositions()[op]([2, 3, 4, 5], order), op([2, 3, 4, 5], order)
+    assert (filled.shape, filled.stride()) == (expected.shape, expected.stride())
+    assert torch.equal(filled, torch.zeros(2, 3, 4, 5))
+
+
+def test_memory_that_an_op_fills_stays_on_the_device():
+    class Around(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convolution = torch.nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular")
+
+        def forward(self, images):
+            return self.convolution(images) + torch.empty_like(images[:, :1]).fill_(2.0)
+
+    images = torch.randn(2, 3, 5, 5).to(memory_format=torch.channels_last)
+    model = Around().eval()
+    compiled = torchport.compile(model, (images,), target="openvino", options={"speed_trial": False})
+    torch.testing.assert_close(compiled(images), model(images))
+    assert compiled.coverage.stayed == ()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -20,6 +21,8 @@ def core_decompositions() -> dict[OpOverload, Callable[..., object]]:
     table = {
         **core_aten_decompositions(),
         torch.ops.aten.smooth_l1_loss_backward.default: _smooth_l1_loss_backward,
+        torch.ops.aten.empty.memory_format: _zeros,
+        torch.ops.aten.empty_permuted.default: _permuted_zeros,
     }
     return {
         op: how
@@ -37,6 +40,18 @@ def _smooth_l1_loss_backward(
     apart = given - wanted
     inside = torch.where(apart >= beta, scaled, scaled * apart / beta)
     return torch.where(apart <= -beta, -scaled, inside)
+
+
+def _zeros(size: Sequence[int], **settings: Any) -> torch.Tensor:
+    """Return zeros for memory that is not initialized: on a device, what it held could seem to be NaN."""
+    settings.pop("memory_format", None)
+    return torch.zeros(size, **settings)
+
+
+def _permuted_zeros(size: Sequence[int], physical_layout: Sequence[int], **settings: Any) -> torch.Tensor:
+    """Return zeros that lie in memory in the order of the dimensions that `physical_layout` tells."""
+    zeros = torch.zeros([size[dim] for dim in physical_layout], **settings)
+    return zeros.permute([physical_layout.index(dim) for dim in range(len(size))])
 
 
 def is_composite(op: OpOverload) -> bool:
