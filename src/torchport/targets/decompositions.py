@@ -18,7 +18,7 @@ def core_decompositions() -> dict[OpOverload, Callable[..., object]]:
     Random ops stay whole: decomposed, they would draw different numbers from torch's generator than eager
     torch does.
     """
-    table = {
+    table: dict[OpOverload, Callable[..., object]] = {
         **core_aten_decompositions(),
         torch.ops.aten.smooth_l1_loss_backward.default: _smooth_l1_loss_backward,
         torch.ops.aten.empty.memory_format: _zeros,
