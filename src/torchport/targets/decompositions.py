@@ -19,15 +19,15 @@ def core_decompositions() -> dict[OpOverload, Callable[..., object]]:
     torch does.
     """
     table: dict[OpOverload, Callable[..., object]] = {
-        **core_aten_decompositions(),
+        op: how
+        for op, how in core_aten_decompositions().items()
+        if isinstance(op, OpOverload) and torch.Tag.nondeterministic_seeded not in op.tags
+    }
+    return {
+        **table,
         torch.ops.aten.smooth_l1_loss_backward.default: _smooth_l1_loss_backward,
         torch.ops.aten.empty.memory_format: _zeros,
         torch.ops.aten.empty_permuted.default: _permuted_zeros,
-    }
-    return {
-        op: how
-        for op, how in table.items()
-        if isinstance(op, OpOverload) and torch.Tag.nondeterministic_seeded not in op.tags
     }
 
 
