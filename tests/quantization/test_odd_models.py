@@ -1,6 +1,7 @@
 """Unusual models and data: odd orders of layers, odd dtypes, results that are not all finite floats."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -47,6 +48,49 @@ def test_a_recurrent_layer_alone_is_quantized() -> None:
     assert quantized.plan.count("int8") >= 4  # a product of the inputs, and one for each later step
     with torch.no_grad():
         assert pcc(quantized(data[0])[0], model(data[0])[0]) > 0.99
+
+
+def largest(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.adaptive_max_pool1d(x, 4)
+
+
+def sorted_and_unsorted(x: torch.Tensor) -> torch.Tensor:
+    one, other = x.chunk(2, -1)
+    return torch.sort(one).values + other
+
+
+def deviations(x: torch.Tensor) -> torch.Tensor:
+    variance, mean = torch.var_mean(x, -1, keepdim=True)
+    return (x[..., :4] - mean) / variance
+
+
+def the_third_and_the_second(x: torch.Tensor) -> torch.Tensor:
+    parts = x.unflatten(-1, (4, 2)).unbind(-2)
+    return torch.cat([parts[2], parts[1]], -1)
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [largest, sorted_and_unsorted, deviations, the_third_and_the_second],
+    ids=lambda each: each.__name__,
+)
+def test_ops_with_several_results_lie_between_quantized_layers(
+    choose: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    class Chosen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(8, 8), nn.Linear(4, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(choose(self.first(x)))
+
+    torch.manual_seed(0)
+    model, data = Chosen().eval(), items(4, 8)
+    quantized = torchport.quantize(model, data, accuracy=AccuracyBudget(pcc=0.9), speed=False)
+    assert {layer.precision for layer in quantized.plan.layers if "linear" in layer.op} == {"int8"}
+    with torch.no_grad():
+        assert pcc(quantized(data[0]), model(data[0])) > 0.98
 
 
 class Masked(nn.Module):

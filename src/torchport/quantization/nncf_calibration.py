@@ -32,6 +32,8 @@ from torchport.quantization.products import reduces_weights
 _ATTENTION = ("scaled_dot_product_attention", "softmax")
 # Ops for which nncf itself knows which of their tensors are in floats.
 _FLOATS_APART = ("embedding", "scaled_dot_product_attention")
+# Ops of whose parts nncf itself knows which tensors they are.
+_SPLITS = ("aten.split", "aten.chunk", "aten.unbind")
 _QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
 _DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
 _NO_TELEMETRY = "NNCF_CI"  # disables nncf's telemetry if set when it is imported
@@ -122,6 +124,7 @@ def _run(nncf: Any, fixed: fx.GraphModule, reader: Any, count: int, options: Qua
     )
     from nncf.quantization.range_estimator import RangeEstimatorParametersSet
 
+    ignored = [*_integer_ops(fixed), *_give_several_results_one_shape(fixed)]
     has_attention = any(word in str(node.target) for node in fixed.graph.nodes for word in _ATTENTION)
     smooth = has_attention if options.smooth_quant is None else options.smooth_quant
     ranges = {
@@ -151,7 +154,7 @@ def _run(nncf: Any, fixed: fx.GraphModule, reader: Any, count: int, options: Qua
         preset=presets[options.activations],
         subset_size=count,
         model_type=nncf.ModelType.TRANSFORMER if has_attention or smooth else None,
-        ignored_scope=nncf.IgnoredScope(names=_integer_ops(fixed), validate=False),
+        ignored_scope=nncf.IgnoredScope(names=ignored, validate=False),
         advanced_parameters=advanced,
     )
 
@@ -170,6 +173,20 @@ def _integer_ops(graph_module: fx.GraphModule) -> list[str]:
 def _is_float(node: fx.Node) -> bool:
     value = node.meta.get("val")
     return not isinstance(value, torch.Tensor) or value.is_floating_point()
+
+
+def _give_several_results_one_shape(graph_module: fx.GraphModule) -> list[str]:
+    """Return the ops with several results, and those that choose one of them, which nncf is to ignore.
+
+    nncf takes each result for one tensor: it needs the shape, and may put a quantizer on all of them.
+    """
+    found = []
+    for node in graph_module.graph.nodes:
+        results = node.meta.get("val")
+        if isinstance(results, (tuple, list)) and not any(word in str(node.target) for word in _SPLITS):
+            found += [node.name, *(user.name for user in node.users)]
+            node.meta["val"] = next((each for each in results if isinstance(each, torch.Tensor)), None)
+    return found
 
 
 class _DecisionReader:
