@@ -11,6 +11,7 @@ from torchport.quantization.graph_quantization import GraphQuantization, plan_la
 from torchport.quantization.model_runs import naming_failing_item
 from torchport.quantization.nncf_calibration import calibrate
 from torchport.quantization.options import QuantizationOptions
+from torchport.quantization.output_channels import scale_output_channels
 from torchport.quantization.unquantized_products import round_left_products
 
 
@@ -24,5 +25,6 @@ def calibrate_static(
         with naming_failing_item(lambda item: run(*data.load(item)), data.calibrating, name):
             equalize(floats.graph_module, data, progress)
     decisions = calibrate(floats, data, options, progress)
+    scale_output_channels(floats.graph_module, options, decisions)
     round_left_products(floats.graph_module, data, options, decisions)
     return plan_layers(model, floats, decisions, options)

@@ -214,3 +214,70 @@ def test_sums_of_the_largest_products_do_not_overflow(layer):
     torch.testing.assert_close(
         compiled(torch.ones(shape)).flatten(), torch.full((32,), 256.0), rtol=0.01, atol=0
     )
+
+
+class Products(nn.Module):
+    """Products that nncf takes for those with a transposed weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(16, 16))
+        self.second = nn.Parameter(torch.randn(16, 16))
+        self.bias = nn.Parameter(torch.randn(16))
+
+    def forward(self, x):
+        return torch.addmm(self.bias, torch.relu(x @ self.first), self.second)
+
+
+@pytest.mark.parametrize("target", ["openvino", "onnxruntime"])
+def test_weights_of_products_have_a_scale_for_each_output(target):
+    torch.manual_seed(0)
+    model, items = Products().eval(), [torch.randn(8, 16) for _ in range(4)]
+    made = torchport.quantize(model, items, target=target, speed=False, accuracy=AccuracyBudget(pcc=0.5))
+    assert [layer.precision for layer in made.plan.layers] == ["int8", "int8"]
+    scales = [each for name, each in made.module.graph_module.named_parameters() if "scale" in name]
+    assert {tuple(scale.shape) for scale in scales} == {(1, 16)}
+    compiled = torchport.compile(made, (items[0],), target=target, options=NO_TRIAL)
+    assert compiled.coverage.stayed == ()
+    assert_close(compiled(items[0]), made(items[0]))
+
+
+class Rounding(nn.Module):
+    """Rounds what a layer reads and returns, but not its weights."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        x = torch.fake_quantize_per_tensor_affine(x, 0.05, 0, -128, 127)
+        return torch.fake_quantize_per_tensor_affine(self.layer(x), 0.02, 0, -128, 127)
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(1, 4, 3), nn.Conv2d(1, 4, 3, bias=False)])
+def test_weights_that_are_floats_stay_floats(layer):
+    torch.manual_seed(0)
+    model, x = Rounding(layer).eval(), torch.randn(8, 1, 6, 6)
+    with torch.no_grad():
+        layer.weight.normal_()
+        compiled = torchport.compile(model, (x,), target="onnxruntime", options=NO_TRIAL)
+        assert compiled.coverage.stayed == ()
+        differing = (compiled(x) - model(x)).abs() > 0.01
+    assert differing.float().mean() < 0.01  # those halfway between two steps; of rounded weights, a quarter
+
+
+def test_a_bias_that_exceeds_its_integers_keeps_its_value():
+    """The bias is a multiple of the weights' scale, which is tiny for a channel that is next to nothing."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Conv2d(4, 2, 1)).eval()
+    items = [torch.randn(2, 3, 5, 5) for _ in range(4)]
+    with torch.no_grad():
+        model[0].weight[1] *= 1e-12
+        model[0].weight[2] = 0
+        model[0].bias[:] = torch.tensor([0.5, 1.5, 2.5, 3.5])
+        made = quantized(model, items)
+        compiled = torchport.compile(made, (items[0],), target="onnxruntime", options=NO_TRIAL)
+        assert compiled.coverage.stayed == ()
+        assert_close(compiled(items[0]), made(items[0]))
+    profile = torchport.profile(made, (items[0],), target="onnxruntime")
+    assert "QLinearConv" in {row.kernel.split()[0] for row in profile.ops}

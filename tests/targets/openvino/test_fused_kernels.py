@@ -1,5 +1,6 @@
 """Snippets are disabled where they are slower; results stay the same."""
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -58,3 +59,49 @@ def test_a_sum_over_a_whole_tensor_is_one_reduction():
     values = torch.rand(1, 3, 4, 5)
     found = openvino().Core().compile_model(made, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(values.numpy())
     torch.testing.assert_close(torch.tensor(found[0]), values.sum())
+
+
+class Products(nn.Module):
+    """Products with 8-bit weights, of rounded tensors."""
+
+    def __init__(self, size, between):
+        super().__init__()
+        self.between = between
+        for place in range(2):
+            integers = torch.randint(-127, 128, (size, size), dtype=torch.int8)
+            self.register_parameter(f"integers_{place}", nn.Parameter(integers, requires_grad=False))
+            scale = nn.Parameter(torch.rand(size, 1) * 0.01 + 0.001, requires_grad=False)
+            self.register_parameter(f"scale_{place}", scale)
+
+    def forward(self, x):
+        x = torch.fake_quantize_per_tensor_affine(x, 0.02, 0, -128, 127)
+        x = self.between(nn.functional.linear(x, self.integers_0.float() * self.scale_0))
+        x = torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127)
+        return nn.functional.linear(x, self.integers_1.float() * self.scale_1)
+
+
+@pytest.mark.parametrize("between", [torch.relu, torch.neg, lambda x: x + 1.0], ids=["relu", "neg", "add"])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("rows", [1, 4, 6, 8])
+def test_products_that_follow_each_other_are_computed_as_torch_does(rows, threads, between):
+    torch.manual_seed(0)
+    model, x = Products(32, between).eval(), torch.randn(rows, 32)
+    options = {"cache": False, "speed_trial": False, "threads": threads}
+    compiled = torchport.compile(model, (x,), options=options)
+    assert compiled.coverage.stayed == ()
+    torch.testing.assert_close(compiled(x), model(x), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("size", "rows", "found"),
+    [(32, 8, True), (32, 7, True), (256, 8, True), (257, 8, False), (32, 128, False)],
+)
+def test_small_products_that_follow_each_other_are_found(size, rows, found):
+    opset = openvino().opset13
+    made = given = opset.parameter([rows, size], openvino().Type.f32)
+    for _ in range(2):
+        ends = [numpy.float32(end) for end in (-1.28, 1.27)]
+        weight = opset.convert(opset.constant(numpy.ones((size, size), numpy.int8)), openvino().Type.f32)
+        scaled = opset.multiply(weight, opset.constant(numpy.ones((size, 1), numpy.float32)))
+        made = opset.matmul(opset.fake_quantize(made, *ends, *ends, 256), scaled, False, True)
+    assert fused_kernels.has_wrong_products(openvino().Model([made], [given])) is found

@@ -10,6 +10,7 @@ from torchport.targets.onnxruntime.onnx_check import checked_model
 from torchport.targets.onnxruntime.rules import RULES
 from torchport.targets.openvino.bounded_divisors import bound_divisors
 from torchport.targets.openvino.watches import add_sums, find_watches
+from torchport.targets.summed_scales import dequantize_summed
 from torchport.targets.target import Artifact, Island
 from torchport.targets.value_ranges import input_ranges
 
@@ -23,6 +24,7 @@ def build(island: Island) -> Artifact:
     watches, finite_inputs = find_watches(island.graph_module, RULES)
     with_sums, sums = add_sums(island.graph_module, watches)
     bound_divisors(with_sums)
+    dequantize_summed(with_sums)
     model = checked_model(export(with_sums, island.name), len(island.inputs), len(island.outputs) + len(sums))
     ranges = input_ranges(island.graph_module)
     return Artifact(

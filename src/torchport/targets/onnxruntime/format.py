@@ -4,4 +4,4 @@ The payload is an ONNX model including its weights. The properties are `format`,
 of `call_checks.py`.
 """
 
-FORMAT = 3
+FORMAT = 4

@@ -56,8 +56,9 @@ def load(
 
 def make_session(model: bytes, settings: Any, options: OnnxRuntimeOptions) -> Any:
     """Return a session for a model."""
-    # A product with a bias would become a Gemm, which has no 8-bit kernel with per-channel scales.
-    unwanted = ["MatMulAddFusion"] if is_quantized(model) else []
+    # A product with a bias would become a Gemm, which has no 8-bit kernel with per-channel scales; weights in
+    # floats would be rounded to eight bits where the layer's input and output are.
+    unwanted = ["MatMulAddFusion", "WeightBiasQuantization"] if is_quantized(model) else []
     return library("onnxruntime").InferenceSession(
         model, settings, providers=provider_list(options.provider), disabled_optimizers=unwanted
     )

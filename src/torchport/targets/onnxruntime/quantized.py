@@ -16,6 +16,8 @@ from torch import fx
 
 from torchport.targets.onnxruntime.library import library
 
+_TRANSPOSED = 6  # the place of this argument of a convolution
+_MOST_BIAS = 2.0**30  # an int32, with room for a scale's own rounding
 # The integer ranges of quantized tensors that can be written to ONNX.
 QUANTIZED_RANGES = ((0, 255), (-128, 127), (-127, 127))
 _FAKE_QUANTIZE_WITH_MASK = torch.ops.aten.fake_quantize_per_tensor_affine_cachemask.default
@@ -69,6 +71,8 @@ def write_zero_points(model: Any) -> None:
         ):
             continue
         weight, scale = (initializers[name] for name in node.input)
+        if weight.data_type == library("onnx").TensorProto.INT32:
+            continue  # a bias
         zero = library("onnx").TensorProto(
             name=f"{node.output[0]}_zero_point", data_type=weight.data_type, dims=scale.dims
         )
@@ -110,6 +114,8 @@ class _Writer:
                 self._rounded(node)
                 or self._weight(node)
                 or self._linear(node)
+                or self._product_with_bias(node)
+                or self._convolution(node)
                 or (self._graph.node_copy(node, self._copies.__getitem__))
             )
             made.meta = dict(node.meta)
@@ -150,14 +156,7 @@ class _Writer:
         if found is None:
             return None
         integers, scale, axis = found
-        parts = (
-            self._add_weight_input(node, "turned", integers.t().contiguous()),
-            self._add_weight_input(node, "scale", scale),
-            1 - axis,
-        )
-        name = f"{node.name}_weight"  # the weight's own node, which others may still read, keeps its name
-        turned = self._graph.create_node("call_function", _DEQUANTIZED, parts, {}, name=name)
-        turned.meta = weight.meta | {"val": weight.meta["val"].t()}
+        turned = self._own_weight(node, weight, integers.t().contiguous(), scale, 1 - axis)
         args = self._copies[source], turned
         if bias is None:
             return self._call(node, torch.ops.aten.matmul.default, *args)
@@ -165,6 +164,58 @@ class _Writer:
         product = self._graph.call_function(torch.ops.aten.matmul.default, args)
         product.meta = dict(node.meta)
         return self._call(node, torch.ops.aten.add.Tensor, product, self._copies[bias])
+
+    def _product_with_bias(self, node: fx.Node) -> fx.Node | None:
+        """Write a product and a sum, of which the product has an integer kernel; together they have none."""
+        if node.target is not torch.ops.aten.addmm.default or node.kwargs:
+            return None
+        bias, source, weight = (self._copies[each] for each in node.args if isinstance(each, fx.Node))
+        if weight.target is not _DEQUANTIZED:
+            return None
+        product = self._graph.call_function(torch.ops.aten.matmul.default, (source, weight))
+        product.meta = dict(node.meta)
+        return self._call(node, torch.ops.aten.add.Tensor, product, bias)
+
+    def _convolution(self, node: fx.Node) -> fx.Node | None:
+        """Write a convolution's bias in integers: with one in floats, it has no integer kernel."""
+        if node.target is not torch.ops.aten.convolution.default or node.args[_TRANSPOSED]:
+            return None
+        source, weight, bias, *settings = node.args
+        assert isinstance(source, fx.Node)
+        assert isinstance(weight, fx.Node)
+        step, found, added = _step_of(source), self._integers_and_scale(weight), self._weights.get(str(bias))
+        if step is None or found is None or added is None or found[2] != 0:
+            return None
+        assert isinstance(bias, fx.Node)
+        integers, scale, _ = found
+        # A channel of tiny weights has a tiny scale, of which its bias may be too large a multiple for an
+        # int32. With a larger scale it fits; what the weights lose is below the last bit of such a bias.
+        needed = added.double().abs() / (scale.double() * step * _MOST_BIAS)
+        grown = (needed if scale.dim() else needed.max()).ceil().clamp_min(1)
+        if not bool(grown.isfinite().all()) or (not scale.dim() and grown > 1):
+            return None
+        scale = (scale.double() * grown).float()
+        integers = (integers / grown.reshape(-1, *[1] * (integers.dim() - 1))).round().to(integers.dtype)
+        steps = (scale.double() * step).float()
+        multiples = (added.double() / steps.double()).round().to(torch.int32)
+        parts = (
+            self._own_weight(node, weight, integers, scale, 0),
+            self._own_weight(node, bias, multiples, steps, 0),
+        )
+        return self._call(node, node.target, self._copies[source], *parts, *settings)
+
+    def _own_weight(
+        self, node: fx.Node, weight: fx.Node, integers: torch.Tensor, scale: torch.Tensor, axis: int
+    ) -> fx.Node:
+        """Add a weight for one reader: the weight's own node, which others may still read, keeps its name."""
+        name = f"{node.name}_{weight.name}"
+        places = [
+            self._add_weight_input(node, f"{weight.name}_{what}", value)
+            for what, value in (("integers", integers), ("scale", scale))
+        ]
+        made = self._graph.create_node("call_function", _DEQUANTIZED, (*places, axis), {}, name=name)
+        made.meta = weight.meta | {"val": weight.meta["val"].new_empty(integers.shape)}
+        return made
 
     def _integers_and_scale(self, node: fx.Node) -> tuple[torch.Tensor, torch.Tensor, int] | None:
         """Return an integer weight, its scale, and the scale's axis; None for any other node."""
@@ -200,3 +251,12 @@ class _Writer:
         made = self._graph.create_node("call_function", op, args, {}, name=node.name)
         made.meta = dict(node.meta)
         return made
+
+
+def _step_of(node: fx.Node) -> float | None:
+    """Return the scale of a rounded tensor; None for any other node."""
+    if node.target is not operator.getitem:
+        return None
+    rounding = node.args[0]
+    assert isinstance(rounding, fx.Node)
+    return float(rounding.args[1]) if rounding.target is _FAKE_QUANTIZE_WITH_MASK else None  # type: ignore[arg-type]  # a number

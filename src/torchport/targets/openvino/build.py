@@ -27,6 +27,7 @@ from torchport.targets.openvino.nan_walk import Watch
 from torchport.targets.openvino.pool_rounding import round_pools_down
 from torchport.targets.openvino.scalar_reshapes import squeeze_to_scalars
 from torchport.targets.openvino.watches import add_sums, find_watches
+from torchport.targets.summed_scales import dequantize_summed
 from torchport.targets.target import Artifact, Island
 from torchport.targets.value_ranges import input_ranges
 
@@ -42,6 +43,7 @@ def build(island: Island) -> Artifact:
     with_sums, sums = add_sums(island.graph_module, watches)
     widen_ops(with_sums)
     bound_divisors(with_sums)
+    dequantize_summed(with_sums)
     stack_halves(with_sums)
     write_default_dims(with_sums)
     numbers = (TensorSpec((), "float32"),) * len(sums)

@@ -1,8 +1,11 @@
-"""Finds models for which OpenVINO's snippets, its JIT-compiled fused elementwise kernels, must be disabled.
+"""Finds models for which OpenVINO's snippets, its JIT-compiled fused kernels, must be disabled.
 
 OpenVINO 2026.4 fuses attention and the elementwise ops that follow it into one kernel. Where such an op has a
 second computed operand and its result is read more than once, as our sums do with each result, the process
 crashes with a segmentation fault on ARM. Models that project the result first, as most do, are unaffected.
+
+It also fuses products of a few rows with small weights that follow each other, and if the weights are in
+eight bits the results are arbitrary. Whether it does depends on the number of threads.
 
 On ARM it also compiles a SiLU after a convolution as a snippet, although the convolution's kernel could
 compute it as it writes: the extra read and write take a sixth of EfficientNet's time.
@@ -10,6 +13,7 @@ compute it as it writes: the extra read and write take a sixth of EfficientNet's
 
 from __future__ import annotations
 
+import math
 import platform
 from typing import Any
 
@@ -25,8 +29,44 @@ _ENDS = frozenset(
     {"MatMul", "Convolution", "GroupConvolution", "Result", "Concat", "Gather", "ShapeOf", "ScatterUpdate"}
 )
 
+# Products with more rows, or with weights of a larger dimension, are not fused with each other. OpenVINO
+# 2026.4 fuses up to 8 rows.
+_MOST_ROWS, _LARGEST_WEIGHT = 64, 256
+
 # Ops that are fused into a convolution before its SiLU.
 _SCALES = frozenset({"Multiply", "Add", "Subtract", "Divide", "BatchNormInference"})
+
+
+def has_wrong_products(model: Any) -> bool:
+    """Whether a model has products with 8-bit weights that follow each other, and might be fused."""
+    products = [
+        node for node in model.get_ops() if node.get_type_name() == "MatMul" and _is_in_eight_bits(node)
+    ]
+    return any(_follows_another(node) for node in products)
+
+
+def _is_in_eight_bits(product: Any) -> bool:
+    """Whether a product has few rows and a small 8-bit weight."""
+    shape, weight = product.get_output_partial_shape(0), product.get_input_partial_shape(1)
+    if shape.is_dynamic or weight.is_dynamic or max(weight.to_shape()) > _LARGEST_WEIGHT:
+        return False
+    if math.prod(list(shape.to_shape())[:-1]) > _MOST_ROWS:
+        return False
+    found = product.input_value(1).get_node()
+    while found.get_type_name() in _SCALES | _MOVES:
+        found = found.input_value(0).get_node()
+    return found.get_type_name() == "Constant" and found.get_element_type().get_type_name() in ("i8", "u8")
+
+
+def _follows_another(product: Any) -> bool:
+    """Whether a product with an 8-bit weight reads the result of another, changed element by element."""
+    found = product.input_value(0).get_node()
+    while _computed_operands(found) == 1:
+        computed = (found.input_value(index).get_node() for index in range(found.get_input_size()))
+        found = next(each for each in computed if _behind_moves(each).get_type_name() != "Constant")
+        if found.get_type_name() == "MatMul":
+            return _is_in_eight_bits(found)
+    return False
 
 
 def is_slower_merged(model: Any) -> bool:

@@ -36,6 +36,7 @@ from torchport.targets.openvino.format import FORMAT, Bytes, Properties, read_pr
 from torchport.targets.openvino.fused_kernels import (
     WITHOUT_MERGED_KERNELS,
     has_crashing_attention,
+    has_wrong_products,
     is_slower_merged,
 )
 from torchport.targets.openvino.ir_check import MOST_XML, check_ir
@@ -168,7 +169,7 @@ def _compile_model(
     config = exported = {**extra, **compile_config(options)}
     if options.device == "CPU":
         write_attention(model, in_float32=_is_float32(options) and not has_bfloat16())
-    if options.device == "CPU" and is_slower_merged(model):
+    if options.device == "CPU" and (is_slower_merged(model) or has_wrong_products(model)):
         config = exported = {**WITHOUT_MERGED_KERNELS, **config}  # a compiled form keeps this setting
     elif options.device == "CPU" and has_crashing_attention(model):
         config = {**WITHOUT_MERGED_KERNELS, **config}
