@@ -17,7 +17,10 @@ import math
 import platform
 from typing import Any
 
+import numpy
+
 from torchport.targets.openvino.ir_graph import reading_ops
+from torchport.targets.openvino.library import openvino
 
 # Makes OpenVINO generate no such kernels.
 WITHOUT_MERGED_KERNELS = {"SNIPPETS_MODE": "DISABLE"}
@@ -31,7 +34,7 @@ _ENDS = frozenset(
 
 # Products with more rows, or with weights of a larger dimension, are not fused with each other. OpenVINO
 # 2026.4 fuses up to 8 rows.
-_MOST_ROWS, _LARGEST_WEIGHT = 64, 256
+_MOST_ROWS, _LARGEST_WEIGHT = 16, 256
 
 # Ops that are fused into a convolution before its SiLU.
 _SCALES = frozenset({"Multiply", "Add", "Subtract", "Divide", "BatchNormInference"})
@@ -59,14 +62,54 @@ def _is_in_eight_bits(product: Any) -> bool:
 
 
 def _follows_another(product: Any) -> bool:
-    """Whether a product with an 8-bit weight reads the result of another, changed element by element."""
-    found = product.input_value(0).get_node()
-    while _computed_operands(found) == 1:
-        computed = (found.input_value(index).get_node() for index in range(found.get_input_size()))
-        found = next(each for each in computed if _behind_moves(each).get_type_name() != "Constant")
+    """Whether a product with an 8-bit weight reads what is computed from another's result."""
+    seen: set[str] = set()
+    waiting = [product.input_value(0).get_node()]
+    while waiting:
+        found = waiting.pop()
+        if found.get_name() in seen:
+            continue
+        seen.add(found.get_name())
         if found.get_type_name() == "MatMul":
-            return _is_in_eight_bits(found)
+            if _is_in_eight_bits(found):
+                return True
+        elif found.get_type_name() not in _ENDS and not found.get_type_name().startswith("Reduce"):
+            waiting += [found.input_value(index).get_node() for index in range(found.get_input_size())]
     return False
+
+
+def separate_negative_scales(model: Any) -> None:
+    """Keep tensors that are multiplied by negative numbers, by channel, from being scaled while rounded.
+
+    With snippets disabled, OpenVINO scales the limits of a FakeQuantize instead, and confuses the upper and
+    the lower one. It does not do so over a maximum, here with a number that is less than any limit.
+    """
+    opset = openvino().opset13
+    for node in model.get_ops():
+        source = node.input_value(0) if node.get_type_name() == "FakeQuantize" else None
+        if source is None or source.get_element_type().get_type_name() != "f32":
+            continue
+        if _has_negative_scale(source.get_node()):
+            number = opset.constant(numpy.float32(-numpy.finfo(numpy.float32).max))
+            node.input(0).replace_source_output(opset.maximum(source, number).output(0))
+
+
+def _has_negative_scale(found: Any) -> bool:
+    while found.get_type_name() in _SCALES and _computed_operands(found) == 1:
+        operands = [found.input_value(index).get_node() for index in range(found.get_input_size())]
+        constants = [_behind_moves(each) for each in operands]
+        if found.get_type_name() in ("Multiply", "Divide") and any(_is_negative(each) for each in constants):
+            return True
+        found = next(each for each in operands if _behind_moves(each).get_type_name() != "Constant")
+    return False
+
+
+def _is_negative(constant: Any) -> bool:
+    """Whether a constant has several elements, of which one is negative."""
+    if constant.get_type_name() != "Constant":
+        return False
+    data = constant.get_data()
+    return data.size > 1 and bool(data.min() < 0)
 
 
 def is_slower_merged(model: Any) -> bool:

@@ -38,6 +38,7 @@ from torchport.targets.openvino.fused_kernels import (
     has_crashing_attention,
     has_wrong_products,
     is_slower_merged,
+    separate_negative_scales,
 )
 from torchport.targets.openvino.ir_check import MOST_XML, check_ir
 from torchport.targets.openvino.library import core, element_types, openvino
@@ -173,6 +174,8 @@ def _compile_model(
         config = exported = {**WITHOUT_MERGED_KERNELS, **config}  # a compiled form keeps this setting
     elif options.device == "CPU" and has_crashing_attention(model):
         config = {**WITHOUT_MERGED_KERNELS, **config}
+    if options.device == "CPU" and WITHOUT_MERGED_KERNELS.items() <= config.items():
+        separate_negative_scales(model)
     if options.device == "CPU" and are_scales_collapsed(config):
         separate_channel_scales(model)
     kept = write_half_products(model) if _is_half_wanted(options) else None
