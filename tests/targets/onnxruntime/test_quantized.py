@@ -281,3 +281,20 @@ def test_a_bias_that_exceeds_its_integers_keeps_its_value():
         assert_close(compiled(items[0]), made(items[0]))
     profile = torchport.profile(made, (items[0],), target="onnxruntime")
     assert "QLinearConv" in {row.kernel.split()[0] for row in profile.ops}
+
+
+@pytest.mark.parametrize("method", ["ptq", "dynamic"])
+def test_quantized_models_with_ops_that_the_exporter_decomposes_are_exported(method):
+    """There is no lowering for the pooling: the exporter captures and decomposes the whole island."""
+    torch.manual_seed(0)
+    pool = nn.AdaptiveAvgPool2d(2)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), pool, nn.Flatten(), nn.Linear(32, 5)).eval()
+    items = [torch.randn(2, 3, 9, 9) for _ in range(4)]
+    made = quantized(model, items, method)
+    compiled = torchport.compile(made, (items[0],), target="onnxruntime", options=NO_TRIAL)
+    assert compiled.coverage.stayed == ()
+    with torch.no_grad():
+        assert_close(compiled(items[0]), made(items[0]))
+    if method == "ptq":
+        profile = torchport.profile(made, (items[0],), target="onnxruntime")
+        assert "QLinearConv" in {row.kernel.split()[0] for row in profile.ops}

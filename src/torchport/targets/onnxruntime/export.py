@@ -50,7 +50,9 @@ def export(graph_module: fx.GraphModule, name: str) -> bytes:
     library("onnxscript")
     try:
         with _quiet(), torch.no_grad():
-            return _export_directly(graph_module) or _export_with_capture(graph_module)
+            graph, weights = _lift_weights(graph_module)
+            graph = write_quantized(graph, weights)
+            return _export_directly(graph, weights) or _export_with_capture(graph, weights)
     except Exception as error:  # the exporter raises many types; each means that it cannot export the graph
         while error.__cause__ is not None:  # it wraps the error that says what is wrong
             error = error.__cause__  # type: ignore[assignment]  # the cause of an Exception is one here
@@ -60,13 +62,11 @@ def export(graph_module: fx.GraphModule, name: str) -> bytes:
         ) from error
 
 
-def _export_directly(graph_module: fx.GraphModule) -> bytes:
+def _export_directly(graph: fx.Graph, weights: dict[str, torch.Tensor]) -> bytes:
     """Return the graph as ONNX; empty if it must be decomposed further first."""
     registry = _registry()
     if registry is None:
         return b""
-    graph, weights = _lift_weights(graph_module)
-    graph = write_quantized(graph, weights)
     calls = [node.target for node in graph.nodes if node.op == "call_function"]
     if not all(call is operator.getitem or registry.is_registered(call) for call in calls):
         return b""
@@ -77,10 +77,24 @@ def _export_directly(graph_module: fx.GraphModule) -> bytes:
         return b""
 
 
-def _export_with_capture(graph_module: fx.GraphModule) -> bytes:
-    values = [node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder"]
+def _export_with_capture(graph: fx.Graph, weights: dict[str, torch.Tensor]) -> bytes:
+    graph = _with_weights_inside(graph, weights)
+    values = [node.meta["val"] for node in graph.nodes if node.op == "placeholder"]
     # The values do not matter: the graph has no control flow.
-    return _run_exporter(graph_module, tuple(torch.zeros(value.shape, dtype=value.dtype) for value in values))
+    arguments = tuple(torch.zeros(value.shape, dtype=value.dtype) for value in values)
+    return _run_exporter(fx.GraphModule(weights, graph), arguments)
+
+
+def _with_weights_inside(graph: fx.Graph, weights: dict[str, torch.Tensor]) -> fx.Graph:
+    """Return a graph that reads its weights as attributes."""
+    made = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        if node.name in weights:
+            copies[node] = made.get_attr(node.name)
+        else:
+            copies[node] = made.node_copy(node, copies.__getitem__)
+    return made
 
 
 def _run_exporter(model: fx.GraphModule | ExportedProgram, arguments: tuple[torch.Tensor, ...]) -> bytes:

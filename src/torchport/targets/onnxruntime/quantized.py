@@ -21,9 +21,11 @@ _MOST_BIAS = 2.0**30  # an int32, with room for a scale's own rounding
 # The integer ranges of quantized tensors that can be written to ONNX.
 QUANTIZED_RANGES = ((0, 255), (-128, 127), (-127, 127))
 _FAKE_QUANTIZE_WITH_MASK = torch.ops.aten.fake_quantize_per_tensor_affine_cachemask.default
-_FAKE_QUANTIZE = torch.ops.aten.fake_quantize_per_tensor_affine.default
-# An exported program may call only torch ops: this one stands for DequantizeLinear; no other graphs use it.
+# An exported program may call only torch ops: these stand for ONNX's, and no other graphs use them.
 _ops = torch.library.Library("torchport_onnx", "DEF")
+_ops.define("rounded(Tensor source, float scale, int zero_point, int low, int high) -> Tensor")
+_ops.impl("rounded", lambda source, scale, zero_point, low, high: torch.empty_like(source), "Meta")
+_ROUNDED = torch.ops.torchport_onnx.rounded.default
 _ops.define("dequantized(Tensor weight, Tensor scale, int axis) -> Tensor")
 _ops.impl("dequantized", lambda weight, scale, axis: scale.new_empty(weight.shape), "Meta")
 _DEQUANTIZED = torch.ops.torchport_onnx.dequantized.default
@@ -52,7 +54,7 @@ def dequantized(weight: Any, scale: Any, axis: int) -> Any:
 
 
 # The lowerings that the exporter uses for these ops.
-LOWERINGS: dict[Any, Callable[..., Any]] = {_FAKE_QUANTIZE: rounded, _DEQUANTIZED: dequantized}
+LOWERINGS: dict[Any, Callable[..., Any]] = {_ROUNDED: rounded, _DEQUANTIZED: dequantized}
 
 
 def write_zero_points(model: Any) -> None:
@@ -130,7 +132,7 @@ class _Writer:
         fake_quantize = node.args[0] if node.target is operator.getitem else None
         if not isinstance(fake_quantize, fx.Node) or fake_quantize.target is not _FAKE_QUANTIZE_WITH_MASK:
             return None
-        return self._call(node, _FAKE_QUANTIZE, *fx.map_arg(fake_quantize.args, self._copies.__getitem__))
+        return self._call(node, _ROUNDED, *fx.map_arg(fake_quantize.args, self._copies.__getitem__))
 
     def _weight(self, node: fx.Node) -> fx.Node | None:
         """Write an integer weight and its scale as a DequantizeLinear."""
