@@ -60,7 +60,8 @@ class DynamicRange:
         """The quantizer for the tensor once it is scaled to a largest magnitude of 1."""
         if self.is_unsigned:
             return Quantizer(self.name, 1 / 255, 0, 0, 255)
-        return Quantizer(self.name, 1 / 127, 0, -127, 127)
+        # No value reaches -128, but engines compute with all 256 steps directly, and with 255 after a clamp.
+        return Quantizer(self.name, 1 / 127, 0, -128, 127)
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor, rounded."""

@@ -19,6 +19,7 @@ from torchport.targets.openvino.convert_workarounds import place_conversions, tr
 from torchport.targets.openvino.explicit_defaults import write_default_dims
 from torchport.targets.openvino.float32_ops import widen_ops
 from torchport.targets.openvino.format import FORMAT, Bytes, aligned, pack
+from torchport.targets.openvino.full_grids import complete_grids
 from torchport.targets.openvino.index_copy import copy_rows
 from torchport.targets.openvino.int4_weights import stack_halves
 from torchport.targets.openvino.ir_check import check_ir
@@ -120,6 +121,7 @@ def _convert(island: Island) -> Any:
         frontend_parts["simplify"](model, cf=False, smart_reshape=False)
         copy_rows(model)
         squeeze_to_scalars(model)
+        complete_grids(model)
         truncate_conversions(model)
         place_conversions(model, is_open=island.sizes is not None)
     except TargetError:
