@@ -1,7 +1,7 @@
 """Rewrites the quantization grids that OpenVINO's layers with 8-bit weights replace by others.
 
-It spreads 255 steps over 256, so that each value is off by up to a step, and confuses those of 65,536. With other
-numbers of steps up to 256 the layers compute in floats; they do so in 8 bits if the grid is full.
+It spreads 255 steps over 256, so that each value is off by up to a step, and confuses those of 65,536. With
+fewer steps the layers compute in floats; in a full grid, with a clamp before it, they compute in 8 bits.
 """
 
 from __future__ import annotations
