@@ -26,7 +26,7 @@ from torchport.capture.quoted_names import quote_names
 from torchport.capture.stream.op_call import OpCall, describe_call, schema_arguments
 from torchport.capture.stream.op_stream import Kernel, StreamedOp
 from torchport.capture.stream.stream_model import OpStream, stream_ops
-from torchport.capture.tensor_specs import tensor_spec, tensors_within
+from torchport.capture.tensor_specs import tensor_spec
 from torchport.capture.untouched import StandIn, buffers_kept, copy_of, values_kept
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "module_path", "modules_around", "ModuleCall", "ModuleState", "named", "OnDataDependent", "OpCall",
     "ops_of", "OpStream", "quiet_torch", "recording_backend", "same_calls", "schema_arguments", "ShapeLimits",
     "SharedResult", "Size", "size_term", "source_line", "source_lines",
-    "StandIn", "stream_ops", "StreamedOp", "tensor_spec", "tensors_within", "TracedCall",
+    "StandIn", "stream_ops", "StreamedOp", "tensor_spec", "TracedCall",
     "user_name", "values_kept", "with_other_sizes",
 ]  # fmt: skip
 

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 
 import torch
 
 from torchport.records import TensorSpec
 
 UNKNOWN_SIZE = -1  # a size that is known only at run time
-
-
-def tensors_within(value: object) -> Iterator[torch.Tensor]:
-    """Yield the tensors in a value, traversing plain containers."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_within(item)
-    elif isinstance(value, dict):
-        yield from tensors_within(list(value.values()))
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 import torch
 from torch import fx
 
-from torchport.capture import tensors_within
 from torchport.records import Verdict
+from torchport.structure import tensors_within
 from torchport.targets.integer_bounds import Bounds, bounds_of
 from torchport.targets.value_ranges import fits, index_limits
 from torchport.torch_private import OpOverload

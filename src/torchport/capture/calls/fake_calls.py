@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torchport.capture.calls.tracked_numbers import Tracked, plain
-from torchport.capture.tensor_specs import tensors_within
+from torchport.structure import tensors_within
 from torchport.torch_private import FakeTensor, FakeTensorMode
 
 

@@ -21,7 +21,8 @@ from torchport.capture.module_calls import ModuleCall, ModuleCalls
 from torchport.capture.stream.live_memory import LiveMemory, Owned
 from torchport.capture.stream.op_call import OpCall, describe_call
 from torchport.capture.stream.workspace import Workspace, workspace_of
-from torchport.capture.tensor_specs import is_dense, tensors_within
+from torchport.capture.tensor_specs import is_dense
+from torchport.structure import tensors_within
 from torchport.torch_private import (
     DispatchKey,
     OpOverload,

@@ -12,8 +12,9 @@ import torch
 from torch import fx
 
 from torchport.analysis import known_flops
-from torchport.capture import AtenGraph, module_path, ops_of, schema_arguments, source_lines, tensors_within
+from torchport.capture import AtenGraph, module_path, ops_of, schema_arguments, source_lines
 from torchport.records import JSON, NOT_JSONABLE
+from torchport.structure import tensors_within
 from torchport.torch_private import HigherOrderOperator, OperatorBase, OpOverload
 
 Row = dict[str, JSON]

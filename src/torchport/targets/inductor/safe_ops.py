@@ -13,8 +13,8 @@ import torch
 from torch import fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from torchport.capture import tensors_within
 from torchport.errors import TargetError, one_line
+from torchport.structure import tensors_within
 from torchport.targets.checked_ops import CheckedOp
 from torchport.targets.inductor.bounded_indices import indexes, limits_of
 from torchport.targets.integer_bounds import INTEGERS
