@@ -25,6 +25,7 @@ from runtime.crafted_files import (
 )
 from torchport.errors import PackageError, RuntimeRefusal, StructureError, TargetError
 from torchport.targets import Target
+from without_assertions import PRELUDE
 
 X = torch.tensor([[1.0, -2.0, 3.0, -4.0]])
 
@@ -522,6 +523,7 @@ def test_options_from_a_file_are_checked_by_the_target(package, tmp_path, monkey
         torchport.load(rewritten(package[0], tmp_path, change))
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_attacks_are_also_refused_with_assertions_disabled(package, tmp_path):
     """`python -O` drops every `assert`."""
     attacks = {
@@ -539,9 +541,8 @@ def test_attacks_are_also_refused_with_assertions_disabled(package, tmp_path):
         "versions": lambda data: data.update(versions=3),
     }
     paths = [change_package(package[0], tmp_path / f"{name}.pt2", change) for name, change in attacks.items()]
-    code = (
-        "import sys, torchport, torchport.errors\n"
-        "if not sys.flags.optimize: raise SystemExit('assertions are on')\n"
+    code = PRELUDE + (
+        "import torchport, torchport.errors\n"
         "for path in sys.argv[1:]:\n"
         "    try: torchport.load(path)\n"
         "    except torchport.errors.PackageError: print('refused')\n"
@@ -551,7 +552,7 @@ def test_attacks_are_also_refused_with_assertions_disabled(package, tmp_path):
         "    except torchport.errors.TargetError: print('refused')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-O", "-c", code, *map(str, paths)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *map(str, paths)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split() == ["refused"] * (len(paths) + 2)

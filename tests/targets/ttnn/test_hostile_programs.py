@@ -21,6 +21,7 @@ from torchport.targets.ttnn.emit import emit
 from torchport.targets.ttnn.execution import Execution
 from torchport.targets.ttnn.format import unpack
 from torchport.targets.ttnn.ttnn_program import DEVICE, Call, DeviceTensor, Name, TtnnProgram
+from without_assertions import PRELUDE
 
 
 @pytest.fixture(scope="module")
@@ -258,13 +259,14 @@ def test_no_text_ends_a_comment_or_docstring_of_a_script(island, text):
     assert ast.dump(tree) == ast.dump(expected)
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_checks_do_not_vanish_under_optimisation(island, tmp_path):
     artifact = island[0]
     program = program_json(artifact)
     set_in("calls", "function", "os.system")(program)
     hostile = with_program(artifact, program)
     numpy.save(tmp_path / "payload.npy", hostile.payload)
-    code = f"""
+    code = f"""{PRELUDE}
 import numpy
 from torchport.errors import TargetError
 from torchport.targets import Artifact
@@ -276,7 +278,7 @@ for properties in ({hostile.properties!r}, {{**{hostile.properties!r}, "program_
     except TargetError:
         print("refused")
 """
-    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.split() == ["refused", "refused"], done.stderr
 
 
