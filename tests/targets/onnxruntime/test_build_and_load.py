@@ -42,13 +42,13 @@ def test_a_graph_is_exported_as_it_is_or_anew_with_one_result(way, monkeypatch):
         values, places = torch.max(F.linear(x, weight), dim=1)
         return values * i, places, F.layer_norm(x + 1, (4,), weight[0])
 
-    def no_other(graph_module):
+    def no_other(graph, weights):
         raise AssertionError(f"only {way} is wanted")
 
     if way == "_export_directly":
         monkeypatch.setattr(export, "_export_with_capture", no_other)
     else:
-        monkeypatch.setattr(export, "_export_directly", lambda graph_module: b"")
+        monkeypatch.setattr(export, "_export_directly", lambda graph, weights: b"")
     run = built(function, torch.ones(2, 4), torch.tensor(2))
     torch.testing.assert_close(run([x, torch.tensor(3)]), list(function(x, torch.tensor(3))))
 
