@@ -1,4 +1,4 @@
-"""Several threads can use torchport for the first time concurrently."""
+"""What importing parts of torchport imports, also from several threads."""
 
 import subprocess
 import sys
@@ -44,3 +44,15 @@ assert not raised, raised
 def test_two_threads_may_import_it_at_once():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.usefixtures("forked_python")
+def test_a_survey_leaves_capturing_to_its_workers():
+    """The stages that capture take longer to import than a small model to survey."""
+    code = (
+        "import sys, torchport\n"
+        "from torchport.survey import run_survey\n"
+        "print([name for name in ('torchport.capture', 'torchport.analysis') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr

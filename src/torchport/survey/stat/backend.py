@@ -18,8 +18,8 @@ from torchport.capture import AtenGraph, recording_backend
 from torchport.errors import SurveyError, nearest
 from torchport.records import SurveyRow, file_name, write_record
 from torchport.survey.directory import RAW, ROWS, SurveyDirectory
-from torchport.survey.stat.op_rows import Row, rows_of
-from torchport.survey.stat.raw_file import write_raw_file
+from torchport.survey.stat.op_rows import rows_of
+from torchport.survey.stat.raw_file import Row, write_raw_file
 from torchport.survey.work_item import installed_versions
 
 _OPTIONS = ("model", "output")

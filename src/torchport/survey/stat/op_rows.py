@@ -15,9 +15,9 @@ from torchport.analysis import known_flops
 from torchport.capture import AtenGraph, module_path, ops_of, schema_arguments, source_lines
 from torchport.records import JSON, NOT_JSONABLE
 from torchport.structure import tensors_within
+from torchport.survey.stat.raw_file import Row
 from torchport.torch_private import HigherOrderOperator, OperatorBase, OpOverload
 
-Row = dict[str, JSON]
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _NAMED = (torch.dtype, torch.layout, torch.device, torch.memory_format)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 from torchport.errors import SurveyError
-from torchport.records import RAW_COLUMNS, RAW_FORMAT, atomic_write, temporary_folder
-from torchport.survey.stat.op_rows import Row
+from torchport.records import JSON, RAW_COLUMNS, RAW_FORMAT, atomic_write, temporary_folder
 
+Row = dict[str, JSON]
 _COLUMNS = ", ".join(f"'{name}': '{kind}'" for name, kind in RAW_COLUMNS.items())
 
 
