@@ -12,10 +12,10 @@ import torchport
 from targets.graphs import island_of
 from torchport.errors import TargetError
 from torchport.targets import Artifact, Island, find
+from torchport.targets.openvino.compile_model import compile_config
 from torchport.targets.openvino.format import FORMAT
 from torchport.targets.openvino.fused_kernels import has_crashing_attention
 from torchport.targets.openvino.library import openvino
-from torchport.targets.openvino.load import compile_config
 from torchport.targets.target import GaveNaN, OutOfRange
 
 OPENVINO = find("openvino")

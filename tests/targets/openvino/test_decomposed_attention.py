@@ -193,7 +193,7 @@ def test_a_cache_of_a_language_model_is_read_as_it_is(monkeypatch):
             {target.get_node().get_type_name() for each in caches for target in each.get_target_inputs()}
         )
 
-    monkeypatch.setattr("torchport.targets.openvino.load.write_attention", noted)
+    monkeypatch.setattr("torchport.targets.openvino.compile_model.write_attention", noted)
     config = transformers.LlamaConfig(
         vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2,

@@ -11,7 +11,7 @@ import torchport
 from generation.models import tiny_llama
 from torchport.errors import TargetError
 from torchport.records import TensorSpec
-from torchport.targets.openvino import load, request
+from torchport.targets.openvino import compile_model, load, request
 from torchport.targets.openvino.ir_graph import is_number, port_key
 from torchport.targets.openvino.joined_cache_outputs import join_rows
 from torchport.targets.openvino.library import core, openvino
@@ -159,15 +159,15 @@ def test_numbers_and_results_are_told_apart():
 )
 def test_a_model_of_many_layers_generates_as_eager_torch_does(dtype, limit, monkeypatch):
     monkeypatch.setattr(request, "_SMALL_OUTPUT", limit)
-    monkeypatch.setattr(load, "has_bfloat16", lambda: False)
-    monkeypatch.setattr(load, "computes_halves", lambda: not IS_X86)
-    made, hold = [], load.hold_caches
+    monkeypatch.setattr(compile_model, "has_bfloat16", lambda: False)
+    monkeypatch.setattr(compile_model, "computes_halves", lambda: not IS_X86)
+    made, hold = [], compile_model.hold_caches
 
     def noting(*args, **kwargs):
         made.append(hold(*args, **kwargs))
         return made[-1]
 
-    monkeypatch.setattr(load, "hold_caches", noting)
+    monkeypatch.setattr(compile_model, "hold_caches", noting)
     model = tiny_llama(**SIZES).to(dtype)
     ids = torch.randint(3, 97, (1, 5), generator=torch.Generator().manual_seed(3))
     compiled = torchport.compile(

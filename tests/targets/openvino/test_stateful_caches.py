@@ -9,7 +9,7 @@ import torch
 
 import torchport
 from generation.models import padded_batch, small_causal, tiny_llama
-from torchport.targets.openvino import load, stateful_caches
+from torchport.targets.openvino import compile_model, stateful_caches
 from torchport.targets.openvino.cache_states import CacheStates
 from torchport.targets.openvino.library import openvino
 from torchport.targets.openvino.stateful_caches import Cache, HeldCaches
@@ -203,8 +203,8 @@ def test_generating_fills_states_at_the_beginning_alone(fills, heads, max_length
 
 
 def test_bfloat16_is_as_close_as_eager_torch(fills, monkeypatch):
-    monkeypatch.setattr(load, "has_bfloat16", lambda: False)
-    monkeypatch.setattr(load, "computes_halves", lambda: not IS_X86)
+    monkeypatch.setattr(compile_model, "has_bfloat16", lambda: False)
+    monkeypatch.setattr(compile_model, "computes_halves", lambda: not IS_X86)
     model = tiny_llama(**SIZES).to(torch.bfloat16)
     wide = tiny_llama(**SIZES).to(torch.bfloat16).float()
     ids = torch.randint(3, 97, (1, 20), generator=torch.Generator().manual_seed(3))
@@ -344,7 +344,7 @@ def test_a_cache_that_is_read_for_something_else_is_not_held(monkeypatch):
     def noted(model, sums, **settings):
         seen.append((model.clone(), sums))
 
-    monkeypatch.setattr(load, "hold_caches", noted)
+    monkeypatch.setattr(compile_model, "hold_caches", noted)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     compiled_llama()
     model, sums = seen[-1]
