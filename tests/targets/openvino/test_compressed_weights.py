@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import torchport
-from torchport.targets.openvino import compressed_weights, load
+from torchport.targets.openvino import compile_model, compressed_weights
 from torchport.targets.openvino.library import core, openvino
 
 X = torch.randn(3, 512, generator=torch.Generator().manual_seed(0))
@@ -15,7 +15,7 @@ X = torch.randn(3, 512, generator=torch.Generator().manual_seed(0))
 @pytest.fixture
 def written(monkeypatch):
     """Have products rewritten in float32 on every processor."""
-    monkeypatch.setattr(load, "computes_halves", lambda: False)
+    monkeypatch.setattr(compile_model, "computes_halves", lambda: False)
 
 
 def model(dtype):
