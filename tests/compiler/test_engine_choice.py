@@ -245,10 +245,12 @@ def test_eager_torch_serves_until_the_engine_is_there(model, found, monkeypatch)
     with pytest.raises(RuntimeRefusal):
         compiled(X.clone().requires_grad_())
     assert compiled.fallbacks.fallbacks == 1
+    assert "on eager torch: an engine is being chosen" in repr(compiled)
     assert not compiled.wait(0)
     may_go_on.set()
     assert compiled.tries.chosen == "quick"
     assert compiled.coverage.target == "quick"
+    assert "on quick: " in repr(compiled)
     torch.testing.assert_close(compiled(X)["y"], model(X)["y"])
     assert (compiled.fallbacks.calls, compiled.fallbacks.fallbacks) == (2, 1)
     assert set(compiled.state_dict()) == set(model.state_dict())
@@ -264,6 +266,7 @@ def test_a_choice_that_fails_leaves_the_model_with_eager_torch(model, monkeypatc
     with pytest.raises(CompileError, match="no way"):
         compiled.wait()
     assert torch.equal(compiled(X)["y"], model(X)["y"])
+    assert "on eager torch: no engine could be built" in repr(compiled)
 
 
 def test_a_model_that_no_process_can_be_given_runs_eagerly(monkeypatch):

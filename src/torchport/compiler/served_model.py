@@ -74,6 +74,13 @@ class ServedModel(CompiledModel):
             "the engine is being chosen", lambda: self._run_eagerly(args, kwargs)
         )
 
+    def extra_repr(self) -> str:
+        """As in `CompiledModel`, without waiting: torch asks for it in calls while another thread traces."""
+        if self._chosen is not None:
+            return self._chosen.extra_repr()
+        why = "an engine is being chosen" if self._problem is None else "no engine could be built"
+        return f"{self._specialiser.name} on eager torch: {why}"
+
     def _made(self) -> CompiledModel:
         self.wait()
         assert self._chosen is not None

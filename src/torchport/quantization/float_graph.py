@@ -219,16 +219,28 @@ def writes(program: ExportedProgram) -> bool:
     return any(spec.kind in _WRITES for spec in program.graph_signature.output_specs)
 
 
+class _StaticShapes(FakeTensorProp):
+    """Gives each node the shape that it has for some inputs, and collects the numbers that are computed."""
+
+    def __init__(self, module: fx.GraphModule, mode: FakeTensorMode) -> None:
+        super().__init__(module, mode)
+        self.numbers: dict[fx.Node, object] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node."""
+        result = super().run_node(n)
+        if n.op == "call_function" and isinstance(result, (int, float, bool)):
+            self.numbers[n] = result
+        return result
+
+
 def fixed_copy(graph: FloatGraph, leaves: Sequence[torch.Tensor]) -> fx.GraphModule:
     """Return a copy with static shapes, whose nodes have the same names."""
     with quiet_torch(), torch.no_grad():
         made = copy.deepcopy(graph.graph_module)
-        FakeTensorProp(made, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*leaves)
-    sizes = {
-        node: node.meta["val"]
-        for node in made.graph.nodes
-        if node.op == "call_function" and isinstance(node.meta.get("val"), (int, float, bool))
-    }
+        run = _StaticShapes(made, FakeTensorMode(allow_non_fake_inputs=True))
+        run.propagate(*leaves)
+    sizes = run.numbers
 
     def number(node: fx.Node) -> object:
         return sizes.get(node, node)

@@ -9,6 +9,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from torchport.errors import SurveyError
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     import resource
 
 _PR_SET_PDEATHSIG = 1
+_VISIBLE_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _INTERVAL = 0.2  # seconds between checks of the parent
 
 
@@ -37,6 +40,23 @@ def need_posix() -> None:
 def forks_safely() -> bool:
     """Return whether a process that has imported torch may fork; Apple's libraries may fail in the child."""
     return hasattr(os, "fork") and sys.platform != "darwin"
+
+
+@contextmanager
+def gpus_hidden() -> Iterator[None]:
+    """Hide GPUs from torch, so that this process does not initialize them and its forks can use them."""
+    # Otherwise, torch asks CUDA itself how many GPUs there are, which is enough to initialize it.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    before = {name: os.environ.get(name) for name in _VISIBLE_GPUS}
+    os.environ.update(dict.fromkeys(_VISIBLE_GPUS, ""))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def peak_memory(usage: resource.struct_rusage) -> int:

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import TextIO
 
@@ -38,9 +38,10 @@ from torchport.survey.process_tree import (
 from torchport.survey.run_item import run_item
 from torchport.survey.stat.op_rows import rows_of
 from torchport.survey.stat.raw_file import import_duckdb
-from torchport.survey.system import end_with_parent, forks_safely, peak_memory
+from torchport.survey.system import end_with_parent, forks_safely, gpus_hidden, peak_memory
 from torchport.survey.work_item import LIBRARIES, WorkItem
 from torchport.survey.worker import READY
+from torchport.torch_private import is_in_bad_fork
 from torchport.zoo.extras import import_library
 
 _INTERVAL = 0.02  # seconds between checks of a child
@@ -56,7 +57,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # the output of models and libraries must not mix with the answers
     adopt_orphans()
-    _prepare()
+    with gpus_hidden():
+        _prepare()
     print(READY, file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -109,7 +111,8 @@ def _prepare() -> None:
 
 def _serve(request: dict[str, JSON], answers: TextIO) -> dict[str, JSON]:
     item = WorkItem.from_json(request["item"])
-    _import_library(item)
+    with gpus_hidden():
+        _import_library(item)
     folder = Path(str(request["folder"]))
     start = time.monotonic()
     spared = {process.pid for process in descendants(os.getpid())}
@@ -146,16 +149,20 @@ def _fork(item: WorkItem, folder: Path, answers: TextIO) -> int:
     gc.freeze()  # garbage collection in the child would write to, and so copy, every object's page
     pid = os.fork()
     if pid == 0:
-        _be_child(lambda: _run(item, folder), answers)
+        _be_child(item, folder, answers)
     return pid
 
 
 def _spawn(item: WorkItem, folder: Path) -> int:
-    (folder / _ITEM).write_text(json.dumps(item.to_json()), encoding="utf-8")
-    command = [sys.executable, "-m", "torchport.survey.worker_process", str(folder)]
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    child = subprocess.Popen(_command(item, folder), stdin=subprocess.DEVNULL, start_new_session=True)
     child.returncode = 0  # `_Child` waits for the process; this object must not
     return child.pid
+
+
+def _command(item: WorkItem, folder: Path) -> list[str]:
+    """Write an item to its folder; return the command that runs it in a new process."""
+    (folder / _ITEM).write_text(json.dumps(item.to_json()), encoding="utf-8")
+    return [sys.executable, "-m", "torchport.survey.worker_process", str(folder)]
 
 
 def _run_item_in(folder: Path) -> None:
@@ -172,16 +179,19 @@ def _import_library(item: WorkItem) -> None:
             import_library(library)
 
 
-def _be_child(work: Callable[[], None], answers: TextIO) -> None:
-    """Run an item's work in this forked child, and exit."""
+def _be_child(item: WorkItem, folder: Path, answers: TextIO) -> None:
+    """Run an item in this forked child, and exit."""
     code = 1
     try:
         os.setsid()  # so that it is killed together with its descendants
         end_with_parent()
         os.close(answers.fileno())
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if is_in_bad_fork():  # a library that the parent imported has used a GPU: begin anew in this process
+            command = _command(item, folder)
+            os.execv(command[0], command)
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-        work()
+        _run(item, folder)
         code = 0
     finally:
         os._exit(code)
