@@ -90,7 +90,7 @@ def test_attention_with_a_causal_mask_of_its_own_stays():
 HEADS, SLOTS = 6, 12
 
 
-def cached(shared, count, *, dtype="f32", slots=SLOTS, places=None):
+def cached(shared, count, *, dtype="f32", slots=SLOTS):
     """Return attention to a cache into which new rows are copied; query heads share the cache's heads."""
     opset, kind = openvino().opset13, getattr(openvino().Type, dtype)
 
@@ -101,13 +101,11 @@ def cached(shared, count, *, dtype="f32", slots=SLOTS, places=None):
     caches = [opset.parameter([2, shared, slots, FEATURES], kind) for _ in range(2)]
     new = [opset.parameter([2, shared, count, FEATURES], kind) for _ in range(2)]
     mask = opset.parameter([1, 1, count, slots], openvino().Type.boolean)
-    start = opset.parameter([] if places is None else [-1], openvino().Type.i64)
-    indices = start
-    if places is None:
-        made = opset.gather(opset.shape_of(new[0]), integer(2), integer(0))
-        numbers = opset.add(opset.range(integer(0), made, integer(1), "i64"), start)
-        size = opset.gather(opset.shape_of(caches[0]), integer(2), integer(0))
-        indices = opset.floor_mod(numbers, size)
+    start = opset.parameter([], openvino().Type.i64)
+    made = opset.gather(opset.shape_of(new[0]), integer(2), integer(0))
+    numbers = opset.add(opset.range(integer(0), made, integer(1), "i64"), start)
+    size = opset.gather(opset.shape_of(caches[0]), integer(2), integer(0))
+    indices = opset.floor_mod(numbers, size)
     merged = [
         opset.scatter_update(cache, indices, rows, integer(2))
         for cache, rows in zip(caches, new, strict=True)
@@ -162,16 +160,6 @@ def test_a_cache_is_read_as_it_is(shared, count, is_open, dtype):
         expected = attention_of(tensors, torch.arange(count) + start)
         allowed = 1e-5 if dtype == "f32" else 5e-3  # the result is rounded once
         torch.testing.assert_close(run(made, tensors), expected, rtol=allowed, atol=allowed)
-
-
-def test_of_rows_for_the_same_place_the_last_one_counts():
-    made = cached(HEADS, 3, places="given")
-    write_attention(made)
-    assert "ScaledDotProductAttention" not in types(made)
-    tensors = [*tensors_of(HEADS, 3, 4)[:-1], torch.tensor([4, 5, 4])]
-    tensors[-2] = torch.ones(1, 1, 3, SLOTS, dtype=torch.bool)
-    expected = attention_of(tensors, tensors[-1])
-    torch.testing.assert_close(run(made, tensors), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("changed", ["many rows", "half precision"])

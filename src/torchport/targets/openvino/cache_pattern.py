@@ -6,11 +6,10 @@ token. Attention can avoid that copy by multiplying the new rows separately from
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from torchport.targets.openvino.ir_graph import is_number, port_key
-from torchport.targets.openvino.library import openvino
+from torchport.targets.openvino.ir_graph import is_number
 
 _RANK, _HEADS, _ROWS, _WIDTH = 4, 1, 2, 3
 _COPIES, _AXIS = "ScatterUpdate", 3
@@ -24,7 +23,7 @@ class CachedRows:
 
     Args:
         cache, new: the cache and the new rows, `[batch, heads, rows, width]`.
-        places: the indices of the rows that are replaced.
+        places: the indices of the rows that are replaced; the rule of `index_copy` requires distinct ones.
         heads: the number of query heads.
         shared_heads: the number of heads of the cache.
     """
@@ -103,33 +102,3 @@ def _shared(value: Any) -> Any:
     if [after[place].get_length() for place in (0, _HEADS, _WIDTH)] != [batch, heads * times, width]:
         return value
     return source if before[_ROWS] == between[_ROWS + 1] == after[_ROWS] else value
-
-
-@dataclass
-class Places:
-    """Nodes that the attentions of a model share: the row indices are usually the same in all layers."""
-
-    _last: dict[tuple[str, int], Any] = field(default_factory=dict)
-
-    @property
-    def axis(self) -> Any:
-        """The axis of the scores that the row indices refer to: the last one."""
-        return openvino().opset13.constant(_WIDTH, openvino().Type.i64)
-
-    def last_of(self, places: Any) -> Any:
-        """Return 1 for the last occurrence of each index, and 0 for others: the last row copied wins."""
-        key = port_key(places)
-        if key not in self._last:
-            self._last[key] = _are_last(places)
-        return self._last[key]
-
-
-def _are_last(places: Any) -> Any:
-    opset, integer = openvino().opset13, openvino().Type.i64
-    first, second = (opset.constant(axis, integer) for axis in (0, 1))
-    count = opset.gather(opset.shape_of(places), first, first)
-    order = opset.range(first, count, second, "i64")
-    is_same = opset.equal(opset.unsqueeze(places, second), opset.unsqueeze(places, first))
-    is_later = opset.less(opset.unsqueeze(order, second), opset.unsqueeze(order, first))
-    again = opset.reduce_logical_or(opset.logical_and(is_same, is_later), second, keep_dims=False)
-    return opset.convert(opset.logical_not(again), "f32")

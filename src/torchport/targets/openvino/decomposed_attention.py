@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from torchport.targets.openvino.cache_pattern import CachedRows, Places, cached_rows
+from torchport.targets.openvino.cache_pattern import CachedRows, cached_rows
 from torchport.targets.openvino.library import openvino
 from torchport.targets.openvino.stateful_caches import is_held
 
 _QUERY, _KEY, _VALUE, _MASK, _SCALE = range(5)
 _FLOAT = "f32"
+_COLUMNS = 3  # the axis of the scores that indices of rows of keys refer to
 
 
 def write_attention(model: Any, *, in_float32: bool = False) -> None:
@@ -28,7 +29,6 @@ def write_attention(model: Any, *, in_float32: bool = False) -> None:
         model: OpenVINO's model, changed in place.
         in_float32: whether half-precision attention is computed in float32, and rounded once.
     """
-    places = Places()
     for node in model.get_ordered_ops():
         if node.get_type_name() != "ScaledDotProductAttention" or node.get_attributes()["causal"]:
             continue
@@ -38,7 +38,7 @@ def write_attention(model: Any, *, in_float32: bool = False) -> None:
         scale = attention.scale()
         if scale is None:
             continue
-        written = attention.written(scale, places)
+        written = attention.written(scale)
         written.set_friendly_name(node.get_friendly_name())
         node.output(0).replace(written.output(0))
     model.validate_nodes_and_infer_types()
@@ -61,11 +61,11 @@ class _Attention:
             return None
         return openvino().opset13.constant(1 / math.sqrt(width.get_length()), openvino().Type.f32)
 
-    def written(self, scale: Any, places: Places) -> Any:
+    def written(self, scale: Any) -> Any:
         """Return the decomposition's result."""
         opset = openvino().opset13
         query = opset.multiply(self._input(_QUERY), scale)
-        result = self._of_cache(query, places)
+        result = self._of_cache(query)
         if result is None:
             scores = opset.matmul(query, self._input(_KEY), transpose_a=False, transpose_b=True)
             probabilities = self._probabilities(scores)
@@ -92,7 +92,7 @@ class _Attention:
                 scores = opset.add(scores, self._computed(mask))
         return opset.softmax(scores, -1)
 
-    def _of_cache(self, query: Any, places: Places) -> Any | None:
+    def _of_cache(self, query: Any) -> Any | None:
         """Return attention to a cache without copying the new rows into it; None if there is no such cache.
 
         The new rows are multiplied separately. Their scores overwrite those of the rows that they replace.
@@ -109,12 +109,12 @@ class _Attention:
             opset.matmul(query, self._computed(rows), transpose_a=False, transpose_b=True)
             for rows in (keys.cache, keys.new)
         )
-        scores = opset.scatter_update(before, keys.places, own, places.axis)
+        columns = opset.constant(_COLUMNS, openvino().Type.i64)
+        scores = opset.scatter_update(before, keys.places, own, columns)
         probabilities = _grouped(self._probabilities(_grouped(scores, heads, keys)), shared, keys)
-        of_new = opset.gather(probabilities, keys.places, places.axis)
+        of_new = opset.gather(probabilities, keys.places, columns)
         nothing = opset.multiply(of_new, opset.constant(0.0, openvino().Type.f32))
-        of_cache = opset.scatter_update(probabilities, keys.places, nothing, places.axis)
-        of_new = opset.multiply(of_new, places.last_of(keys.places))
+        of_cache = opset.scatter_update(probabilities, keys.places, nothing, columns)
         before, own = (
             opset.matmul(probabilities, self._computed(rows), transpose_a=False, transpose_b=False)
             for probabilities, rows in ((of_cache, values.cache), (of_new, values.new))
