@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache, StaticCache
 
 from torchport.generation.pieces import SlotNumbers
 from torchport.generation.slot_stacks import SlotStacks
@@ -211,7 +211,7 @@ class _SlotLayer(CacheLayerMixin):
         self.keys, self.values = self.keys[indices], self.values[indices]
 
 
-class SlotCache(Cache):
+class SlotCache(StaticCache):
     """Keys and values of the tokens so far, for calls of one compiled model.
 
     Args:
@@ -236,7 +236,8 @@ class SlotCache(Cache):
         self._stacks = SlotStacks([*keys, *values], dtype, device)
         made = self._stacks.buffers
         pairs = zip(made[: len(shapes)], made[len(shapes) :], strict=True)
-        super().__init__(layers=[_SlotLayer(*pair, numbers) for pair in pairs])
+        # Not StaticCache's own initializer, which makes its own layers.
+        Cache.__init__(self, layers=[_SlotLayer(*pair, numbers) for pair in pairs])
 
     @property
     def buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

@@ -19,6 +19,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from torchport.capture.callable_module import as_module, check_not_lazy
+from torchport.capture.exported.deferred_guards import remove_assertions
 from torchport.capture.exported.dynamic_shapes import spread_over_leaves
 from torchport.capture.exported.failure import explain_failure
 from torchport.capture.exported.meta_tensors import WithoutValues
@@ -62,6 +63,10 @@ class CapturedModel:
     state: ModuleState
     shared: tuple[SharedResult, ...] = ()
     shared_by_size: tuple[tuple[int, int | None], ...] = ()
+
+
+# How torch's error begins if a guard does not hold for all sizes of a dimension.
+_VIOLATED = "Constraints violated"
 
 
 @leaves_torch_as_it_was
@@ -198,16 +203,23 @@ def _names_of_tensors(module: nn.Module) -> dict[int, str]:
 
 
 def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram, _Call]:
-    call = _Call()
+    call, again = _Call(), _Call()
     try:
         return _trace_once(module, flat, dims, call, torch.export.export), call
-    except Exception:
-        if not call.saw_transforms:
+    except Exception as error:
+        if call.saw_transforms:
+            # torch.export itself traces before autograd (pre-dispatch), where functorch's transforms fail.
+            after_autograd = functools.partial(export_program, pre_dispatch=False)
+            return _trace_once(module, flat, dims, again, after_autograd), again
+        if dims is None or not str(error).startswith(_VIOLATED):
             raise
-        # By default, torch.export traces before autograd (pre-dispatch), where functorch's transforms fail.
-        after_autograd = functools.partial(export_program, pre_dispatch=False)
-        again = _Call()
-        return _trace_once(module, flat, dims, again, after_autograd), again
+        with_assertions = functools.partial(
+            torch.export.export, prefer_deferred_runtime_asserts_over_guards=True
+        )
+        program = _trace_once(module, flat, dims, again, with_assertions)
+        if not remove_assertions(program):
+            raise
+        return program, again
 
 
 def _trace_once(
