@@ -251,6 +251,23 @@ def test_islands_are_tried_at_the_smallest_the_largest_and_a_size_between(monkey
     assert tried == [40, 1, 20]
 
 
+class Picks(nn.Module):
+    def forward(self, x, index):
+        return (x * 2).index_select(1, index).relu()
+
+
+def test_sizes_that_eager_torch_cannot_take_with_these_values_are_not_tried(target):
+    model, index = Picks(), torch.tensor([3, 0])
+    shapes = ({1: Dim("length", max=40)}, None)
+    compiled = torchport.compile(model, (torch.randn(2, 7), index), dynamic_shapes=shapes, target=target)
+    for length in (4, 7, 40):
+        assert_same(model, compiled, torch.randn(2, length), index)
+    assert_same(model, compiled, torch.randn(2, 1), torch.tensor([0, 0]))
+    assert len(compiled.programs) == 1
+    with pytest.raises((IndexError, RuntimeError)):
+        compiled(torch.randn(2, 3), index)
+
+
 class WrongIfLarge(HostTarget):
     """Gets one op wrong where it has more than 16 elements."""
 

@@ -100,9 +100,7 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
             return _program(source, plan, made, target, options), plan
         for node, verdict in slow.items():
             planner.force(node, verdict)
-        values = [
-            reference_values(planner.graph.graph_module, leaves, _everything(planner)) for leaves in tried
-        ]
+        values = _references(planner, _everything(planner), tried)
         for piece, verdict in failed:
             _blame(planner, piece, verdict, target, options, values)
     raise CompileError(
@@ -204,7 +202,25 @@ def _values(
     planner: Planner, plan: Plan, tried: Sequence[Sequence[torch.Tensor]]
 ) -> list[dict[fx.Node, object]]:
     wanted = {node for piece in plan.pieces.values() for node in (*piece.inputs, *piece.outputs)}
-    return [reference_values(planner.graph.graph_module, leaves, wanted) for leaves in tried]
+    return _references(planner, wanted, tried)
+
+
+def _references(
+    planner: Planner, wanted: set[fx.Node], tried: Sequence[Sequence[torch.Tensor]]
+) -> list[dict[fx.Node, object]]:
+    """Return what eager torch computes for the inputs; those of other sizes than the examples may fail.
+
+    Some sizes occur only together, or only with other values, such as smaller indices.
+    """
+    example, *made_up = tried
+    values = [reference_values(planner.graph.graph_module, example, wanted)]
+    for leaves in made_up:
+        try:
+            values.append(reference_values(planner.graph.graph_module, leaves, wanted))
+        except Exception as error:  # noqa: BLE001  # an op may raise anything
+            sizes = ", ".join(str(list(leaf.shape)) for leaf in leaves)
+            _log.info("islands are not tried on inputs of %s: eager torch raises %s", sizes, one_line(error))
+    return values
 
 
 def _everything(planner: Planner) -> set[fx.Node]:
