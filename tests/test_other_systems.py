@@ -7,6 +7,7 @@ import pytest
 
 HIDDEN = """
 import os, signal, sys
+import asyncio  # reads os.sysconf where it finds POSIX
 for module in ("fcntl", "resource", "pwd", "grp", "termios"):
     sys.modules[module] = None
 for owner, names in (

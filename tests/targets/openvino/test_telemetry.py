@@ -46,6 +46,7 @@ def test_nobody_is_called_and_nothing_is_written_to_the_home_directory(code, tmp
         key: value for key, value in os.environ.items() if key not in ("CI", "TF_BUILD", "JENKINS_URL")
     }
     variables |= {
+        "CUDA_VISIBLE_DEVICES": "",  # its driver keeps a cache in the home directory
         "HOME": str(home), "PHONED": str(phoned), "TORCHPORT_CACHE_DIR": str(tmp_path / "cache"),
         "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
     }  # fmt: skip
