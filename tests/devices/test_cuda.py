@@ -228,3 +228,24 @@ def test_it_generates_on_the_gpu(kind, dtype):
     if dtype is torch.float32:
         assert torch.equal(given, expected)
     assert compiled.fallbacks.fallbacks == 0
+
+
+USES_CUDA = """
+import torch
+from torch import nn
+
+class OnCuda(nn.Module):
+    def forward(self, x):
+        return torch.relu(x.cuda() * torch.ones(4, device="cuda")).cpu()
+
+def load():
+    return OnCuda(), (torch.rand(2, 4),)
+"""
+
+
+def test_a_survey_s_processes_can_use_cuda(tmp_path):
+    (tmp_path / "net.py").write_text(USES_CUDA)
+    names = [f"{tmp_path / 'net.py'}::load", "hf-small:gpt2"]
+    settings = torchport.SurveySettings(weights=False)
+    rows = torchport.run_survey(names, output=tmp_path / "out", settings=settings)
+    assert [(row.status, row.error) for row in rows] == [("ok", ""), ("ok", "")]
