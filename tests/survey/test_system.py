@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+import torch
 
 from torchport.errors import SurveyError
 from torchport.survey import run_survey, system, worker
@@ -31,7 +32,7 @@ worker_process.main()
 @pytest.mark.usefixtures("forked_python")
 def test_where_a_fork_is_not_safe_each_item_has_a_new_process(tmp_path, monkeypatch):
     (tmp_path / "spawning_worker.py").write_text(SPAWNING)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    _add_to_path(monkeypatch, tmp_path)
     monkeypatch.setattr(worker, "PROGRAM", "spawning_worker")
     names = [f"{FILE}::{name}" for name in ("works", "kills_itself")]
     rows = run_survey(names, output=tmp_path / "out", engine=LocalEngine(1), timeout=120)
@@ -40,6 +41,64 @@ def test_where_a_fork_is_not_safe_each_item_has_a_new_process(tmp_path, monkeypa
         ("crashed", "its process was killed by SIGKILL"),
     ]
     assert rows[0].peak_bytes > 2**20
+
+
+WITH_GPU = """
+import os
+from torchport.survey import worker_process
+
+os.environ["CUDA_VISIBLE_DEVICES"] = "7"
+worker_process.has_gpu = lambda: True
+worker_process.main()
+"""
+MODELS = """
+import os, torch
+
+def uses_a_gpu():
+    seen = os.environ["CUDA_VISIBLE_DEVICES"]
+    if seen != "7":
+        raise RuntimeError("No CUDA GPUs are available")
+    return torch.nn.ReLU(), (torch.rand(2),)
+
+def raises():
+    raise RuntimeError(f"it sees {os.environ['CUDA_VISIBLE_DEVICES']!r}")
+
+def raises_with_a_gpu():
+    uses_a_gpu()
+    raise RuntimeError("it is too small")
+"""
+
+
+@pytest.mark.usefixtures("forked_python")
+def test_forked_processes_see_no_gpu_and_items_that_need_one_run_again(tmp_path, monkeypatch):
+    (tmp_path / "gpu_worker.py").write_text(WITH_GPU)
+    (tmp_path / "net.py").write_text(MODELS)
+    _add_to_path(monkeypatch, tmp_path)
+    monkeypatch.setattr(worker, "PROGRAM", "gpu_worker")
+    names = [f"{tmp_path / 'net.py'}::{name}" for name in ("uses_a_gpu", "raises", "raises_with_a_gpu")]
+    rows = run_survey(names, output=tmp_path / "out", engine=LocalEngine(1), timeout=120)
+    assert [row.status for row in rows] == ["ok", "raised", "raised"]
+    assert rows[0].forward_ops == 1
+    assert "it sees ''" in rows[1].error
+    assert "it is too small" in rows[2].error
+
+
+def _add_to_path(monkeypatch, folder):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+
+
+def test_gpus_are_hidden_and_asked_for_in_another_process(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    for found in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda found=found: asked.append(1) or found)
+        assert system.has_gpu() is found
+    assert asked == []  # in this process
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: 1 / 0)
+    assert not system.has_gpu()
+    monkeypatch.setattr(os, "environ", {"CUDA_VISIBLE_DEVICES": "3", "A": "b"})
+    assert system.hide_gpus() == {"CUDA_VISIBLE_DEVICES": "3", "A": "b"}
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def test_forks_are_not_safe_on_macos(monkeypatch):

@@ -66,8 +66,7 @@ class _Recorded:
 def _record(item: WorkItem) -> _Recorded:
     """Return the graphs of a model, captured on fake tensors or, if that fails, on real values."""
     settings = item.settings
-    is_file = "::" in item.model or item.model.endswith(".py")
-    model = _load(item, without_values=not is_file)
+    model = _load(item, without_values=not item.is_file)
     try:
         graphs = capture_graphs(
             model.module, model.args, model.kwargs, backward=settings.backward, name=item.model
@@ -75,7 +74,7 @@ def _record(item: WorkItem) -> _Recorded:
         return _Recorded(graphs, "")
     except CaptureError as error:
         refusal = error
-    if not is_file:
+    if not item.is_file:
         model = _load(item, without_values=False)
     try:
         graphs = record_run(model, settings.backward)

@@ -9,9 +9,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import torch
 
 from torchport.errors import SurveyError
 from torchport.records import has_locks
@@ -42,21 +42,29 @@ def forks_safely() -> bool:
     return hasattr(os, "fork") and sys.platform != "darwin"
 
 
-@contextmanager
-def gpus_hidden() -> Iterator[None]:
-    """Hide GPUs from torch, so that this process does not initialize them and its forks can use them."""
-    # Otherwise, torch asks CUDA itself how many GPUs there are, which is enough to initialize it.
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    before = {name: os.environ.get(name) for name in _VISIBLE_GPUS}
-    os.environ.update(dict.fromkeys(_VISIBLE_GPUS, ""))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+def has_gpu() -> bool:
+    """Return whether torch can use a GPU; a forked process asks, because asking initializes CUDA."""
+    if not torch.backends.cuda.is_built():
+        return False
+    pid = os.fork()
+    if pid == 0:
+        found = False
+        try:
+            found = torch.cuda.is_available()
+        finally:
+            os._exit(0 if found else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def hide_gpus() -> dict[str, str]:
+    """Hide GPUs from torch in this process and its forks; return the variables of the environment before.
+
+    Any backward pass initializes CUDA if there is a GPU, and then no forked process can use it.
+    """
+    before = dict(os.environ)
+    # By default, torch asks CUDA itself how many GPUs there are.
+    os.environ |= dict.fromkeys(_VISIBLE_GPUS, "") | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    return before
 
 
 def peak_memory(usage: resource.struct_rusage) -> int:

@@ -64,6 +64,11 @@ class WorkItem(Record):
     model: str
     settings: SurveySettings
 
+    @property
+    def is_file(self) -> bool:
+        """Whether the model comes from a Python file of the user's."""
+        return "::" in self.model or self.model.endswith(".py")
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -2,7 +2,8 @@
 
 It imports torch once and forks for each item, so that an item's process starts in milliseconds, and whatever
 the item does to its process ends with it. It has no threads, so that no lock is held across a fork. Where
-forking is not safe, each item gets a new process, which has to import torch again and so takes seconds.
+forking is not safe, each item gets a new process, which imports torch again and so takes seconds to start. So
+does an item that uses a GPU, which forked processes cannot: GPUs are hidden from them.
 Requests arrive as lines of JSON on standard input; answers are written as lines of JSON to standard output.
 """
 
@@ -19,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -38,10 +39,9 @@ from torchport.survey.process_tree import (
 from torchport.survey.run_item import run_item
 from torchport.survey.stat.op_rows import rows_of
 from torchport.survey.stat.raw_file import import_duckdb
-from torchport.survey.system import end_with_parent, forks_safely, gpus_hidden, peak_memory
-from torchport.survey.work_item import LIBRARIES, WorkItem
+from torchport.survey.system import end_with_parent, forks_safely, has_gpu, hide_gpus, peak_memory
+from torchport.survey.work_item import LIBRARIES, STAT, WorkItem
 from torchport.survey.worker import READY
-from torchport.torch_private import is_in_bad_fork
 from torchport.zoo.extras import import_library
 
 _INTERVAL = 0.02  # seconds between checks of a child
@@ -57,14 +57,36 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # the output of models and libraries must not mix with the answers
     adopt_orphans()
-    with gpus_hidden():
-        _prepare()
+    processes = _Processes()
+    _prepare()
     print(READY, file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
-        answer = _serve(request, answers)
+        answer = _serve(request, answers, processes)
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+class _Processes:
+    """Which kind of process an item runs in: a forked one, which sees no GPU, or a new one, which does."""
+
+    def __init__(self) -> None:
+        self._safely = forks_safely()
+        self._has_gpu = self._safely and has_gpu()
+        # The environment of new processes.
+        self.environment = hide_gpus() if self._has_gpu else dict(os.environ)
+
+    def is_forked(self, item: WorkItem) -> bool:
+        """Whether an item runs in a forked process, at least at first."""
+        return self._safely and (item.settings.backend == STAT or not self._has_gpu)
+
+    def wants_gpu(self, answer: Mapping[str, JSON]) -> bool:
+        """Whether an item failed in a forked process because a GPU was hidden from it."""
+        return self._has_gpu and answer.get("status") == "raised" and _names_gpu(str(answer.get("error")))
+
+
+def _names_gpu(error: str) -> bool:
+    return any(word in error.lower() for word in ("cuda", "nvidia", "gpu", "hip"))
 
 
 class _TypicalModel(nn.Module):
@@ -109,14 +131,22 @@ def _prepare() -> None:
     assert sum(1 for _ in rows)
 
 
-def _serve(request: dict[str, JSON], answers: TextIO) -> dict[str, JSON]:
+def _serve(request: dict[str, JSON], answers: TextIO, processes: _Processes) -> dict[str, JSON]:
     item = WorkItem.from_json(request["item"])
-    with gpus_hidden():
-        _import_library(item)
+    _import_library(item)
     folder = Path(str(request["folder"]))
+    if processes.is_forked(item):
+        answer = _run_in_child(request, lambda: _fork(item, folder, answers))
+        if not processes.wants_gpu(answer):
+            return answer
+    return _run_in_child(request, lambda: _spawn(item, folder, processes.environment))
+
+
+def _run_in_child(request: Mapping[str, JSON], start_child: Callable[[], int]) -> dict[str, JSON]:
+    """Run an item in a child of this process, and return the answer to the request."""
     start = time.monotonic()
     spared = {process.pid for process in descendants(os.getpid())}
-    pid = _fork(item, folder, answers) if forks_safely() else _spawn(item, folder)
+    pid = start_child()
     child = _Child(pid, start + float(str(request["seconds"])), int(str(request["memory"])), spared)
     try:
         verdict = child.wait()
@@ -125,7 +155,7 @@ def _serve(request: dict[str, JSON], answers: TextIO) -> dict[str, JSON]:
         sys.exit(0)
     answer: dict[str, JSON] = {"seconds": time.monotonic() - start, "peak_bytes": child.peak}
     if verdict is None:
-        found = _read_result(folder)
+        found = _read_result(Path(str(request["folder"])))
         if found is not None:
             return answer | found
         verdict = ("crashed", "its process exited with code 0 before it returned a result")
@@ -153,16 +183,12 @@ def _fork(item: WorkItem, folder: Path, answers: TextIO) -> int:
     return pid
 
 
-def _spawn(item: WorkItem, folder: Path) -> int:
-    child = subprocess.Popen(_command(item, folder), stdin=subprocess.DEVNULL, start_new_session=True)
+def _spawn(item: WorkItem, folder: Path, environment: Mapping[str, str]) -> int:
+    (folder / _ITEM).write_text(json.dumps(item.to_json()), encoding="utf-8")
+    command = [sys.executable, "-m", "torchport.survey.worker_process", str(folder)]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=environment)
     child.returncode = 0  # `_Child` waits for the process; this object must not
     return child.pid
-
-
-def _command(item: WorkItem, folder: Path) -> list[str]:
-    """Write an item to its folder; return the command that runs it in a new process."""
-    (folder / _ITEM).write_text(json.dumps(item.to_json()), encoding="utf-8")
-    return [sys.executable, "-m", "torchport.survey.worker_process", str(folder)]
 
 
 def _run_item_in(folder: Path) -> None:
@@ -174,7 +200,7 @@ def _run_item_in(folder: Path) -> None:
 
 def _import_library(item: WorkItem) -> None:
     library = LIBRARIES.get(item.model.partition(":")[0])
-    if library is not None and "::" not in item.model:
+    if library is not None and not item.is_file:
         with contextlib.suppress(Exception):  # the child reports the error
             import_library(library)
 
@@ -187,9 +213,6 @@ def _be_child(item: WorkItem, folder: Path, answers: TextIO) -> None:
         end_with_parent()
         os.close(answers.fileno())
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        if is_in_bad_fork():  # a library that the parent imported has used a GPU: begin anew in this process
-            command = _command(item, folder)
-            os.execv(command[0], command)
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         _run(item, folder)
         code = 0

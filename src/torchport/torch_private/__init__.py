@@ -28,7 +28,6 @@ from torchport.torch_private.attributes import filter_annotations as filter_anno
 from torchport.torch_private.attributes import forget_traced_nodes as forget_traced_nodes
 from torchport.torch_private.attributes import functorch_transform as functorch_transform
 from torchport.torch_private.attributes import is_dynamo_loaded as is_dynamo_loaded
-from torchport.torch_private.attributes import is_in_bad_fork as is_in_bad_fork
 from torchport.torch_private.attributes import is_static_input as is_static_input
 from torchport.torch_private.attributes import is_view as is_view
 from torchport.torch_private.attributes import last_node as last_node

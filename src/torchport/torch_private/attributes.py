@@ -196,12 +196,6 @@ def before_compiling(function: object) -> object:
     return getattr(function, "_torchdynamo_orig_callable", function)
 
 
-def is_in_bad_fork() -> bool:
-    """Return whether this process was forked from one that used a GPU, which torch therefore refuses here."""
-    modules = (vars(sys.modules.get(f"torch.{device}", sys)) for device in ("cuda", "xpu"))
-    return any(module["_is_in_bad_fork"]() for module in modules if "_is_in_bad_fork" in module)
-
-
 def is_view(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a view of another one; without it, some models cannot be called with views."""
     return tensor._is_view()
