@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,22 +45,39 @@ def forks_safely() -> bool:
 
 def has_gpu() -> bool:
     """Return whether torch can use a GPU; a forked process asks, because asking initializes CUDA."""
-    if not torch.backends.cuda.is_built():
-        return False
+    return torch.backends.cuda.is_built() and _holds_in_fork(torch.cuda.is_available)
+
+
+def can_fork_after_backward() -> bool:
+    """Return whether a process can run backward passes if the one that it was forked from has run one.
+
+    It cannot with torch's builds for GPUs, even where there is none: after the first fake tensor, they start
+    threads for backward passes.
+    """
+    return _holds_in_fork(lambda: _runs_backward() and _holds_in_fork(_runs_backward))
+
+
+def _runs_backward() -> bool:
+    torch.ones(1, requires_grad=True).sum().backward()
+    return True
+
+
+def _holds_in_fork(condition: Callable[[], bool]) -> bool:
+    """Return whether a condition holds in a forked process; it does not if it raises there."""
     pid = os.fork()
     if pid == 0:
-        found = False
+        holds = False
         try:
-            found = torch.cuda.is_available()
+            holds = condition()
         finally:
-            os._exit(0 if found else 1)
+            os._exit(0 if holds else 1)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def hide_gpus() -> dict[str, str]:
     """Hide GPUs from torch in this process and its forks; return the variables of the environment before.
 
-    Any backward pass initializes CUDA if there is a GPU, and then no forked process can use it.
+    Any capture initializes CUDA if there is a GPU, and then no forked process can use it.
     """
     before = dict(os.environ)
     # By default, torch asks CUDA itself how many GPUs there are.
