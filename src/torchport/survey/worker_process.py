@@ -14,6 +14,7 @@ import errno
 import gc
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -54,6 +55,7 @@ from torchport.zoo.extras import import_library
 _INTERVAL = 0.02  # seconds between checks of a child
 _FAMILY_EVERY = 10  # the child's descendants are included in every tenth check, since finding them is slow
 _ITEM, _RESULT = "item.json", "result.json"
+_NAMES_GPU = re.compile(r"\b(cuda|cudnn|nvidia|gpus?|hip|rocm)\b", re.IGNORECASE)
 
 
 def main() -> None:
@@ -89,11 +91,8 @@ class _Processes:
 
     def wants_gpu(self, answer: Mapping[str, JSON]) -> bool:
         """Whether an item failed in a forked process because a GPU was hidden from it."""
-        return self._has_gpu and answer.get("status") == "raised" and _names_gpu(str(answer.get("error")))
-
-
-def _names_gpu(error: str) -> bool:
-    return any(word in error.lower() for word in ("cuda", "nvidia", "gpu", "hip"))
+        failed = self._has_gpu and answer.get("status") == "raised"
+        return failed and _NAMES_GPU.search(str(answer.get("error"))) is not None
 
 
 class _TypicalModel(nn.Module):
