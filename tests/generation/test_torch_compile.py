@@ -66,5 +66,5 @@ def test_two_programs_with_a_dynamic_cache_for_all_prompts(programs):
     # The first prompt and the first step: programs for their sizes would be used once. torch 2.11 says of the
     # first step's sizes that they vary.
     firsts = after.fallbacks - before.fallbacks
-    assert (len(programs), firsts) == (2, 2) if torch.__version__ >= "2.13" else (3, 1)
+    assert (len(programs), firsts) == ((2, 2) if torch.__version__ >= "2.13" else (3, 1))
     assert "generate" in after.last_reason

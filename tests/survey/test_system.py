@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from torchport.errors import SurveyError
-from torchport.survey import run_survey, system, worker
+from torchport.survey import SurveySettings, run_survey, system, worker
 from torchport.survey.directory import SurveyDirectory
 from torchport.survey.engines import LocalEngine
 
@@ -81,6 +81,50 @@ def test_forked_processes_see_no_gpu_and_items_that_need_one_run_again(tmp_path,
     assert rows[0].forward_ops == 1
     assert "it sees ''" in rows[1].error
     assert "it is too small" in rows[2].error
+
+
+WITH_THREADS = """
+import os
+from torchport.survey import worker_process
+
+parent, capture = os.getpid(), worker_process.capture_graphs
+
+def watched(*args, backward=False):
+    assert not (backward and os.getpid() == parent), "the worker ran a backward pass"
+    return capture(*args, backward=backward)
+
+worker_process.capture_graphs = watched
+worker_process.can_fork_after_backward = lambda: False
+worker_process.main()
+"""
+
+
+@pytest.mark.usefixtures("forked_python")
+def test_where_forked_processes_cannot_follow_a_backward_pass_a_worker_runs_none(tmp_path, monkeypatch):
+    (tmp_path / "threads_worker.py").write_text(WITH_THREADS)
+    _add_to_path(monkeypatch, tmp_path)
+    monkeypatch.setattr(worker, "PROGRAM", "threads_worker")
+    settings = SurveySettings(backward=True)
+    [row] = run_survey(
+        [f"{FILE}::works"], output=tmp_path / "out", settings=settings, engine=LocalEngine(1), timeout=120
+    )
+    assert (row.status, row.error) == ("ok", "")
+    assert row.backward_ops
+
+
+def test_whether_a_fork_can_follow_a_backward_pass_is_tried_in_other_processes(monkeypatch):
+    ran = []
+
+    def once():
+        assert not ran
+        ran.append(1)
+        return True
+
+    monkeypatch.setattr(system, "_runs_backward", once)
+    assert not system.can_fork_after_backward()  # the second process inherits that the first one ran it
+    monkeypatch.setattr(system, "_runs_backward", lambda: True)
+    assert system.can_fork_after_backward()
+    assert ran == []
 
 
 def _add_to_path(monkeypatch, folder):

@@ -67,7 +67,8 @@ def main() -> None:
     os.dup2(2, 1)  # the output of models and libraries must not mix with the answers
     adopt_orphans()
     processes = _Processes()
-    _prepare()
+    if processes.fork:
+        _prepare()
     print(READY, file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -80,14 +81,14 @@ class _Processes:
     """Which kind of process an item runs in: a forked one, which sees no GPU, or a new one, which does."""
 
     def __init__(self) -> None:
-        self._safely = forks_safely()
-        self._has_gpu = self._safely and has_gpu()
+        self.fork = forks_safely()
+        self._has_gpu = self.fork and has_gpu()
         # The environment of new processes.
         self.environment = hide_gpus() if self._has_gpu else dict(os.environ)
 
     def is_forked(self, item: WorkItem) -> bool:
         """Whether an item runs in a forked process, at least at first."""
-        return self._safely and (item.settings.backend == STAT or not self._has_gpu)
+        return self.fork and (item.settings.backend == STAT or not self._has_gpu)
 
     def wants_gpu(self, answer: Mapping[str, JSON]) -> bool:
         """Whether an item failed in a forked process because a GPU was hidden from it."""
@@ -133,8 +134,7 @@ def _prepare() -> None:
         model, image = _TypicalModel().eval(), torch.ones(1, 3, 16, 16)
     graphs = capture_graphs(model, (image,))
     # Asked after a capture, which changes the answer.
-    if forks_safely() and can_fork_after_backward():
-        capture_graphs(model, (image,), backward=True)
+    if can_fork_after_backward():
         graphs = capture_graphs(model, (image,), backward=True)
     assert sum(1 for _ in rows_of("usual", graphs))
 

@@ -31,10 +31,10 @@ def remove_assertions(program: ExportedProgram) -> bool:
 
 def _always_holds(assertion: fx.Node) -> bool:
     condition = assertion.args[0]
-    value = condition.meta["val"] if isinstance(condition, fx.Node) else condition
+    value = condition.meta.get("val") if isinstance(condition, fx.Node) else condition
     if not isinstance(value, torch.SymBool):
         return value is True
-    return bool(_in_order(value.node.expr) == True)  # noqa: E712  # a sympy relation has no truth value
+    return _in_order(value.node.expr) is sympy.true
 
 
 def _in_order(expression: sympy.Basic) -> sympy.Basic:

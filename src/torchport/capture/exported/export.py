@@ -36,6 +36,8 @@ from torchport.torch_private import export_program, is_view, use_lazy_graph_modu
 
 _log = logging.getLogger(__name__)
 _RECURRENT = tuple(f"aten.{name}." for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
+# How torch says that a guard might not hold for all sizes of a dimension.
+_VIOLATED = "Constraints violated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,6 @@ class CapturedModel:
     state: ModuleState
     shared: tuple[SharedResult, ...] = ()
     shared_by_size: tuple[tuple[int, int | None], ...] = ()
-
-
-# How torch's error begins if a guard does not hold for all sizes of a dimension.
-_VIOLATED = "Constraints violated"
 
 
 @leaves_torch_as_it_was
@@ -213,13 +211,22 @@ def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram
             return _trace_once(module, flat, dims, again, after_autograd), again
         if dims is None or not str(error).startswith(_VIOLATED):
             raise
-        with_assertions = functools.partial(
-            torch.export.export, prefer_deferred_runtime_asserts_over_guards=True
-        )
-        program = _trace_once(module, flat, dims, again, with_assertions)
-        if not remove_assertions(program):
+        program = _trace_with_proved_guards(module, flat, dims, again)
+        if program is None:
             raise
         return program, again
+
+
+def _trace_with_proved_guards(
+    module: nn.Module, flat: Flat, dims: object, call: _Call
+) -> ExportedProgram | None:
+    """Trace a model of which torch does not see that its guards hold for all sizes; None if they do not."""
+    with_assertions = functools.partial(torch.export.export, prefer_deferred_runtime_asserts_over_guards=True)
+    try:
+        program = _trace_once(module, flat, dims, call, with_assertions)
+    except Exception:  # noqa: BLE001  # the error of the first try says which size is at fault
+        return None
+    return program if remove_assertions(program) else None
 
 
 def _trace_once(

@@ -56,7 +56,10 @@ class Compiled:
 
 
 def compile_model(model: Any, sums: int, options: OpenVinoOptions) -> Compiled:
-    """Compile a model whose last outputs are `sums` sums; its KV caches become states if it has any."""
+    """Compile a model whose last outputs are `sums` sums.
+
+    Its KV caches become states where OpenVINO's attention kernel then reads them.
+    """
     apply_arm_workarounds(model)
     held = _hold_caches(model, sums, options)
     if held is not None:
