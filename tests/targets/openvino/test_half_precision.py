@@ -140,6 +140,26 @@ def test_the_variance_of_numbers_far_from_0(dtype):
     assert half_difference(actual, eager, wide, step=coarsest_step([dtype])) == ""
 
 
+@BOTH
+@pytest.mark.parametrize("causal", [False, True])
+@torch.no_grad()
+def test_attention_is_rounded_once(causal, dtype):
+    """Large scores, or a scale, rounded to the dtype would be off by as much as a result in places."""
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, 2, 40, 64).to(dtype) for _ in range(3))
+
+    def attention(query, key, value):
+        return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=0.3)
+
+    compiled = torchport.compile(attention, (query, key, value), options={**OPTIONS, "speed_trial": False})
+    assert compiled.coverage.complete
+    for factor in (1, 8):
+        actual = compiled(query * factor, key, value)
+        exact = attention(query.float() * factor, key.float(), value.float())
+        torch.testing.assert_close(actual.float(), exact, rtol=torch.finfo(dtype).eps / 2, atol=1e-4)
+    assert compiled.fallbacks.fallbacks == 0
+
+
 @pytest.mark.parametrize(
     ("target", "dtype"),
     [("openvino", torch.bfloat16), ("openvino", torch.float16), ("ttnn", torch.bfloat16)],

@@ -159,7 +159,6 @@ def test_numbers_and_results_are_told_apart():
 )
 def test_a_model_of_many_layers_generates_as_eager_torch_does(dtype, limit, monkeypatch):
     monkeypatch.setattr(request, "_SMALL_OUTPUT", limit)
-    monkeypatch.setattr(compile_model, "has_bfloat16", lambda: False)
     monkeypatch.setattr(compile_model, "computes_halves", lambda: not IS_X86)
     made, hold = [], compile_model.hold_caches
 

@@ -203,7 +203,6 @@ def test_generating_fills_states_at_the_beginning_alone(fills, heads, max_length
 
 
 def test_bfloat16_is_as_close_as_eager_torch(fills, monkeypatch):
-    monkeypatch.setattr(compile_model, "has_bfloat16", lambda: False)
     monkeypatch.setattr(compile_model, "computes_halves", lambda: not IS_X86)
     model = tiny_llama(**SIZES).to(torch.bfloat16)
     wide = tiny_llama(**SIZES).to(torch.bfloat16).float()
@@ -341,14 +340,14 @@ def test_a_model_of_which_no_kernel_is_made_is_compiled_as_before(monkeypatch, f
 def test_a_cache_that_is_read_for_something_else_is_not_held(monkeypatch):
     seen = []
 
-    def noted(model, sums, **settings):
+    def noted(model, sums):
         seen.append((model.clone(), sums))
 
     monkeypatch.setattr(compile_model, "hold_caches", noted)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     compiled_llama()
     model, sums = seen[-1]
-    held = stateful_caches.hold_caches(model, sums, in_float32=True)
+    held = stateful_caches.hold_caches(model, sums)
     assert held is not None
     assert (held.attentions, len(held.caches), len(held.model.get_sinks())) == (2, 4, 4)
     opset = openvino().opset13
@@ -356,4 +355,4 @@ def test_a_cache_that_is_read_for_something_else_is_not_held(monkeypatch):
     total = opset.reduce_sum(cache, opset.constant([0, 1, 2, 3]), False)
     results = [openvino().opset13.result(total), *model.get_results()]
     otherwise = openvino().Model(results, model.get_parameters(), "otherwise")
-    assert stateful_caches.hold_caches(otherwise, sums, in_float32=True) is None
+    assert stateful_caches.hold_caches(otherwise, sums) is None

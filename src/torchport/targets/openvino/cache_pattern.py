@@ -22,7 +22,7 @@ class CachedRows:
     """A cache, some of whose rows are replaced by new ones.
 
     Args:
-        cache, new: the cache and the new rows, `[batch, heads, rows, width]`.
+        cache, new: the cache and the new rows, `[batch, heads, rows, width]`; they may be in half precision.
         places: the indices of the rows that are replaced; the rule of `index_copy` requires distinct ones.
         heads: the number of query heads.
         shared_heads: the number of heads of the cache.
@@ -43,7 +43,12 @@ class CachedRows:
 
 
 def cached_rows(value: Any) -> CachedRows | None:
-    """Return the cache and new rows that keys or values consist of; None if they have another form."""
+    """Return the cache and new rows that keys or values consist of; None if they have another form.
+
+    Keys and values may be cast: attention computes in float32, whatever the cache's dtype.
+    """
+    if value.get_node().get_type_name() == "Convert":
+        value = value.get_node().input_value(0)
     copied = _shared(value)
     node = copied.get_node()
     if node.get_type_name() != _COPIES or not is_number(node.input_value(_AXIS).get_node(), _ROWS):

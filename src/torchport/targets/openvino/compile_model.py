@@ -12,7 +12,7 @@ from torchport.targets.mapped_payload import release_pages
 from torchport.targets.openvino.arm_channel_scales import are_scales_collapsed, separate_channel_scales
 from torchport.targets.openvino.arm_reductions import apply_arm_workarounds
 from torchport.targets.openvino.compiled_form import WITHOUT_WEIGHTS, can_import
-from torchport.targets.openvino.compressed_weights import compute_in_float32, computes_halves, has_bfloat16
+from torchport.targets.openvino.compressed_weights import compute_in_float32, computes_halves
 from torchport.targets.openvino.decomposed_attention import write_attention
 from torchport.targets.openvino.float16_products import KEEP_TENSOR_PRECISION, write_half_products
 from torchport.targets.openvino.float32_weights import widen_weights
@@ -97,7 +97,7 @@ def _hold_caches(model: Any, sums: int, options: OpenVinoOptions) -> HeldCaches 
     """Return a model that holds its KV caches as states, if it has any and no option sets their precision."""
     if not _is_float32(options) or options.config.keys() & FULL_PRECISION_CACHE.keys():
         return None
-    return hold_caches(model, sums, in_float32=not has_bfloat16())
+    return hold_caches(model, sums)
 
 
 def _compile_rewritten(
@@ -106,7 +106,7 @@ def _compile_rewritten(
     """Rewrite a model for the fastest correct kernels, and compile it."""
     config = exported = {**extra, **compile_config(options)}
     if options.device == "CPU":
-        write_attention(model, in_float32=_is_float32(options) and not has_bfloat16())
+        write_attention(model)
     if options.device == "CPU" and (is_slower_merged(model) or has_wrong_products(model)):
         config = exported = {**WITHOUT_MERGED_KERNELS, **config}  # a compiled form keeps this setting
     elif options.device == "CPU" and has_crashing_attention(model):

@@ -139,3 +139,9 @@ def _try_config(device: str, config: tuple[tuple[str, object], ...]) -> None:
             where=f"openvino, {device}",
             remedy="see OpenVINO's documentation for the properties of each device",
         ) from error
+
+
+def in_float32(value: Any) -> Any:
+    """Return a value cast to float32; itself if it is that already."""
+    single = openvino().Type.f32
+    return value if value.get_element_type() == single else openvino().opset13.convert(value, single)

@@ -1,8 +1,8 @@
 """Rewrites a model to hold its KV caches as states between calls, which enables OpenVINO's attention kernel.
 
 That kernel appends new rows in place and reads only the rows that are filled, but it only supports the
-model's own states, and only on x86. Nothing changes for callers: they still pass the caches and write the new
-rows into them; `cache_states.py` keeps the states in sync.
+model's own states, and only on x86. States are float32, whatever the cache's dtype. Nothing changes for
+callers: they still pass the caches and write the new rows into them; `cache_states.py` keeps the states in sync.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import numpy
 from torchport.targets.openvino.cache_pattern import CachedRows, cached_rows
 from torchport.targets.openvino.ir_graph import is_number, port_key, reached, readers
 from torchport.targets.openvino.joined_cache_outputs import join_rows
-from torchport.targets.openvino.library import openvino
+from torchport.targets.openvino.library import in_float32, openvino
 
 # Keeps states in float32; by default, OpenVINO quantizes them to 8 bits.
 FULL_PRECISION_CACHE = {"KV_CACHE_PRECISION": "f32"}
 
 _QUERY, _KEY, _VALUE, _MASK, _SCALE = range(5)
 ROWS, _LAST = 2, 3
-_FLOAT = "f32"
 _KERNEL = "ScaledDotProductAttention"
 # Ops between a cache and the sum over it that shows whether its values are small.
 _SUMMED = frozenset({"Multiply", "Add", "Convert"})
@@ -76,7 +75,7 @@ class HeldCaches:
         return kinds.count(_KERNEL) == self.attentions
 
 
-def hold_caches(model: Any, sums: int, *, in_float32: bool) -> HeldCaches | None:
+def hold_caches(model: Any, sums: int) -> HeldCaches | None:
     """Return a copy of a model that holds its KV caches as states.
 
     None if the model has no caches or uses them for anything else, or if the CPU is not an x86 one.
@@ -84,14 +83,11 @@ def hold_caches(model: Any, sums: int, *, in_float32: bool) -> HeldCaches | None
     Args:
         model: OpenVINO's model.
         sums: how many of its last outputs are sums that show whether its values are small.
-        in_float32: whether to hold half-precision caches too, in float32.
     """
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return None
     attentions = [node for node in model.get_ops() if node.get_type_name() == "ScaledDotProductAttention"]
-    found = [rows for rows in map(_rows_of, attentions) if rows is not None]
-    is_float = all(rows.cache.get_element_type() == openvino().Type.f32 for pair in found for rows in pair)
-    if not found or not (is_float or in_float32):
+    if not any(_rows_of(attention) for attention in attentions):
         return None
     try:
         return _Rewriter(model.clone(), sums).held()
@@ -174,15 +170,12 @@ class _Rewriter:
             raise _Unsupported
         self._found.attentions += 1
         whole = [self._state(rows) for rows in (keys, values)]
-        query = _in_float32(node.input_value(_QUERY))
         mask = self._mask(node.input_value(_MASK), whole[0])
         seen = [_shared(each, rows) for each, rows in zip(whole, (keys, values), strict=True)]
-        scale = [] if node.get_input_size() <= _SCALE else [_in_float32(node.input_value(_SCALE))]
-        made = opset.scaled_dot_product_attention(query, *seen, mask, *scale, causal=False)
+        scale = [] if node.get_input_size() <= _SCALE else [node.input_value(_SCALE)]
+        made = opset.scaled_dot_product_attention(node.input_value(_QUERY), *seen, mask, *scale, causal=False)
         made.set_friendly_name(node.get_friendly_name())
-        gives = node.get_output_element_type(0).get_type_name()
-        result = made if gives == _FLOAT else opset.convert(made, gives)
-        node.output(0).replace(result.output(0))
+        node.output(0).replace(made.output(0))
 
     def _state(self, rows: CachedRows) -> Any:
         """Return the state of a cache with the new rows appended."""
@@ -206,7 +199,7 @@ class _Rewriter:
         variable = library.PartialShape([batch, heads, -1, width])
         state = opset.read_value(nothing, name, library.Type.f32, variable)
         before = opset.gather(state, self._order(batch), opset.constant(0, library.Type.i64))
-        whole = opset.concat([before, _in_float32(rows.new)], ROWS)
+        whole = opset.concat([before, in_float32(rows.new)], ROWS)
         self._sinks.append(opset.assign(whole, name))
         return whole
 
@@ -295,13 +288,8 @@ def _is_end(node: Any) -> bool:
 
 def _is_read(node: Any) -> bool:
     """Whether anything still reads an op, other than for the shape of its result."""
-    _, others = reached(node, lambda each: each is node or each.get_type_name() in _REPEATS)
+    _, others = reached(node, lambda each: each is node or each.get_type_name() in _REPEATS | {"Convert"})
     return any(each.get_type_name() != "ShapeOf" for each in others)
-
-
-def _in_float32(value: Any) -> Any:
-    is_float = value.get_element_type().get_type_name() == _FLOAT
-    return value if is_float else openvino().opset13.convert(value, _FLOAT)
 
 
 def _shared(value: Any, rows: CachedRows) -> Any:

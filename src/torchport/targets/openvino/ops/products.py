@@ -145,7 +145,7 @@ def _attention_range(node: fx.Node, values: Values) -> Range:
 
 @checked(
     "scaled_dot_product_attention.default", "fb", _attention_range, misread=Misread.PLUS_IN_MASK,
-    open=fixed_last(lambda node: 1),
+    open=fixed_last(lambda node: 1), wide=True,
 )  # fmt: skip
 def _attention(node: fx.Node) -> Verdict | None:
     if given(node, 4, "dropout_p", 0.0) != 0.0:
