@@ -2,7 +2,8 @@
 
 That kernel appends new rows in place and reads only the rows that are filled, but it only supports the
 model's own states, and only on x86. States are float32, whatever the cache's dtype. Nothing changes for
-callers: they still pass the caches and write the new rows into them; `cache_states.py` keeps the states in sync.
+callers: they still pass the caches and write the new rows into them; `cache_states.py` keeps the states in
+sync.
 """
 
 from __future__ import annotations
