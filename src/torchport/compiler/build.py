@@ -29,6 +29,7 @@ from torchport.runtime.runnable_program import RunnableProgram
 from torchport.structure import Structure
 from torchport.targets import Options, Target
 from torchport.targets.child_build import is_isolated, isolated
+from torchport.targets.heap import return_free_memory
 from torchport.targets.mapped_payload import release_pages
 from torchport.targets.target import GaveNaN, OutOfRange
 from torchport.torch_private import FakeTensor
@@ -97,7 +98,10 @@ def build_program(source: Source, target: Target, options: Options) -> tuple[Run
         if not failed and not slow:
             if source.sizes is not None:
                 source.sizes.check_assumptions(source.graph)
-            return _program(source, plan, made, target, options), plan
+            program = _program(source, plan, made, target, options)
+            del values, made
+            return_free_memory()
+            return program, plan
         for node, verdict in slow.items():
             planner.force(node, verdict)
         values = _references(planner, _everything(planner), tried)

@@ -9,7 +9,6 @@ torch's first, since an engine may crash the process at any time.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import os
@@ -41,6 +40,7 @@ from torchport.structure import flatten_call
 from torchport.structure.flatten import flatten_result
 from torchport.targets import Options, Target
 from torchport.targets.child_process import end_with_caller, resident_bytes
+from torchport.targets.heap import return_free_memory
 from torchport.torch_private import tree_leaves
 from torchport.verification import compare
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
@@ -235,8 +235,7 @@ class _Trial:
     def held(self) -> int:
         """Return how many bytes this process holds, including on a GPU."""
         gc.collect()
-        with contextlib.suppress(OSError, AttributeError):  # only glibc can return free memory to the system
-            ctypes.CDLL(None).malloc_trim(0)
+        return_free_memory()
         try:
             held = resident_bytes()
         except (OSError, ValueError):  # not Linux
