@@ -1,14 +1,17 @@
 """How far an island's results may differ."""
 
 import math
+import re
 
 import pytest
 import torch
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import torchport
 from targets.graphs import island_of
 from torchport.compiler.island_trial import difference, island_difference, reference_values
+from torchport.errors import CompileError
 from torchport.targets import find
 
 NAN, INF = math.nan, math.inf
@@ -217,3 +220,19 @@ def test_what_is_zero_but_for_rounding_may_be_another_small_number(times, taken,
     # A result that is 0 does not excuse one that is not.
     actual[1] = expected[1] * 1.1
     assert island_difference(island, [x], actual, expected, low_precision=False, whole=whole)
+
+
+def test_what_eager_torch_raises_on_the_example_inputs_is_said_with_its_line():
+    embedding = torch.nn.Embedding(4, 8)
+
+    def looks_up(ids):
+        return embedding(ids) + 1
+
+    with pytest.raises(CompileError) as caught:
+        torchport.compile(looks_up, (torch.tensor([7]),))
+    assert caught.value.what == "the model raises IndexError: index out of range in self"
+    assert re.search(r"test_island_trial\.py:\d+ in looks_up$", caught.value.where)
+    assert isinstance(caught.value.__cause__, IndexError)
+    backend = torch.compile(looks_up, backend="torchport")
+    with pytest.raises(IndexError, match="index out of range"):
+        backend(torch.tensor([7]))

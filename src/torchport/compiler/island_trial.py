@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchport.capture import source_line
 from torchport.compiler.outline import Piece, spec_of
-from torchport.errors import one_line
+from torchport.errors import CompileError, one_line
 from torchport.records import Verdict
 from torchport.targets import Artifact, Island, Options, Target
 from torchport.targets.node_by_node import NodeByNode
@@ -34,9 +35,11 @@ class Reference(NodeByNode):
         super().__init__(graph_module)
         self.wanted = wanted
         self.values: dict[fx.Node, object] = {}
+        self.node: fx.Node | None = None
 
     def run_node(self, n: fx.Node) -> object:
         """Run a node, and keep its value if it is wanted."""
+        self.node = n
         value = super().run_node(n)
         if n in self.wanted:
             self.values[n] = value
@@ -56,12 +59,23 @@ class Reference(NodeByNode):
 def reference_values(
     graph_module: fx.GraphModule, leaves: Sequence[torch.Tensor], wanted: set[fx.Node]
 ) -> dict[fx.Node, object]:
-    """Return what eager torch computes for the wanted nodes; torch's random state is preserved."""
+    """Return what eager torch computes for the wanted nodes; torch's random state is preserved.
+
+    Raises:
+        CompileError: eager torch raises an error, such as for an index out of range.
+    """
     reference = Reference(graph_module, wanted)
     # The model's own ops may draw random numbers on an accelerator, though no island does.
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with torch.no_grad(), torch.random.fork_rng(devices=devices):
-        reference.run(*leaves)
+        try:
+            reference.run(*leaves)
+        except Exception as error:
+            raise CompileError(
+                f"the model raises {one_line(error)}",
+                where="" if reference.node is None else source_line(reference.node),
+                remedy="call the model on these inputs without torchport, and fix it or the inputs first",
+            ) from error
     return reference.values
 
 
