@@ -32,10 +32,14 @@ _PADS = frozenset(("aten.pad", "aten.constant_pad_nd"))  # they may insert a neg
 
 
 def quantize_dynamic(
-    model: nn.Module, data: CalibrationData, options: QuantizationOptions, name: str
+    model: nn.Module,
+    data: CalibrationData,
+    options: QuantizationOptions,
+    name: str,
+    dynamic_shapes: object = None,
 ) -> GraphQuantization:
     """Capture a model; every product with a weight computes in eight bits unless an option says otherwise."""
-    floats = capture_floats(model, data, name)
+    floats = capture_floats(model, data, name, dynamic_shapes)
     return plan_layers(model, floats, _decide(floats.graph_module, options), options)
 
 

@@ -90,8 +90,12 @@ class FloatGraph:
         return self.call.name
 
 
-def capture_floats(model: nn.Module, data: CalibrationData, name: str) -> FloatGraph:
+def capture_floats(
+    model: nn.Module, data: CalibrationData, name: str, dynamic_shapes: object = None
+) -> FloatGraph:
     """Capture a model on the first item of the calibration data.
+
+    Without `dynamic_shapes`, any batch size is accepted if the model allows that.
 
     Raises:
         QuantizationError: the model is in training mode, not in float32, not on the CPU, modifies its inputs
@@ -99,7 +103,7 @@ def capture_floats(model: nn.Module, data: CalibrationData, name: str) -> FloatG
     """
     _check_model(model, name)
     args, kwargs = data.call(0)
-    doubled = _doubled(data)
+    doubled = _doubled(data) if dynamic_shapes is None else None
     if doubled is not None:
         try:
             graph = _graph_of(capture.export(model, *doubled, name=name, dynamic_shapes=ANY_BATCH))
@@ -109,7 +113,7 @@ def capture_floats(model: nn.Module, data: CalibrationData, name: str) -> FloatG
         except (CaptureError, QuantizationError, _NotDecomposed):
             pass  # fall back to a fixed batch size, or to its error message
     try:
-        return _graph_of(capture.export(model, args, kwargs, name=name))
+        return _graph_of(capture.export(model, args, kwargs, name=name, dynamic_shapes=dynamic_shapes))
     except (CaptureError, _NotDecomposed) as error:
         what = error.what if isinstance(error, CaptureError) else str(error)
         raise QuantizationError(

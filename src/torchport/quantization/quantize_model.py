@@ -49,6 +49,7 @@ def quantize(
     accuracy: AccuracyBudget | None = None,
     speed: bool = True,
     options: QuantizationOptions | Mapping[str, object] | None = None,
+    dynamic_shapes: object = None,
     name: str = "",
     progress: Progress = no_progress,
 ) -> QuantizedModel: ...
@@ -64,6 +65,7 @@ def quantize(
     accuracy: AccuracyBudget | None = None,
     speed: bool = True,
     options: QuantizationOptions | Mapping[str, object] | None = None,
+    dynamic_shapes: object = None,
     name: str = "",
     progress: Progress = no_progress,
 ) -> TrainableModel: ...
@@ -78,6 +80,7 @@ def quantize(
     accuracy: AccuracyBudget | None = None,
     speed: bool = True,
     options: QuantizationOptions | Mapping[str, object] | None = None,
+    dynamic_shapes: object = None,
     name: str = "",
     progress: Progress = no_progress,
 ) -> QuantizedModel | TrainableModel:
@@ -97,6 +100,8 @@ def quantize(
         accuracy: the accuracy to keep; by default, a PCC of 0.99 for the results on held-back data.
         speed: whether layers that the target has no int8 kernel for, or runs slower, go back to floats.
         options: `QuantizationOptions`, or a dict of its fields.
+        dynamic_shapes: which dimensions of the inputs may vary, as for `torch.export`; by default the batch,
+            if the model allows that. Calibration items still have the same shapes, except for the batch.
         name: the model's name in records and messages.
         progress: called with the current step, the number of items done, and the total if known.
 
@@ -128,6 +133,12 @@ def quantize(
         raise QuantizationError(f"a {type(model).__name__} is not a module", where="quantize")
     name = name or type(model).__name__
     if method == "weight_only":
+        if dynamic_shapes is not None:
+            raise QuantizationError(
+                "weight_only does not use dynamic_shapes: the result runs the model's own code",
+                where=name,
+                remedy="leave them out here, and give them to torchport.compile",
+            )
         return quantize_weights(
             model,
             checked_items(model, calibration, name),
@@ -143,9 +154,9 @@ def quantize(
     with temporary_folder("calibration") as folder:
         data = CalibrationData(calibration, folder, chosen, progress, calibrates=method != "dynamic")
         if method == "dynamic":
-            quantization = quantize_dynamic(model, data, chosen, name)
+            quantization = quantize_dynamic(model, data, chosen, name, dynamic_shapes)
         else:
-            quantization = calibrate_static(model, data, chosen, name, progress)
+            quantization = calibrate_static(model, data, chosen, name, progress, dynamic_shapes)
         if method == "qat":
             # Training changes whatever could be measured now; evaluating the trained model is up to the user.
             nothing = Measures({layer.name: LayerMeasure() for layer in quantization.layers})

@@ -16,10 +16,15 @@ from torchport.quantization.unquantized_products import round_left_products
 
 
 def calibrate_static(
-    model: nn.Module, data: CalibrationData, options: QuantizationOptions, name: str, progress: Progress
+    model: nn.Module,
+    data: CalibrationData,
+    options: QuantizationOptions,
+    name: str,
+    progress: Progress,
+    dynamic_shapes: object = None,
 ) -> GraphQuantization:
     """Capture and calibrate a model; every layer computes in eight bits unless an option says otherwise."""
-    floats = capture_floats(model, data, name)
+    floats = capture_floats(model, data, name, dynamic_shapes)
     if options.equalize:
         run = floats.graph_module.forward
         with naming_failing_item(lambda item: run(*data.load(item)), data.calibrating, name):

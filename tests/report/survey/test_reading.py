@@ -145,6 +145,35 @@ def test_a_file_that_lacks_a_column_is_named(tmp_path, first):
     assert [op.count for op in survey.ops] == [1]
 
 
+@pytest.mark.parametrize(
+    ("values", "column", "kind"),
+    [
+        ("true AS flops, true AS input_bytes", "input_bytes", "BOOLEAN"),
+        ("'inf'::DOUBLE AS output_bytes", "output_bytes", "DOUBLE"),
+        ("{'a': 1} AS model", "model", "STRUCT(a INTEGER)"),
+        ("[{'bytes': true}] AS outputs", "outputs", "STRUCT(bytes BOOLEAN)[]"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_file_whose_columns_have_other_types_is_named_and_changes_nothing(
+    tmp_path, first, values, column, kind
+):
+    write_raw(tmp_path, "good", *[convolution(flops=count) for count in (5, 7)], name="b.parquet")
+    expected = read_survey(tmp_path)
+    path = tmp_path / "raw" / ("a.parquet" if first else "c.parquet")
+    with duckdb.connect() as connection:
+        connection.execute(
+            f"COPY (SELECT * REPLACE ({values}) FROM '{tmp_path}/raw/b.parquet') TO '{path}' "
+            "(FORMAT parquet, KV_METADATA {format: 'torchport.raw_ops/1'})"
+        )
+    survey = read_survey(tmp_path)
+    [problem] = survey.problems
+    assert problem.path == str(path)
+    assert problem.detail.startswith(f"has the column {column!r} as {kind}, not ")
+    assert (survey.ops, survey.sizes) == (expected.ops, expected.sizes)
+    assert sum(op.flops for op in survey.ops) == 12
+
+
 def test_a_file_damaged_within_is_named(tmp_path):
     write_raw(tmp_path, "good", relu())
     raw = write_raw(tmp_path, "bad", *[relu(f"1x{size}") for size in range(1, 200)])

@@ -22,6 +22,7 @@ from torchport.capture.callable_module import as_module, check_not_lazy
 from torchport.capture.exported.deferred_guards import remove_assertions
 from torchport.capture.exported.dynamic_shapes import spread_over_leaves
 from torchport.capture.exported.failure import explain_failure
+from torchport.capture.exported.fake_kernels import register_fake_kernels
 from torchport.capture.exported.meta_tensors import WithoutValues
 from torchport.capture.exported.module_state import ModuleState
 from torchport.capture.exported.shared_memory import SharedResult, WatchedMemory
@@ -202,6 +203,8 @@ def _names_of_tensors(module: nn.Module) -> dict[int, str]:
 
 def _trace(module: nn.Module, flat: Flat, dims: object) -> tuple[ExportedProgram, _Call]:
     call, again = _Call(), _Call()
+    if dims is not None:
+        register_fake_kernels()
     try:
         return _trace_once(module, flat, dims, call, torch.export.export), call
     except Exception as error:

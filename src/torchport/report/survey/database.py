@@ -113,14 +113,17 @@ class SurveyDatabase:
         return self._connection.extract_statements(sql)
 
     def check_formats(self) -> None:
-        """Exclude the raw files that are of another format."""
+        """Exclude the raw files that are of another format, or whose columns have other types.
+
+        DuckDB reads files together with the types of the first one, so one file could change another's values.
+        """
         import duckdb
 
         try:
-            formats = self._formats()
+            formats, schemas = self._formats(), self._schemas()
         except duckdb.Error:  # the footer of one of them cannot be read
             self._leave_out({path: reason for path in self.raw if (reason := self._damage(path))})
-            formats = self._formats()
+            formats, schemas = self._formats(), self._schemas()
         self._leave_out(
             {
                 path: _wrong_format(found)
@@ -128,6 +131,9 @@ class SurveyDatabase:
                 if (found := formats.get(str(path))) != RAW_FORMAT
             }
         )
+        by_schema = {schemas[str(path)]: path for path in self.raw}
+        wrong = {schema: self._wrong_column(path) for schema, path in by_schema.items()}
+        self._leave_out({path: reason for path in self.raw if (reason := wrong[schemas[str(path)]])})
 
     def _formats(self) -> dict[str, str]:
         if not self.raw:
@@ -135,6 +141,29 @@ class SurveyDatabase:
         listed = ", ".join(text_literal(pattern_of(path)) for path in self.raw)
         asked = f"SELECT file_name, value::VARCHAR FROM parquet_kv_metadata([{listed}]) WHERE key = 'format'"
         return {str(file): str(value) for file, value in self._execute(asked).rows}
+
+    def _schemas(self) -> dict[str, tuple[object, ...]]:
+        """Return what determines the columns' types in each file."""
+        if not self.raw:
+            return {}
+        listed = ", ".join(text_literal(pattern_of(path)) for path in self.raw)
+        found: dict[str, list[object]] = {}
+        for file, *column in self._execute(f"SELECT * FROM parquet_schema([{listed}])").rows:
+            found.setdefault(str(file), []).append(str(column))
+        return {file: tuple(columns) for file, columns in found.items()}
+
+    def _wrong_column(self, path: Path) -> str:
+        """Return which column a raw file lacks or has with another type; empty if there is none."""
+        expected, found = (
+            {name: kind for name, kind, *_ in self._execute(f"DESCRIBE {source}").rows}
+            for source in (ops_select([]), f"FROM {_reading(path)}")
+        )
+        for name in RAW_COLUMNS:
+            if name not in found:
+                return f"lacks the column {name!r}"
+            if found[name] != expected[name]:
+                return f"has the column {name!r} as {found[name]:.100}, not {expected[name]}"
+        return ""
 
     def make_views(self) -> None:
         """Create the tables and views that SQL can query."""
@@ -178,15 +207,17 @@ class SurveyDatabase:
         """Return why a raw file cannot be read; empty if it can."""
         import duckdb
 
-        source = f"read_parquet({text_literal(pattern_of(path))}, hive_partitioning = false)"
         try:
-            found = {row[0] for row in self._execute(f"DESCRIBE FROM {source}").rows}
-            if missing := [name for name in RAW_COLUMNS if name not in found]:
-                return f"lacks the column {missing[0]!r}"
+            if wrong := self._wrong_column(path):
+                return wrong
             self._execute(f"SELECT bit_xor(hash(ops)) FROM ({ops_select([path])}) ops")
         except duckdb.Error as error:
             return f"is damaged ({one_line_of(error).replace(str(path), path.name)})"
         return ""
+
+
+def _reading(path: Path) -> str:
+    return f"read_parquet({text_literal(pattern_of(path))}, hive_partitioning = false)"
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from torch import fx
 from torchport.records import Verdict
 from torchport.targets.openvino.float_ranges import Range, rounded
 from torchport.targets.openvino.float_values import Values
+from torchport.targets.openvino.open_size_checks import any_size
 from torchport.targets.openvino.rules import argument, checked, value_of
 
 
@@ -21,7 +22,7 @@ def _quantized_range(node: fx.Node, values: Values) -> Range:
     return rounded((low - zero) * scale, (high - zero) * scale)
 
 
-@checked("fake_quantize_per_tensor_affine_cachemask.default", "fb", _quantized_range)
+@checked("fake_quantize_per_tensor_affine_cachemask.default", "fb", _quantized_range, open=any_size)
 def _fake_quantize(node: fx.Node) -> Verdict | None:
     if any(user.args[1] != 0 for user in node.users):
         return argument("the mask of clipped elements is used")
