@@ -1,11 +1,17 @@
 """Isolates every test from the user's cache, and from torch state left behind by other tests."""
 
 import gc
+import getpass
 import os
 import subprocess
+import tempfile
 
 # For this process and its children: compiling a sample for each instruction set takes a minute.
 os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
+# Torch's own default. Otherwise torchport would use another one for each test, with headers to compile first.
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.environ.get(
+    "TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+)
 
 import pytest
 import torch

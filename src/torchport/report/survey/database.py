@@ -115,7 +115,7 @@ class SurveyDatabase:
     def check_formats(self) -> None:
         """Exclude the raw files that are of another format, or whose columns have other types.
 
-        DuckDB reads files together with the types of the first one, so one file could change another's values.
+        DuckDB reads all files with the types of the first one, so that one could change another's values.
         """
         import duckdb
 

@@ -12,6 +12,7 @@ from torch import fx
 from torchport.errors import TargetError, one_line
 from torchport.records import temporary_folder
 from torchport.targets.inductor.options import InductorOptions
+from torchport.targets.inductor.private_cache import private_cache
 
 Compiled = Callable[..., Sequence[torch.Tensor]]
 _NAME = "compiled.bin"
@@ -63,7 +64,7 @@ def compile_graph(
 
     patches = {"config_patches": {"max_autotune": options.max_autotune, **_SETTINGS, **(settings or {})}}
     try:
-        with torch.no_grad(), torch_as_it_was():  # inductor traces, which only one thread at a time may do
+        with torch.no_grad(), torch_as_it_was(), private_cache():  # inductor traces: one thread at a time
             return standalone_compile(
                 graph_module, list(arguments), dynamic_shapes="from_example_inputs", options=patches
             )
@@ -96,6 +97,7 @@ def from_bytes(data: bytes) -> Any:
         path = Path(folder, _NAME)
         path.write_bytes(data)
         try:
-            return CompiledArtifact.load(path=str(path), format="binary")
+            with private_cache():
+                return CompiledArtifact.load(path=str(path), format="binary")
         except Exception as error:  # a cache written by another torch may make it raise anything
             raise TargetError(f"inductor cannot load its compiled form: {one_line(error)}") from error
