@@ -246,6 +246,16 @@ def test_what_it_cannot_do_is_said(loaded):
         (lambda data: data["generation"]["config"].update(hidden_size="wide"), "does not accept its config"),
         (lambda data: data["generation"]["generation_config"].update(eos_token_id="x"), "eos_token_id 'x'"),
         (lambda data: data["generation"]["generation_config"].update(pad_token_id=[2**70]), "pad_token_id"),
+        (lambda data: data["generation"]["config"].update(num_hidden_layers=1 << 40), "num_hidden_layers"),
+        (
+            lambda data: data["generation"]["generation_config"].update(dola_layers="high"),
+            "'dola_layers', for which the library loads code",
+        ),
+        (
+            lambda data: data["generation"]["generation_config"].update(num_beams=1 << 31),
+            "the num_beams '214",
+        ),
+        (lambda data: data["generation"]["generation_config"].update(num_beams="4"), "the num_beams '4'"),
         (lambda data: data["generation"].update(calls=[[0, 7]]), "programs that it does not contain"),
         (lambda data: data["generation"].update(calls=[]), "programs that it does not contain"),
         (lambda data: data["generation"]["form"].update(dtype="load"), "dtype"),
@@ -264,9 +274,17 @@ def test_made_up_files_are_refused(file, tmp_path, change, message):
         torchport.load(path).generate(_prompt(3), **GREEDY)
 
 
+def test_the_labels_of_a_classifier_do_not_take_the_memory(file, tmp_path):
+    change = lambda data: data["generation"]["config"].update(num_labels=10**12)  # noqa: E731
+    model = torchport.load(change_package(file, tmp_path / "crafted.pt2", change))
+    prompt = _prompt(3)
+    expected = torchport.load(file).generate(prompt, **GREEDY)
+    assert torch.equal(model.generate(prompt, **GREEDY), expected)
+
+
 def test_a_configuration_of_many_layers_does_not_take_the_memory(file, tmp_path, monkeypatch):
     monkeypatch.setattr(library_model, "_MOST_MODULES", 64)
-    change = lambda data: data["generation"]["config"].update(num_hidden_layers=10**9)  # noqa: E731
+    change = lambda data: data["generation"]["config"].update(num_hidden_layers=10**4)  # noqa: E731
     model = torchport.load(change_package(file, tmp_path / "crafted.pt2", change))
     with pytest.raises(PackageError, match=r"asks for more than .* modules"):
         model.generate(_prompt(3), **GREEDY)

@@ -70,6 +70,16 @@ def test_results_have_the_memory_order_of_torch_s_own(target):
     assert shown.stride() == result.stride()
 
 
+@pytest.mark.parametrize("order", [[0, 1, 1, 2], [3, 2, 1], [-1, 0, 1, 2], [0, 1, 2, 9], list(range(40))])
+def test_an_impossible_memory_order_is_refused(target, order):
+    x = torch.randn(1, 3, 4, 4)
+    blob, meta = made(target, torch.relu, x)
+    data = json.loads(meta)
+    data["outputs"][0]["order"] = order
+    with pytest.raises(RecordError, match="is not an order of 4 dimensions"):
+        torch.ops.torchport.island(blob, json.dumps(data), [x])
+
+
 def test_a_damaged_payload_is_refused(target):
     blob, meta = made(target, torch.tanh, torch.ones(2))
     damaged = blob.clone()

@@ -1,5 +1,6 @@
 """A model that harms its process affects only its own row, and leaves nothing behind."""
 
+import json
 import os
 import subprocess
 import sys
@@ -121,6 +122,26 @@ def test_a_survey_does_not_go_on_through_a_link(tmp_path, name):
     with pytest.raises(RecordError, match="is a symbolic link, which is not followed"):
         survey(tmp_path / "stat", "works")
     assert list((tmp_path / "outside").iterdir()) == []
+
+
+@pytest.mark.usefixtures("forked_python")
+@pytest.mark.parametrize("raw", ["a" * 5000, "../raw/other.parquet", "/etc/hostname", "\0"])
+def test_a_row_with_the_name_of_another_file_is_done_again(tmp_path, raw):
+    survey(tmp_path, "works")
+    [path] = (tmp_path / "rows").iterdir()
+    row = json.loads(path.read_text())
+    path.write_text(json.dumps(row | {"raw": raw}))
+    survey(tmp_path, "works")
+    assert stored(tmp_path, "works").raw == row["raw"]
+
+
+@pytest.mark.usefixtures("forked_python")
+def test_a_folder_in_place_of_a_row_is_named(tmp_path):
+    path = tmp_path / "rows" / file_name(f"{FILE}::works")
+    path.mkdir(parents=True)
+    with pytest.raises(RecordError, match="cannot be replaced") as caught:
+        survey(tmp_path, "works")
+    assert caught.value.where == str(path)
 
 
 def test_a_lock_that_is_a_link_makes_no_file(tmp_path):

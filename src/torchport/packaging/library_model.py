@@ -26,11 +26,16 @@ ATTENTIONS = ("sdpa", "eager")  # other names are looked up elsewhere, and may d
 _MODULES = re.compile(r"transformers\.models\.[a-z0-9_]+\.(modeling|modular)_[a-z0-9_]+")
 # Settings that make the library load code, kernels or weights from elsewhere.
 _LEFT_OUT = re.compile(
-    r"auto_map|quantization_config|kernel_config|_?(attn|experts)_implementation.*|_name_or_path"
+    r"auto_map|quantization_config|kernel_config|_?(attn|experts)_implementation.*|_name_or_path|"
+    r"num_labels|id2label|label2id"  # classification's, of which the library makes a dict of any size
 )
 _REFUSED = re.compile(r".*backbone.*|trust_remote_code|custom_.*|model_args")
+# Ways to generate whose loop the library looks up in a hub.
+_REMOTE = ("dola_layers", "penalty_alpha", "constraints", "force_words_ids")
+_MOST_LAYERS = 1 << 16  # the library makes lists of as many items
 _MOST_MODULES = 4096  # per layer; the models with the most experts have half as many
 _LARGEST_TOKEN = 2**31 - 1
+_MOST_SEQUENCES = 1 << 16
 # A timm architecture name; with a colon or a slash, it would name a hub or a folder.
 _ARCHITECTURE = re.compile(r"[\w.-]*")
 
@@ -61,7 +66,9 @@ def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type],
     if packaged.attention not in ATTENTIONS:
         raise PackageError(f"it asks for the attention {packaged.attention[:80]!r}", where=where)
     try:
-        config = kind.config_class.from_dict(_plain(packaged.config))
+        plain = _plain(packaged.config)
+        _check_layers(plain)
+        config = kind.config_class.from_dict(plain)
         config._attn_implementation = packaged.attention
         with torch.device("meta"), _bounded_modules(len(packaged.form.layers), where):
             model = kind(config)
@@ -69,6 +76,7 @@ def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type],
             model = model.to(config.dtype)
         generation_config = _plain(packaged.generation_config)
         _check_tokens(generation_config)
+        _check_ways(generation_config)
         model.generation_config = transformers.GenerationConfig.from_dict(generation_config)
     except PackageError:
         raise
@@ -133,6 +141,36 @@ def _check_tokens(config: dict[str, object]) -> None:
             for token in value if isinstance(value, list) else [value]:
                 if type(token) is not int or abs(token) > _LARGEST_TOKEN:
                     raise PackageError(f"its configuration has the {name} {str(value)[:80]!r}")
+
+
+def _check_ways(config: dict[str, object]) -> None:
+    """Refuse ways to generate that lead to code elsewhere, or need memory without bounds.
+
+    Raises:
+        PackageError: the configuration has one.
+    """
+    for name in _REMOTE:
+        if config.get(name) not in (None, False, [], {}):
+            raise PackageError(f"its configuration has {name!r}, for which the library loads code from a hub")
+    for name in ("num_beams", "num_beam_groups", "num_return_sequences"):
+        value = config.get(name)
+        if value is not None and (type(value) is not int or not 0 < value <= _MOST_SEQUENCES):
+            raise PackageError(f"its configuration has the {name} {str(value)[:80]!r}")
+
+
+def _check_layers(config: object) -> None:
+    """Refuse impossible numbers of layers.
+
+    Raises:
+        PackageError: the configuration has one.
+    """
+    items = (
+        config.items() if isinstance(config, dict) else enumerate(config if isinstance(config, list) else ())
+    )
+    for name, value in items:
+        if isinstance(value, (int, float)) and "layer" in str(name) and value > _MOST_LAYERS:
+            raise PackageError(f"its configuration has the {str(name)[:80]} {str(value)[:80]}")
+        _check_layers(value)
 
 
 def _plain(data: object) -> Any:

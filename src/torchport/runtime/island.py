@@ -12,7 +12,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from torchport import targets
-from torchport.errors import RuntimeRefusal
+from torchport.errors import RecordError, RuntimeRefusal
 from torchport.records import IslandMeta, TensorSpec, digest_of, parse_json
 from torchport.runtime.payload_file import PAYLOAD_IN, Bytes, read_payload
 from torchport.runtime.shape_guards import check_guards
@@ -128,8 +128,16 @@ def _bytes_of(blob: torch.Tensor, where: str) -> Bytes:
 
 @functools.lru_cache(maxsize=256)
 def parse_meta(meta: str) -> IslandMeta:
-    """Return an island's metadata from its JSON."""
-    return IslandMeta.from_json(parse_json(meta, "an island's metadata"))
+    """Return an island's metadata from its JSON.
+
+    Raises:
+        RecordError: it is not the JSON of an island's metadata.
+    """
+    made = IslandMeta.from_json(parse_json(meta, "an island's metadata"))
+    for spec in (*made.inputs, *made.outputs):
+        if spec.order and sorted(spec.order) != list(range(len(spec.shape))):
+            raise RecordError(f"{list(spec.order)!r:.80} is not an order of {len(spec.shape)} dimensions")
+    return made
 
 
 def run_island(blob: torch.Tensor, meta: str, args: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -89,9 +89,9 @@ class SurveyDirectory:
             return None  # from another version, or damaged: the item is done again
         if row.settings != item.settings.as_texts() or row.versions != versions_of(item):
             return None
-        if row.raw and not (self.path / RAW / row.raw).is_file():
+        if row.raw and row.raw != _raw_name(item):
             return None
-        return row
+        return None if row.raw and not (self.path / RAW / row.raw).is_file() else row
 
     def keep(self, outcome: ItemOutcome) -> SurveyRow:
         """Write the outcome of an item, each file atomically, replacing an earlier outcome.
@@ -109,7 +109,10 @@ class SurveyDirectory:
             versions=versions_of(item),
         )
         path = self._row_path(outcome.item)
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise RecordError(f"cannot be replaced: {error.strerror}", where=str(path)) from error
         for name, content in outcome.files.items():
             with atomic_write(self.path / name) as temporary:
                 temporary.write_bytes(content)
@@ -122,7 +125,7 @@ class SurveyDirectory:
         """Remove what an earlier survey recorded of the model, and write the record of a failed benchmark."""
         target = item.settings.backend
         if target == STAT:
-            (self.path / RAW / file_name(item.model)).with_suffix(".parquet").unlink(missing_ok=True)
+            (self.path / RAW / _raw_name(item)).unlink(missing_ok=True)
             return
         record = BenchRecord(item.model, target, "failed", error=row.error)
         record = replace(record, versions=versions_for(target), machine=describe_machine())
@@ -140,3 +143,8 @@ class SurveyDirectory:
     def _row_path(self, item: WorkItem) -> Path:
         names = (item.model,) if item.settings.backend == STAT else (item.model, item.settings.backend)
         return self.path / ROWS / file_name(*names)
+
+
+def _raw_name(item: WorkItem) -> str:
+    """Return the name of an item's raw file."""
+    return Path(file_name(item.model)).with_suffix(".parquet").name

@@ -132,6 +132,21 @@ def test_queries_without_keys_attend_to_nothing(shown, is_float):
     assert compiled.fallbacks.fallbacks == 0
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("width", [8, 32])
+def test_an_infinite_number_is_not_lost_in_queries_without_keys(width, place):
+    def function(q, k, v, mask):
+        return functional.scaled_dot_product_attention(q, k, v, mask)
+
+    tensors, mask = [random(2, 2, 5, width) for _ in range(3)], torch.ones(5, 5, dtype=torch.bool)
+    compiled = compiled_for(function, *tensors, mask, dtype="float32")
+    tensors[place][0, 0, 0, 0] = math.inf
+    mask[1] = False
+    expected = function(*tensors, mask)
+    assert expected.isnan().any()
+    assert torch.equal(compiled(*tensors, mask).isnan(), expected.isnan())
+
+
 @pytest.mark.parametrize(
     "function",
     [

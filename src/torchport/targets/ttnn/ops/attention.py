@@ -101,10 +101,10 @@ def _step_by_step(
         key = lowering.call("repeat_interleave", key, times, dim=1)
         value = lowering.call("repeat_interleave", value, times, dim=1)
     scores = lowering.call("mul", lowering.precise("matmul", query, key, transpose_b=True), scale)
-    hides = None
+    shown = None
     if mask is not None:  # torch returns zeros for queries that all keys are hidden from, softmax NaN
-        hides = lowering.call("eq", lowering.call("max", mask, dim=(3,), keepdim=True), -math.inf)
-        mask = lowering.call("where", hides, 0.0, mask)
+        shown = lowering.call("ne", lowering.call("max", mask, dim=(3,), keepdim=True), -math.inf)
+        mask = lowering.call("where", shown, mask, 0.0)
     if causal:
         rows, columns = query.shape[2], key.shape[2]
         causal_mask = _as_numbers(torch.ones(1, 1, rows, columns, dtype=torch.bool).tril())
@@ -112,5 +112,6 @@ def _step_by_step(
     if mask is not None:
         scores = lowering.call("add", scores, mask)
     chances = lowering.precise("softmax", scores, dim=3, numeric_stable=True)
-    result = lowering.precise("matmul", chances, value)
-    return result if hides is None else lowering.call("where", hides, 0.0, result)
+    if shown is not None:  # a product, so that an infinite input makes the result NaN, as in torch
+        chances = lowering.call("mul", chances, shown)
+    return lowering.precise("matmul", chances, value)
