@@ -256,6 +256,25 @@ class Picks(nn.Module):
         return (x * 2).index_select(1, index).relu()
 
 
+def test_sizes_at_which_a_mask_hides_everything_do_not_decide():
+    """The mask of the example hides the first keys, so for fewer keys it would hide all."""
+
+    def attend(query, keys, mask):
+        return F.scaled_dot_product_attention(query, keys, keys, mask)
+
+    size = torch.export.Dim("keys", min=2, max=64)
+    query, keys = torch.randn(1, 2, 4, 16), torch.randn(1, 2, 9, 16)
+    mask = torch.arange(9).expand(1, 1, 4, 9) >= 5
+    shapes = (None, {2: size}, {3: size})
+    compiled = torchport.compile(attend, (query, keys, mask), dynamic_shapes=shapes, options={"cache": False})
+    assert compiled.coverage.complete
+    for count, hidden, fallbacks in ((9, 5, 0), (30, 1, 0), (2, 1, 0), (2, 2, 1)):
+        keys = torch.randn(1, 2, count, 16)
+        mask = torch.arange(count).expand(1, 1, 4, count) >= hidden
+        torch.testing.assert_close(compiled(query, keys, mask), attend(query, keys, mask))
+        assert compiled.fallbacks.fallbacks == fallbacks
+
+
 def test_sizes_that_eager_torch_cannot_take_with_these_values_are_not_tried(target):
     model, index = Picks(), torch.tensor([3, 0])
     shapes = ({1: Dim("length", max=40)}, None)

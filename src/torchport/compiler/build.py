@@ -260,24 +260,27 @@ def _try_all(
     failed = []
     for level, piece in pieces.items():
         for known in values:
-            problem = _try_one(piece, made[level], known, low_precision)
+            problem = _try_one(piece, made[level], known, low_precision, is_made_up=known is not values[0])
             if problem is not None:
                 failed.append((piece, problem))
                 break
     return failed
 
 
-def _try_one(piece: Piece, made: _Made, values: dict[fx.Node, object], low_precision: bool) -> Verdict | None:
+def _try_one(
+    piece: Piece, made: _Made, values: dict[fx.Node, object], low_precision: bool, *, is_made_up: bool
+) -> Verdict | None:
     # The verdicts guarantee that these are tensors.
     arguments = cast("list[torch.Tensor]", [values[node] for node in piece.inputs])
     expected = cast("list[torch.Tensor]", [values[node] for node in piece.outputs])
     try:
         with torch.no_grad():
             actual = made.island(arguments)
-    except GaveNaN as error:
+    except OutOfRange as error:
+        # A call with these inputs runs on the host; with the example inputs, an island should not give NaN.
+        if is_made_up or not isinstance(error, GaveNaN):
+            return None
         actual = error.results
-    except OutOfRange:
-        return None  # a call with these inputs runs on the host
     except Exception as error:  # noqa: BLE001  # a device may raise anything
         return Verdict(False, "build_failed", one_line(error))
     problem = island_difference(
