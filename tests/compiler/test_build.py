@@ -106,9 +106,7 @@ def test_building_leaves_weights_inputs_and_the_generator_alone(target):
 
 
 def test_what_the_model_raises_on_the_example_inputs_is_said(target):
-    with pytest.raises(
-        CompileError, match="the model raises IndexError: index out of range in self"
-    ):
+    with pytest.raises(CompileError, match="the model raises IndexError: index out of range in self"):
         torchport.compile(nn.Sequential(nn.Embedding(5, 2), nn.ReLU()), (torch.tensor([7]),), target=target)
 
 
