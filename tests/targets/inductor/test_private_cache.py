@@ -32,7 +32,15 @@ def test_one_that_others_may_write_to_is_replaced_meanwhile(tmp_path, monkeypatc
         assert os.environ[VARIABLE] == str(own_cache / "inductor")
         assert (own_cache / "inductor").stat().st_mode & 0o777 == 0o700
     assert os.environ[VARIABLE] == str(shared)
-    assert "others may write to inductor's cache" in caplog.text
+    assert "or others may write to it" in caplog.text
+
+
+def test_a_link_is_not_used(tmp_path, monkeypatch, own_cache):
+    (tmp_path / "private").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "private")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "link"))
+    with private_cache():
+        assert os.environ[VARIABLE] == str(own_cache / "inductor")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners here")

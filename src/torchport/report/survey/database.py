@@ -131,9 +131,11 @@ class SurveyDatabase:
                 if (found := formats.get(str(path))) != RAW_FORMAT
             }
         )
-        by_schema = {schemas[str(path)]: path for path in self.raw}
+        by_schema = {schemas.get(str(path), str(path)): path for path in self.raw}
         wrong = {schema: self._wrong_column(path) for schema, path in by_schema.items()}
-        self._leave_out({path: reason for path in self.raw if (reason := wrong[schemas[str(path)]])})
+        self._leave_out(
+            {path: reason for path in self.raw if (reason := wrong[schemas.get(str(path), str(path))])}
+        )
 
     def _formats(self) -> dict[str, str]:
         if not self.raw:

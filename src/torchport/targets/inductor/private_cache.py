@@ -27,7 +27,7 @@ def private_cache() -> Iterator[None]:
         yield
         return
     if before is not None:
-        _log.warning("others may write to inductor's cache %s, which is not used", before)
+        _log.warning("inductor's cache %s is not used: it is a link, or others may write to it", before)
     with contextlib.ExitStack() as stack:
         own = cache_directory() / "inductor"
         try:
@@ -49,6 +49,8 @@ def private_cache() -> Iterator[None]:
 
 
 def _is_private(directory: Path) -> bool:
+    if directory.is_symlink():  # another user may point it elsewhere later
+        return False
     try:
         need_private(directory)
     except FileNotFoundError:
