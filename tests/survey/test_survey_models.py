@@ -133,15 +133,16 @@ def test_retry_repeats_failures_and_a_new_failure_removes_the_old_records(tmp_pa
 
 def test_a_row_counts_as_done_only_with_the_same_settings_and_its_records(tmp_path):
     item = WorkItem("torchvision:resnet18", SurveySettings(backward=True))
-    row = SurveyRow(item.model, "ok", raw="r.parquet").to_json()
+    raw = Path(file_name(item.model)).with_suffix(".parquet").name
+    row = SurveyRow(item.model, "ok", raw=raw).to_json()
     directory = SurveyDirectory(tmp_path)
-    kept = directory.keep(ItemOutcome(item, row, {"raw/r.parquet": b"ops"}))
+    kept = directory.keep(ItemOutcome(item, row, {f"raw/{raw}": b"ops"}))
     assert directory.row_of(item) == kept
     for settings in (SurveySettings(), SurveySettings(backward=True, train=True), SurveySettings("host")):
         assert directory.row_of(WorkItem(item.model, settings)) is None
-    (tmp_path / "raw" / "r.parquet").unlink()
+    (tmp_path / "raw" / raw).unlink()
     assert directory.row_of(item) is None
-    directory.keep(ItemOutcome(item, row, {"raw/r.parquet": b"ops"}))
+    directory.keep(ItemOutcome(item, row, {f"raw/{raw}": b"ops"}))
     path = tmp_path / "rows" / file_name(item.model)
     path.write_text(path.read_text()[:100])  # as after a crash of the machine
     assert directory.row_of(item) is None
